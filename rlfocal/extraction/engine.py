@@ -1,0 +1,78 @@
+"""What an engine is asked and what it answers: the border between lm-eval's tasks and whatever runs the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Document:
+    """One question of one task, with the prompts lm-eval built for it."""
+
+    doc_id: int
+    doc_hash: str
+    question: str
+    label: int | None
+    """Index of the right choice; None for answers."""
+    gold: str
+    """The right choice's text, or the gold answer."""
+    choices: tuple[str, ...]
+    """Choice texts (empty for answers)."""
+    context: str
+    """The prompt: lm-eval's first argument."""
+    continuations: tuple[str, ...]
+    """One continuation a choice, with its leading delimiter: lm-eval's second argument."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are sampled: `passes` texts a document, cut at the first stop string."""
+
+    passes: int
+    temperature: float
+    top_p: float
+    max_tokens: int
+    stop: tuple[str, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class ChoiceScore:
+    """One continuation's log-likelihood, token by token."""
+
+    token_ids: tuple[int, ...]
+    token_logprobs: tuple[float, ...]
+    is_greedy: bool
+    n_prompt_tokens: int
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sampled answer; `finish_reason` is "stop" (a stop string or end of text) or "length"."""
+
+    text: str
+    n_tokens: int
+    finish_reason: str
+
+
+class Engine(Protocol):
+    """A loaded model. Both methods yield one result a document, in the order of the documents."""
+
+    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
+        """Log-likelihoods of every continuation of every document."""
+        ...
+
+    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
+        """`sampling.passes` texts a document; a document's texts depend on its doc_id and the seed alone."""
+        ...
+
+    def settings(self) -> dict[str, object]:
+        """What distinguishes this engine's numbers (dtype, batch size, ...), stored with every partition."""
+        ...
+
+    def versions(self) -> dict[str, str]:
+        """Versions of the libraries that computed the numbers."""
+        ...

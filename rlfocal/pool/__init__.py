@@ -1,0 +1,15 @@
+"""Pools: which models answer which benchmarks. A model and a benchmark are values, read from YAML."""
+
+from rlfocal.pool.files import add_to_pool, find_pool, load_benchmarks, load_entry, load_pool
+from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
+
+__all__ = [
+    "Benchmark",
+    "ModelSpec",
+    "PoolSpec",
+    "add_to_pool",
+    "find_pool",
+    "load_benchmarks",
+    "load_entry",
+    "load_pool",
+]

@@ -1,0 +1,135 @@
+"""Reading pools, entries and benchmarks from YAML, and adding an entry to a pool."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from rlfocal.errors import InputError, unknown
+from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
+
+Value = TypeVar("Value", ModelSpec, PoolSpec, Benchmark)
+PACKAGE = Path(str(resources.files("rlfocal")))
+
+
+def packaged(name: str) -> Path:
+    """A folder that travels with the wheel: inside the package there, beside it in a checkout."""
+    inside = PACKAGE / name
+    return inside if inside.exists() else PACKAGE.parent / name
+
+
+def find_pool(pool: str) -> Path:
+    """The file of a pool: a path, ./pools/NAME.yaml, or one that ships with rlfocal. InputError if there is none."""
+    if Path(pool).suffix in {".yaml", ".yml"}:
+        if Path(pool).is_file():
+            return Path(pool)
+        raise InputError(f"pool file {pool!r} does not exist; name a pool ({', '.join(pool_names())}) or a YAML file")
+    for folder in (Path("pools"), packaged("pools")):
+        if (path := folder / f"{pool}.yaml").is_file():
+            return path
+    raise unknown("pool", pool, pool_names())
+
+
+def pool_names() -> list[str]:
+    folders = (Path("pools"), packaged("pools"))
+    return sorted({path.stem for folder in folders if folder.is_dir() for path in folder.glob("*.yaml")})
+
+
+def load_pool(pool: str) -> PoolSpec:
+    """Read and check a pool. Raises InputError with the file, the key and the reason."""
+    path = find_pool(pool)
+    content = _read_yaml(path)
+    if isinstance(content.get("benchmarks"), list):
+        registry = load_benchmarks()
+        content["benchmarks"] = [_benchmark(entry, registry, path) for entry in content["benchmarks"]]
+    return _checked(PoolSpec, content, path)
+
+
+def load_entry(path: Path) -> ModelSpec:
+    """Read and check one model entry (the argument of `add-model`)."""
+    if not path.is_file():
+        raise InputError(f"model entry {str(path)!r} does not exist; write a YAML file with model, hf_repo, params_b, ...")
+    return _checked(ModelSpec, _read_yaml(path), path)
+
+
+def load_benchmarks() -> dict[str, Benchmark]:
+    """The benchmarks that ship with rlfocal, by name."""
+    found: dict[str, Benchmark] = {}
+    for path in (PACKAGE / "lab" / "benchmarks.yaml", PACKAGE / "pool" / "benchmarks.yaml"):
+        if path.is_file():
+            for entry in _yaml().load(path.read_text(encoding="utf-8")):
+                benchmark = _checked(Benchmark, entry, path)
+                found[benchmark.name] = benchmark
+    return found
+
+
+def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
+    """Append an entry to a pool's file, comments kept; a packaged pool is first copied to ./pools. Returns the file."""
+    path = find_pool(pool)
+    target = Path("pools") / path.name if path.parent == packaged("pools") else path
+    yaml = _yaml()
+    content = yaml.load(path.read_text(encoding="utf-8"))
+    content["models"].append(yaml.load(source.read_text(encoding="utf-8")))
+    if entry.model in {m["model"] for m in content["models"][:-1]}:
+        raise InputError(f"pool {pool!r} already has a model {entry.model!r}; choose another name in {source}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = target.with_name(f".{target.name}.{os.getpid()}")
+    with staged.open("w", encoding="utf-8") as file:
+        yaml.dump(content, file)
+    staged.replace(target)
+    return target
+
+
+def _yaml() -> YAML:
+    yaml = YAML()  # round-trip: keeps comments and order
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    yaml.width = 120
+    return yaml
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} must hold keys and values, not {type(content).__name__}")
+    return content
+
+
+def _benchmark(entry: Any, registry: Mapping[str, Benchmark], path: Path) -> Any:
+    """A benchmark's name becomes its definition; a definition in place gets its folder made absolute."""
+    if isinstance(entry, str):
+        if entry not in registry:
+            raise unknown("benchmark", entry, registry, str(path))
+        return registry[entry]
+    if isinstance(entry, dict) and isinstance(folder := entry.get("include_path"), str) and ":" not in folder:
+        return {**entry, "include_path": str((path.parent / folder).resolve())}
+    return entry
+
+
+def _checked(kind: type[Value], content: Any, path: Path) -> Value:
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        problems = []
+        for e in error.errors():
+            place = ".".join(map(str, e["loc"])) or "the file"
+            if e["type"] == "extra_forbidden":
+                known = unknown("key", str(e["loc"][-1]), _keys_at(kind, e["loc"]))
+                problems.append(f"{place}: {known}")
+            else:
+                problems.append(f"{place}: {e['msg']} (got {e['input']!r:.80})" if e["type"] != "missing" else f"{place}: missing")
+        raise InputError(f"{path}: " + "; ".join(problems)) from error
+
+
+def _keys_at(kind: type[ModelSpec | PoolSpec | Benchmark], place: tuple[int | str, ...]) -> list[str]:
+    owner: Any = {"models": ModelSpec, "benchmarks": Benchmark}.get(str(place[0]), kind) if len(place) > 1 else kind
+    return list(owner.model_fields)

@@ -1,0 +1,83 @@
+"""The values a pool file holds: one model, one benchmark, one pool."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from rlfocal.errors import unknown
+
+# A name becomes a table value and part of a file name, so it must not be able to leave a directory.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=96)]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSpec(_Value):
+    """One LLM of a pool."""
+
+    model: Name
+    hf_repo: str = Field(min_length=1, description="hub id, a local directory, or rlfocal-lab/<name>")
+    revision: str = "main"
+    family: str = ""
+    params_b: float = Field(gt=0, description="parameters, in billions")
+    active_params_b: float | None = Field(default=None, gt=0, description="parameters a token uses")
+    context_length: int = Field(default=4096, gt=0, description="tokens")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    price: float = Field(default=0.0, ge=0, description="cents per 1,000 queries")
+    trust_remote_code: bool = False
+
+
+class Benchmark(_Value):
+    """A named group of lm-eval tasks: `tasks` maps the warehouse's task name to lm-eval's."""
+
+    name: Name
+    kind: Literal["choices", "answers"]
+    tasks: dict[Name, str] = Field(min_length=1)
+    include_path: str | None = Field(default=None, description="folder of lm-eval task YAMLs, or package:<folder>")
+    num_fewshot: int | None = Field(default=None, ge=0)
+    train_docs: int | None = Field(
+        default=None, ge=0, description="documents of the official train split; absent: the first 80 % of each task"
+    )
+
+
+class PoolSpec(_Value):
+    """Models and the benchmarks they answer. A benchmark is named, or defined in place."""
+
+    name: Name
+    benchmarks: tuple[Benchmark, ...] = Field(min_length=1)
+    models: tuple[ModelSpec, ...] = Field(min_length=1)
+
+    @field_validator("models")
+    @classmethod
+    def _distinct(cls, models: tuple[ModelSpec, ...]) -> tuple[ModelSpec, ...]:
+        names = [m.model for m in models]
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise ValueError(f"model {twice[0]!r} stands twice")
+        return models
+
+    @model_validator(mode="after")
+    def _distinct_benchmarks(self) -> PoolSpec:
+        names = [b.name for b in self.benchmarks]
+        if len(set(names)) < len(names):
+            raise ValueError("a benchmark stands twice")
+        return self
+
+    def choose(self, models: list[str] | None = None, benchmarks: list[str] | None = None) -> PoolSpec:
+        """The same pool, restricted to the named models and benchmarks. Raises InputError on a wrong name."""
+        by_model = {m.model: m for m in self.models}
+        by_name = {b.name: b for b in self.benchmarks}
+        for kind, wanted, known in (("model", models, by_model), ("benchmark", benchmarks, by_name)):
+            for name in wanted or ():
+                if name not in known:
+                    raise unknown(kind, name, known, f"pool {self.name!r}")
+        return self.model_copy(
+            update={
+                "models": tuple(by_model[m] for m in dict.fromkeys(models)) if models else self.models,
+                "benchmarks": tuple(by_name[b] for b in dict.fromkeys(benchmarks)) if benchmarks else self.benchmarks,
+            }
+        )
