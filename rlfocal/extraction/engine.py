@@ -1,4 +1,4 @@
-"""What an engine is asked and what it answers: the border between lm-eval's tasks and whatever runs the model."""
+"""What an engine is asked and what it answers: the border between lm-eval's tasks and what runs the model."""
 
 from __future__ import annotations
 
