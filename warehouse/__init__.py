@@ -1,0 +1,8 @@
+"""The warehouse: what every model answered, in DuckLake tables, with SQL views and macros."""
+
+from __future__ import annotations
+
+from warehouse.opening import open_warehouse
+from warehouse.store import Warehouse
+
+__all__ = ["Warehouse", "open_warehouse"]

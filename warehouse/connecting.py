@@ -1,0 +1,100 @@
+"""DuckDB connections with DuckLake loaded and a catalogue attached as `warehouse`."""
+
+from __future__ import annotations
+
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+
+import duckdb
+
+from rlfocal.errors import InputError, RunError
+from warehouse.locations import Location, without_password
+
+CATALOG = "warehouse"
+METADATA = f"__ducklake_metadata_{CATALOG}"
+_BUSY_MS = 60_000
+
+
+class MissingWarehouseError(InputError):
+    """There is no catalogue at the location."""
+
+    def __init__(self, location: Location) -> None:
+        super().__init__(
+            f"there is no warehouse at {location.name}; `rlfocal extract` or `rlfocal import` makes one"
+        )
+
+
+def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
+    """An in-memory DuckDB with the packaged extensions loaded, without a network or a write."""
+    connection = duckdb.connect(
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            # A Python variable that is named like a table must not be able to hide it.
+            "python_enable_replacements": "false",
+        }
+    )
+    for name in ("postgres_scanner" if postgres else "sqlite_scanner", "ducklake"):
+        connection.execute(f"LOAD {quoted(str(_extension(name)))}")
+    return connection
+
+
+def attach(
+    connection: duckdb.DuckDBPyConnection,
+    location: Location,
+    *,
+    read_only: bool,
+    create: bool,
+    snapshot: int | None,
+) -> None:
+    """Attaches the catalogue and makes it current.
+
+    Raises MissingWarehouseError, or InputError for an unknown snapshot or something that is no catalogue.
+    """
+    options = [f"CREATE_IF_NOT_EXISTS {create}"]
+    if read_only:
+        options.append("READ_ONLY")
+    if snapshot is not None:
+        options.append(f"SNAPSHOT_VERSION {int(snapshot)}")
+    if location.data is not None:
+        # The catalogue remembers an absolute path; overriding it lets a warehouse be moved.
+        options += [f"DATA_PATH {quoted(location.data)}", "OVERRIDE_DATA_PATH true"]
+    if not location.is_postgres:
+        options += ["META_JOURNAL_MODE 'WAL'", f"META_BUSY_TIMEOUT {_BUSY_MS}"]
+    address = quoted("ducklake:" + location.catalog)
+    try:
+        connection.execute(f"ATTACH {address} AS {CATALOG} ({', '.join(options)})")
+    except duckdb.Error as error:
+        raise _explained(error, location, snapshot) from None
+    connection.execute(f"USE {CATALOG}")
+    connection.execute("SET ducklake_max_retry_count = 100")
+
+
+def quoted(text: str) -> str:
+    """`text` as a SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _explained(error: duckdb.Error, location: Location, snapshot: int | None) -> Exception:
+    text = without_password(str(error)).strip()
+    if "No snapshot found" in text:
+        return InputError(f"warehouse {location.name} has no snapshot {snapshot}")
+    if "explicitly disabled" in text:
+        return MissingWarehouseError(location)
+    if "file is not a database" in text or "malformed" in text:
+        return InputError(f"{location.name} is not a warehouse: its catalogue is no SQLite database ({text})")
+    if location.is_postgres:
+        return InputError(f"cannot open warehouse {location.name}: {text}")
+    return RunError(f"cannot open warehouse {location.name}: {text}")
+
+
+def _extension(name: str) -> Path:
+    package = f"duckdb_extension_{name}"
+    folder = f"v{duckdb.__version__}"
+    if find_spec(package) is not None:
+        file = Path(str(resources.files(package))) / "extensions" / folder / f"{name}.duckdb_extension"
+        if file.is_file():
+            return file
+    wanted = f"{package.replace('_', '-')}=={duckdb.__version__}"
+    raise RunError(f"DuckDB {duckdb.__version__} lacks its extension {name}: install {wanted}")

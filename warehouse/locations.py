@@ -1,0 +1,92 @@
+"""Where a warehouse lives: a directory (SQLite catalogue beside the Parquet files) or a Postgres URI."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
+
+from rlfocal.errors import InputError
+
+DEFAULT = Path(".rlfocal") / "warehouse"
+CATALOG_FILE = "catalog.sqlite"
+_LEFTOVERS = frozenset({"data", "write.lock"})
+
+
+@dataclass(frozen=True)
+class Location:
+    """A warehouse's address: the catalogue as DuckLake's ATTACH takes it, and where the Parquet files are."""
+
+    name: str
+    """What messages call it, without a password."""
+    catalog: str
+    data: str | None
+    """None: the catalogue knows (an existing Postgres warehouse)."""
+    directory: Path | None
+    """None for Postgres."""
+
+    @property
+    def is_postgres(self) -> bool:
+        return self.directory is None
+
+
+def locate(location: str | Path | None) -> Location:
+    """The address that `location` means; None is $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse.
+
+    Postgres: `postgres:dbname=lake host=db?data=/mnt/lake` or `postgresql://user@db/lake?data=s3://bucket/lake`.
+    """
+    given = str(location or os.environ.get("RLFOCAL_WAREHOUSE") or DEFAULT)
+    if re.match(r"postgres(ql)?:", given):
+        return _postgres(given)
+    if "://" in given:
+        raise InputError(f"warehouse {given!r}: give a directory or a postgres: URI")
+    directory = Path(given).expanduser().absolute()
+    return Location(given, f"sqlite:{directory / CATALOG_FILE}", str(directory / "data"), directory)
+
+
+def exists(location: Location) -> bool:
+    """Whether a catalogue may stand there (on Postgres only attaching tells).
+
+    Raises InputError where something else does.
+    """
+    directory = location.directory
+    if directory is None:
+        return True
+    if not directory.exists():
+        return False
+    if not directory.is_dir():
+        raise InputError(f"{location.name} is a file, not a warehouse; give the warehouse's directory")
+    catalog = directory / CATALOG_FILE
+    if catalog.is_file() and catalog.stat().st_size:
+        return True
+    others = sorted(p.name for p in directory.iterdir() if p.name not in _LEFTOVERS and p != catalog)
+    if others:
+        raise InputError(
+            f"{location.name} is not a warehouse: it holds {others[0]!r} but no {CATALOG_FILE}; "
+            "give a warehouse, or an empty or new directory"
+        )
+    return False
+
+
+def without_password(text: str) -> str:
+    """`text` with the password of a connection string replaced by ***."""
+    text = re.sub(r"(password\s*=\s*)('[^']*'|\S+)", r"\1***", text, flags=re.IGNORECASE)
+    return re.sub(r"(://[^:/@\s]+:)[^@\s]+@", r"\1***@", text)
+
+
+def _postgres(given: str) -> Location:
+    address, _, options = given.partition("?")
+    fields = dict(parse_qsl(options, keep_blank_values=True))
+    data = fields.pop("data", None)
+    is_url = "://" in address
+    if fields and not is_url:
+        option = next(iter(fields))
+        raise InputError(f"warehouse {without_password(given)!r}: unknown option {option!r}; known: data")
+    dsn = address if is_url else address.partition(":")[2]
+    if fields:
+        dsn += "?" + urlencode(fields)
+    if data is not None and "://" not in data:
+        data = str(Path(data).expanduser().absolute())
+    return Location(without_password(given), f"postgres:{dsn}", data, None)

@@ -1,0 +1,116 @@
+"""The one place that opens a warehouse, and makes or upgrades its tables, views and macros."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import duckdb
+
+from rlfocal.errors import InputError
+from warehouse.connecting import MissingWarehouseError, attach, connect
+from warehouse.locations import Location, exists, locate
+from warehouse.locking import write_lock
+from warehouse.store import Warehouse
+
+SCHEMA_VERSION = 1
+"""Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
+
+_SCRIPTS = (
+    "tables",
+    "views",
+    "pairwise_diversity",
+    "pool_diversity",
+    "all_pools",
+    "pool_diversity_over_time",
+)
+
+
+def open_warehouse(
+    location: str | Path | None = None,
+    *,
+    read_only: bool = False,
+    create: bool = True,
+    snapshot: int | None = None,
+) -> Warehouse:
+    """Opens the warehouse at `location`; use it as a context manager.
+
+    `location` is a directory or a Postgres URI (see `warehouse.locations.locate`); None means
+    $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot` shows the warehouse as it was then, read-only.
+    A missing one is made unless `create=False` or it is only read.
+
+    Raises InputError: nothing there to read, something else there, an unknown snapshot, or a newer schema.
+    """
+    place = locate(location)
+    read_only = read_only or snapshot is not None
+    create = create and not read_only
+    connection = connect(postgres=place.is_postgres)
+    try:
+        _attach_or_create(connection, place, read_only=read_only, create=create, snapshot=snapshot)
+        if not read_only and _version(connection, place) < SCHEMA_VERSION:
+            _upgrade(connection, place)
+        _check_version(_version(connection, place), place, snapshot)
+    except BaseException:
+        connection.close()
+        raise
+    return Warehouse(connection, place, read_only=read_only)
+
+
+def _attach_or_create(
+    connection: duckdb.DuckDBPyConnection,
+    place: Location,
+    *,
+    read_only: bool,
+    create: bool,
+    snapshot: int | None,
+) -> None:
+    try:
+        if not exists(place):
+            raise MissingWarehouseError(place)
+        attach(connection, place, read_only=read_only, create=False, snapshot=snapshot)
+    except MissingWarehouseError:
+        if not create:
+            raise
+        if place.directory is not None:
+            place.directory.mkdir(parents=True, exist_ok=True)
+        elif place.data is None:
+            raise InputError(
+                f"no warehouse at {place.name} yet; say where the Parquet files of a new one go: ?data=DIR"
+            ) from None
+        with write_lock(place):
+            attach(connection, place, read_only=False, create=True, snapshot=None)
+
+
+def _version(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
+    """The schema's version; 0 for a DuckLake without tables."""
+    tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
+    if "schema_version" in tables:
+        row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+        return int(row[0]) if row and row[0] is not None else 0
+    if tables:
+        raise InputError(f"{place.name} is a DuckLake but not an rlfocal warehouse (no table schema_version)")
+    return 0
+
+
+def _check_version(version: int, place: Location, snapshot: int | None) -> None:
+    if version > SCHEMA_VERSION:
+        raise InputError(f"warehouse {place.name} is of a newer rlfocal (schema {version}); update rlfocal")
+    if version == 0:
+        when = f"at snapshot {snapshot}" if snapshot is not None else "yet"
+        raise InputError(f"warehouse {place.name} has no tables {when}")
+
+
+def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> None:
+    with write_lock(place):
+        connection.execute("BEGIN")
+        try:
+            if _version(connection, place) < SCHEMA_VERSION:
+                for name in _SCRIPTS:
+                    connection.execute((resources.files("warehouse") / "sql" / f"{name}.sql").read_text())
+                connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
+                message = f"schema {SCHEMA_VERSION}"
+                connection.execute("CALL warehouse.set_commit_message('rlfocal', ?)", [message])
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise

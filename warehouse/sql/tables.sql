@@ -1,0 +1,55 @@
+CREATE TABLE IF NOT EXISTS schema_version (version INT, upgraded_at TIMESTAMPTZ);
+
+CREATE TABLE IF NOT EXISTS models (
+    model VARCHAR, hf_repo VARCHAR, revision VARCHAR, family VARCHAR,
+    params_b DOUBLE, active_params_b DOUBLE,
+    price DOUBLE                        -- cents per 1,000 queries
+);
+
+CREATE TABLE IF NOT EXISTS docs (
+    benchmark VARCHAR, task VARCHAR,
+    doc_id BIGINT,                      -- row in the task's own order
+    doc_hash VARCHAR, question VARCHAR, choices VARCHAR[],
+    label INT,                          -- index of the right choice; NULL for answers
+    gold VARCHAR,                       -- for answers: the canonical answer that `answer` is compared with
+    split VARCHAR                       -- 'train' or 'test'
+);
+
+CREATE TABLE IF NOT EXISTS choice_logprobs (
+    benchmark VARCHAR, task VARCHAR, doc_id BIGINT, model VARCHAR, choice INT,
+    token_ids INT[], token_logprobs FLOAT[],
+    logprob DOUBLE,                     -- sum over the choice's tokens
+    n_tokens INT, n_chars INT, n_bytes INT, is_greedy BOOLEAN, n_prompt_tokens INT, truncated BOOLEAN
+);
+
+CREATE TABLE IF NOT EXISTS answer_passes (
+    benchmark VARCHAR, task VARCHAR, doc_id BIGINT, model VARCHAR, pass INT,
+    text VARCHAR,
+    answer VARCHAR,                     -- canonical; NULL where the text holds none
+    finish_reason VARCHAR, n_tokens INT
+);
+
+CREATE TABLE IF NOT EXISTS extractions (
+    extraction_id VARCHAR, model VARCHAR, benchmark VARCHAR, task VARCHAR,
+    fingerprint VARCHAR, backend VARCHAR, settings JSON, versions JSON,
+    n_docs BIGINT, seconds DOUBLE, committed_at TIMESTAMPTZ
+);
+
+CREATE TABLE IF NOT EXISTS evaluations (
+    run_id VARCHAR, benchmark VARCHAR,
+    task VARCHAR,                       -- '*': all documents of the benchmark pooled
+    method VARCHAR, variant VARCHAR, protocol VARCHAR,
+    seed BIGINT,                        -- NULL for a deterministic method
+    split VARCHAR, n BIGINT, accuracy DOUBLE, mean_pool_size DOUBLE, cost DOUBLE, seconds DOUBLE,
+    snapshot BIGINT
+);
+
+CREATE TABLE IF NOT EXISTS decisions (
+    run_id VARCHAR, benchmark VARCHAR, task VARCHAR, doc_id BIGINT,
+    pool VARCHAR[], prediction VARCHAR, correct BOOLEAN, reward DOUBLE
+);
+
+CREATE TABLE IF NOT EXISTS training_history (
+    run_id VARCHAR, benchmark VARCHAR, task VARCHAR, method VARCHAR, variant VARCHAR, seed BIGINT,
+    phase VARCHAR, episode INT, reward DOUBLE, accuracy DOUBLE, mean_pool_size DOUBLE
+);

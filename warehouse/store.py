@@ -1,0 +1,114 @@
+"""An open warehouse: queries, transactions, and the few writes the rest of the project makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import pyarrow as pa
+
+from rlfocal.errors import InputError
+from rlfocal.pool.specs import ModelSpec
+from warehouse import writing
+from warehouse.locations import Location
+from warehouse.locking import write_lock
+
+
+class Warehouse:
+    """A DuckLake attached AS warehouse and in use, so unqualified table, view and macro names work.
+
+    `connection` is one DuckDB connection: use a warehouse from one thread, and open another for another.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, location: Location, *, read_only: bool) -> None:
+        self.connection = connection
+        self.location = location
+        self.read_only = read_only
+        self._writing = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
+        """The result of one statement as an Arrow table."""
+        return self.connection.execute(sql, list(params)).to_arrow_table()
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The result of one statement as tuples."""
+        return self.connection.execute(sql, list(params)).fetchall()
+
+    def snapshot(self) -> int:
+        """The number of the snapshot that queries see."""
+        return int(self.rows("SELECT id FROM warehouse.current_snapshot()")[0][0])
+
+    def fingerprints(self, benchmark: str | None = None) -> dict[tuple[str, str, str], str]:
+        """{(model, benchmark, task): fingerprint} of the committed partitions."""
+        found = self.rows(
+            "SELECT model, benchmark, task, fingerprint FROM extractions WHERE ? IS NULL OR benchmark = ?",
+            [benchmark, benchmark],
+        )
+        return {(model, name, task): fingerprint for model, name, task, fingerprint in found}
+
+    @contextmanager
+    def transaction(self, message: str) -> Iterator[None]:
+        """Takes the write lock; commits what the block wrote as one snapshot, or nothing where it raises.
+
+        Keep the block short: other writers wait for it (readers never do). Transactions do not nest.
+        """
+        if self.read_only:
+            raise InputError(f"warehouse {self.location.name} is open read-only")
+        with write_lock(self.location):
+            self.connection.execute("BEGIN")
+            self._writing = True
+            try:
+                yield
+                self.connection.execute("CALL warehouse.set_commit_message('rlfocal', ?)", [message])
+                self.connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+            finally:
+                self._writing = False
+
+    def append(self, table: str, rows: pa.Table) -> None:
+        """Appends rows to a table by column name; missing columns become NULL. Needs a transaction."""
+        if not self._writing:
+            raise RuntimeError("Warehouse.append outside of Warehouse.transaction")
+        writing.append(self.connection, table, rows)
+
+    def put_models(self, specs: Iterable[ModelSpec]) -> None:
+        """Inserts or updates rows of `models`; writes nothing where they are already as given."""
+        rows = writing.model_rows(specs)
+        if writing.changed_models(self.connection, rows).num_rows:
+            with self.transaction("describe models"):
+                writing.put_models(self.connection, writing.changed_models(self.connection, rows))
+
+    def put_partition(self, docs: pa.Table, rows: pa.Table, extraction: Mapping[str, Any]) -> None:
+        """Commits one partition (model, benchmark, task), replacing an earlier one: all of it or nothing.
+
+        docs: columns of `docs`. Those already stored must have equal doc_hash, choices, label and gold.
+        rows: a row per choice (column `choice`) or per pass (column `pass`) of those documents.
+        extraction: columns of `extractions`; `extraction_id` and `committed_at` are made where missing.
+
+        Raises InputError with the first differing document.
+        """
+        name = "{model} on {benchmark}/{task}".format(**extraction)
+        with self.transaction(f"extract {name}"):
+            writing.put_docs(self.connection, docs)
+            writing.put_partitions(self.connection, rows, [extraction])
+
+    def _roll_back(self) -> None:
+        # A failed COMMIT has already ended the transaction.
+        with suppress(duckdb.TransactionException):
+            self.connection.execute("ROLLBACK")

@@ -1,0 +1,179 @@
+"""What a write consists of. Every function works inside the caller's transaction."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rlfocal.errors import InputError
+from rlfocal.extraction.answers import normalise
+from rlfocal.pool.specs import ModelSpec
+
+_MODEL_COLUMNS = ("model", "hf_repo", "revision", "family", "params_b", "active_params_b", "price")
+_NUMBERS = ("params_b", "active_params_b", "price")
+_MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBERS else pa.string()) for c in _MODEL_COLUMNS])
+_IDENTITY = ("doc_hash", "choices", "label", "gold")
+_PARTITION = ("benchmark", "task", "model")
+
+
+def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    """Appends Arrow rows by column name; missing columns become NULL."""
+    with _view(connection, rows) as view:
+        connection.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM {view}')
+
+
+def model_rows(specs: Iterable[ModelSpec]) -> pa.Table:
+    """Rows of `models`."""
+    described = [spec.model_dump(include=set(_MODEL_COLUMNS)) for spec in specs]
+    return pa.Table.from_pylist(described, schema=_MODEL_SCHEMA)
+
+
+def changed_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
+    """Those rows that `models` does not hold as they are."""
+    with _view(connection, rows) as view:
+        columns = ", ".join(_MODEL_COLUMNS)
+        return connection.execute(
+            f"SELECT {columns} FROM {view} EXCEPT SELECT {columns} FROM models"
+        ).to_arrow_table()
+
+
+def put_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
+    """Inserts rows of `models`, replacing those of the same name."""
+    with _view(connection, rows) as view:
+        connection.execute(f"DELETE FROM models WHERE model IN (SELECT model FROM {view})")
+    append(connection, "models", rows)
+
+
+def name_models(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+    """Inserts names that `models` lacks; what is not known about them stays NULL."""
+    known = {name for (name,) in connection.execute("SELECT model FROM models").fetchall()}
+    new = sorted(set(names) - known)
+    if new:
+        append(connection, "models", pa.table({"model": pa.array(new, pa.string())}))
+
+
+def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
+    """Inserts the documents that are new; those already stored must be the same.
+
+    Where new documents extend a stored task, the longer listing decides every document's split.
+    Raises InputError with the first document whose doc_hash, choices, label or gold differs.
+    """
+    docs = with_canonical_gold(docs)
+    with _view(connection, docs) as view:
+        _check_same(connection, view)
+        extended = f"""
+            SELECT DISTINCT n.benchmark, n.task FROM {view} n
+            ANTI JOIN docs d ON (n.benchmark, n.task, n.doc_id) = (d.benchmark, d.task, d.doc_id)"""
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE extended AS {extended}")
+        try:
+            connection.execute(f"""
+                DELETE FROM docs WHERE (benchmark, task) IN (FROM temp.extended)
+                AND (benchmark, task, doc_id) IN (SELECT benchmark, task, doc_id FROM {view})""")
+            connection.execute(f"""
+                INSERT INTO docs BY NAME
+                SELECT n.* FROM {view} n SEMI JOIN temp.extended USING (benchmark, task)""")
+        finally:
+            connection.execute("DROP TABLE temp.extended")
+
+
+def put_partitions(
+    connection: duckdb.DuckDBPyConnection, rows: pa.Table, extractions: Sequence[Mapping[str, Any]]
+) -> None:
+    """Replaces partitions: their earlier rows and records go, `rows` and one record each come.
+
+    Raises InputError where a row belongs to no stored document or to none of the partitions.
+    """
+    target = "choice_logprobs" if "choice" in rows.column_names else "answer_passes"
+    records = _records(extractions)
+    key = ", ".join(_PARTITION)
+    with _view(connection, rows) as view, _view(connection, records) as partitions:
+        _check_rows(connection, view, partitions)
+        replaced = connection.execute(
+            f"SELECT {key} FROM {partitions} INTERSECT SELECT {key} FROM extractions"
+        ).to_arrow_table()
+        if replaced.num_rows:
+            with _view(connection, replaced) as old:
+                for table in ("choice_logprobs", "answer_passes", "extractions"):
+                    connection.execute(f"DELETE FROM {table} WHERE ({key}) IN (FROM {old})")
+    append(connection, target, rows)
+    append(connection, "extractions", records)
+
+
+def with_canonical_gold(docs: pa.Table) -> pa.Table:
+    """The documents, with `gold` in the form answers are compared in where there is no label."""
+    if "gold" not in docs.column_names:
+        return docs
+    is_answer = pc.is_null(docs["label"]) if "label" in docs.column_names else pa.scalar(True)
+    canonical = pa.array([normalise(text) for text in docs["gold"].to_pylist()], pa.string())
+    gold = pc.if_else(is_answer, canonical, docs["gold"].cast(pa.string()))
+    return docs.set_column(docs.column_names.index("gold"), "gold", gold)
+
+
+def _check_same(connection: duckdb.DuckDBPyConnection, view: str) -> None:
+    given = {name for name, *_ in connection.execute(f"DESCRIBE {view}").fetchall()}
+    compared = [c for c in _IDENTITY if c in given]
+    differs = " OR ".join(f"n.{c} IS DISTINCT FROM d.{c}" for c in compared) or "false"
+    columns = ", ".join(f"d.{c}, n.{c}" for c in compared)
+    row = connection.execute(f"""
+        SELECT n.benchmark, n.task, n.doc_id, {columns} FROM {view} n
+        JOIN docs d ON (n.benchmark, n.task, n.doc_id) = (d.benchmark, d.task, d.doc_id)
+        WHERE {differs} ORDER BY ALL LIMIT 1""").fetchone()
+    if row is None:
+        return
+    pairs = zip(compared, row[3::2], row[4::2], strict=True)
+    what = "; ".join(f"{name} was {old!r}, is {new!r}" for name, old, new in pairs if old != new)
+    raise InputError(
+        f"document {row[2]} of {row[0]}/{row[1]} differs from the one in the warehouse: {what}. "
+        f"Models are compared on equal documents only: give this variant another name, e.g. {row[0]}@new"
+    )
+
+
+def _check_rows(connection: duckdb.DuckDBPyConnection, view: str, partitions: str) -> None:
+    for other, keys, fault in (
+        ("docs", ("benchmark", "task", "doc_id"), "stands for no document"),
+        (partitions, _PARTITION, "belongs to no partition of this write"),
+    ):
+        row = connection.execute(
+            f"SELECT r.benchmark, r.task, r.doc_id, r.model FROM {view} r "
+            f"ANTI JOIN {other} o USING ({', '.join(keys)}) LIMIT 1"
+        ).fetchone()
+        if row is not None:
+            raise InputError("a row of {3} on {0}/{1}, document {2}, {fault}".format(*row, fault=fault))
+
+
+def _records(extractions: Sequence[Mapping[str, Any]]) -> pa.Table:
+    now = datetime.now(UTC)
+    made = [
+        {
+            "extraction_id": uuid.uuid4().hex,
+            "committed_at": now,
+            **e,
+            "settings": _json(e.get("settings")),
+            "versions": _json(e.get("versions")),
+        }
+        for e in extractions
+    ]
+    return pa.Table.from_pylist(made)
+
+
+def _json(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+@contextmanager
+def _view(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterator[str]:
+    """A temporary name under which SQL sees an Arrow table."""
+    name = f"arrow_{uuid.uuid4().hex}"
+    connection.register(name, rows)
+    try:
+        yield f"temp.{name}"
+    finally:
+        connection.unregister(name)
