@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rlfocal.errors import InputError, unknown
+from warehouse import Warehouse
 
 Kind = Literal["choices", "answers"]
 
@@ -75,3 +79,146 @@ class Dataset:
         """(task, its documents), in order of first appearance."""
         for task in dict.fromkeys(self.tasks.tolist()):
             yield task, self.rows(self.tasks == task)
+
+    def fingerprint(self) -> str:
+        """A hash of everything a method can see or be scored on: equal data, equal fingerprint."""
+        digest = sha256(repr((self.benchmark, self.kind, self.models, self.slots)).encode())
+        for array in (self.prices, self.doc_ids, self.probs, self.predictions, self.labels, self.is_train):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update("\n".join(self.tasks.tolist()).encode())
+        return digest.hexdigest()
+
+
+def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None = None) -> Dataset:
+    """Read one benchmark as the warehouse's snapshot shows it.
+
+    `models` restricts the pool; by default every model that answered all documents is taken.
+    Raises InputError for an unknown benchmark or model, and for a named model that misses documents.
+    """
+    docs = warehouse.query(
+        "SELECT task, doc_id, label, gold, split = 'train' AS is_train FROM docs WHERE benchmark = ? "
+        "ORDER BY task, doc_id",
+        [benchmark],
+    ).to_pydict()
+    if not docs["task"]:
+        known = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
+        raise unknown("benchmark", benchmark, known, "the warehouse")
+    names = _models(warehouse, benchmark, models, len(docs["task"]))
+    prices = dict(warehouse.rows("SELECT model, price FROM models"))
+    kind: Kind = "choices" if docs["label"][0] is not None else "answers"
+    fill = _choices if kind == "choices" else _answers
+    answers = fill(warehouse, benchmark, names, docs)
+    return Dataset(
+        benchmark=benchmark,
+        models=names,
+        prices=np.array([prices.get(name) or 0.0 for name in names]),
+        tasks=np.array(docs["task"], dtype=np.str_),
+        doc_ids=np.array(docs["doc_id"], dtype=np.int64),
+        is_train=np.array(docs["is_train"], dtype=np.bool_),
+        snapshot=warehouse.snapshot(),
+        **answers,
+    )
+
+
+def _models(
+    warehouse: Warehouse, benchmark: str, wanted: Sequence[str] | None, n_docs: int
+) -> tuple[str, ...]:
+    """The models of the dataset, in alphabetical order."""
+    covered: dict[str, int] = dict(
+        warehouse.rows(
+            "SELECT model, count(*) FROM predictions WHERE benchmark = ? GROUP BY model", [benchmark]
+        )
+    )
+    for name in wanted or ():
+        if name not in covered:
+            raise unknown("model", name, covered, f"benchmark {benchmark!r}")
+        if covered[name] < n_docs:
+            raise InputError(
+                f"model {name!r} answered {covered[name]} of {n_docs} documents of {benchmark!r}; "
+                "extract the rest, or leave the model out of --models"
+            )
+    names = sorted(set(wanted)) if wanted else sorted(m for m, n in covered.items() if n == n_docs)
+    if not names:
+        raise InputError(f"no model answered all {n_docs} documents of {benchmark!r}; run `rlfocal extract`")
+    return tuple(names)
+
+
+def _choices(
+    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[object]]
+) -> dict[str, object]:
+    cells = warehouse.connection.execute(
+        """
+        WITH numbered AS (
+            SELECT task, doc_id, row_number() OVER (ORDER BY task, doc_id) - 1 AS row
+            FROM docs WHERE benchmark = $benchmark
+        )
+        SELECT row, list_position($models, model) - 1 AS model, choice, logprob
+        FROM choice_logprobs JOIN numbered USING (task, doc_id)
+        WHERE benchmark = $benchmark AND list_contains($models, model)
+        """,
+        {"benchmark": benchmark, "models": list(names)},
+    ).fetchnumpy()
+    shape = (len(docs["task"]), len(names), int(cells["choice"].max()) + 1)
+    scores = np.full(shape, -np.inf)
+    scores[cells["row"], cells["model"], cells["choice"]] = cells["logprob"]
+    top = scores.max(axis=2, keepdims=True)
+    logprobs = scores - top - np.log(np.exp(scores - top).sum(axis=2, keepdims=True))
+    return {
+        "kind": "choices",
+        "probs": np.exp(logprobs),
+        "logprobs": logprobs,
+        "n_choices": np.isfinite(scores[:, 0]).sum(axis=1).astype(np.int64),
+        "predictions": scores.argmax(axis=2).astype(np.int64),
+        "labels": np.array(docs["label"], dtype=np.int64),
+        "slots": (),
+    }
+
+
+def _answers(
+    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[object]]
+) -> dict[str, object]:
+    cells = warehouse.rows(
+        """
+        WITH numbered AS (
+            SELECT task, doc_id, row_number() OVER (ORDER BY task, doc_id) - 1 AS row
+            FROM docs WHERE benchmark = $benchmark
+        ), counts AS (
+            SELECT row, model, answer, count(*) AS n, min(pass) AS first_pass
+            FROM answer_passes JOIN numbered USING (task, doc_id)
+            WHERE benchmark = $benchmark AND list_contains($models, model)
+            GROUP BY row, model, answer
+        )
+        SELECT row, list_position($models, model) - 1 AS model, answer, n / sum(n) OVER (PARTITION BY row, model)
+        FROM counts ORDER BY row, model, n DESC, first_pass
+        """,
+        {"benchmark": benchmark, "models": list(names)},
+    )
+    T, N = len(docs["task"]), len(names)
+    given: list[dict[str, dict[int, float]]] = [{} for _ in range(T)]  # row -> answer -> model -> share
+    first: dict[tuple[int, int], str] = {}
+    for row, model, answer, share in cells:
+        if answer is not None:
+            given[row].setdefault(answer, {})[model] = share
+            first.setdefault((row, model), answer)
+    # sorted() is stable, so equal totals keep the order in which the models, alphabetically, gave them
+    slots = tuple(tuple(sorted(g, key=lambda a: -round(sum(g[a].values()), 9))) for g in given)
+    width = max(1, max(map(len, slots)))
+    probs = np.zeros((T, N, width))
+    predictions = np.full((T, N), -1, dtype=np.int64)
+    labels = np.full(T, -1, dtype=np.int64)
+    for row, answers in enumerate(slots):
+        place = {answer: slot for slot, answer in enumerate(answers)}
+        labels[row] = place.get(str(docs["gold"][row]), -1)
+        for answer, by_model in given[row].items():
+            for model, share in by_model.items():
+                probs[row, model, place[answer]] = share
+                predictions[row, model] = place[first[row, model]]
+    return {
+        "kind": "answers",
+        "probs": probs,
+        "logprobs": np.empty((0, N, width)),
+        "n_choices": np.array([len(s) for s in slots], dtype=np.int64),
+        "predictions": predictions,
+        "labels": labels,
+        "slots": slots,
+    }

@@ -32,11 +32,13 @@ class Location:
         return self.directory is None
 
 
-def locate(location: str | Path | None) -> Location:
+def locate(location: str | Path | Location | None) -> Location:
     """The address that `location` means; None is $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse.
 
     Postgres: `postgres:dbname=lake host=db?data=/mnt/lake` or `postgresql://user@db/lake?data=s3://bucket/lake`.
     """
+    if isinstance(location, Location):
+        return location
     given = str(location or os.environ.get("RLFOCAL_WAREHOUSE") or DEFAULT)
     if re.match(r"postgres(ql)?:", given):
         return _postgres(given)

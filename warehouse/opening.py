@@ -27,7 +27,7 @@ _SCRIPTS = (
 
 
 def open_warehouse(
-    location: str | Path | None = None,
+    location: str | Path | Location | None = None,
     *,
     read_only: bool = False,
     create: bool = True,

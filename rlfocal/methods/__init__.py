@@ -1,0 +1,44 @@
+"""Every way to choose and fuse, by the name it has in `evaluations.method`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rlfocal.errors import InputError, unknown
+from rlfocal.methods.base import Decisions, Method, Policy
+from rlfocal.methods.reference import BestSingle, ConstantChoice, Oracle, Plurality, Single, SoftVote
+from rlfocal.methods.rl_focal import VARIANTS, RLFocal
+
+__all__ = ["METHODS", "Decisions", "Method", "Policy", "check_methods", "make_method"]
+
+METHODS: dict[str, Callable[[], Method]] = {
+    "rl_focal": RLFocal,
+    "best_single": BestSingle,
+    "plurality": Plurality,
+    "soft_vote": SoftVote,
+    "constant_choice": ConstantChoice,
+    "oracle": Oracle,
+}
+
+
+def check_methods(names: Sequence[str], variant: str, models: Sequence[str]) -> None:
+    """Raises InputError for a method, a variant or a `single:<model>` that does not exist."""
+    if variant not in VARIANTS:
+        raise unknown("variant", variant, VARIANTS)
+    for name in names:
+        if name.startswith("single:"):
+            if (model := name.removeprefix("single:")) not in models:
+                raise unknown("model", model, models, f"method {name!r}")
+        elif name not in METHODS:
+            raise unknown("method", name, [*METHODS, "single:<model>"])
+    if not names:
+        raise InputError(f"no method named; known: {', '.join(METHODS)}, single:<model>")
+
+
+def make_method(name: str, variant: str) -> Method:
+    """The method of that name; `variant` concerns rl_focal alone."""
+    if name.startswith("single:"):
+        return Single(name.removeprefix("single:"))
+    if name == "rl_focal":
+        return RLFocal(variant=variant)
+    return METHODS[name]()

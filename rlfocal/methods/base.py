@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +28,30 @@ class Policy(Protocol):
     def decide(self, documents: Dataset) -> Decisions: ...
 
 
+class Episode(NamedTuple):
+    """One episode of training, averaged over its parallel environments."""
+
+    phase: str
+    """What was learning: "decider" or "fusion"."""
+    episode: int
+    reward: float
+    accuracy: float
+    mean_pool_size: float
+
+
+@runtime_checkable
+class Learned(Protocol):
+    """A policy that was trained in episodes, and remembers how."""
+
+    history: Sequence[Episode]
+
+
 class Method(Protocol):
-    """A way to choose and fuse. `seeded` says whether a seed changes the result."""
+    """A way to choose and fuse."""
 
-    name: str
     seeded: bool
+    """Whether a seed changes the result; if not, `fit` is called with one seed and may ignore it."""
 
-    def fit(self, train: Dataset, seed: int) -> Policy: ...
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Policy]:
+        """One policy a seed, fitted on train rows alone."""
+        ...

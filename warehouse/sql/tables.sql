@@ -40,8 +40,13 @@ CREATE TABLE IF NOT EXISTS evaluations (
     task VARCHAR,                       -- '*': all documents of the benchmark pooled
     method VARCHAR, variant VARCHAR, protocol VARCHAR,
     seed BIGINT,                        -- NULL for a deterministic method
-    split VARCHAR, n BIGINT, accuracy DOUBLE, mean_pool_size DOUBLE, cost DOUBLE, seconds DOUBLE,
-    snapshot BIGINT
+    per VARCHAR,                        -- one policy for the 'benchmark', or one for each 'task'
+    split VARCHAR, n BIGINT, accuracy DOUBLE, mean_pool_size DOUBLE,
+    cost DOUBLE,                        -- cents per 1,000 queries
+    seconds DOUBLE,
+    snapshot BIGINT,                    -- the one that was read
+    models VARCHAR[],                   -- the pool to choose from
+    created_at TIMESTAMPTZ
 );
 
 CREATE TABLE IF NOT EXISTS decisions (

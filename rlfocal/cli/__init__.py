@@ -1,0 +1,29 @@
+"""The command line: reads arguments, calls the library, prints. It contains no mathematics."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rlfocal.errors import InputError, RunError
+
+
+def main() -> None:
+    """Entry point: exit code 0 done, 1 failed, 2 bad input. Tracebacks only with --debug."""
+    debug = "--debug" in sys.argv
+    sys.argv = [word for word in sys.argv if word != "--debug"]
+    from rlfocal.cli.app import app
+
+    try:
+        app()
+    except (InputError, RunError) as error:
+        if debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, InputError) else 1)
+    except KeyboardInterrupt:
+        print("interrupted; what was committed is kept, and the same command goes on from there", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # `rlfocal sql ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,43 @@
+"""The commands, gathered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rlfocal import __version__
+from rlfocal.cli import learning, pools, reading
+
+app = typer.Typer(
+    name="rlfocal",
+    help="A warehouse of what a pool of LLMs answers, and RL-Focal: learn which few models to ask and how to fuse "
+    "their answers.",
+    epilog="Start with `rlfocal regenerate --pool lab`. `--debug` after any command shows tracebacks.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"rlfocal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+) -> None: ...
+
+
+app.command("regenerate")(pools.regenerate)
+app.command("extract")(pools.extract)
+app.command("add-model")(pools.add_model)
+app.add_typer(reading.imports, name="import")
+app.command("train")(learning.train)
+app.command("evaluate")(learning.evaluate)
+app.command("report")(reading.report)
+app.command("sql")(reading.sql)
+app.add_typer(pools.lab, name="lab")

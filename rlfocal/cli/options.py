@@ -1,0 +1,76 @@
+"""Options that several commands share, and how lists, progress and JSON look."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Location = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        "-w",
+        envvar="RLFOCAL_WAREHOUSE",
+        metavar="PATH|URI",
+        help="Warehouse directory, or a Postgres catalogue's URI.",
+        show_default="./.rlfocal/warehouse",
+    ),
+]
+Pool = Annotated[str, typer.Option("--pool", "-p", help="A pool's name or its YAML file.")]
+Models = Annotated[str | None, typer.Option(metavar="M,...", help="Only these models.", show_default="all")]
+Benchmarks = Annotated[str | None, typer.Option(metavar="B,...", help="Only these benchmarks.", show_default="all")]
+Backend = Annotated[str, typer.Option(help="The engine that runs the models: hf.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N documents of each task.")]
+Jobs = Annotated[int, typer.Option(min=1, help="How many models run at once, one process each.")]
+Seeds = Annotated[int, typer.Option(min=1, metavar="K", help="Seeds 0..K-1 for methods that learn by chance.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def names(listed: str | None) -> list[str] | None:
+    """`a,b` as a list; None where nothing was given."""
+    if listed is None:
+        return None
+    return [name for name in (part.strip() for part in listed.split(",")) if name]
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def checkpoints_of(directory: Path) -> Path:
+    """Where a warehouse's trained agents are kept."""
+    return directory / "checkpoints"
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str, float], None]]:
+    """Yields `tell(title, share)`: one bar on stderr per title, 0 to 1; plain lines where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        finished: set[str] = set()
+
+        def tell_plainly(title: str, share: float) -> None:
+            if share >= 1 and title not in finished:
+                finished.add(title)
+                print(f"{title}: done", file=sys.stderr, flush=True)
+
+        yield tell_plainly
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    bars: dict[str, TaskID] = {}
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+
+        def tell(title: str, share: float) -> None:
+            if title not in bars:
+                bars[title] = progress.add_task(title, total=1.0)
+            progress.update(bars[title], completed=share)
+
+        yield tell

@@ -1,0 +1,79 @@
+"""Commands that fill the warehouse from files, and that read it: import, sql, report."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlfocal.cli.options import Json, Location, print_json
+
+imports = typer.Typer(help="Bring logits made elsewhere into the warehouse.", no_args_is_help=True)
+
+
+@imports.callback()
+def _group() -> None: ...
+
+
+@imports.command("predictions")
+def import_predictions(
+    docs: Annotated[Path, typer.Option(help="benchmark, task, doc_id, label [, question, choices, gold, split].")],
+    scores: Annotated[
+        Path, typer.Option(help="benchmark, task, doc_id, model, and choice_logprobs or answer [, pass].")
+    ],
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Take models that cover different documents; note the gaps.")
+    ] = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import per-choice scores or answers (Parquet, CSV or JSONL). All of it lands, or nothing.
+
+    A given split is used; where it is missing, the first 80 % of each task are train. The same files twice
+    change nothing.
+    """
+    from rlfocal.imports.predictions import import_predictions as run
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse) as opened:
+        report = run(opened, docs, scores, allow_missing=allow_missing)
+    if as_json:
+        print_json(report)
+    else:
+        typer.echo(str(report))
+
+
+def sql(
+    statement: Annotated[str, typer.Argument(help='For example: "FROM accuracy ORDER BY accuracy DESC".')],
+    format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
+    warehouse: Location = None,
+) -> None:
+    """Read-only SQL (DuckDB's) over the warehouse.
+
+    Tables: models, docs, choice_logprobs, answer_passes, extractions, evaluations, decisions. Views:
+    choice_probs, answer_probs, predictions, accuracy. Macros: pairwise_diversity('lab-mmlu'),
+    pool_diversity('lab-mmlu', ['lab-llama', 'lab-phi']), all_pools, pool_diversity_over_time.
+    """
+    from rlfocal.sql import run_sql
+
+    typer.echo(run_sql(warehouse, statement, format))
+
+
+def report(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path(
+        ".rlfocal/report.html"
+    ),
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    warehouse: Location = None,
+) -> None:
+    """Write the self-contained HTML report: accuracy, cost, learning curves, diversity of the chosen pools."""
+    from rlfocal.report import write_report
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse, read_only=True, create=False) as opened:
+        path = write_report(opened, output)
+    typer.echo(str(path))
+    if show:
+        webbrowser.open(path.resolve().as_uri())

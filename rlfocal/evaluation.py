@@ -1,0 +1,266 @@
+"""Runs methods on one benchmark's test rows and records what they decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset, load_dataset
+from rlfocal.errors import InputError
+from rlfocal.methods import METHODS, Decisions, Learned, Method, Policy, check_methods, make_method
+from warehouse import Warehouse, open_warehouse
+
+Per = Literal["benchmark", "task"]
+Mask = NDArray[np.bool_]
+Progress = Callable[[str, float], None]
+"""Called with what is running and the finished share of it, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What identifies one run of one method; with the data it saw, nothing else changes its result."""
+
+    benchmark: str
+    method: str
+    variant: str | None
+    protocol: str
+    seed: int | None
+    per: Per
+
+    def run_id(self, data: str) -> str:
+        """Equal for equal runs on equal data (`data`: a dataset's fingerprint)."""
+        return sha256(repr((asdict(self), data)).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One row of `evaluations`; task `*` pools all documents of the benchmark."""
+
+    run_id: str
+    benchmark: str
+    task: str
+    method: str
+    variant: str | None
+    protocol: str
+    seed: int | None
+    per: str
+    split: str
+    n: int
+    accuracy: float
+    mean_pool_size: float
+    cost: float
+    """Cents per 1,000 queries."""
+    seconds: float
+    snapshot: int
+    models: list[str]
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """What `evaluate` found, computed now or already there."""
+
+    rows: tuple[Evaluation, ...]
+    ran: tuple[str, ...]
+    """Run ids computed now."""
+
+
+def evaluate(
+    warehouse: Warehouse,
+    benchmark: str,
+    *,
+    methods: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    variant: str = "paper",
+    seeds: int = 3,
+    per: Per = "benchmark",
+    protocol: str = "frozen",
+    snapshot: int | None = None,
+    checkpoints: Path | None = None,
+    force: bool = False,
+    on_progress: Progress | None = None,
+) -> EvaluationReport:
+    """Fit each method on train rows, decide on test rows, and store evaluations and decisions.
+
+    A run that the warehouse already has (same data, method, variant, seed, protocol) is not repeated unless
+    `force`. `snapshot` reads the warehouse as it was then; `checkpoints` is where trained agents are kept and
+    found again. Raises InputError for a wrong name and for data that cannot be split.
+    """
+    if protocol != "frozen":
+        raise InputError(f"protocol {protocol!r} is not available; use 'frozen'")
+    dataset = read_dataset(warehouse, benchmark, models, snapshot)
+    groups = group_rows(dataset, per)
+    names = list(dict.fromkeys(METHODS if methods is None else methods))
+    check_methods(names, variant, dataset.models)
+    data = dataset.fingerprint()
+    rows: list[Evaluation] = []
+    ran: list[str] = []
+    for name in names:
+        method = make_method(name, variant, checkpoints, _titled(on_progress, f"{benchmark} {name}"))
+        seeds_of_method = range(seeds) if method.seeded else [None]
+        label = variant if name == "rl_focal" else None
+        runs = [Run(benchmark, name, label, protocol, seed, per) for seed in seeds_of_method]
+        missing = [run for run in runs if force or not stored(warehouse, run.run_id(data))]
+        started = time.perf_counter()
+        fitted = fit_groups(method, dataset, groups, [run.seed or 0 for run in missing])
+        for run, policies in zip(missing, fitted, strict=True):
+            decisions = decide_groups(dataset, groups, policies)
+            seconds = (time.perf_counter() - started) / len(missing)
+            _record(warehouse, run, run.run_id(data), dataset, decisions, _curves(dataset, groups, policies), seconds)
+            ran.append(run.run_id(data))
+        for run in runs:
+            rows += stored(warehouse, run.run_id(data))
+    return EvaluationReport(tuple(rows), tuple(ran))
+
+
+def read_dataset(
+    warehouse: Warehouse, benchmark: str, models: Sequence[str] | None, snapshot: int | None = None
+) -> Dataset:
+    """The benchmark's rows, now or as of a snapshot. Raises InputError where it has no train or no test rows."""
+    if snapshot is None:
+        dataset = load_dataset(warehouse, benchmark, models)
+    else:
+        with open_warehouse(warehouse.location, read_only=True, snapshot=snapshot) as then:
+            dataset = load_dataset(then, benchmark, models)
+    for split, n in (("train", dataset.is_train.sum()), ("test", (~dataset.is_train).sum())):
+        if n == 0:
+            raise InputError(f"benchmark {benchmark!r} has no {split} rows; import it with more documents")
+    return dataset
+
+
+def group_rows(dataset: Dataset, per: Per) -> list[Mask]:
+    """(T,) masks of the documents that share one fitted policy: all of them, or one mask per task."""
+    if per == "benchmark":
+        return [np.ones(len(dataset), dtype=np.bool_)]
+    masks = [dataset.tasks == task for task in dict.fromkeys(dataset.tasks.tolist())]
+    for mask in masks:
+        if not (mask & dataset.is_train).any():
+            raise InputError(
+                f"task {dataset.tasks[mask][0]!r} of {dataset.benchmark!r} has no train rows; use --per benchmark"
+            )
+    return masks
+
+
+def fit_groups(
+    method: Method, dataset: Dataset, groups: Sequence[Mask], seeds: Sequence[int]
+) -> list[list[Policy]]:
+    """Fit one policy per seed and group on the group's train rows: policies[seed][group]."""
+    if not seeds:
+        return []
+    per_group = [method.fit(dataset.rows(mask & dataset.is_train), seeds) for mask in groups]
+    return [list(policies) for policies in zip(*per_group, strict=True)]
+
+
+def decide_groups(dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Policy]) -> Decisions:
+    """Each group's policy decides on the group's test rows; returned in the order of the test rows."""
+    test = dataset.test
+    pools = np.zeros((len(test), len(test.models)), dtype=np.bool_)
+    predictions = np.full(len(test), -1, dtype=np.int64)
+    for mask, policy in zip(groups, policies, strict=True):
+        rows = mask[~dataset.is_train]
+        decided = policy.decide(test.rows(rows))
+        pools[rows], predictions[rows] = decided.pools, decided.predictions
+    return Decisions(pools, predictions)
+
+
+def stored(warehouse: Warehouse, run_id: str) -> list[Evaluation]:
+    """The rows of a run, the pooled one first; empty if the run is not in the warehouse."""
+    names = [field.name for field in fields(Evaluation)]
+    table = warehouse.query(
+        f"SELECT {', '.join(names)} FROM evaluations WHERE run_id = ? ORDER BY task <> '*', task", [run_id]
+    )
+    return [Evaluation(**row) for row in table.to_pylist()]
+
+
+def _record(
+    warehouse: Warehouse,
+    run: Run,
+    run_id: str,
+    dataset: Dataset,
+    decisions: Decisions,
+    curves: list[dict[str, object]],
+    seconds: float,
+) -> None:
+    """Replace the run's rows in `evaluations`, `decisions` and `training_history`, in one transaction."""
+    test = dataset.test
+    correct = (decisions.predictions == test.labels) & (test.labels >= 0)
+    cost = decisions.pools @ dataset.prices
+    sizes = decisions.pools.sum(axis=1)
+    groups = [("*", np.ones(len(test), dtype=np.bool_))]
+    groups += [(task, test.tasks == task) for task in dict.fromkeys(test.tasks.tolist())]
+    rows = [
+        Evaluation(
+            run_id=run_id,
+            benchmark=run.benchmark,
+            task=task,
+            method=run.method,
+            variant=run.variant,
+            protocol=run.protocol,
+            seed=run.seed,
+            per=run.per,
+            split="test",
+            n=int(mask.sum()),
+            accuracy=float(correct[mask].mean()),
+            mean_pool_size=float(sizes[mask].mean()),
+            cost=float(cost[mask].mean()),
+            seconds=seconds,
+            snapshot=dataset.snapshot,
+            models=list(dataset.models),
+            created_at=datetime.now(UTC),
+        )
+        for task, mask in groups
+    ]
+    asked, models = np.nonzero(decisions.pools)
+    offsets = np.searchsorted(asked, np.arange(len(test) + 1))
+    names = pa.array(dataset.models)
+    answers = [
+        (test.slots[row][slot] if test.slots else str(slot)) if slot >= 0 else None
+        for row, slot in enumerate(decisions.predictions.tolist())
+    ]
+    decided = pa.table(
+        {
+            "run_id": [run_id] * len(test),
+            "benchmark": [run.benchmark] * len(test),
+            "task": test.tasks.tolist(),
+            "doc_id": test.doc_ids,
+            "pool": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), names.take(pa.array(models))),
+            "prediction": pa.array(answers, pa.string()),
+            "correct": correct,
+            "reward": np.where(correct, 1.0, -1.0),
+        }
+    )
+    history = [
+        {"run_id": run_id, "benchmark": run.benchmark, "method": run.method, "variant": run.variant, "seed": run.seed}
+        | curve
+        for curve in curves
+    ]
+    with warehouse.transaction(f"evaluate {run.benchmark} {run.method}"):
+        for table in ("evaluations", "decisions", "training_history"):
+            warehouse.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
+        warehouse.append("evaluations", pa.Table.from_pylist([asdict(row) for row in rows]))
+        warehouse.append("decisions", decided)
+        if history:
+            warehouse.append("training_history", pa.Table.from_pylist(history))
+
+
+def _curves(dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Policy]) -> list[dict[str, object]]:
+    """The training episodes of learned policies, with the task each was trained on."""
+    return [
+        {"task": "*" if mask.all() else str(dataset.tasks[mask][0])} | episode._asdict()
+        for mask, policy in zip(groups, policies, strict=True)
+        if isinstance(policy, Learned)
+        for episode in policy.history
+    ]
+
+
+def _titled(progress: Progress | None, title: str) -> Callable[[float], None] | None:
+    return None if progress is None else lambda share: progress(title, share)

@@ -1,0 +1,106 @@
+"""Reference policies: what every learned method has to beat, and the ceiling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods.base import Decisions
+from rlfocal.voting import plurality, soft_vote
+
+
+@dataclass(frozen=True)
+class Single:
+    """Always asks one model, and answers what it answers."""
+
+    model: str
+    seeded: bool = False
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Single]:
+        return [self]
+
+    def decide(self, documents: Dataset) -> Decisions:
+        at = documents.models.index(self.model)
+        return Decisions(_ask(documents, [at]), documents.predictions[:, at])
+
+
+@dataclass(frozen=True)
+class BestSingle:
+    """The single model with the most right train answers; ties: the alphabetically first."""
+
+    seeded: bool = False
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Single]:
+        return [Single(train.models[int(train.correct.sum(axis=0).argmax())])]
+
+
+@dataclass(frozen=True)
+class Plurality:
+    """The slot most models of the pool predict."""
+
+    seeded: bool = False
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Plurality]:
+        return [self]
+
+    def decide(self, documents: Dataset) -> Decisions:
+        pools = _ask(documents)
+        return Decisions(pools, plurality(documents.predictions, pools, documents.kind))
+
+
+@dataclass(frozen=True)
+class SoftVote:
+    """The slot with the highest mean probability over the pool."""
+
+    seeded: bool = False
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SoftVote]:
+        return [self]
+
+    def decide(self, documents: Dataset) -> Decisions:
+        pools = _ask(documents)
+        return Decisions(pools, soft_vote(documents.probs, pools, documents.kind))
+
+
+@dataclass(frozen=True)
+class ConstantChoice:
+    """Always the most frequent train label (for answers: the first slot). Ties: the lowest index."""
+
+    choice: int = 0
+    seeded: bool = False
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ConstantChoice]:
+        if train.kind == "answers":
+            return [ConstantChoice()]
+        return [ConstantChoice(int(np.bincount(train.labels).argmax()))]
+
+    def decide(self, documents: Dataset) -> Decisions:
+        # Slots of answers exist only because all models were asked; a constant choice asks nobody.
+        pools = _ask(documents) if documents.kind == "answers" else _ask(documents, [])
+        exists = documents.n_choices > self.choice
+        return Decisions(pools, np.where(exists, self.choice, -1).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Right wherever some model is right. A ceiling, not a method: it reads the labels it decides on."""
+
+    seeded: bool = False
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Oracle]:
+        return [self]
+
+    def decide(self, documents: Dataset) -> Decisions:
+        some_right = documents.correct.any(axis=1)
+        right_or_first = np.where(some_right, documents.labels, documents.predictions[:, 0])
+        return Decisions(_ask(documents), right_or_first)
+
+
+def _ask(documents: Dataset, models: Sequence[int] | None = None) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    """The same pool for every document: the models at these positions, or all."""
+    pools = np.zeros((len(documents), len(documents.models)), dtype=np.bool_)
+    pools[:, slice(None) if models is None else list(models)] = True
+    return pools

@@ -1,0 +1,97 @@
+"""Pools and entries: what is read, and how a wrong file is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlfocal.errors import InputError
+from rlfocal.pool import add_to_pool, find_pool, load_entry, load_pool
+
+POOL = """\
+name: mine   # a comment worth keeping
+benchmarks:
+  - lab-gpqa
+  - name: my-arc
+    kind: choices
+    tasks: {easy: arc_easy}
+    include_path: tasks
+models:
+  - {model: a, hf_repo: org/a, params_b: 1.5}
+  - {model: b, hf_repo: org/b, params_b: 7, price: 0.1}
+"""
+
+
+@pytest.fixture()
+def pool_file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(POOL)
+    return path
+
+
+def test_a_pool_holds_named_and_inline_benchmarks(pool_file: Path) -> None:
+    pool = load_pool(str(pool_file))
+    assert [m.model for m in pool.models] == ["a", "b"]
+    lab, arc = pool.benchmarks
+    assert (lab.name, lab.kind) == ("lab-gpqa", "choices")
+    assert arc.include_path == str(pool_file.parent / "tasks")
+
+
+def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
+    pool = load_pool(str(pool_file))
+    assert [m.model for m in pool.choose(["b"]).models] == ["b"]
+    with pytest.raises(InputError, match=r"unknown benchmark 'my-arcc' in pool 'mine'; did you mean 'my-arc'"):
+        pool.choose(benchmarks=["my-arcc"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("price: 0.1", "prize: 0.1"), r"unknown key 'prize'; did you mean 'price'"),
+        (("params_b: 1.5", "params_b: -1"), r"models\.0\.params_b: .*greater than 0 \(got -1\)"),
+        (("model: b", "model: a"), r"model 'a' stands twice"),
+        (("model: b", "model: ../b"), r"models\.1\.model: .*pattern.*\(got '\.\./b'\)"),
+        (("model: b", "model: " + "b" * 200), r"at most 96"),
+        (("- lab-gpqa", "- lab-gpq"), r"unknown benchmark 'lab-gpq' in .*mine.yaml; did you mean 'lab-gpqa'"),
+        (("hf_repo: org/a, ", ""), r"models\.0\.hf_repo: missing"),
+        (("name: mine", "name: [mine"), r"mine.yaml is not YAML"),
+        (("kind: choices", "kind: choice"), r"benchmarks\.1\.kind: .*'choices' or 'answers'"),
+    ],
+)
+def test_a_wrong_pool_file_is_refused_with_file_key_and_reason(
+    pool_file: Path, change: tuple[str, str], message: str
+) -> None:
+    pool_file.write_text(POOL.replace(*change))
+    with pytest.raises(InputError, match=message) as caught:
+        load_pool(str(pool_file))
+    assert "mine.yaml" in str(caught.value)
+
+
+def test_an_unknown_pool_names_the_near_ones() -> None:
+    with pytest.raises(InputError, match=r"unknown pool 'labb'; did you mean 'lab'"):
+        find_pool("labb")
+    with pytest.raises(InputError, match=r"does not exist"):
+        find_pool("nowhere/pool.yaml")
+
+
+def test_adding_a_model_keeps_the_file_and_its_comments(pool_file: Path, tmp_path: Path) -> None:
+    entry = tmp_path / "entry.yaml"
+    entry.write_text("model: c  # the new one\nhf_repo: org/c\nparams_b: 3\n")
+    assert add_to_pool(str(pool_file), load_entry(entry), entry) == pool_file
+    assert [m.model for m in load_pool(str(pool_file)).models] == ["a", "b", "c"]
+    assert "# a comment worth keeping" in pool_file.read_text()
+    with pytest.raises(InputError, match="already has a model 'c'"):
+        add_to_pool(str(pool_file), load_entry(entry), entry)
+
+
+def test_adding_to_a_packaged_pool_writes_a_copy_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = find_pool("lab").read_text()
+    monkeypatch.chdir(tmp_path)
+    entry = tmp_path / "entry.yaml"
+    entry.write_text("model: mine\nhf_repo: org/mine\nparams_b: 3\n")
+    assert add_to_pool("lab", load_entry(entry), entry) == Path("pools/lab.yaml")
+    assert find_pool("lab") == Path("pools/lab.yaml")
+    assert [m.model for m in load_pool("lab").models][-1] == "mine"
+    monkeypatch.undo()
+    assert find_pool("lab").read_text() == shipped
