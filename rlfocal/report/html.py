@@ -1,0 +1,173 @@
+"""The report as one self-contained HTML file: no network, no script, light and dark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from platform import python_version
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from rlfocal.errors import InputError
+from rlfocal.report.curves import learning
+from rlfocal.report.figures import cost_accuracy, learning_curves, pool_diversity
+from rlfocal.report.leaderboard import CEILING, Board, Standing, leaderboard, percent, points
+from rlfocal.report.pools import PoolChoice, pool_choice
+from rlfocal.report.tables import spread
+from warehouse import Warehouse
+
+PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers")
+
+
+@dataclass(frozen=True)
+class TaskTable:
+    """Accuracy of every model on every task's test documents."""
+
+    models: tuple[str, ...]
+    """By falling accuracy over all tasks."""
+    tasks: tuple[tuple[str, int, tuple[float | None, ...]], ...]
+    """(task, documents, accuracy per model)."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page shows of one board."""
+
+    anchor: str
+    board: Board
+    span: float
+    """Half the width of the difference plot, as a fraction."""
+    cost_figure: Markup
+    learning_figure: Markup
+    pool_figure: Markup
+    choice: PoolChoice | None
+    tasks: TaskTable | None
+
+
+def write_report(
+    warehouse: Warehouse,
+    path: str | Path,
+    *,
+    benchmarks: Sequence[str] | None = None,
+    made_at: datetime | None = None,
+) -> Path:
+    """Write the report of everything that was evaluated, and return its path.
+
+    Raises InputError where the warehouse holds no evaluation (of the named benchmarks).
+    """
+    boards = leaderboard(warehouse, benchmarks)
+    if not boards:
+        of = f" of {', '.join(benchmarks)}" if benchmarks else ""
+        raise InputError(f"the warehouse holds no evaluation{of}; run `rlfocal evaluate` first")
+    page = _template().render(
+        sections=_sections(warehouse, boards),
+        overview=_overview(boards),
+        facts=_facts(warehouse, made_at or datetime.now(UTC)),
+    )
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged = target.with_name(f".{target.name}.{os.getpid()}")
+    staged.write_text(page, encoding="utf-8")
+    staged.replace(target)
+    return target
+
+
+def _sections(warehouse: Warehouse, boards: Sequence[Board]) -> list[Section]:
+    described: set[str] = set()
+    sections = []
+    for number, board in enumerate(boards):
+        tasks = None if board.benchmark in described else _task_table(warehouse, board)
+        described.add(board.benchmark)
+        sections.append(_section(warehouse, board, tasks, f"board{number}"))
+    return sections
+
+
+def _section(warehouse: Warehouse, board: Board, tasks: TaskTable | None, anchor: str) -> Section:
+    runs = [run.run_id for run in board.ours.runs] if board.ours else []
+    phases = learning(warehouse, runs)
+    choice = pool_choice(warehouse, board.benchmark, runs, board.models) if runs else None
+    return Section(
+        anchor,
+        board,
+        _span(board.standings),
+        Markup(cost_accuracy(board, f"{anchor}-cost")),
+        Markup(learning_curves(phases, board.benchmark, f"{anchor}-learning") if phases else ""),
+        Markup(pool_diversity(choice, f"{anchor}-pools", board.benchmark) if choice else ""),
+        choice,
+        tasks,
+    )
+
+
+def _span(standings: Sequence[Standing]) -> float:
+    """Wide enough for every method but the ceiling and the floor, which would flatten the rest."""
+    ends = [
+        abs(end)
+        for s in standings
+        if s.against_baseline and s.method not in {CEILING, "constant_choice"}
+        for end in (s.against_baseline.low, s.against_baseline.high)
+    ]
+    return max([0.02, *ends]) * 1.08
+
+
+def _overview(boards: Sequence[Board]) -> list[tuple[str, list[Standing | None]]]:
+    """Methods × boards, the methods by falling mean accuracy over the boards that have them."""
+    found: dict[str, list[Standing | None]] = {}
+    for at, board in enumerate(boards):
+        for s in board.standings:
+            if not s.method.startswith("single:"):
+                found.setdefault(s.label, [None] * len(boards))[at] = s
+
+    def mean(cells: Sequence[Standing | None]) -> float:
+        known = [s.accuracy for s in cells if s]
+        return sum(known) / len(known)
+
+    return sorted(found.items(), key=lambda item: (-mean(item[1]), item[0]))
+
+
+def _task_table(warehouse: Warehouse, board: Board) -> TaskTable | None:
+    rows = warehouse.rows(
+        "SELECT task, p.model, count(*), avg(p.correct::DOUBLE) FROM predictions p "
+        "JOIN docs d USING (benchmark, task, doc_id) WHERE benchmark = ? AND d.split = 'test' "
+        "GROUP BY task, p.model",
+        (board.benchmark,),
+    )
+    accuracy = {(task, model): value for task, model, _, value in rows}
+    documents: dict[str, int] = {}
+    for task, _, n, _ in rows:
+        documents[task] = max(n, documents.get(task, 0))
+    models = tuple(single.model for single in board.singles)
+    if not models:
+        return None
+    tasks = tuple((t, documents[t], tuple(accuracy.get((t, m)) for m in models)) for t in sorted(documents))
+    return TaskTable(models, tasks)
+
+
+def _facts(warehouse: Warehouse, made_at: datetime) -> dict[str, str]:
+    return {
+        "warehouse": warehouse.location.name,
+        "snapshot": str(warehouse.snapshot()),
+        "made": made_at.strftime("%Y-%m-%d %H:%M UTC"),
+        "versions": ", ".join([f"Python {python_version()}", *map(_versioned, PACKAGES)]),
+    }
+
+
+def _versioned(package: str) -> str:
+    try:
+        return f"{package.replace('_', '-')} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package.replace('_', '-')} (source)"
+
+
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    environment.filters |= {"percent": percent, "points": points, "spread": spread}
+    source = resources.files("rlfocal.report") / "report.html.j2"
+    return environment.from_string(source.read_text(encoding="utf-8"))

@@ -1,0 +1,98 @@
+"""Which pools RL-Focal asked on test documents, and how diverse they are by the warehouse's macros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+
+from warehouse import Warehouse
+
+SHOWN = 10
+ALL_POOLS_LIMIT = 5_000
+CLOUD = 250
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A set of models with its statistics on the test documents; None where a statistic is undefined."""
+
+    models: tuple[str, ...]
+    focal_diversity: float | None
+    plurality_accuracy: float | None
+
+
+@dataclass(frozen=True)
+class ChosenPool(Pool):
+    share: float
+    """Of the (document, seed) pairs that RL-Focal decided with this pool."""
+
+
+@dataclass(frozen=True)
+class PoolChoice:
+    """What RL-Focal chose on one benchmark, against what there was to choose."""
+
+    chosen: tuple[ChosenPool, ...]
+    """The most frequent ones, by falling share."""
+    distinct: int
+    """How many different pools it used."""
+    full: Pool
+    best: Pool
+    """The pool with the highest plurality accuracy on these documents: known only in hindsight."""
+    others: tuple[Pool, ...]
+    """A random sample of all pools up to `max_size`."""
+    max_size: int
+
+
+def pool_choice(
+    warehouse: Warehouse, benchmark: str, runs: Sequence[str], models: Sequence[str]
+) -> PoolChoice | None:
+    """The pools of the given runs. None where they chose none, or the benchmark has one model."""
+    counted = warehouse.rows(
+        "SELECT list_sort(pool) AS members, count(*) FROM decisions "
+        "WHERE list_contains(?, run_id) AND len(pool) > 0 GROUP BY members ORDER BY 2 DESC, 1",
+        (list(runs),),
+    )
+    if not counted or len(models) < 2:
+        return None
+    total = sum(count for _, count in counted)
+    chosen = tuple(
+        ChosenPool(*_statistics(warehouse, benchmark, members), share=count / total)
+        for members, count in counted[:SHOWN]
+    )
+    max_size = _largest_enumerable(len(models))
+    every = _all_pools(warehouse, benchmark, max_size, set(models))
+    known = [pool for pool in every if pool.plurality_accuracy is not None]
+    sample = np.random.default_rng(0).permutation(len(known))[:CLOUD]
+    full = Pool(*_statistics(warehouse, benchmark, sorted(models)))
+    best = max([*known, full], key=lambda pool: (pool.plurality_accuracy or 0.0, -len(pool.models)))
+    return PoolChoice(chosen, len(counted), full, best, tuple(known[i] for i in sorted(sample)), max_size)
+
+
+def _statistics(
+    warehouse: Warehouse, benchmark: str, models: Sequence[str]
+) -> tuple[tuple[str, ...], float | None, float | None]:
+    [row] = warehouse.rows(
+        "SELECT focal_diversity, plurality_accuracy FROM pool_diversity(?, ?, split := 'test')",
+        (benchmark, list(models)),
+    )
+    return tuple(models), row[0], row[1]
+
+
+def _all_pools(warehouse: Warehouse, benchmark: str, max_size: int, models: set[str]) -> list[Pool]:
+    rows = warehouse.rows(
+        "SELECT models, focal_diversity, plurality_accuracy FROM all_pools(?, ?, split := 'test') "
+        "ORDER BY len(models), models",
+        (benchmark, max_size),
+    )
+    return [Pool(tuple(row[0]), row[1], row[2]) for row in rows if models.issuperset(row[0])]
+
+
+def _largest_enumerable(n: int) -> int:
+    """The largest size up to which all pools of n models are few enough to look at."""
+    size = 2
+    while size < n and sum(comb(n, k) for k in range(2, size + 2)) <= ALL_POOLS_LIMIT:
+        size += 1
+    return size

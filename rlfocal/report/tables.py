@@ -1,0 +1,62 @@
+"""The leaderboard on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rlfocal.report.leaderboard import CEILING, OURS, Board, Standing, percent, points
+
+
+def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
+    """One table per board, with the verdict under it."""
+    console = console or Console()
+    width = min(console.width, 100)
+    for board in boards:
+        console.print(_table(board))
+        console.print(Text(board.verdict), width=width)
+        if board.singles:
+            alone = ", ".join(f"{s.model} {percent(s.accuracy)}" for s in board.singles)
+            console.print(Text(f"Each model alone, in %: {alone}", style="dim"), width=width)
+        for note in board.notes:
+            console.print(Text(note, style="yellow"), width=width)
+        console.print()
+
+
+def heading(board: Board) -> str:
+    fitted = "" if board.per == "benchmark" else ", fitted per task"
+    return f"{board.benchmark}, {board.protocol} protocol{fitted}, {board.n:,} test documents"
+
+
+def spread(standing: Standing) -> tuple[str, str]:
+    """The standard errors over seeds and over documents, in points; a dash where there are not two seeds."""
+    over_seeds = "–" if standing.stderr_seeds is None else f"±{100 * standing.stderr_seeds:.2f}"
+    return over_seeds, f"±{100 * standing.stderr_docs:.2f}"
+
+
+def _table(board: Board) -> Table:
+    table = Table(title=heading(board), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    by_task = any(s.task_mean is not None for s in board.standings)
+    table.add_column("method")
+    for name in ["accuracy %", "± seeds", "± docs", *(["task mean %"] if by_task else []), "vs best_single"]:
+        table.add_column(name, justify="right")
+    table.add_column("95 % interval", justify="right")
+    table.add_column("models asked", justify="right")
+    table.add_column("¢ / 1,000", justify="right")
+    for s in board.standings:
+        d = s.against_baseline
+        cells = [
+            s.label,
+            percent(s.accuracy),
+            *spread(s),
+            *([percent(s.task_mean) if s.task_mean is not None else "–"] if by_task else []),
+            points(d.mean) if d else "–",
+            f"{points(d.low)} to {points(d.high)}" if d else "–",
+            f"{s.mean_pool_size:.2f}",
+            f"{s.cost:,.1f}" if s.cost is not None else "–",
+        ]
+        table.add_row(*cells, style={OURS: "bold", CEILING: "dim"}.get(s.method, ""))
+    return table

@@ -1,0 +1,365 @@
+"""The report, from a real warehouse filled with generated answers and decisions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from io import StringIO
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from rich.console import Console
+
+from rlfocal.errors import InputError
+from rlfocal.report import as_rows, leaderboard, print_table
+from rlfocal.report.bootstrap import paired_bootstrap
+from rlfocal.report.curves import learning
+from rlfocal.report.html import write_report
+from rlfocal.report.pools import pool_choice
+from warehouse import Warehouse, open_warehouse
+
+MODELS = ("ada", "bert", "cato", "dora", "emil", "<fritz>")
+PRICES = (60.0, 20.0, 5.0, 30.0, 12.0, 8.0)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@dataclass
+class Lab:
+    """A warehouse that knows what was put into it: test documents × models that are right."""
+
+    warehouse: Warehouse
+    right: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    tasks: dict[str, NDArray[np.str_]] = field(default_factory=dict)
+    clock: Iterator[int] = field(default_factory=count)
+
+    def add_benchmark(
+        self, name: str, tasks: tuple[str, ...], n: int, skills: tuple[float, ...], seed: int
+    ) -> None:
+        """n documents a task, the first half train; model i answers right with probability skills[i]."""
+        rng = np.random.default_rng(seed)
+        total = n * len(tasks)
+        task = np.repeat(tasks, n)
+        doc_id = np.tile(np.arange(n), len(tasks))
+        label = rng.integers(0, 4, total)
+        right = rng.random((total, len(MODELS))) < np.array(skills)
+        said = np.where(right, label[:, None], (label[:, None] + rng.integers(1, 4, right.shape)) % 4)
+        logprob = np.where(np.arange(4) == said[..., None], -0.5, -3.0)
+        split = np.where(doc_id < n // 2, "train", "test")
+        docs = {"benchmark": [name] * total, "task": task, "doc_id": doc_id, "label": label, "split": split}
+        docs["choices"] = [list("abcd")] * total
+        t, m, c = (axis.ravel() for axis in np.indices(logprob.shape))
+        scores = {
+            "benchmark": [name] * t.size,
+            "task": task[t],
+            "doc_id": doc_id[t],
+            "model": np.array(MODELS)[m],
+        }
+        scores |= {"choice": c, "logprob": logprob.ravel()}
+        with self.warehouse.transaction("answers"):
+            self.warehouse.append("docs", pa.table(docs))
+            self.warehouse.append("choice_logprobs", pa.table(scores))
+        self.right[name], self.tasks[name] = right[split == "test"], task[split == "test"]
+
+    def evaluate(
+        self,
+        benchmark: str,
+        method: str,
+        correct: NDArray[np.bool_],
+        pools: NDArray[np.bool_],
+        *,
+        variant: str | None = None,
+        seed: int | None = None,
+        protocol: str = "frozen",
+    ) -> str:
+        """Store one run's evaluations and decisions, as `rlfocal evaluate` does."""
+        moment = next(self.clock)
+        run_id = f"{benchmark}-{method}-{seed}-{moment}"
+        task = self.tasks[benchmark]
+        position = np.concatenate([np.arange(100, 100 + (task == t).sum()) for t in dict.fromkeys(task)])
+        shared: dict[str, Any] = {
+            "run_id": run_id,
+            "benchmark": benchmark,
+            "method": method,
+            "variant": variant,
+            "seed": seed,
+        }
+        shared |= {"protocol": protocol, "split": "test", "per": "benchmark", "seconds": 1.0, "snapshot": 3}
+        shared |= {"models": list(MODELS), "created_at": NOON + timedelta(minutes=moment)}
+        cost = pools @ np.array(PRICES)
+        masks = [("*", np.ones(len(task), bool)), *((t, task == t) for t in dict.fromkeys(task.tolist()))]
+        rows = [
+            shared
+            | {"task": name, "n": int(mask.sum()), "accuracy": float(correct[mask].mean())}
+            | {"mean_pool_size": float(pools[mask].sum(1).mean()), "cost": float(cost[mask].mean())}
+            for name, mask in masks
+        ]
+        decisions = {
+            "run_id": [run_id] * len(task),
+            "benchmark": [benchmark] * len(task),
+            "task": task,
+            "doc_id": position,
+            "pool": [[m for m, asked in zip(MODELS, pool, strict=True) if asked] for pool in pools],
+            "correct": correct,
+        }
+        with self.warehouse.transaction("evaluate"):
+            self.warehouse.append("evaluations", pa.Table.from_pylist(rows))
+            self.warehouse.append("decisions", pa.table(decisions))
+        return run_id
+
+    def evaluate_all(self, benchmark: str) -> None:
+        right = self.right[benchmark]
+        n = len(right)
+        everyone = np.ones_like(right)
+        one = np.eye(len(MODELS), dtype=bool)[np.zeros(n, int)]
+        self.evaluate(benchmark, "best_single", right[:, 0], one)
+        self.evaluate(benchmark, "plurality", np.asarray(right.sum(1) >= 3), everyone)
+        self.evaluate(benchmark, "oracle", np.asarray(right.any(1)), everyone)
+        self.evaluate(benchmark, "constant_choice", np.asarray(np.arange(n) % 4 == 0), np.zeros_like(right))
+        for seed in range(3):
+            rng = np.random.default_rng(seed)
+            pools = np.where(rng.random((n, 1)) < 0.7, [[1, 0, 1, 0, 1, 1]], [[1, 1, 1, 0, 0, 0]]).astype(
+                bool
+            )
+            pools[0] = one[0]
+            run = self.evaluate(
+                benchmark, "rl_focal", (right & pools).sum(1) >= 2, pools, variant="paper", seed=seed
+            )
+            self._learn(benchmark, run, seed, rng)
+
+    def _learn(self, benchmark: str, run: str, seed: int, rng: np.random.Generator) -> None:
+        rows = [
+            {
+                "run_id": run,
+                "benchmark": benchmark,
+                "task": "*",
+                "method": "rl_focal",
+                "variant": "paper",
+                "seed": seed,
+            }
+            | {"phase": phase, "episode": e, "reward": 0.0, "mean_pool_size": 6 - 3 * (1 - np.exp(-e / 8))}
+            | {"accuracy": 0.6 + 0.2 * (1 - np.exp(-e / 6)) + rng.normal() / 200}
+            for phase, episodes in (("decider", 25), ("fusion", 40))
+            for e in range(episodes)
+        ]
+        with self.warehouse.transaction("train"):
+            self.warehouse.append("training_history", pa.Table.from_pylist(rows))
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with open_warehouse(tmp_path_factory.mktemp("report") / "warehouse") as warehouse:
+        lab = Lab(warehouse)
+        with warehouse.transaction("models"):
+            warehouse.append("models", pa.table({"model": MODELS, "price": PRICES}))
+        lab.add_benchmark(
+            "facts", ("birds", "cities", "stones"), 200, (0.8, 0.7, 0.6, 0.7, 0.65, 0.5), seed=1
+        )
+        lab.add_benchmark("riddles", ("all",), 200, (0.9, 0.5, 0.4, 0.4, 0.4, 0.3), seed=2)
+        for name in ("facts", "riddles"):
+            lab.evaluate_all(name)
+        yield lab
+
+
+def test_a_standing_is_the_mean_over_seeds_with_both_standard_errors(lab: Lab) -> None:
+    board, _ = leaderboard(lab.warehouse)
+    ours = board.ours
+    assert ours is not None
+    per_seed = np.array([run.accuracy for run in ours.runs])
+    assert [run.seed for run in ours.runs] == [0, 1, 2]
+    assert ours.accuracy == pytest.approx(per_seed.mean())
+    assert ours.stderr_seeds == pytest.approx(per_seed.std(ddof=1) / np.sqrt(3))
+    assert ours.stderr_docs == pytest.approx(np.sqrt(ours.accuracy * (1 - ours.accuracy) / 300))
+    best_single = board.find("best_single")
+    assert best_single is not None
+    assert best_single.stderr_seeds is None
+    assert best_single.against_baseline is None
+    assert best_single.accuracy == pytest.approx(lab.right["facts"][:, 0].mean())
+
+
+def test_single_models_are_judged_on_test_documents(lab: Lab) -> None:
+    board, _ = leaderboard(lab.warehouse)
+    expected = {model: lab.right["facts"][:, i].mean() for i, model in enumerate(MODELS)}
+    assert {s.model: s.accuracy for s in board.singles} == pytest.approx(expected)
+    assert {s.model: s.cost for s in board.singles} == dict(zip(MODELS, PRICES, strict=True))
+    assert {s.n for s in board.singles} == {300}
+
+
+def test_the_difference_to_best_single_is_paired(lab: Lab) -> None:
+    board, _ = leaderboard(lab.warehouse)
+    plurality = board.find("plurality")
+    assert plurality is not None
+    assert plurality.against_baseline is not None
+    right = lab.right["facts"]
+    differences = (right.sum(1) >= 3).astype(float) - right[:, 0]
+    drawn = np.random.default_rng(7).integers(0, 300, (4000, 300))
+    low, high = np.quantile(differences[drawn].mean(1), [0.025, 0.975])
+    assert plurality.against_baseline.mean == pytest.approx(differences.mean())
+    assert plurality.against_baseline.low == pytest.approx(low, abs=0.006)
+    assert plurality.against_baseline.high == pytest.approx(high, abs=0.006)
+
+
+@given(st.lists(st.sampled_from([-1.0, -1 / 3, 0.0, 2 / 3, 1.0]), min_size=1, max_size=60))
+def test_the_bootstrap_interval_holds_its_mean_and_repeats(differences: list[float]) -> None:
+    values = np.array(differences)
+    found = paired_bootstrap(values, draws=500)
+    assert found == paired_bootstrap(values, draws=500)
+    assert found.low - 1e-9 <= np.clip(found.mean, found.low, found.high) <= found.high + 1e-9
+    assert values.min() - 1e-9 <= found.low <= found.high <= values.max() + 1e-9
+    mirrored = paired_bootstrap(-values, draws=500)
+    assert mirrored.mean == pytest.approx(-found.mean)
+
+
+def test_the_verdict_is_honest_about_losing(lab: Lab) -> None:
+    _, riddles = leaderboard(lab.warehouse)
+    assert riddles.verdict.startswith("RL-Focal loses to best_single here by ")
+    assert "excludes zero" in riddles.verdict
+
+
+def test_frozen_and_online_stay_apart_and_the_newest_counts(tmp_path: Path) -> None:
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        lab = Lab(warehouse)
+        lab.add_benchmark("facts", ("birds",), 40, (0.8, 0.7, 0.6, 0.7, 0.65, 0.5), seed=1)
+        right = lab.right["facts"]
+        one = np.eye(len(MODELS), dtype=bool)[np.zeros(len(right), int)]
+        lab.evaluate("facts", "best_single", ~right[:, 0], one)
+        lab.evaluate("facts", "best_single", right[:, 0], one)
+        lab.evaluate("facts", "best_single", right[:, 1], one, protocol="online")
+        boards = leaderboard(warehouse)
+        assert [board.protocol for board in boards] == ["frozen", "online"]
+        assert [board.standings[0].accuracy for board in boards] == pytest.approx(right[:, :2].mean(0))
+        assert "RL-Focal was not evaluated" in boards[0].verdict
+
+
+def test_chosen_pools_carry_their_share_and_the_statistics_of_the_macro(lab: Lab) -> None:
+    board, _ = leaderboard(lab.warehouse)
+    assert board.ours is not None
+    choice = pool_choice(lab.warehouse, "facts", [run.run_id for run in board.ours.runs], MODELS)
+    assert choice is not None
+    assert choice.distinct == 3
+    assert choice.max_size == len(MODELS)
+    assert sum(pool.share for pool in choice.chosen) == pytest.approx(1)
+    assert choice.chosen[0].models == ("<fritz>", "ada", "cato", "emil")
+    assert choice.chosen[-1].models == ("ada",)
+    assert choice.chosen[-1].focal_diversity is None
+    failed = ~lab.right["facts"][:, [MODELS.index(m) for m in choice.chosen[0].models]]
+    assert choice.chosen[0].focal_diversity == pytest.approx(_focal_diversity(failed), abs=1e-9)
+    assert choice.best.plurality_accuracy is not None
+    assert all(
+        (p.plurality_accuracy or 0) <= choice.best.plurality_accuracy for p in [*choice.others, choice.full]
+    )
+
+
+def _focal_diversity(failed: NDArray[np.bool_]) -> float:
+    """Equation 8, member by member."""
+    size = failed.shape[1]
+    found = []
+    for member in range(size):
+        k = failed[failed[:, member]].sum(1)
+        found.append(1 - (k * (k - 1) / (size * (size - 1))).mean() / (k / size).mean())
+    return float(np.mean(found))
+
+
+def test_learning_curves_average_over_seeds(lab: Lab) -> None:
+    board, _ = leaderboard(lab.warehouse)
+    assert board.ours is not None
+    phases = learning(lab.warehouse, [run.run_id for run in board.ours.runs])
+    assert [(p.phase, p.seeds, len(p.accuracy.episodes)) for p in phases] == [
+        ("decider", 3, 25),
+        ("fusion", 3, 40),
+    ]
+    for curve in (phases[0].accuracy, phases[1].accuracy):
+        assert (curve.low <= curve.mean).all()
+        assert (curve.mean <= curve.high).all()
+
+
+def test_the_terminal_table_fits_and_names_every_method(lab: Lab) -> None:
+    out = StringIO()
+    print_table(leaderboard(lab.warehouse), Console(file=out, width=110))
+    text = out.getvalue()
+    assert max(map(len, text.splitlines())) <= 110
+    for name in ("rl_focal (paper)", "best_single", "oracle", "vs best_single", "± seeds", "± docs"):
+        assert name in text
+    assert "RL-Focal loses to best_single" in " ".join(text.split())
+
+
+def test_rows_are_plain_values(lab: Lab) -> None:
+    rows = json.loads(json.dumps(as_rows(leaderboard(lab.warehouse, ["facts"]))))
+    assert {row["benchmark"] for row in rows} == {"facts"}
+    ours = next(row for row in rows if row["method"] == "rl_focal")
+    assert ours["seeds"] == 3
+    assert ours["difference_low"] <= ours["difference"] <= ours["difference_high"]
+
+
+class _Page(HTMLParser):
+    """Collects what a browser would complain about or fetch."""
+
+    void = frozenset({"meta", "br", "link", "img", "hr", "input"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag not in self.void:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in {"href", "src", "xlink:href"}:
+                self.links.append(value or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.void:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_self_contained_well_formed_and_small(lab: Lab, tmp_path: Path) -> None:
+    path = write_report(lab.warehouse, tmp_path / "out" / "report.html", made_at=NOON)
+    text = path.read_text(encoding="utf-8")
+    page = _Page()
+    page.feed(text)
+    assert page.open == []
+    assert len(page.ids) == len(set(page.ids))
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links)
+    assert not page.tags & {"script", "link", "img", "iframe"}
+    assert not re.search(r"url\((?!#)", text)
+    assert len(text.encode()) < 3_000_000
+    assert "&lt;fritz&gt;" in text
+    assert "<fritz>" not in text
+    assert text.count("<figure>") == 6
+    assert "2026-01-01 12:00 UTC" in text
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_page_repeats_to_the_byte(lab: Lab, tmp_path: Path) -> None:
+    one, two = (
+        write_report(lab.warehouse, tmp_path / name, made_at=NOON).read_bytes() for name in ("a", "b")
+    )
+    assert one == two
+
+
+def test_a_warehouse_without_evaluations_is_refused(tmp_path: Path, lab: Lab) -> None:
+    with open_warehouse(tmp_path / "warehouse") as empty, pytest.raises(InputError, match="no evaluation"):
+        write_report(empty, tmp_path / "report.html")
+    with pytest.raises(InputError, match="of nothing"):
+        write_report(lab.warehouse, tmp_path / "report.html", benchmarks=["nothing"])
+    assert not (tmp_path / "report.html").exists()
