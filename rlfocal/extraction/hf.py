@@ -1,0 +1,313 @@
+"""The transformers engine: any causal LM, on CPU or GPU, one model in one process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from rlfocal.errors import RunError
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
+from rlfocal.extraction.sampling import StopStrings, draw, uniforms
+from rlfocal.extraction.tokens import EncodedDocument, Encoder, Tokens, max_length
+from rlfocal.pool.specs import ModelSpec
+
+BATCH_TOKENS = 8192
+"""Tokens held at once, prefixes counted once per row that continues them."""
+
+
+class Group(NamedTuple):
+    """Continuations of one prefix: a document's choices, or one of them where the prompt had to be cut."""
+
+    document: int
+    choices: tuple[int, ...]
+    prefix: Tokens
+    suffixes: tuple[Tokens, ...]
+
+
+class Scored(NamedTuple):
+    logprobs: tuple[float, ...]
+    is_greedy: bool
+
+
+class Prefilled(NamedTuple):
+    """A batch of prefixes the model has read: left-padded, so that every row continues at the same index."""
+
+    logits: Tensor
+    """rows x vocabulary: what follows each prefix."""
+    cache: Any
+    mask: Tensor
+    """rows x width: 1 where there is a token."""
+    lengths: Tensor
+    """rows: tokens of each prefix."""
+
+
+class HFEngine:
+    """A loaded causal LM: reads each prefix once, then continues its cache with choices or samples."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, batch_tokens: int = BATCH_TOKENS) -> None:
+        self._model = model.eval()
+        self._tokenizer = tokenizer
+        self._encoder = Encoder(tokenizer)
+        self._batch_tokens = batch_tokens
+        self._max_length = max_length(model.config, tokenizer)
+        self._positions = "position_ids" in inspect.signature(model.forward).parameters
+        self._eos = _eos_tokens(model, tokenizer)
+        self.shares_prefix = self._sharing_is_exact()
+
+    def settings(self) -> dict[str, object]:
+        config = self._model.config
+        return {
+            "dtype": str(self._model.dtype).removeprefix("torch."),
+            "device": str(self._model.device),
+            "attention": getattr(config, "_attn_implementation", None),
+            "commit": getattr(config, "_commit_hash", None),
+            "max_length": self._max_length,
+            "batch_tokens": self._batch_tokens,
+            "shares_prefix": self.shares_prefix,
+        }
+
+    def versions(self) -> dict[str, str]:
+        return {name: version(name) for name in ("rlfocal", "torch", "transformers", "tokenizers", "lm_eval")}
+
+    @torch.inference_mode()
+    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
+        encoded = self._encoder.choices(documents)
+        groups = [g for i, e in enumerate(encoded) for g in self._groups(i, e, documents[i])]
+        score_batch = self._score_shared if self.shares_prefix else self._score_plain
+        found: dict[tuple[int, int], Scored] = {}
+        for batch in self._batches(groups):
+            found.update(score_batch(batch))
+        for i, (context, continuations) in enumerate(encoded):
+            yield tuple(
+                ChoiceScore(
+                    token_ids=tokens,
+                    token_logprobs=found[i, c].logprobs,
+                    is_greedy=found[i, c].is_greedy,
+                    n_prompt_tokens=len(context),
+                    truncated=len(context) + len(tokens) > self._max_length + 1,
+                )
+                for c, tokens in enumerate(continuations)
+            )
+
+    @torch.inference_mode()
+    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
+        if not documents:
+            return
+        if not self.shares_prefix:
+            raise RunError("this architecture has no key-value cache that a batch of samples could continue")
+        room = self._max_length - sampling.max_tokens
+        if room <= 0:
+            raise RunError(
+                f"{sampling.max_tokens} tokens may be generated; the model's context holds {self._max_length}"
+            )
+        prompts = [p[-room:] for p in self._encoder.prompts(documents)]
+        stops = StopStrings(self._tokenizer, sampling.stop, self._model.config.get_text_config().vocab_size)
+        longest = max(map(len, prompts)) + sampling.max_tokens
+        at_once = max(1, self._batch_tokens // (longest * sampling.passes))
+        for start in range(0, len(documents), at_once):
+            some = slice(start, start + at_once)
+            numbers = uniforms(
+                sampling.seed, [d.doc_id for d in documents[some]], sampling.passes, sampling.max_tokens
+            )
+            yield from self._sample_batch(prompts[some], numbers, sampling, stops)
+
+    def _groups(self, index: int, encoded: EncodedDocument, document: Document) -> Iterator[Group]:
+        """One group, if every choice sees the whole context; else each cuts it on the left, as in lm-eval."""
+        context, tails = encoded
+        longest = max(map(len, tails))
+        if longest > self._max_length:
+            raise RunError(
+                f"document {document.doc_id}: a choice has {longest} tokens, the context {self._max_length}"
+            )
+        if self.shares_prefix and len(context) + longest <= self._max_length + 1:
+            yield Group(index, tuple(range(len(tails))), context, tails)
+            return
+        for choice, tail in enumerate(tails):
+            yield Group(index, (choice,), context[-(self._max_length + 1 - len(tail)) :], (tail,))
+
+    def _batches(self, groups: Iterable[Group]) -> Iterator[list[Group]]:
+        """Groups of about equal length, as many as fit; of one length where prefixes are not shared."""
+        batch: list[Group] = []
+        held = 0
+        for group in sorted(groups, key=_length, reverse=True):
+            cost = max(
+                len(group.prefix), sum(len(group.prefix) + len(s) for s in group.suffixes if len(s) > 1)
+            )
+            full = held + cost > self._batch_tokens
+            if batch and (full or (not self.shares_prefix and _length(group) != _length(batch[0]))):
+                yield batch
+                batch, held = [], 0
+            batch.append(group)
+            held += cost
+        if batch:
+            yield batch
+
+    def _score_shared(self, batch: Sequence[Group]) -> Iterator[tuple[tuple[int, int], Scored]]:
+        """Every prefix once; the choices' further tokens as rows that continue its cache."""
+        read = self._read([g.prefix for g in batch])
+        keys = [(g.document, c) for g in batch for c in g.choices]
+        parents = [row for row, g in enumerate(batch) for _ in g.choices]
+        suffixes = [s for g in batch for s in g.suffixes]
+        first = [s[0] for s in suffixes]
+        heads = _token_scores(read.logits[parents], self._tensor(first))
+        tails = self._tails(read, parents, suffixes)
+        for key, (logprob, greedy), tail in zip(keys, zip(*heads, strict=True), tails, strict=True):
+            yield key, Scored((logprob, *tail.logprobs), greedy and tail.is_greedy)
+
+    def _tails(self, read: Prefilled, parents: Sequence[int], suffixes: Sequence[Tokens]) -> list[Scored]:
+        """Scores of the second and later tokens of every suffix (nothing for those of one token)."""
+        scored = [Scored((), True)] * len(suffixes)
+        rows = [i for i, s in enumerate(suffixes) if len(s) > 1]
+        if not rows:
+            return scored
+        parent = self._tensor([parents[i] for i in rows])
+        width = max(len(suffixes[i]) for i in rows) - 1
+        inputs = self._tensor([_padded(suffixes[i][:-1], width) for i in rows])
+        targets = self._tensor([_padded(suffixes[i][1:], width) for i in rows])
+        read.cache.reorder_cache(parent)
+        mask = torch.cat([read.mask[parent], torch.ones_like(inputs)], dim=1)
+        positions = read.lengths[parent][:, None] + torch.arange(width, device=inputs.device)
+        logits = self._forward(inputs, mask, positions, read.cache).logits
+        logprobs, greedy = _token_scores(logits.flatten(0, 1), targets.flatten())
+        for n, i in enumerate(rows):
+            own = slice(n * width, n * width + len(suffixes[i]) - 1)
+            scored[i] = Scored(tuple(logprobs[own]), all(greedy[own]))
+        return scored
+
+    def _score_plain(self, batch: Sequence[Group]) -> Iterator[tuple[tuple[int, int], Scored]]:
+        """lm-eval's way, a whole sequence per choice, all of one length: no padding, no cache."""
+        inputs = self._tensor([(g.prefix + g.suffixes[0])[:-1] for g in batch])
+        kept = max(len(g.suffixes[0]) for g in batch)
+        logits = self._model(input_ids=inputs, use_cache=False).logits[:, -kept:]
+        for row, group in zip(logits, batch, strict=True):
+            [suffix] = group.suffixes
+            logprobs, greedy = _token_scores(row[-len(suffix) :], self._tensor(suffix))
+            yield (group.document, group.choices[0]), Scored(tuple(logprobs), all(greedy))
+
+    def _sample_batch(
+        self, prompts: Sequence[Tokens], numbers: Tensor, sampling: Sampling, stops: StopStrings
+    ) -> Iterator[tuple[Sample, ...]]:
+        """All passes of some documents together; a finished row leaves the batch."""
+        documents, passes, steps = numbers.shape
+        read = self._read(prompts)
+        parent = torch.arange(documents, device=read.mask.device).repeat_interleave(passes)
+        read.cache.reorder_cache(parent)
+        logits, mask, positions = read.logits[parent], read.mask[parent], read.lengths[parent]
+        uniform = numbers.flatten(0, 1)
+        rows = list(range(documents * passes))
+        drawn: list[list[int]] = [[] for _ in rows]
+        reasons = ["length"] * len(rows)
+        for step in range(steps):
+            tokens = draw(logits, uniform[rows, step], sampling.temperature, sampling.top_p)
+            may_end = stops.may_end[tokens.cpu()].tolist()
+            going = []
+            for place, (row, token) in enumerate(zip(rows, tokens.tolist(), strict=True)):
+                drawn[row].append(token)
+                if token in self._eos or (may_end[place] and stops.reached(drawn[row])):
+                    reasons[row] = "stop"
+                else:
+                    going.append(place)
+            if not going or step + 1 == steps:
+                break
+            if len(going) < len(rows):
+                rows = [rows[place] for place in going]
+                left = self._tensor(going)
+                read.cache.reorder_cache(left)
+                tokens, mask, positions = tokens[left], mask[left], positions[left]
+            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+            logits = self._forward(tokens[:, None], mask, positions[:, None], read.cache).logits[:, -1]
+            positions = positions + 1
+        samples = [
+            Sample(text=stops.cut(stops.text(tokens)), n_tokens=len(tokens), finish_reason=reason)
+            for tokens, reason in zip(drawn, reasons, strict=True)
+        ]
+        yield from (tuple(samples[i : i + passes]) for i in range(0, len(samples), passes))
+
+    def _read(self, prefixes: Sequence[Tokens]) -> Prefilled:
+        width = max(map(len, prefixes))
+        inputs = self._tensor([(0,) * (width - len(p)) + p for p in prefixes])
+        lengths = self._tensor([len(p) for p in prefixes])
+        mask = (torch.arange(width, device=inputs.device) >= (width - lengths)[:, None]).long()
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        out = self._forward(inputs, mask, positions, None, logits_to_keep=1)
+        return Prefilled(out.logits[:, -1], out.past_key_values, mask, lengths)
+
+    def _forward(self, inputs: Tensor, mask: Tensor, positions: Tensor, cache: Any, **options: Any) -> Any:
+        if self._positions:
+            options["position_ids"] = positions
+        return self._model(
+            input_ids=inputs, attention_mask=mask, past_key_values=cache, use_cache=True, **options
+        )
+
+    def _tensor(self, values: Any) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self._model.device)
+
+    @torch.inference_mode()
+    def _sharing_is_exact(self) -> bool:
+        """Whether padding and continued caches leave this architecture's numbers alone, on two prompts."""
+        vocabulary = self._model.config.get_text_config().vocab_size
+        tokens = tuple((7 * i + 3) % vocabulary for i in range(16))
+        groups = [
+            Group(0, (0, 1), tokens[:9], (tokens[9:12], tokens[12:14])),
+            Group(1, (0,), tokens[:5], (tokens[5:8],)),
+        ]
+        whole = [
+            Group(g.document, (c,), g.prefix, (s,))
+            for g in groups
+            for c, s in zip(g.choices, g.suffixes, strict=True)
+        ]
+        expected = dict(scored for group in whole for scored in self._score_plain([group]))
+        try:
+            shared = dict(self._score_shared(groups))
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            return False
+        tolerance = 1e-4 if self._model.dtype == torch.float32 else 0.1
+        return all(
+            abs(a - b) <= tolerance
+            for key in expected
+            for a, b in zip(expected[key].logprobs, shared[key].logprobs, strict=True)
+        )
+
+
+def load(spec: ModelSpec, folder: Path | None) -> HFEngine:
+    """Loads a model from a local folder, or from the hub at its revision; in float32 on a CPU unless told."""
+    source = spec.hf_repo if folder is None else str(folder)
+    options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
+    if folder is None:
+        options["revision"] = spec.revision
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = "float32" if spec.dtype == "auto" and device == "cpu" else spec.dtype
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+    return HFEngine(model.to(device), tokenizer)
+
+
+def _eos_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    listed = configured if isinstance(configured, list) else [configured]
+    return frozenset(t for t in [*listed, tokenizer.eos_token_id] if t is not None)
+
+
+def _length(group: Group) -> int:
+    return len(group.prefix) + max(map(len, group.suffixes))
+
+
+def _padded(tokens: Tokens, width: int) -> Tokens:
+    return tokens + (0,) * (width - len(tokens))
+
+
+def _token_scores(logits: Tensor, targets: Tensor) -> tuple[list[float], list[bool]]:
+    """Log-probability of each row's target, and whether it is the likeliest. logits: rows x vocabulary."""
+    logits = logits.float()
+    chosen = logits.gather(-1, targets[:, None]).squeeze(-1)
+    return (chosen - logits.logsumexp(dim=-1)).tolist(), (logits.argmax(dim=-1) == targets).tolist()

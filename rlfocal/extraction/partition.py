@@ -1,0 +1,120 @@
+"""A partition, (model, task), as the warehouse's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from rlfocal.extraction.answers import extract_answer
+from rlfocal.extraction.engine import ChoiceScore, Sample
+from rlfocal.extraction.tasks import TaskDocuments
+
+DOCS = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("task", pa.string()),
+        ("doc_id", pa.int64()),
+        ("doc_hash", pa.string()),
+        ("question", pa.string()),
+        ("choices", pa.list_(pa.string())),
+        ("label", pa.int32()),
+        ("gold", pa.string()),
+        ("split", pa.string()),
+    ]
+)
+CHOICES = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("task", pa.string()),
+        ("doc_id", pa.int64()),
+        ("model", pa.string()),
+        ("choice", pa.int32()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("token_logprobs", pa.list_(pa.float32())),
+        ("logprob", pa.float64()),
+        ("n_tokens", pa.int32()),
+        ("n_chars", pa.int32()),
+        ("n_bytes", pa.int32()),
+        ("is_greedy", pa.bool_()),
+        ("n_prompt_tokens", pa.int32()),
+        ("truncated", pa.bool_()),
+    ]
+)
+PASSES = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("task", pa.string()),
+        ("doc_id", pa.int64()),
+        ("model", pa.string()),
+        ("pass", pa.int32()),
+        ("text", pa.string()),
+        ("answer", pa.string()),
+        ("finish_reason", pa.string()),
+        ("n_tokens", pa.int32()),
+    ]
+)
+
+
+def doc_rows(task: TaskDocuments) -> pa.Table:
+    """Rows of `docs`, one a document."""
+    rows = [
+        {
+            "benchmark": task.benchmark,
+            "task": task.task,
+            "doc_id": document.doc_id,
+            "doc_hash": document.doc_hash,
+            "question": document.question,
+            "choices": list(document.choices) or None,
+            "label": document.label,
+            "gold": document.gold,
+            "split": split,
+        }
+        for document, split in zip(task.documents, task.splits, strict=True)
+    ]
+    return pa.Table.from_pylist(rows, schema=DOCS)
+
+
+def choice_rows(task: TaskDocuments, model: str, scores: Sequence[Sequence[ChoiceScore]]) -> pa.Table:
+    """Rows of `choice_logprobs`, one a choice. Lengths are of the choice's own text, as in lm-eval's acc_norm."""
+    rows = [
+        {
+            "benchmark": task.benchmark,
+            "task": task.task,
+            "doc_id": document.doc_id,
+            "model": model,
+            "choice": index,
+            "token_ids": score.token_ids,
+            "token_logprobs": score.token_logprobs,
+            "logprob": sum(score.token_logprobs),
+            "n_tokens": len(score.token_ids),
+            "n_chars": len(choice),
+            "n_bytes": len(choice.encode()),
+            "is_greedy": score.is_greedy,
+            "n_prompt_tokens": score.n_prompt_tokens,
+            "truncated": score.truncated,
+        }
+        for document, scored in zip(task.documents, scores, strict=True)
+        for index, (choice, score) in enumerate(zip(document.choices, scored, strict=True))
+    ]
+    return pa.Table.from_pylist(rows, schema=CHOICES)
+
+
+def pass_rows(task: TaskDocuments, model: str, samples: Sequence[Sequence[Sample]]) -> pa.Table:
+    """Rows of `answer_passes`, one a sampled text, with its parsed answer."""
+    rows = [
+        {
+            "benchmark": task.benchmark,
+            "task": task.task,
+            "doc_id": document.doc_id,
+            "model": model,
+            "pass": index,
+            "text": sample.text,
+            "answer": extract_answer(sample.text),
+            "finish_reason": sample.finish_reason,
+            "n_tokens": sample.n_tokens,
+        }
+        for document, sampled in zip(task.documents, samples, strict=True)
+        for index, sample in enumerate(sampled)
+    ]
+    return pa.Table.from_pylist(rows, schema=PASSES)

@@ -1,0 +1,127 @@
+"""A process of its own for every job: what one does to memory, the GPU or itself, the next never notices."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from rlfocal.extraction.failures import plain
+
+Send = Callable[[Any], None]
+PRELOADED = ["rlfocal.extraction.hf"]
+_starting = threading.Lock()
+
+
+class _Ended(str):
+    """A job's last message: why it failed, or nothing."""
+
+
+def run_each(
+    job: Callable[..., None],
+    arguments: Mapping[str, tuple[Any, ...]],
+    *,
+    at_once: int,
+    on_event: Callable[[str, Any], None],
+) -> dict[str, str | None]:
+    """Runs `job(send, *arguments[name])` in a process per name, at most `at_once` of them at a time.
+
+    Calls `on_event(name, event)` here for everything a job sends. Returns, by name, None or the reason in one
+    sentence why the process ended early. Processes die with the caller.
+    """
+    waiting = list(arguments)
+    running: dict[Connection, tuple[str, BaseProcess]] = {}
+    ended: dict[str, str | None] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                name = waiting.pop(0)
+                connection, process = _start(job, arguments[name])
+                running[connection] = name, process
+            for ready in wait(list(running)):
+                assert isinstance(ready, Connection)
+                name, process = running[ready]
+                try:
+                    event = ready.recv()
+                except (EOFError, OSError):
+                    event = None
+                if event is not None and not isinstance(event, _Ended):
+                    on_event(name, event)
+                    continue
+                process.join()
+                del running[ready]
+                ready.close()
+                ended[name] = _reason(event, process.exitcode)
+    finally:
+        for _, process in running.values():
+            process.kill()
+            process.join()
+    return ended
+
+
+def _reason(last: _Ended | None, exitcode: int | None) -> str | None:
+    if last is not None:
+        return str(last) or None
+    if exitcode is not None and exitcode < 0:
+        name = signal.Signals(-exitcode).name
+        hint = "; the system does this when memory runs out" if name == "SIGKILL" else ""
+        return f"its process was killed by {name}{hint}"
+    return f"its process ended early with exit code {exitcode}"
+
+
+def _start(job: Callable[..., None], arguments: tuple[Any, ...]) -> tuple[Connection, BaseProcess]:
+    context = multiprocessing.get_context("forkserver")
+    receiver, sender = context.Pipe(duplex=False)
+    with _starting, _main_hidden():
+        context.set_forkserver_preload(PRELOADED)
+        # Not a daemon: an engine may need processes of its own.
+        process = context.Process(target=_run, args=(sender, dict(os.environ), job, arguments), daemon=False)
+        process.start()
+    sender.close()
+    return receiver, process
+
+
+@contextlib.contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Children need nothing from the caller's __main__, and importing it again could run a script twice."""
+    main = sys.modules["__main__"]
+    hidden = {name: vars(main)[name] for name in ("__spec__", "__file__") if name in vars(main)}
+    main.__spec__ = None
+    main.__file__ = None
+    try:
+        yield
+    finally:
+        for name in ("__spec__", "__file__"):
+            if name in hidden:
+                setattr(main, name, hidden[name])
+            else:
+                delattr(main, name)
+
+
+def _run(
+    sender: Connection, environment: dict[str, str], job: Callable[..., None], arguments: tuple[Any, ...]
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C too, and ends its children
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    os.environ.update(environment)  # the fork server may have been started before a change
+    os.dup2(2, 1)  # stdout belongs to the caller's result
+    try:
+        job(sender.send, *arguments)
+    except Exception as error:
+        sender.send(_Ended(plain(error)))
+    else:
+        sender.send(_Ended(""))
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)

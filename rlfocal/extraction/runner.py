@@ -1,0 +1,176 @@
+"""Extraction of a pool: which partitions the warehouse lacks, one process a model, and what came of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from rlfocal.errors import InputError
+from rlfocal.extraction.failures import plain
+from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.processes import run_each
+from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.extraction.worker import Committed, Event, Missing, Work, check_backend, extract
+from rlfocal.pool.specs import ModelSpec, PoolSpec
+from warehouse import open_warehouse
+
+OnProgress = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class ModelOutcome:
+    """What extraction did for one model."""
+
+    model: str
+    committed: tuple[Committed, ...]
+    skipped: tuple[tuple[str, str], ...]
+    """(benchmark, task) of the partitions that were there already."""
+    missing: tuple[Missing, ...]
+
+
+@dataclass(frozen=True)
+class ExtractionReport:
+    """What extraction did for a pool."""
+
+    outcomes: tuple[ModelOutcome, ...]
+    seconds: float
+
+    @property
+    def committed(self) -> list[Committed]:
+        return [c for o in self.outcomes for c in o.committed]
+
+    @property
+    def missing(self) -> list[Missing]:
+        return [m for o in self.outcomes for m in o.missing]
+
+    @property
+    def n_skipped(self) -> int:
+        """Partitions that were there already."""
+        return sum(len(o.skipped) for o in self.outcomes)
+
+    @property
+    def n_docs(self) -> int:
+        """Documents answered in this run, counted once per model."""
+        return sum(c.n_docs for c in self.committed)
+
+
+def extract_pool(
+    location: str | Path | None,
+    pool: PoolSpec,
+    *,
+    backend: str = "hf",
+    limit: int | None = None,
+    jobs: int = 2,
+    on_progress: OnProgress | None = None,
+) -> ExtractionReport:
+    """Fills the warehouse with every partition of the pool that it lacks, `jobs` models at a time.
+
+    `limit` takes the first documents of every task. A model that fails is reported, and the others go on.
+    Raises InputError or RunError, with nothing written, where the backend or a benchmark cannot be had.
+    """
+    started = perf_counter()
+    check_backend(backend)
+    tasks = load_tasks(pool.benchmarks, limit)
+    outcomes = _extract(location, pool.models, tasks, backend, jobs, on_progress)
+    return ExtractionReport(tuple(outcomes), perf_counter() - started)
+
+
+def extract_model(
+    location: str | Path | None,
+    pool: PoolSpec,
+    model: str,
+    *,
+    backend: str = "hf",
+    limit: int | None = None,
+    tasks: Sequence[TaskDocuments] | None = None,
+    jobs: int = 1,
+    on_progress: OnProgress | None = None,
+) -> ModelOutcome:
+    """`extract_pool` for one model; `jobs` is how many such calls share the machine's cores.
+
+    `tasks` spares building the prompts anew for every model: `load_tasks(pool.benchmarks, limit)`.
+    """
+    check_backend(backend)
+    [spec] = pool.choose(models=[model]).models
+    wanted = load_tasks(pool.benchmarks, limit) if tasks is None else tasks
+    [outcome] = _extract(location, [spec], wanted, backend, jobs, on_progress)
+    return outcome
+
+
+def _extract(
+    location: str | Path | None,
+    models: Sequence[ModelSpec],
+    tasks: Sequence[TaskDocuments],
+    backend: str,
+    jobs: int,
+    on_progress: OnProgress | None,
+) -> list[ModelOutcome]:
+    with open_warehouse(location) as warehouse:
+        warehouse.put_models(models)
+        held = warehouse.fingerprints()
+    lacking, failed = _lacking(models, tasks, backend, held)
+    threads = max(1, _cores() // jobs)
+    by_name = {m.model: m for m in models}
+    events: list[Event] = []
+
+    def note(_: str, event: Event) -> None:
+        events.append(event)
+        if on_progress is not None:
+            on_progress(event)
+
+    arguments = {
+        name: (location, by_name[name], backend, work, threads) for name, work in lacking.items() if work
+    }
+    failed |= run_each(extract, arguments, at_once=jobs, on_event=note)
+    return [_outcome(m.model, tasks, lacking.get(m.model), failed.get(m.model), events) for m in models]
+
+
+def _lacking(
+    models: Sequence[ModelSpec],
+    tasks: Sequence[TaskDocuments],
+    backend: str,
+    held: Mapping[tuple[str, str, str], str],
+) -> tuple[dict[str, list[Work]], dict[str, str | None]]:
+    """The partitions to extract, by model, and why a model's cannot be."""
+    lacking: dict[str, list[Work]] = {}
+    failed: dict[str, str | None] = {}
+    for model in models:
+        try:
+            weights = weights_digest(model)
+        except (InputError, OSError) as error:
+            failed[model.model] = plain(error)
+            continue
+        work = [Work(task, fingerprint(model, weights, task, backend)) for task in tasks]
+        lacking[model.model] = [
+            w for w in work if held.get((model.model, w.task.benchmark, w.task.task)) != w.fingerprint
+        ]
+    return lacking, failed
+
+
+def _outcome(
+    model: str,
+    tasks: Sequence[TaskDocuments],
+    work: Sequence[Work] | None,
+    reason: str | None,
+    events: Sequence[Event],
+) -> ModelOutcome:
+    """Every partition is committed, skipped or missing."""
+    everything = [(t.benchmark, t.task) for t in tasks]
+    wanted = everything if work is None else [(w.task.benchmark, w.task.task) for w in work]
+    own = [e for e in events if e.model == model]
+    committed = tuple(e for e in own if isinstance(e, Committed))
+    missing = [e for e in own if isinstance(e, Missing)]
+    told = {(c.benchmark, c.task) for c in committed} | {(m.benchmark, m.task) for m in missing}
+    why = reason or "its process ended before this task"
+    missing += [Missing(model, *place, why) for place in wanted if place not in told]
+    skipped = tuple(place for place in everything if place not in wanted)
+    return ModelOutcome(model, committed, skipped, tuple(missing))
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,69 @@
+"""Drawing tokens: the same document, seed and pass draw the same text, whatever else is in the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def uniforms(seed: int, doc_ids: Sequence[int], passes: int, steps: int) -> Tensor:
+    """One number in [0, 1) for every token that may be drawn: documents x passes x steps, float64.
+
+    A document's numbers depend on its doc_id and the seed alone; pass p's do not depend on how many follow.
+    """
+    drawn = [np.random.default_rng([seed, doc_id]).random((passes, steps)) for doc_id in doc_ids]
+    return torch.from_numpy(np.stack(drawn))
+
+
+def draw(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
+    """The next token of every row by inverting its distribution function; the likeliest at temperature 0.
+
+    logits: rows x vocabulary; uniform: rows. The nucleus is the fewest likeliest tokens that reach `top_p`.
+    """
+    if temperature == 0:
+        return logits.argmax(dim=-1)
+    # Double precision, so that rounding rarely moves a boundary past a drawn number.
+    probabilities = torch.softmax(logits.double() / temperature, dim=-1)
+    ordered, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
+    reached = ordered.cumsum(dim=-1)
+    ordered[reached - ordered >= top_p] = 0
+    reached = ordered.cumsum(dim=-1)
+    target = uniform.to(reached)[:, None] * reached[:, -1:]
+    chosen = torch.searchsorted(reached, target, right=True).clamp(max=logits.shape[-1] - 1)
+    return tokens.gather(-1, chosen).squeeze(-1)
+
+
+class StopStrings:
+    """Finds where a text ends, decoding and searching only after tokens that can complete a stop string."""
+
+    def __init__(self, tokenizer: Any, stop: Sequence[str], vocabulary: int) -> None:
+        self._tokenizer = tokenizer
+        self._stop = [s for s in stop if s]
+        self.may_end = self._may_end(vocabulary)
+
+    def _may_end(self, vocabulary: int) -> Tensor:
+        """Vocabulary-sized mask of the tokens that hold the last character of a stop string."""
+        last = {s[-1] for s in self._stop}
+        if any((c.isspace() and c != "\n") or not c.isascii() for c in last):
+            # Decoders drop a lone token's spaces, and a character of several bytes may span tokens.
+            return torch.ones(vocabulary, dtype=torch.bool)
+        known = min(vocabulary, len(self._tokenizer))
+        pieces = self._tokenizer.batch_decode([[i] for i in range(known)])
+        mask = torch.zeros(vocabulary, dtype=torch.bool)
+        mask[:known] = torch.tensor([not last.isdisjoint(piece) for piece in pieces])
+        return mask
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
+    def reached(self, tokens: Sequence[int]) -> bool:
+        text = self.text(tokens)
+        return any(s in text for s in self._stop)
+
+    def cut(self, text: str) -> str:
+        """The text before the first stop string."""
+        return text[: min((i for s in self._stop if (i := text.find(s)) >= 0), default=len(text))]
