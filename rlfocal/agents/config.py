@@ -1,0 +1,93 @@
+"""What can be set about RL-Focal. Every field says whether its default is the paper's or ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from rlfocal.agents.metrics import METRICS
+from rlfocal.errors import InputError, unknown
+
+
+@dataclass(frozen=True)
+class RLFocalConfig:
+    """Settings of the variant `paper`. Raises InputError for a value that cannot work."""
+
+    metrics: tuple[str, ...] = ("focal_diversity", "plurality_accuracy")
+    """Diversity metrics in the Decider's observation (paper: a choice; its runs weigh these two)."""
+    window: int = 500
+    """Documents the metrics look back on (paper: 500; all history where train has under 600)."""
+    size_penalty: float = 1.0
+    """α of Eq (6) (paper: 1 on GSM8K and MMLU, 0.6 on BBH, GPQA and MuSR)."""
+    decider_episodes: int = 25
+    """Walks over the train stream in the first phase (paper: 25)."""
+    fusion_episodes: int = 150
+    """Walks over the train stream in the second phase (paper: 150)."""
+    stretches: int = 8
+    """Stretches the train stream is cut into, walked side by side (ours; the paper walks it from end to end)."""
+    copies: int = 4
+    """Walks of each stretch, side by side, which differ by what is sampled (ours; the paper walks once at a time)."""
+    update_period: int = 100
+    """T_u: steps of each environment between two updates (paper: 100, and 10 on BBH, GPQA and MuSR)."""
+    epochs: int = 10
+    """Gradient steps on each buffer (paper: several; ours: 10)."""
+    learning_rate: float = 1e-3
+    """Adam's, for both agents (paper: 1e-3) and for the critic."""
+    clip: float = 0.2
+    """ε of Eq (7) (paper: 0.2)."""
+    decider_gamma: float = 0.99
+    """Discount in the first phase (paper: 0.99)."""
+    fusion_gamma: float = 0.5
+    """Discount in the second phase (paper: 0.5 to 0.9 by benchmark)."""
+    gae_lambda: float = 0.95
+    """λ of the advantage estimate (unknown in the paper; the usual 0.95)."""
+    entropy: float = 0.01
+    """Weight of the policies' entropy (unknown in the paper; MAPPO's 0.01)."""
+    max_grad_norm: float = 10.0
+    """Gradients of one seed's network are scaled down to this norm (unknown in the paper; MAPPO's 10)."""
+    decider_hidden: tuple[int, ...] = (128,)
+    """Widths of the Decider's shared trunk (paper: 128)."""
+    fusion_hidden: tuple[int, ...] = (100, 100)
+    """Widths of Fusion's hidden layers (paper: 100, 100)."""
+    critic_hidden: tuple[int, ...] = (64, 64)
+    """Widths of the critic's hidden layers (unknown in the paper; MAPPO's 64)."""
+    past_rewards: int = 10
+    """k: how many of its last rewards Fusion sees (unknown in the paper; ours 10)."""
+    answer_slots: int = 10
+    """Answers kept per document where documents have no choices (paper: 10)."""
+
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            if name not in METRICS:
+                raise unknown("metric", name, METRICS, "RLFocalConfig.metrics")
+        at_least = {
+            "window": 2, "stretches": 1, "copies": 1, "update_period": 1, "epochs": 1, "answer_slots": 1, "past_rewards": 0,
+            "decider_episodes": 0, "fusion_episodes": 0, "size_penalty": 0, "entropy": 0,
+        }  # fmt: skip
+        for name, least in at_least.items():
+            if getattr(self, name) < least:
+                raise InputError(
+                    f"RLFocalConfig.{name} is {getattr(self, name)}; it must be at least {least}"
+                )
+        for name in ("decider_gamma", "fusion_gamma", "gae_lambda"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(
+                    f"RLFocalConfig.{name} is {getattr(self, name)}; it must lie between 0 and 1"
+                )
+        for name in ("learning_rate", "clip", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"RLFocalConfig.{name} is {getattr(self, name)}; it must be positive")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RLFocalConfig:
+        """The inverse of `to_dict`. Raises InputError for a field that does not exist."""
+        known = [field.name for field in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise unknown("setting", name, known, "RLFocalConfig")
+        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})

@@ -1,0 +1,54 @@
+"""What Fusion chooses among: the document's choices, or the answers that the selected models gave."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlfocal.dataset import Kind
+
+
+class Slots(NamedTuple):
+    """The slots of P pools at each of G documents."""
+
+    distributions: Tensor
+    """(P, G, N, C) the selected models' probabilities, 0 for the others."""
+    open: Tensor
+    """(P, G, C) whether there is such a slot to choose."""
+    at: Tensor
+    """(P, G, C) the dataset's slot that each slot stands for; -1 where none is."""
+
+
+def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, keep: int) -> Slots:
+    """Mask by the pool; for answers, also order by the selected models' total probability and keep the first ones.
+
+    `probs` (G, N, C), `n_choices` (G,), `pools` (P, G, N) of 0 and 1. Ties between answers go to the one that the
+    alphabetically first selected model gave. `keep` concerns answers only.
+    """
+    masked = probs * pools[..., None]
+    index = torch.arange(probs.shape[2], device=probs.device)
+    if kind == "choices":
+        exists = (index < n_choices[:, None]).expand(*pools.shape[:2], -1)
+        return Slots(masked, exists, torch.where(exists, index, -1))
+    order = _answer_order(masked)[..., :keep]
+    ranked = masked.gather(3, order[:, :, None].expand(*masked.shape[:3], -1))
+    exists = ranked.sum(2) > 0
+    missing = keep - order.shape[-1]
+    return Slots(
+        torch.nn.functional.pad(ranked, (0, missing)),
+        torch.nn.functional.pad(exists, (0, missing)),
+        torch.nn.functional.pad(torch.where(exists, order, -1), (0, missing), value=-1),
+    )
+
+
+def _answer_order(masked: Tensor) -> Tensor:
+    """(P, G, C) the dataset's slots by falling total probability, then by first giver, then by index."""
+    n_models, n_slots = masked.shape[2:]
+    # Shares are inexact in binary; whole millionths make equal totals equal, whatever the order of the sum.
+    total = (masked.sum(2, dtype=torch.float64) * 1e6).round().long()
+    first_giver = (masked > 0).float().argmax(2)
+    key = (total * n_models + (n_models - 1 - first_giver)) * n_slots
+    key += n_slots - 1 - torch.arange(n_slots, device=masked.device)
+    return key.argsort(-1, descending=True)

@@ -1,0 +1,122 @@
+"""Trained agents, and how they act with everything frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlfocal.agents.config import RLFocalConfig
+from rlfocal.agents.environment import Memory, decider_observation
+from rlfocal.agents.networks import Agents, Sizes
+from rlfocal.agents.outcomes import Outcomes
+from rlfocal.agents.policies import mask_closed, modal_answer, modal_pool
+from rlfocal.agents.slots import build_slots
+from rlfocal.dataset import Dataset, Kind
+from rlfocal.errors import InputError
+from rlfocal.methods.base import Decisions, Episode
+
+
+@dataclass(frozen=True)
+class TrainedAgents:
+    """One seed's Decider, Fusion and critic, with what they remember of the end of train."""
+
+    agents: Agents
+    """Stacked networks of one seed (leading dimension 1)."""
+    memory: Memory
+    sizes: Sizes
+    config: RLFocalConfig
+    benchmark: str
+    kind: Kind
+    models: tuple[str, ...]
+    seed: int
+    snapshot: int
+    """The warehouse snapshot that train rows were read from."""
+    history: tuple[Episode, ...]
+
+    @torch.no_grad()
+    def decide(self, documents: Dataset) -> Decisions:
+        """Act on T documents in order, frozen: modes of the policies; diversity window and past rewards as after train.
+
+        No label enters. Raises InputError if the documents come from another pool, or have more choices than the agents.
+        """
+        self._check(documents)
+        pools = self._pools(len(documents))
+        slots = build_slots(
+            torch.tensor(documents.probs, dtype=torch.float32),
+            torch.tensor(documents.n_choices),
+            pools[None],
+            self.kind,
+            self.sizes.slots,
+        )
+        past = self.memory.past_rewards.expand(1, len(documents), -1)
+        given = torch.cat([slots.distributions.flatten(2), past], -1)
+        answer = modal_answer(mask_closed(self.agents.fusion(given), slots.open))
+        predictions = slots.at.gather(2, answer[..., None])[0, :, 0]
+        return Decisions(_bools(pools), predictions.numpy().astype(np.int64))
+
+    def _pools(self, n: int) -> Tensor:
+        """(n, N) the Decider's pools. Its observation changes by its own pool alone, so each is worked out once."""
+        predictions, labels = self.memory.predictions, self.memory.labels
+        outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
+        follows: dict[bytes, Tensor] = {}
+        pools, pool = [], self.memory.pool
+        for _ in range(n):
+            key = pool.numpy().tobytes()
+            if key not in follows:
+                looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
+                follows[key] = modal_pool(self.agents.decider(decider_observation(looked_back, self.config)))[
+                    0, 0
+                ]
+            pool = follows[key]
+            pools.append(pool)
+        return torch.stack(pools) if pools else self.memory.pool.new_zeros((0, len(self.models)))
+
+    def _check(self, documents: Dataset) -> None:
+        if documents.models != self.models or documents.kind != self.kind:
+            raise InputError(
+                f"these agents were trained on the {len(self.models)} models {', '.join(self.models)} ({self.kind}); "
+                f"the documents of {documents.benchmark!r} have {len(documents.models)} models: "
+                f"{', '.join(documents.models)} ({documents.kind}). Train on this pool"
+            )
+        if self.kind == "choices" and documents.probs.shape[2] != self.sizes.slots:
+            raise InputError(
+                f"these agents were trained on up to {self.sizes.slots} choices; the documents of "
+                f"{documents.benchmark!r} have up to {documents.probs.shape[2]}. Train on this benchmark"
+            )
+
+
+def _bools(pools: Tensor) -> NDArray[np.bool_]:
+    return pools.numpy() > 0
+
+
+def remember(
+    agents: Agents, memories: Sequence[Memory], history: Sequence[Sequence[Episode]], train_rows: Dataset,
+    sizes: Sizes, config: RLFocalConfig, seeds: Sequence[int],
+) -> list[TrainedAgents]:  # fmt: skip
+    """Part the stacked networks into one TrainedAgents per seed, on the CPU."""
+    result = []
+    for at, (seed, memory, rows) in enumerate(zip(seeds, memories, history, strict=True)):
+        one = Agents(sizes, config, [torch.Generator()])
+        one.load_state_dict(
+            {name: value[at : at + 1].cpu().clone() for name, value in agents.state_dict().items()}
+        )
+        result.append(
+            TrainedAgents(
+                agents=one,
+                memory=memory,
+                sizes=sizes,
+                config=config,
+                benchmark=train_rows.benchmark,
+                kind=train_rows.kind,
+                models=train_rows.models,
+                seed=seed,
+                snapshot=train_rows.snapshot,
+                history=tuple(rows),
+            )
+        )
+    return result

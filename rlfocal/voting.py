@@ -1,0 +1,46 @@
+"""Votes of a pool, with the tie rules every figure depends on."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Kind
+
+
+def plurality(predictions: NDArray[np.int64], pools: NDArray[np.bool_], kind: Kind) -> NDArray[np.int64]:
+    """(T,) the slot that most models of the pool predict; -1 where no member has an answer.
+
+    `predictions` is (T, N), -1 for no answer; `pools` is (T, N), or (N,) for one pool everywhere. Ties go to the lowest
+    choice index; for answers, to the one that the alphabetically first model of the pool predicts.
+    """
+    members = np.broadcast_to(pools, predictions.shape) & (predictions >= 0)
+    slots = np.arange(max(int(predictions.max(initial=0)) + 1, 1))
+    votes = np.stack([((predictions == slot) & members).sum(axis=1) for slot in slots], axis=1)
+    if kind == "choices":
+        winner = votes.argmax(axis=1)
+    else:
+        support = np.take_along_axis(votes, np.maximum(predictions, 0), axis=1)
+        first = np.where(members, support, -1).argmax(axis=1)  # argmax: the first of equals
+        winner = predictions[np.arange(len(predictions)), first]
+    return np.where(members.any(axis=1), winner, -1).astype(np.int64)
+
+
+def soft_vote(probs: NDArray[np.float64], pools: NDArray[np.bool_], kind: Kind) -> NDArray[np.int64]:
+    """(T,) the slot of the highest mean probability over the pool; -1 where the pool gives none any.
+
+    `probs` is (T, N, C); `pools` is (T, N), or (N,) for one pool everywhere. Ties go to the lowest choice index; for
+    answers, to the one that the alphabetically first model of the pool gave (if it gave several, the lowest slot).
+    """
+    members = np.broadcast_to(pools, probs.shape[:2])
+    size = np.maximum(members.sum(axis=1), 1)
+    mean = np.where(members[:, :, None], probs, 0.0).sum(axis=1) / size[:, None]
+    if kind == "choices":
+        winner = mean.argmax(axis=1)
+    else:
+        # Shares such as 0.1 are inexact in binary, and a tie must not hang on the order of a sum.
+        top = np.round(mean, 9) == np.round(mean, 9).max(axis=1, keepdims=True)
+        gave = members[:, :, None] & (probs > 0)
+        first = np.where(gave.any(axis=1), gave.argmax(axis=1), probs.shape[1])
+        winner = np.where(top, first, probs.shape[1] + 1).argmin(axis=1)
+    return np.where(mean.any(axis=1), winner, -1).astype(np.int64)
