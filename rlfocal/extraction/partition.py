@@ -76,7 +76,7 @@ def doc_rows(task: TaskDocuments) -> pa.Table:
 
 
 def choice_rows(task: TaskDocuments, model: str, scores: Sequence[Sequence[ChoiceScore]]) -> pa.Table:
-    """Rows of `choice_logprobs`, one a choice. Lengths are of the choice's own text, as in lm-eval's acc_norm."""
+    """Rows of `choice_logprobs`, one a choice. Lengths are the choice's text's, as in lm-eval's acc_norm."""
     rows = [
         {
             "benchmark": task.benchmark,

@@ -78,7 +78,7 @@ def extract(
     work: Sequence[Work],
     threads: int,
 ) -> None:
-    """Runs in the model's own process. Sends Progress, and at last Committed or Missing, for every partition."""
+    """Runs in the model's own process. Sends Progress, then Committed or Missing, per partition."""
     from warehouse import open_warehouse
 
     engine = start_engine(model, backend, threads)
