@@ -11,8 +11,8 @@ from rlfocal.dataset import Kind
 def plurality(predictions: NDArray[np.int64], pools: NDArray[np.bool_], kind: Kind) -> NDArray[np.int64]:
     """(T,) the slot that most models of the pool predict; -1 where no member has an answer.
 
-    `predictions` is (T, N), -1 for no answer; `pools` is (T, N), or (N,) for one pool everywhere. Ties go to the lowest
-    choice index; for answers, to the one that the alphabetically first model of the pool predicts.
+    `predictions` is (T, N), -1 for no answer; `pools` is (T, N), or (N,) for one pool everywhere. Ties go to
+    the lowest choice index; for answers, to the one that the alphabetically first model of the pool predicts.
     """
     members = np.broadcast_to(pools, predictions.shape) & (predictions >= 0)
     slots = np.arange(max(int(predictions.max(initial=0)) + 1, 1))
@@ -29,8 +29,9 @@ def plurality(predictions: NDArray[np.int64], pools: NDArray[np.bool_], kind: Ki
 def soft_vote(probs: NDArray[np.float64], pools: NDArray[np.bool_], kind: Kind) -> NDArray[np.int64]:
     """(T,) the slot of the highest mean probability over the pool; -1 where the pool gives none any.
 
-    `probs` is (T, N, C); `pools` is (T, N), or (N,) for one pool everywhere. Ties go to the lowest choice index; for
-    answers, to the one that the alphabetically first model of the pool gave (if it gave several, the lowest slot).
+    `probs` is (T, N, C); `pools` is (T, N), or (N,) for one pool everywhere. Ties go to the lowest choice
+    index; for answers, to the one that the alphabetically first model of the pool gave (if it gave several,
+    the lowest slot).
     """
     members = np.broadcast_to(pools, probs.shape[:2])
     size = np.maximum(members.sum(axis=1), 1)

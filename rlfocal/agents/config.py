@@ -25,9 +25,9 @@ class RLFocalConfig:
     fusion_episodes: int = 150
     """Walks over the train stream in the second phase (paper: 150)."""
     stretches: int = 8
-    """Stretches the train stream is cut into, walked side by side (ours; the paper walks it from end to end)."""
+    """Stretches the train stream is cut into, walked side by side (ours; the paper: 1)."""
     copies: int = 4
-    """Walks of each stretch, side by side, which differ by what is sampled (ours; the paper walks once at a time)."""
+    """Walks of each stretch, side by side, that differ by what is sampled (ours; the paper: 1)."""
     update_period: int = 100
     """T_u: steps of each environment between two updates (paper: 100, and 10 on BBH, GPQA and MuSR)."""
     epochs: int = 10
@@ -62,8 +62,8 @@ class RLFocalConfig:
             if name not in METRICS:
                 raise unknown("metric", name, METRICS, "RLFocalConfig.metrics")
         at_least = {
-            "window": 2, "stretches": 1, "copies": 1, "update_period": 1, "epochs": 1, "answer_slots": 1, "past_rewards": 0,
-            "decider_episodes": 0, "fusion_episodes": 0, "size_penalty": 0, "entropy": 0,
+            "window": 2, "stretches": 1, "copies": 1, "update_period": 1, "epochs": 1, "answer_slots": 1,
+            "past_rewards": 0, "decider_episodes": 0, "fusion_episodes": 0, "size_penalty": 0, "entropy": 0,
         }  # fmt: skip
         for name, least in at_least.items():
             if getattr(self, name) < least:
@@ -90,4 +90,5 @@ class RLFocalConfig:
         for name in values:
             if name not in known:
                 raise unknown("setting", name, known, "RLFocalConfig")
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+        plain: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+        return cls(**plain)

@@ -1,4 +1,4 @@
-"""The stream of train documents as a two-agent environment (paper, sections 1.2-1.4 and 1.9), many walks at once."""
+"""The train stream as a two-agent environment (paper, sections 1.2-1.4 and 1.9), many walks at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlfocal.agents.config import RLFocalConfig
 from rlfocal.agents.metrics import Window, observed_metrics
 from rlfocal.agents.networks import Sizes
 from rlfocal.agents.outcomes import Outcomes
-from rlfocal.agents.slots import build_slots
+from rlfocal.agents.slots import build_slots, slot_inputs
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 
@@ -56,20 +56,33 @@ class Memory(NamedTuple):
 
 
 class Environment:
-    """B = copies × stretches walks for each of S seeds: the stream is cut into stretches, each walked by every copy.
+    """B = copies × stretches walks for each of S seeds: the stream is cut into stretches, each walked by
+    every copy.
 
-    All walks move in step, so that stretch g stands at document `first + g * length + t`. A walk starts with the full
-    pool answering its first document; from then on the Decider's action is the pool of the next document.
+    All walks move in step, so that stretch g stands at document `first + g * length + t`. A walk starts with
+    the full pool answering its first document; from then on the Decider's action is the pool of the next
+    document.
     """
 
-    def __init__(self, train: Dataset, config: RLFocalConfig, n_seeds: int, stretches: int, copies: int, first: int,
-                 length: int, device: torch.device | str = "cpu") -> None:  # fmt: skip
+    def __init__(
+        self,
+        train: Dataset,
+        config: RLFocalConfig,
+        n_seeds: int,
+        *,
+        stretches: int,
+        copies: int,
+        first: int,
+        length: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
         self.config, self.kind = config, train.kind
         self.stretches, self.copies, self.n_seeds = stretches, copies, n_seeds
         self.first, self.length = first, length
         self.window = window_length(config.window, len(train))
-        self.probs = torch.tensor(train.probs, dtype=torch.float32, device=device)
-        self.n_choices = torch.tensor(train.n_choices, device=device)
+        self.probs, self.n_choices = (
+            part.to(device) for part in slot_inputs(train, slots_kept(train, config))
+        )
         self.labels = torch.tensor(train.labels, device=device)
         self.predictions = torch.tensor(train.predictions, device=device)
         self.outcomes = Outcomes(self.predictions, self.labels, self.probs.shape[2], train.kind, self.window)
@@ -87,7 +100,8 @@ class Environment:
     def step(self, pool: Tensor, answer: Tensor | None) -> Step:
         """Answer this document, then let `pool` (S, B, N; 0 or 1) answer the next one.
 
-        `answer` (S, B) is Fusion's slot, rewarded ±1; None lets the interim plurality answer, rewarded by Eq (6).
+        `answer` (S, B) is Fusion's slot, rewarded ±1; None lets the interim plurality answer, rewarded by Eq
+        (6).
         """
         size = self._pools.sum(-1)
         if answer is None:
@@ -138,7 +152,7 @@ class Environment:
 
 
 def decider_observation(window: Window, config: RLFocalConfig) -> Tensor:
-    """(E, P, N+K+1) o^Dec = [pool; metrics; share of the models in it]: the size enters as m/N, on the scale of the rest."""
+    """(E, P, N+K+1) o^Dec = [pool; metrics; size], the size as m/N to be on the scale of the rest."""
     share = window.pools.mean(-1, keepdim=True)
     return torch.cat([window.pools, observed_metrics(window, config.metrics), share], -1)
 
@@ -150,7 +164,7 @@ def window_length(wanted: int, n_train: int) -> int:
 
 def slots_kept(documents: Dataset, config: RLFocalConfig) -> int:
     """C: the most choices of a document, or the answers kept."""
-    return config.answer_slots if documents.kind == "answers" else documents.probs.shape[2]
+    return config.answer_slots if documents.kind == "answers" else int(documents.n_choices.max())
 
 
 def network_sizes(train: Dataset, config: RLFocalConfig) -> Sizes:
@@ -174,7 +188,16 @@ def train_environment(
             f"benchmark {train.benchmark!r} has {len(train)} train documents; RL-Focal needs at least 2"
         )
     stretches = min(config.stretches, room)
-    return Environment(train, config, n_seeds, stretches, config.copies, first, room // stretches, device)
+    return Environment(
+        train,
+        config,
+        n_seeds,
+        stretches=stretches,
+        copies=config.copies,
+        first=first,
+        length=room // stretches,
+        device=device,
+    )
 
 
 def tail_environment(
@@ -182,7 +205,10 @@ def tail_environment(
 ) -> Environment:
     """The last T_u train documents, walked once: where a stream stands when test begins."""
     first = max(start_of(train, config), len(train) - 1 - config.update_period)
-    return Environment(train, config, n_seeds, 1, 1, first, len(train) - 1 - first, device)
+    length = len(train) - 1 - first
+    return Environment(
+        train, config, n_seeds, stretches=1, copies=1, first=first, length=length, device=device
+    )
 
 
 def start_of(train: Dataset, config: RLFocalConfig) -> int:

@@ -1,7 +1,7 @@
 """Diversity metrics of many pools over many windows at once: what the Decider observes.
 
-The pools of one window share its matrices, so every metric is a few matrix products over the window's rows; nothing
-grows with 2^N. An undefined value (contract: NaN) is observed as 0.
+The pools of one window share its matrices, so every metric is a few matrix products over the window's rows;
+nothing grows with 2^N. An undefined value (contract: NaN) is observed as 0.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from torch import Tensor
 class Window:
     """E windows of w documents, and P pools looked at through each.
 
-    `pools` (E, P, N) holds 0 or 1; `fails` (E, w, N) is 1 where a model is wrong; `right` (E, P, w) says where the pool's
-    plurality is right; `votes` (E, w, C, N) is 1 where a model predicts a slot; `n` (E,) counts the rows that exist: a
-    window at the start of the stream is filled up with rows in which nobody fails and no plurality is right.
+    `pools` (E, P, N) holds 0 or 1; `fails` (E, w, N) is 1 where a model is wrong; `right` (E, P, w) says
+    where the pool's plurality is right; `votes` (E, w, 1+C, N) is 1 where a model predicts a slot; `n` (E,)
+    counts the rows that exist: a window at the start of the stream is filled up with rows in which nobody
+    fails and no plurality is right.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Window:
         return torch.bmm(self.fails.transpose(1, 2), self.fails)
 
     def pair_mean(self, pairwise: Tensor) -> Tensor:
-        """(E, P) mean of a symmetric (E, N, N) statistic over the pairs of the pool at which it is defined."""
+        """(E, P) mean of a symmetric (E, N, N) statistic over the pool's pairs at which it is defined."""
         value = torch.triu(pairwise, 1)
         defined = torch.triu(torch.isfinite(pairwise), 1).to(value.dtype)
         total = (torch.bmm(self.pools, value.nan_to_num(0, 0, 0)) * self.pools).sum(-1)
@@ -88,7 +89,7 @@ def binary_entropy(window: Window) -> Tensor:
 
 
 def fleiss_kappa(window: Window) -> Tensor:
-    """Fleiss' kappa over the predicted slots."""
+    """Fleiss' kappa over the predicted slots; no answer is a category of its own."""
     votes = window.votes()
     shape = (votes.shape[0], window.pools.shape[1], votes.shape[1], votes.shape[2])
     counts = torch.bmm(window.pools, votes.flatten(1, 2).transpose(1, 2)).view(shape)
@@ -118,9 +119,9 @@ def disagreement(window: Window) -> Tensor:
 
 
 def kappa(window: Window) -> Tensor:
-    """Mean over pairs of Cohen's kappa of being right."""
+    """Mean over pairs of the paper's pairwise kappa (section 1.3)."""
     n11, n00, n10, n01 = window.pair_counts()
-    chance = (n11 + n10) * (n10 + n00) + (n11 + n01) * (n01 + n00)
+    chance = (n11 + n10) * (n01 + n00) + (n11 + n01) * (n10 + n00)
     return window.pair_mean(2 * (n11 * n00 - n10 * n01) / chance)
 
 

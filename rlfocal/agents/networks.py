@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -19,22 +20,20 @@ class StackedMLP(nn.Module):
 
     def __init__(self, sizes: Sequence[int], generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+        pairs = list(pairwise(sizes))
         draws = [[_xavier(n_in, n_out, generator) for n_in, n_out in pairs] for generator in generators]
-        self.weights = nn.ParameterList(
+        self.weights: Iterable[nn.Parameter] = nn.ParameterList(
             [nn.Parameter(torch.stack(layer)) for layer in zip(*draws, strict=True)]
         )
-        self.biases = nn.ParameterList(
+        self.biases: Iterable[nn.Parameter] = nn.ParameterList(
             [nn.Parameter(torch.full((len(generators), 1, n_out), 0.01)) for _, n_out in pairs]
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """(S, B, sizes[0]) -> (S, B, sizes[-1])."""
-        last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = torch.baddbmm(bias, x, weight)
-            if layer < last:
-                x = torch.sigmoid(x)
+            hidden = x if layer == 0 else torch.sigmoid(x)
+            x = torch.baddbmm(bias, hidden, weight)
         return x
 
 

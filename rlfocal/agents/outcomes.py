@@ -1,4 +1,4 @@
-"""What every model answered along the stream, laid out so that the windows of many positions are views, not copies."""
+"""What every model answered along the stream, laid out so that many windows are views, not copies."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from rlfocal.dataset import Kind
 class Outcomes:
     """T documents in stream order, after `lead` empty rows that let a window reach back before the first one.
 
-    `predictions` (T, N) and `labels` (T,) are slots, -1 for none. Rows are numbered by document: -lead .. T-1.
+    `predictions` (T, N) and `labels` (T,) are slots, -1 for none. Rows are numbered by document: -lead ..
+    T-1.
     """
 
     def __init__(self, predictions: Tensor, labels: Tensor, n_slots: int, kind: Kind, lead: int) -> None:
-        slots = torch.arange(n_slots, device=labels.device)
+        slots = torch.arange(-1, n_slots, device=labels.device)
         self.kind, self.lead, self.n_models = kind, lead, predictions.shape[1]
         self._fails = _after_blank((predictions != labels[:, None]) | (labels[:, None] < 0), lead)
         self._votes = _after_blank(predictions[:, None, :] == slots[:, None], lead)
@@ -41,14 +42,15 @@ class Outcomes:
 
     def right(self, pools: Tensor, start: int, length: int, stride: int) -> Tensor:
         """(G, P, length) whether a pool's plurality is right on rows start + g * stride ..., as 0 or 1."""
+        shape = (*pools.shape[:2], length)
         if self.kind == "choices":
             margins = self._rows(self._margins, start, length, stride, len(pools))
             always = torch.cat([pools, pools.new_ones((*pools.shape[:2], 1))], -1)
             leads = torch.bmm(always, margins.flatten(1, 2).transpose(1, 2))
-            return (leads.unflatten(2, margins.shape[1:3]).amax(-1) <= 0).to(pools.dtype)
+            return (leads.view(*shape, -1).amax(-1) <= 0).to(pools.dtype)
         agree = self._rows(self._agree, start, length, stride, len(pools))
         fails = self._rows(self._fails, start, length, stride, len(pools))
-        support = torch.bmm(pools, agree.flatten(1, 2).transpose(1, 2)).unflatten(2, agree.shape[1:3])
+        support = torch.bmm(pools, agree.flatten(1, 2).transpose(1, 2)).view(*shape, self.n_models)
         # The alphabetically first of equally supported members decides, so keys never tie.
         key = support * self.n_models - torch.arange(self.n_models, device=pools.device)
         key = torch.where((pools[:, :, None] > 0) & (support > 0), key, -torch.inf)
@@ -70,8 +72,8 @@ class Outcomes:
 def _margins(predictions: Tensor, labels: Tensor, n_slots: int) -> Tensor:
     """(T, C, N+1) rows whose product with [pool; 1] is > 0 for some slot exactly if the plurality is wrong.
 
-    Slot c's product is its votes minus the label's, plus a half where c wins ties (c < label); the label's own row
-    says instead that somebody voted for it.
+    Slot c's product is its votes minus the label's, plus a half where c wins ties (c < label); the label's
+    own row says instead that somebody voted for it.
     """
     slots = torch.arange(n_slots, device=labels.device)
     votes = (predictions[:, None, :] == slots[:, None]).float()

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from rlfocal.dataset import Kind
+from rlfocal.dataset import Dataset, Kind
 
 
 class Slots(NamedTuple):
@@ -21,11 +22,20 @@ class Slots(NamedTuple):
     """(P, G, C) the dataset's slot that each slot stands for; -1 where none is."""
 
 
-def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, keep: int) -> Slots:
-    """Mask by the pool; for answers, also order by the selected models' total probability and keep the first ones.
+def slot_inputs(documents: Dataset, n_slots: int) -> tuple[Tensor, Tensor]:
+    """Probabilities (T, N, C) and how many slots exist (T,): for choices, the first `n_slots` of each document."""
+    probs = torch.tensor(documents.probs, dtype=torch.float32)
+    if documents.kind == "choices":
+        probs = pad(probs[..., :n_slots], (0, max(0, n_slots - probs.shape[2])))
+    return probs, torch.tensor(documents.n_choices)
 
-    `probs` (G, N, C), `n_choices` (G,), `pools` (P, G, N) of 0 and 1. Ties between answers go to the one that the
-    alphabetically first selected model gave. `keep` concerns answers only.
+
+def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, keep: int) -> Slots:
+    """Mask by the pool; for answers, also order by the selected models' total probability and keep the first
+    ones.
+
+    `probs` (G, N, C), `n_choices` (G,), `pools` (P, G, N) of 0 and 1. Ties between answers go to the one that
+    the alphabetically first selected model gave. `keep` concerns answers only.
     """
     masked = probs * pools[..., None]
     index = torch.arange(probs.shape[2], device=probs.device)
@@ -37,9 +47,9 @@ def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, kee
     exists = ranked.sum(2) > 0
     missing = keep - order.shape[-1]
     return Slots(
-        torch.nn.functional.pad(ranked, (0, missing)),
-        torch.nn.functional.pad(exists, (0, missing)),
-        torch.nn.functional.pad(torch.where(exists, order, -1), (0, missing), value=-1),
+        pad(ranked, (0, missing)),
+        pad(exists, (0, missing)),
+        pad(torch.where(exists, order, -1), (0, missing), value=-1),
     )
 
 

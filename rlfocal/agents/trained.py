@@ -15,7 +15,7 @@ from rlfocal.agents.environment import Memory, decider_observation
 from rlfocal.agents.networks import Agents, Sizes
 from rlfocal.agents.outcomes import Outcomes
 from rlfocal.agents.policies import mask_closed, modal_answer, modal_pool
-from rlfocal.agents.slots import build_slots
+from rlfocal.agents.slots import build_slots, slot_inputs
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.base import Decisions, Episode
@@ -40,19 +40,16 @@ class TrainedAgents:
 
     @torch.no_grad()
     def decide(self, documents: Dataset) -> Decisions:
-        """Act on T documents in order, frozen: modes of the policies; diversity window and past rewards as after train.
+        """Act on T documents in order, frozen: modes of the policies; diversity window and past rewards as
+        after train.
 
-        No label enters. Raises InputError if the documents come from another pool, or have more choices than the agents.
+        No label enters. Choices beyond those that train had are never answered. Raises InputError if the
+        documents come from another pool.
         """
         self._check(documents)
         pools = self._pools(len(documents))
-        slots = build_slots(
-            torch.tensor(documents.probs, dtype=torch.float32),
-            torch.tensor(documents.n_choices),
-            pools[None],
-            self.kind,
-            self.sizes.slots,
-        )
+        probs, n_choices = slot_inputs(documents, self.sizes.slots)
+        slots = build_slots(probs, n_choices, pools[None], self.kind, self.sizes.slots)
         past = self.memory.past_rewards.expand(1, len(documents), -1)
         given = torch.cat([slots.distributions.flatten(2), past], -1)
         answer = modal_answer(mask_closed(self.agents.fusion(given), slots.open))
@@ -60,7 +57,7 @@ class TrainedAgents:
         return Decisions(_bools(pools), predictions.numpy().astype(np.int64))
 
     def _pools(self, n: int) -> Tensor:
-        """(n, N) the Decider's pools. Its observation changes by its own pool alone, so each is worked out once."""
+        """(n, N) the Decider's pools. Frozen, each follows from the last one alone, so is worked out once."""
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         follows: dict[bytes, Tensor] = {}
@@ -79,14 +76,9 @@ class TrainedAgents:
     def _check(self, documents: Dataset) -> None:
         if documents.models != self.models or documents.kind != self.kind:
             raise InputError(
-                f"these agents were trained on the {len(self.models)} models {', '.join(self.models)} ({self.kind}); "
-                f"the documents of {documents.benchmark!r} have {len(documents.models)} models: "
-                f"{', '.join(documents.models)} ({documents.kind}). Train on this pool"
-            )
-        if self.kind == "choices" and documents.probs.shape[2] != self.sizes.slots:
-            raise InputError(
-                f"these agents were trained on up to {self.sizes.slots} choices; the documents of "
-                f"{documents.benchmark!r} have up to {documents.probs.shape[2]}. Train on this benchmark"
+                f"these agents were trained on {self.kind} of {', '.join(self.models)}; the documents of "
+                f"{documents.benchmark!r} hold {documents.kind} of {', '.join(documents.models)}. "
+                "Train on this pool"
             )
 
 

@@ -1,4 +1,4 @@
-"""Warm start in two phases (paper, Algorithm 1): the Decider on interim pluralities, then Fusion on the Decider's pools."""
+"""Warm start in two phases (paper, Algorithm 1): the Decider on interim pluralities, then Fusion."""
 
 from __future__ import annotations
 
@@ -64,10 +64,14 @@ def train(
     sizes = network_sizes(train_rows, config)
     agents = Agents(sizes, config, generators).to(device)
     history: list[list[Episode]] = [[] for _ in seeds]
+    phases: tuple[tuple[Phase, int], ...] = (
+        ("decider", config.decider_episodes),
+        ("fusion", config.fusion_episodes),
+    )
     done, total = 0, config.decider_episodes + config.fusion_episodes
     with _one_thread():
-        for phase, episodes in (("decider", config.decider_episodes), ("fusion", config.fusion_episodes)):
-            learner = Learner(agents, config, "decider" if phase == "decider" else "fusion")
+        for phase, episodes in phases:
+            learner = Learner(agents, config, phase)
             for episode in range(episodes):
                 buffers = walk(environment, learner, generators)
                 for of_seed, row in zip(history, episode_means(phase, episode, buffers), strict=True):
@@ -98,7 +102,7 @@ def collect(
     length: int,
     generators: Sequence[torch.Generator],
 ) -> tuple[Buffer, State]:
-    """`length` steps with sampled actions: the Decider samples in both phases, Fusion answers in the second."""
+    """`length` steps of sampled actions; the Decider samples in both phases, Fusion answers in the second."""
     agents, fusing = learner.agents, learner.phase == "fusion"
     walks, n_models = state.decider.shape[1], environment.probs.shape[1]
     draws = torch.stack([torch.rand(length, walks, n_models + 1, generator=g) for g in generators], 1)
@@ -142,7 +146,7 @@ class Learner:
         states = _by_seed(observed)
         with torch.no_grad():
             values = self.agents.critic(states).view(states.shape[0], len(observed), -1).movedim(0, 1)
-            # Only the return above the mean is learned: at γ = 0.99 the mean alone is worth a hundred rewards.
+            # Only the return above the mean is learned: at γ = 0.99 the mean itself is worth 100 rewards.
             centred = buffer.rewards - buffer.rewards.mean((0, 2), keepdim=True)
             estimate = advantages(centred, values, self.gamma, self.config.gae_lambda)
             targets = _by_seed((estimate + values[:-1])[..., None])
@@ -200,7 +204,7 @@ def episode_means(phase: Phase, episode: int, buffers: Sequence[Buffer]) -> list
 def end_of_train(
     agents: Agents, train_rows: Dataset, config: RLFocalConfig, n_seeds: int, device: torch.device | str
 ) -> list[Memory]:
-    """Pools and past rewards after the agents, acting as they will at test, walked the last train documents."""
+    """Where the agents stand after walking the last train documents as they will act at test."""
     environment = tail_environment(train_rows, config, n_seeds, device)
     state = environment.reset()
     for _ in range(environment.length):

@@ -8,7 +8,7 @@ from torch.nn.functional import logsigmoid
 
 
 def branch_log_probs(logits: Tensor, actions: Tensor) -> Tensor:
-    """log π(a_i|o) of each Bernoulli branch, Eq (5): `logits` and `actions` (0 or 1) are (..., N), and so is the result."""
+    """log π(a_i|o) of each Bernoulli branch, Eq (5), from `logits` and `actions` (0 or 1): all (..., N)."""
     return logsigmoid(torch.where(actions.bool(), logits, -logits))
 
 
@@ -19,7 +19,7 @@ def branch_entropy(logits: Tensor) -> Tensor:
 
 
 def choice_log_probs(logits: Tensor, actions: Tensor) -> Tensor:
-    """log π(c|o) of a categorical policy: `logits` (..., C) with -inf where no slot is, `actions` (...) int."""
+    """log π(c|o) of a categorical policy: `logits` (..., C), -inf where no slot is; `actions` (...) int."""
     return torch.log_softmax(logits, -1).gather(-1, actions[..., None])[..., 0]
 
 

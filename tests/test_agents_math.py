@@ -1,0 +1,134 @@
+"""Advantages, the clipped objective and the action probabilities against independent computations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from rlfocal.agents.gae import advantages
+from rlfocal.agents.losses import mappo
+from rlfocal.agents.policies import mask_closed, modal_pool, sample_slot
+
+
+def test_advantages_are_the_discounted_sum_of_td_errors() -> None:
+    rng = np.random.default_rng(0)
+    rewards, values = rng.normal(size=(20, 2, 3)), rng.normal(size=(21, 2, 3))
+    gamma, lam = 0.9, 0.7
+    deltas = rewards + gamma * values[1:] - values[:-1]
+    expected = [
+        sum((gamma * lam) ** (later - t) * deltas[later] for later in range(t, 20)) for t in range(20)
+    ]
+    got = advantages(torch.tensor(rewards), torch.tensor(values), gamma, lam)
+    np.testing.assert_allclose(got, expected, atol=1e-12)
+
+
+def test_advantages_at_the_ends_of_lambda() -> None:
+    rng = np.random.default_rng(1)
+    rewards, values = rng.normal(size=(9, 1)), rng.normal(size=(10, 1))
+    one_step = advantages(torch.tensor(rewards), torch.tensor(values), 0.5, 0.0)
+    np.testing.assert_allclose(one_step, rewards + 0.5 * values[1:] - values[:-1], atol=1e-12)
+    to_go = advantages(torch.tensor(rewards), torch.tensor(values), 0.5, 1.0) + values[:-1]
+    expected = [
+        sum(0.5 ** (k - t) * rewards[k] for k in range(t, 9)) + 0.5 ** (9 - t) * values[9] for t in range(9)
+    ]
+    np.testing.assert_allclose(to_go, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "objective", "moves"),
+    [
+        (1.1, 2.0, 2.2, True),
+        (1.5, 2.0, 2.4, False),  # already 20 % likelier: no push further
+        (0.5, 2.0, 1.0, True),
+        (0.5, -2.0, -1.6, False),
+        (1.5, -2.0, -3.0, True),
+    ],
+)
+def test_clipped_objective_and_its_gradient(
+    ratio: float, advantage: float, objective: float, moves: bool
+) -> None:
+    log_prob = torch.tensor(math.log(0.3 * ratio), dtype=torch.float64, requires_grad=True)
+    value = mappo.clipped_surrogate(
+        log_prob, torch.tensor(math.log(0.3)).double(), torch.tensor(advantage).double(), 0.2
+    )
+    value.backward()
+    assert value.item() == pytest.approx(objective, abs=1e-6)
+    # d(ρ Â)/d log π = ρ Â where the ratio is not clipped
+    assert log_prob.grad is not None
+    assert log_prob.grad.item() == pytest.approx(ratio * advantage if moves else 0.0, abs=1e-6)
+
+
+def test_surrogate_gradient_against_finite_differences() -> None:
+    rng = np.random.default_rng(2)
+    logits, actions = rng.normal(size=(6, 4)), rng.integers(0, 2, size=(6, 4))
+    old = -rng.uniform(0.2, 1.5, size=(6, 4))
+    weights = rng.normal(size=(6, 1))
+
+    def literal(z: np.ndarray) -> float:
+        p = 1 / (1 + np.exp(-z))
+        ratio = np.exp(actions * np.log(p) + (1 - actions) * np.log(1 - p) - old)
+        return float(np.minimum(ratio * weights, np.clip(ratio, 0.8, 1.2) * weights).mean())
+
+    z = torch.tensor(logits, requires_grad=True)
+    gain = mappo.clipped_surrogate(
+        mappo.branch_log_probs(z, torch.tensor(actions)), torch.tensor(old), torch.tensor(weights), 0.2
+    ).mean()
+    gain.backward()
+    assert gain.item() == pytest.approx(literal(logits), abs=1e-12)
+    for at in np.ndindex(logits.shape):
+        bump = np.zeros_like(logits)
+        bump[at] = 1e-6
+        slope = (literal(logits + bump) - literal(logits - bump)) / 2e-6
+        assert z.grad is not None
+        assert z.grad[at].item() == pytest.approx(slope, abs=1e-6)
+
+
+def test_branches_sum_to_the_probability_of_the_pool() -> None:
+    logits = torch.tensor([0.3, -1.2, 2.0], dtype=torch.float64)
+    p = 1 / (1 + np.exp(-logits.numpy()))
+    total = 0.0
+    for pool in np.ndindex(2, 2, 2):
+        log_prob = mappo.branch_log_probs(logits, torch.tensor(pool)).sum().item()
+        expected = sum(math.log(q if b else 1 - q) for q, b in zip(p, pool, strict=True))
+        assert log_prob == pytest.approx(expected, abs=1e-12)
+        total += math.exp(log_prob)
+    assert total == pytest.approx(1, abs=1e-12)
+    entropy = mappo.branch_entropy(logits)
+    np.testing.assert_allclose(entropy, -(p * np.log(p) + (1 - p) * np.log(1 - p)), atol=1e-12)
+
+
+def test_choices_that_do_not_exist_have_no_probability() -> None:
+    logits = torch.tensor([[1.0, 2.0, 9.0], [0.5, -1.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    masked = mask_closed(logits, torch.tensor([[True, True, False], [False, False, False]]))
+    log_probs = mappo.choice_log_probs(masked, torch.tensor([1, 0]))
+    entropy = mappo.choice_entropy(masked)
+    p = 1 / (1 + math.exp(-1))
+    assert log_probs.tolist() == pytest.approx([math.log(p), 0.0])
+    assert entropy.tolist() == pytest.approx([-(p * math.log(p) + (1 - p) * math.log(1 - p)), 0.0])
+    (log_probs.sum() + entropy.sum()).backward()
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+    assert logits.grad[0, 2] == 0
+
+
+def test_sampled_slots_follow_the_distribution() -> None:
+    logits = torch.tensor([0.0, 1.0, -torch.inf, 0.5]).expand(200_000, 4)
+    draws = torch.rand(200_000, generator=torch.Generator().manual_seed(0))
+    shares = torch.bincount(sample_slot(logits, draws), minlength=4) / 200_000
+    np.testing.assert_allclose(shares, torch.softmax(logits[0], -1), atol=5e-3)
+    assert sample_slot(logits[0], torch.tensor(1.0)).item() == 3
+
+
+def test_modal_pool_is_never_empty() -> None:
+    pools = modal_pool(torch.tensor([[0.1, -0.1, 2.0], [-3.0, -1.0, -2.0]]))
+    assert pools.tolist() == [[1, 0, 1], [0, 1, 0]]
+
+
+def test_normalised_advantages() -> None:
+    values = np.random.default_rng(3).normal(3, 5, size=(2, 50))
+    got = mappo.normalised(torch.tensor(values), (1,))
+    expected = (values - values.mean(1, keepdims=True)) / (values.std(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(got, expected, atol=1e-12)
