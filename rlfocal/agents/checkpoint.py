@@ -1,4 +1,4 @@
-"""Checkpoints: tensors in safetensors, everything else as JSON in the file's metadata. Loading runs no code."""
+"""Checkpoints: tensors in safetensors, the rest as JSON in the file's metadata. Loading runs no code."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ def save_checkpoint(trained: TrainedAgents, path: Path) -> None:
 
 
 def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedAgents:
-    """Read one seed's agents. Raises InputError for a file that is not a whole checkpoint, or, where `models` is
-    given, for one of another pool."""
+    """Read one seed's agents.
+
+    Raises InputError for a file that is not a whole checkpoint, or is one of another pool than `models`.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -62,7 +64,8 @@ def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedA
         raise InputError(f"{path} is not a whole checkpoint ({error}); train again") from error
     if models is not None and trained.models != tuple(models):
         raise InputError(
-            f"{path} holds agents for {', '.join(trained.models)}, not for {', '.join(models)}; train on this pool"
+            f"{path} holds agents for {', '.join(trained.models)}, not for {', '.join(models)}; "
+            "train on this pool"
         )
     return trained
 

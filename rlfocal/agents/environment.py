@@ -74,12 +74,13 @@ class Environment:
         copies: int,
         first: int,
         length: int,
+        window: int,
         device: torch.device | str = "cpu",
     ) -> None:
         self.config, self.kind = config, train.kind
         self.stretches, self.copies, self.n_seeds = stretches, copies, n_seeds
         self.first, self.length = first, length
-        self.window = window_length(config.window, len(train))
+        self.window = window
         self.probs, self.n_choices = (
             part.to(device) for part in slot_inputs(train, slots_kept(train, config))
         )
@@ -196,6 +197,7 @@ def train_environment(
         copies=config.copies,
         first=first,
         length=room // stretches,
+        window=window_length(config.window, len(train)),
         device=device,
     )
 
@@ -205,9 +207,16 @@ def tail_environment(
 ) -> Environment:
     """The last T_u train documents, walked once: where a stream stands when test begins."""
     first = max(start_of(train, config), len(train) - 1 - config.update_period)
-    length = len(train) - 1 - first
     return Environment(
-        train, config, n_seeds, stretches=1, copies=1, first=first, length=length, device=device
+        train,
+        config,
+        n_seeds,
+        stretches=1,
+        copies=1,
+        first=first,
+        length=len(train) - 1 - first,
+        window=window_length(config.window, len(train)),
+        device=device,
     )
 
 

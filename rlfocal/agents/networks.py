@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,34 +12,27 @@ from torch import Tensor, nn
 from rlfocal.agents.config import RLFocalConfig
 
 
-class StackedMLP(nn.Module):
-    """S independent MLPs of one shape, sigmoid between layers; weights carry the seed as leading dimension.
+class StackedLinear(nn.Module):
+    """S independent linear layers, the seed as leading dimension, each drawn from its seed's generator."""
 
-    Xavier-uniform weights and biases of 0.01, each seed's drawn from its own generator.
-    """
-
-    def __init__(self, sizes: Sequence[int], generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, n_in: int, n_out: int, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        pairs = list(pairwise(sizes))
-        draws = [[_xavier(n_in, n_out, generator) for n_in, n_out in pairs] for generator in generators]
-        self.weights: Iterable[nn.Parameter] = nn.ParameterList(
-            [nn.Parameter(torch.stack(layer)) for layer in zip(*draws, strict=True)]
-        )
-        self.biases: Iterable[nn.Parameter] = nn.ParameterList(
-            [nn.Parameter(torch.full((len(generators), 1, n_out), 0.01)) for _, n_out in pairs]
-        )
+        bound = (6 / (n_in + n_out)) ** 0.5  # Xavier-uniform
+        draws = [torch.rand(n_in, n_out, generator=generator) for generator in generators]
+        self.weight = nn.Parameter((torch.stack(draws) * 2 - 1) * bound)
+        self.bias = nn.Parameter(torch.full((len(generators), 1, n_out), 0.01))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(S, B, sizes[0]) -> (S, B, sizes[-1])."""
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            hidden = x if layer == 0 else torch.sigmoid(x)
-            x = torch.baddbmm(bias, hidden, weight)
-        return x
+        """(S, B, n_in) -> (S, B, n_out)."""
+        return torch.baddbmm(self.bias, x, self.weight)
 
 
-def _xavier(n_in: int, n_out: int, generator: torch.Generator) -> Tensor:
-    bound = (6 / (n_in + n_out)) ** 0.5
-    return (torch.rand(n_in, n_out, generator=generator) * 2 - 1) * bound
+def stacked_mlp(sizes: Sequence[int], generators: Sequence[torch.Generator]) -> nn.Sequential:
+    """Linear layers of these sizes with sigmoids between them: (S, B, sizes[0]) -> (S, B, sizes[-1])."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(sizes):
+        layers += [StackedLinear(n_in, n_out, generators), nn.Sigmoid()]
+    return nn.Sequential(*layers[:-1])
 
 
 class Sizes(NamedTuple):
@@ -66,6 +59,6 @@ class Agents(nn.Module):
 
     def __init__(self, sizes: Sizes, config: RLFocalConfig, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.decider = StackedMLP([sizes.decider, *config.decider_hidden, sizes.models], generators)
-        self.fusion = StackedMLP([sizes.fusion, *config.fusion_hidden, sizes.slots], generators)
-        self.critic = StackedMLP([sizes.decider + sizes.fusion, *config.critic_hidden, 1], generators)
+        self.decider = stacked_mlp([sizes.decider, *config.decider_hidden, sizes.models], generators)
+        self.fusion = stacked_mlp([sizes.fusion, *config.fusion_hidden, sizes.slots], generators)
+        self.critic = stacked_mlp([sizes.decider + sizes.fusion, *config.critic_hidden, 1], generators)

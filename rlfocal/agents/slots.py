@@ -23,7 +23,7 @@ class Slots(NamedTuple):
 
 
 def slot_inputs(documents: Dataset, n_slots: int) -> tuple[Tensor, Tensor]:
-    """Probabilities (T, N, C) and how many slots exist (T,): for choices, the first `n_slots` of each document."""
+    """Probabilities (T, N, C) and how many slots exist (T,); for choices, C is cut or filled to `n_slots`."""
     probs = torch.tensor(documents.probs, dtype=torch.float32)
     if documents.kind == "choices":
         probs = pad(probs[..., :n_slots], (0, max(0, n_slots - probs.shape[2])))

@@ -1,0 +1,240 @@
+"""The vectorised environment against a slow, literal reading of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from rlfocal.agents.config import RLFocalConfig
+from rlfocal.agents.environment import Environment, train_environment
+from rlfocal.agents.metrics import METRICS
+from rlfocal.agents.outcomes import Outcomes
+from rlfocal.dataset import Dataset, Kind
+from rlfocal.diversity import pairwise_diversity, pool_diversity
+from rlfocal.errors import InputError
+
+
+def random_dataset(seed: int, kind: Kind, n_docs: int = 60, n_models: int = 4, n_slots: int = 5) -> Dataset:
+    """Documents with fewer slots than others, models without answers, documents nobody can get right."""
+    rng = np.random.default_rng(seed)
+    n_choices = rng.integers(2, n_slots + 1, size=n_docs)
+    probs = np.zeros((n_docs, n_models, n_slots))
+    for t, n in enumerate(n_choices):
+        if kind == "choices":
+            probs[t, :, :n] = rng.dirichlet(np.full(n, 0.5), size=n_models)
+        else:
+            probs[t, :, :n] = rng.multinomial(10, np.full(n + 1, 1 / (n + 1)), size=n_models)[:, :n] / 10
+    if kind == "answers":
+        order = np.argsort(-probs.sum(axis=1), axis=1, kind="stable")
+        probs = np.take_along_axis(probs, order[:, None], axis=2)
+        probs[rng.random((n_docs, n_models)) < 0.1] = 0
+    predictions = np.where(probs.any(axis=2), probs.argmax(axis=2), -1)
+    labels = rng.integers(0, n_choices)
+    if kind == "answers":
+        labels[rng.random(n_docs) < 0.2] = -1
+    return Dataset(
+        benchmark="random",
+        kind=kind,
+        models=tuple("abcdefgh"[:n_models]),
+        prices=np.ones(n_models),
+        tasks=np.full(n_docs, "task"),
+        doc_ids=np.arange(n_docs),
+        probs=probs,
+        logprobs=np.log(probs) if kind == "choices" else np.empty((0, n_models, n_slots)),
+        n_choices=n_choices,
+        predictions=predictions,
+        labels=labels,
+        is_train=np.ones(n_docs, dtype=np.bool_),
+        slots=(),
+        snapshot=1,
+    )
+
+
+@dataclass
+class LiteralWalk:
+    """One walk of Algorithm 1 in plain Python: lists, loops, one pool at a time."""
+
+    data: Dataset
+    config: RLFocalConfig
+    window: int
+    t: int
+    pool: list[int] = field(init=False)
+    past: list[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pool = list(range(len(self.data.models)))
+        self.past = [0.0] * self.config.past_rewards
+
+    def metric(self, name: str) -> float:
+        rows = range(max(0, self.t + 1 - self.window), self.t + 1)
+        fails = [[j for j in self.pool if not self.data.correct[row, j]] for row in rows]
+        size = len(self.pool)
+        if name == "plurality_accuracy":
+            right = [self.plurality(row) == self.data.labels[row] >= 0 for row in rows]
+            return sum(right) / len(right) if self.pool else 0.0
+        assert name == "focal_diversity"
+        diversities = []
+        for focal in self.pool:
+            joint = [len(f) for f in fails if focal in f]
+            if joint and size > 1:
+                p1 = sum(j / size for j in joint) / len(joint)
+                p2 = sum(j * (j - 1) / (size * (size - 1)) for j in joint) / len(joint)
+                diversities.append(1 - p2 / p1)
+        return sum(diversities) / len(diversities) if diversities else 0.0
+
+    def plurality(self, row: int) -> int:
+        votes = [int(self.data.predictions[row, j]) for j in self.pool if self.data.predictions[row, j] >= 0]
+        if not votes:
+            return -1
+        tied = [v for v in votes if votes.count(v) == max(map(votes.count, votes))]
+        return min(tied) if self.data.kind == "choices" else tied[0]
+
+    def slots(self) -> list[int]:
+        if self.data.kind == "choices":
+            return list(range(int(self.data.n_choices[self.t])))
+        probs = self.data.probs[self.t]
+        given = [
+            (-round(sum(probs[j, c] for j in self.pool), 6), min(j for j in self.pool if probs[j, c]), c)
+            for c in range(probs.shape[1])
+            if any(probs[j, c] for j in self.pool)
+        ]
+        return [c for _, _, c in sorted(given)][: self.config.answer_slots]
+
+    def decider_observation(self) -> list[float]:
+        bits = [float(j in self.pool) for j in range(len(self.data.models))]
+        return bits + [self.metric(name) for name in self.config.metrics] + [len(self.pool) / len(bits)]
+
+    def fusion_observation(self, n_slots: int) -> list[float]:
+        slots = self.slots()
+        seen: list[float] = []
+        for j in range(len(self.data.models)):
+            given = [float(self.data.probs[self.t, j, c]) if j in self.pool else 0.0 for c in slots]
+            seen += given + [0.0] * (n_slots - len(slots))
+        return seen + self.past
+
+    def step(self, pool: list[int], answer: int | None) -> float:
+        label = self.data.labels[self.t]
+        if answer is None:
+            right = self.plurality(self.t) == label >= 0
+            reward = 1.0 if right else -1 - self.config.size_penalty * len(self.pool) / len(self.data.models)
+        else:
+            slots = self.slots()
+            right = answer < len(slots) and slots[answer] == label
+            reward = 1.0 if right else -1.0
+        if self.past:
+            self.past = [*self.past[1:], reward]
+        self.pool, self.t = pool, self.t + 1
+        return reward
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+@pytest.mark.parametrize("fusing", [False, True])
+@pytest.mark.parametrize(("window", "past_rewards"), [(7, 3), (60, 0)])
+def test_environment_is_the_papers(kind: Kind, fusing: bool, window: int, past_rewards: int) -> None:
+    data = random_dataset(3, kind)
+    config = RLFocalConfig(past_rewards=past_rewards, size_penalty=0.6, answer_slots=3)
+    seeds, copies, stretches, first, length = 2, 3, 4, 6, 13
+    environment = Environment(
+        data, config, seeds, stretches=stretches, copies=copies, first=first, length=length, window=window
+    )
+    walks = [
+        [
+            LiteralWalk(data, config, window, first + g * length)
+            for _ in range(copies)
+            for g in range(stretches)
+        ]
+        for _ in range(seeds)
+    ]
+    n_slots = environment.n_slots
+    rng = np.random.default_rng(0)
+    state = environment.reset()
+    for _ in range(length):
+        observed = [[w.decider_observation() for w in of_seed] for of_seed in walks]
+        np.testing.assert_allclose(state.decider, observed, atol=1e-6)
+        observed = [[w.fusion_observation(n_slots) for w in of_seed] for of_seed in walks]
+        np.testing.assert_allclose(state.fusion, observed, atol=1e-6)
+        exist = [[[c < len(w.slots()) for c in range(n_slots)] for w in of_seed] for of_seed in walks]
+        assert state.open.tolist() == exist
+        pools = rng.random((seeds, copies * stretches, len(data.models))) < 0.5
+        answers = rng.integers(0, n_slots, size=pools.shape[:2])
+        step = environment.step(torch.tensor(pools).float(), torch.tensor(answers) if fusing else None)
+        rewards = [
+            [
+                walk.step(np.flatnonzero(pools[s, b]).tolist(), int(answers[s, b]) if fusing else None)
+                for b, walk in enumerate(of_seed)
+            ]
+            for s, of_seed in enumerate(walks)
+        ]
+        np.testing.assert_allclose(step.reward, rewards, atol=1e-6)
+        assert ((step.right > 0) == (step.reward == 1)).all()
+        state = step.state
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_window_metrics_equal_their_numpy_twins(kind: Kind, metric: str) -> None:
+    """For every pool, over windows that start before the stream and inside it."""
+    data = random_dataset(5, kind, n_docs=40)
+    pools = np.array(list(np.ndindex(2, 2, 2, 2)), dtype=np.bool_)
+    window, stride, end = 15, 11, 9
+    outcomes = Outcomes(torch.tensor(data.predictions), torch.tensor(data.labels), 5, kind, window)
+    stacked = torch.tensor(pools).float().expand(3, -1, -1)
+    looked = METRICS[metric](outcomes.window(stacked, end, window, stride))
+    for g in range(3):
+        rows = slice(max(0, end + g * stride - window), end + g * stride)
+        predictions, labels, correct = data.predictions[rows], data.labels[rows], data.correct[rows]
+        if metric == "double_fault":
+            faults = pairwise_diversity(correct).double_fault
+            twin = np.array([_pair_mean(faults, pool) for pool in pools])
+        else:
+            twin = getattr(pool_diversity(predictions, labels, pools, kind=kind), metric)
+        asked = pools.sum(axis=1) > 1
+        np.testing.assert_allclose(looked[g][asked], twin[asked], atol=1e-6)
+
+
+def _pair_mean(statistic: NDArray[np.float64], pool: NDArray[np.bool_]) -> float:
+    members = np.flatnonzero(pool)
+    pairs = [statistic[a, b] for a in members for b in members if a < b]
+    return float(np.mean(pairs)) if pairs else float("nan")
+
+
+@pytest.mark.parametrize(
+    ("correct", "focal"),
+    [
+        ([[1, 0, 1], [0, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 0], [1, 1, 1]], 0.317460),
+        ([[0, 1], [0, 0], [1, 0], [1, 1]], 0.333333),
+        ([[0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 0]], 0.233862),
+        ([[0, 0], [0, 0], [1, 1]], 0.0),
+        ([[0, 1], [1, 0]], 1.0),
+    ],
+)
+def test_focal_diversity_vectors(correct: list[list[int]], focal: float) -> None:
+    predictions = torch.tensor(correct) - 1  # right is slot 0, wrong is no answer
+    outcomes = Outcomes(predictions, torch.zeros(len(correct), dtype=torch.long), 1, "choices", 0)
+    everyone = torch.ones(1, 1, len(correct[0]))
+    value = METRICS["focal_diversity"](outcomes.window(everyone, len(correct), len(correct), 1))
+    assert value.item() == pytest.approx(focal, abs=1e-6)
+
+
+def test_every_document_of_the_stream_is_walked_once() -> None:
+    data = random_dataset(0, "choices", n_docs=50)
+    environment = train_environment(data, RLFocalConfig(stretches=4, copies=1), 1, "cpu")
+    last = environment.first + 4 * environment.length
+    assert environment.first == 0
+    assert last == 48  # of 49 transitions, four equal stretches
+
+
+def test_short_streams_look_back_on_all_history() -> None:
+    data = random_dataset(0, "choices", n_docs=50)
+    assert train_environment(data, RLFocalConfig(window=10), 1, "cpu").window == 50
+
+
+@pytest.mark.parametrize(("n_docs", "n_models"), [(1, 4), (20, 1)])
+def test_too_little_to_learn_from(n_docs: int, n_models: int) -> None:
+    data = random_dataset(0, "choices", n_docs=n_docs, n_models=n_models)
+    with pytest.raises(InputError, match="at least 2"):
+        train_environment(data, RLFocalConfig(), 1, "cpu")
