@@ -19,7 +19,9 @@ SCHEMA_VERSION = 1
 _SCRIPTS = (
     "tables",
     "views",
+    "statistics",
     "pairwise_diversity",
+    "pool_documents",
     "pool_diversity",
     "all_pools",
     "pool_diversity_over_time",

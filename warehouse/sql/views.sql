@@ -1,84 +1,92 @@
+-- Every column is qualified: inside a macro that reads a view, a bare name means the macro's parameter of that name.
+
 CREATE OR REPLACE VIEW choice_probs AS
-WITH shifted AS (
-    SELECT *, exp(logprob - max(logprob) OVER (PARTITION BY benchmark, task, doc_id, model)) AS weight
-    FROM choice_logprobs
+WITH weighted AS (
+    SELECT
+        c.benchmark, c.task, c.doc_id, c.model, c.choice,
+        exp(c.logprob - max(c.logprob) OVER (PARTITION BY c.benchmark, c.task, c.doc_id, c.model)) AS weight
+    FROM choice_logprobs AS c
 )
 SELECT
-    benchmark, task, doc_id, model, choice,
-    weight / sum(weight) OVER (PARTITION BY benchmark, task, doc_id, model) AS prob
-FROM shifted;
+    w.benchmark, w.task, w.doc_id, w.model, w.choice,
+    w.weight / sum(w.weight) OVER (PARTITION BY w.benchmark, w.task, w.doc_id, w.model) AS prob
+FROM weighted AS w;
 
 -- An answer's share of all passes: those without an answer count below the line only.
 CREATE OR REPLACE VIEW answer_probs AS
-WITH passes AS (
-    SELECT benchmark, task, doc_id, model, answer, count(*) AS n, min(pass) AS earliest
-    FROM answer_passes
-    GROUP BY ALL
+WITH given AS (
+    SELECT p.benchmark, p.task, p.doc_id, p.model, p.answer, count(*) AS n FROM answer_passes AS p GROUP BY ALL
 ),
 shares AS (
-    SELECT *, n / sum(n) OVER (PARTITION BY benchmark, task, doc_id, model) AS prob FROM passes
+    SELECT g.*, g.n / sum(g.n) OVER (PARTITION BY g.benchmark, g.task, g.doc_id, g.model) AS prob FROM given AS g
 )
-SELECT benchmark, task, doc_id, model, answer, prob FROM shares WHERE answer IS NOT NULL;
+SELECT s.benchmark, s.task, s.doc_id, s.model, s.answer, s.prob FROM shares AS s WHERE s.answer IS NOT NULL;
 
+-- What each model says to each document, and whether it is right: what every statistic is computed from.
 -- Choices: the most likely one, ties to the lowest index. Answers: the one most passes gave, ties to the
 -- earliest pass; NULL, and wrong, where no pass gave one.
-CREATE OR REPLACE VIEW predictions AS
-WITH scored AS (
-    SELECT benchmark, task, doc_id, model, max(logprob) AS top, list({c: choice, l: logprob}) AS scores
-    FROM choice_logprobs
+CREATE OR REPLACE VIEW outcomes AS
+WITH chosen AS (
+    SELECT
+        c.benchmark, c.task, c.doc_id, c.model,
+        arg_max(c.choice, {l: c.logprob, first: -c.choice}) AS prediction
+    FROM choice_logprobs AS c
     GROUP BY ALL
 ),
-chosen AS (
+given AS (
     SELECT
-        benchmark, task, doc_id, model,
-        list_min([s.c FOR s IN scores IF s.l = top]) AS prediction,
-        1 / list_sum([exp(s.l - top) FOR s IN scores]) AS confidence
-    FROM scored
-),
-passes AS (
-    SELECT benchmark, task, doc_id, model, answer, count(*) AS n, min(pass) AS earliest
-    FROM answer_passes
+        p.benchmark, p.task, p.doc_id, p.model, p.answer, count(*) AS n, min(p.pass) AS earliest
+    FROM answer_passes AS p
     GROUP BY ALL
 ),
 answered AS (
     SELECT
-        benchmark, task, doc_id, model,
-        arg_max(answer, {n: n, earliest: -earliest}) FILTER (answer IS NOT NULL) AS answer,
-        max(n) FILTER (answer IS NOT NULL) / sum(n) AS confidence
-    FROM passes
+        g.benchmark, g.task, g.doc_id, g.model,
+        arg_max(g.answer, {n: g.n, first: -g.earliest}) FILTER (g.answer IS NOT NULL) AS answer
+    FROM given AS g
     GROUP BY ALL
 )
 SELECT
-    benchmark, task, doc_id, model, p.prediction, NULL::VARCHAR AS answer,
-    coalesce(p.prediction = d.label, false) AS correct, p.confidence
-FROM chosen AS p JOIN docs AS d USING (benchmark, task, doc_id)
+    c.benchmark, c.task, c.doc_id, d.split, c.model, c.prediction, NULL::VARCHAR AS answer,
+    coalesce(c.prediction = d.label, false) AS correct
+FROM chosen AS c JOIN docs AS d USING (benchmark, task, doc_id)
 UNION ALL
 SELECT
-    benchmark, task, doc_id, model, NULL::INT AS prediction, p.answer,
-    coalesce(p.answer = d.gold, false) AS correct, p.confidence
-FROM answered AS p JOIN docs AS d USING (benchmark, task, doc_id);
+    a.benchmark, a.task, a.doc_id, d.split, a.model, NULL::INT AS prediction, a.answer,
+    coalesce(a.answer = d.gold, false) AS correct
+FROM answered AS a JOIN docs AS d USING (benchmark, task, doc_id);
+
+-- confidence: the probability of what is predicted, which is the highest one.
+CREATE OR REPLACE VIEW predictions AS
+WITH highest AS (
+    SELECT c.benchmark, c.task, c.doc_id, c.model, max(c.prob) AS confidence FROM choice_probs AS c GROUP BY ALL
+    UNION ALL
+    SELECT a.benchmark, a.task, a.doc_id, a.model, max(a.prob) AS confidence FROM answer_probs AS a GROUP BY ALL
+)
+SELECT o.benchmark, o.task, o.doc_id, o.model, o.prediction, o.answer, o.correct, h.confidence, o.split
+FROM outcomes AS o LEFT JOIN highest AS h USING (benchmark, task, doc_id, model);
 
 -- stderr: over documents, as lm-eval's; NULL for a single document.
 CREATE OR REPLACE VIEW accuracy AS
 SELECT
-    benchmark, task, model, count(*) AS n, avg(correct::INT) AS accuracy,
-    stddev_samp(correct::INT) / sqrt(count(*)) AS stderr
-FROM predictions
+    o.benchmark, o.task, o.model, count(*) AS n, avg(o.correct::INT) AS accuracy,
+    stddev_samp(o.correct::INT) / sqrt(count(*)) AS stderr
+FROM outcomes AS o
 GROUP BY ALL;
 
 -- A benchmark's documents pooled, beside the unweighted mean of its tasks.
 CREATE OR REPLACE VIEW benchmark_accuracy AS
 WITH by_task AS (
-    SELECT benchmark, task, model, count(*) AS n, sum(correct::INT) AS n_right FROM predictions GROUP BY ALL
+    SELECT o.benchmark, o.task, o.model, count(*) AS n, sum(o.correct::INT) AS n_right FROM outcomes AS o GROUP BY ALL
 ),
 pooled AS (
     SELECT
-        benchmark, model, sum(n)::BIGINT AS n, sum(n_right) / sum(n) AS accuracy,
-        avg(n_right / n) AS mean_over_tasks, count(*) AS n_tasks
-    FROM by_task
+        t.benchmark, t.model, sum(t.n)::BIGINT AS n, count(*) AS n_tasks,
+        sum(t.n_right) / sum(t.n) AS accuracy, avg(t.n_right / t.n) AS mean_over_tasks
+    FROM by_task AS t
     GROUP BY ALL
 )
 SELECT
-    benchmark, model, n, n_tasks, accuracy, sqrt(accuracy * (1 - accuracy) / nullif(n - 1, 0)) AS stderr,
-    mean_over_tasks
-FROM pooled;
+    p.benchmark, p.model, p.n, p.n_tasks, p.accuracy,
+    sqrt(p.accuracy * (1 - p.accuracy) / nullif(p.n - 1, 0)) AS stderr, p.mean_over_tasks
+FROM pooled AS p;

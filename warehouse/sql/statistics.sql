@@ -1,0 +1,26 @@
+-- Statistics of a pair of models from its four counts; a zero denominator is NULL.
+CREATE OR REPLACE MACRO q_statistic(n11, n00, n10, n01) AS
+    (n11::DOUBLE * n00 - n01::DOUBLE * n10) / nullif(n11::DOUBLE * n00 + n01::DOUBLE * n10, 0);
+
+CREATE OR REPLACE MACRO correlation(n11, n00, n10, n01) AS
+    (n11::DOUBLE * n00 - n01::DOUBLE * n10)
+    / nullif(sqrt((n11 + n10)::DOUBLE * (n01 + n00) * (n11 + n01) * (n10 + n00)), 0);
+
+-- The paper's pairwise kappa: Cohen's, with each model's own margins in the denominator.
+CREATE OR REPLACE MACRO pairwise_kappa(n11, n00, n10, n01) AS
+    2 * (n11::DOUBLE * n00 - n01::DOUBLE * n10)
+    / nullif((n11 + n10)::DOUBLE * (n01 + n00) + (n11 + n01)::DOUBLE * (n10 + n00), 0);
+
+CREATE OR REPLACE MACRO cohens_kappa(n11, n00, n10, n01) AS
+    2 * (n11::DOUBLE * n00 - n01::DOUBLE * n10)
+    / nullif((n11 + n10)::DOUBLE * (n10 + n00) + (n11 + n01)::DOUBLE * (n01 + n00), 0);
+
+-- Entropy of a coin, in bits.
+CREATE OR REPLACE MACRO binary_entropy(share) AS
+    CASE WHEN share IN (0, 1) THEN 0.0 ELSE -(share * log2(share) + (1 - share) * log2(1 - share)) END;
+
+-- Fleiss' kappa of n documents and `size` raters: `agreement` sums the squares of a document's votes per category,
+-- `squares` those of all votes per category.
+CREATE OR REPLACE MACRO fleiss_kappa(n, size, agreement, squares) AS
+    ((agreement - n * size) / nullif((n * size)::DOUBLE * (size - 1), 0) - squares / nullif((n * size)::DOUBLE ** 2, 0))
+    / nullif(1 - squares / nullif((n * size)::DOUBLE ** 2, 0), 0);
