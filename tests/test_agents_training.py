@@ -1,0 +1,255 @@
+"""Training: critic targets, determinism, learning on pools whose best play is known, checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.agents.config import RLFocalConfig
+from rlfocal.agents.environment import State
+from rlfocal.agents.learning import Buffer, clip_per_seed, judge
+from rlfocal.agents.networks import Agents, Sizes
+from rlfocal.agents.trained import TrainedAgents
+from rlfocal.agents.training import train
+from rlfocal.dataset import Dataset, Kind
+from rlfocal.errors import InputError
+from rlfocal.methods.rl_focal import RLFocal
+
+TINY = RLFocalConfig(
+    decider_episodes=2, fusion_episodes=2, stretches=3, copies=2, update_period=10, fusion_hidden=(8, 8)
+)
+
+
+def stream(predictions: np.ndarray, labels: np.ndarray, n_slots: int, kind: Kind = "choices") -> Dataset:
+    """Models that are sure of what they predict; the last fifth is test."""
+    n_docs, n_models = predictions.shape
+    probs = np.full((n_docs, n_models, n_slots), 0.1 / (n_slots - 1) if kind == "choices" else 0.0)
+    np.put_along_axis(probs, predictions[..., None], 0.9, axis=2)
+    return Dataset(
+        benchmark="made-up",
+        kind=kind,
+        models=tuple(f"model-{i}" for i in range(n_models)),
+        prices=np.ones(n_models),
+        tasks=np.full(n_docs, "task"),
+        doc_ids=np.arange(n_docs),
+        probs=probs,
+        logprobs=np.log(np.maximum(probs, 1e-9)),
+        n_choices=np.full(n_docs, n_slots),
+        predictions=predictions,
+        labels=labels,
+        is_train=np.arange(n_docs) < int(0.8 * n_docs),
+        slots=(),
+        snapshot=7,
+    )
+
+
+def skilled(skills: list[float], n_docs: int = 200, kind: Kind = "choices", seed: int = 0) -> Dataset:
+    """Independent models that are right this often, else wrong by one."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 4, size=n_docs)
+    right = rng.random((n_docs, len(skills))) < skills
+    return stream(np.where(right, labels[:, None], (labels[:, None] + 1) % 4), labels, 4, kind)
+
+
+def parameters(trained: TrainedAgents) -> dict[str, torch.Tensor]:
+    return trained.agents.state_dict() | trained.memory._asdict()
+
+
+def test_critic_targets_and_advantages_against_a_literal_computation() -> None:
+    sizes, length, seeds, walks = Sizes(models=3, slots=2, metrics=2, past_rewards=1), 6, 2, 4
+    agents = Agents(sizes, TINY, [torch.Generator().manual_seed(s) for s in range(seeds)]).double()
+    rng = np.random.default_rng(0)
+    decider = rng.normal(size=(length + 1, seeds, walks, sizes.decider))
+    fusion = rng.normal(size=(length + 1, seeds, walks, sizes.fusion))
+    rewards = rng.normal(size=(length, seeds, walks))
+    nothing = torch.zeros(0)
+    states = State(torch.tensor(decider), torch.tensor(fusion), nothing)
+    got = judge(
+        agents, Buffer(states, nothing, nothing, torch.tensor(rewards), nothing, nothing), gamma=0.9, lam=0.4
+    )
+    for s in range(seeds):
+        layers = [(w[s].detach().numpy(), b[s].detach().numpy()) for w, b in _layers(agents.critic)]
+        for b in range(walks):
+            values = []
+            for t in range(length + 1):
+                h = np.concatenate([decider[t, s, b], fusion[t, s, b]])
+                for at, (weight, bias) in enumerate(layers):
+                    h = (h if at == 0 else 1 / (1 + np.exp(-h))) @ weight + bias[0]
+                values.append(float(h[0]))
+            centred = rewards[:, s, b] - rewards[:, s].mean()
+            advantage, target = [0.0] * length, [0.0] * length
+            for t in range(length):
+                for later in range(t, length):
+                    error = centred[later] + 0.9 * values[later + 1] - values[later]
+                    advantage[t] += (0.9 * 0.4) ** (later - t) * error
+                target[t] = advantage[t] + values[t]
+            rows = [t * walks + b for t in range(length)]
+            np.testing.assert_allclose(got.advantages[s, rows].detach(), advantage, atol=1e-6)
+            np.testing.assert_allclose(got.targets[s, rows].detach(), target, atol=1e-6)
+
+
+def _layers(network: torch.nn.Sequential) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    tensors = list(network.parameters())
+    return list(zip(tensors[::2], tensors[1::2], strict=True))
+
+
+def test_gradients_are_clipped_seed_by_seed() -> None:
+    agents = Agents(Sizes(3, 2, 1, 0), TINY, [torch.Generator().manual_seed(s) for s in range(3)])
+    scales = torch.tensor([1e-3, 1.0, 50.0])
+    for p in agents.critic.parameters():
+        p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(1)) * scales[:, None, None]
+    before = [[p.grad[s].clone() for p in agents.critic.parameters() if p.grad is not None] for s in range(3)]
+    clip_per_seed(agents.critic, 2.0)
+    for s, own in enumerate(before):
+        norm = torch.cat([g.flatten() for g in own]).norm()
+        for p, g in zip(agents.critic.parameters(), own, strict=True):
+            assert p.grad is not None
+            torch.testing.assert_close(p.grad[s], g * min(1.0, 2.0 / norm.item()), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_same_seed_same_agents_bit_for_bit(kind: Kind) -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=60, kind=kind)
+    first, again = (train(data.train, TINY, [3, 4]) for _ in range(2))
+    for one, other in zip(first, again, strict=True):
+        assert one.history == other.history
+        for name, value in parameters(one).items():
+            assert torch.equal(value, parameters(other)[name]), name
+    assert not torch.equal(*(parameters(one)["fusion.0.weight"] for one in first))
+
+
+def test_a_seed_learns_the_same_alone_and_in_company() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=60)
+    alone, together = train(data.train, TINY, [4])[0], train(data.train, TINY, [3, 4, 5])[1]
+    for name, value in parameters(alone).items():
+        torch.testing.assert_close(value, parameters(together)[name], rtol=1e-4, atol=1e-5)
+
+
+def test_decider_drops_the_models_that_are_always_wrong() -> None:
+    data = skilled([0.9, 0.0, 0.9, 0.0, 0.9, 0.0], n_docs=400)
+    config = RLFocalConfig(decider_episodes=15, fusion_episodes=0, past_rewards=0)
+    trained = train(data.train, config, [0, 1])
+    for agents in trained:
+        pools = agents.decide(data.test).pools
+        assert not pools[:, 1::2].any()
+        assert pools.any(axis=1).all()
+        assert agents.history[-1].reward > agents.history[0].reward + 0.5
+
+
+def test_fusion_unlearns_what_plurality_cannot() -> None:
+    """Both models are always wrong by one: no vote is ever right, a learned fusion always."""
+    data = skilled([0.0, 0.0], n_docs=400)
+    config = RLFocalConfig(decider_episodes=1, fusion_episodes=40, learning_rate=5e-3)
+    decisions = train(data.train, config, [0])[0].decide(data.test)
+    assert (decisions.predictions == data.test.labels).mean() > 0.95
+
+
+def test_answers_are_built_from_the_selected_models_only() -> None:
+    data = skilled([0.9, 0.6, 0.5], n_docs=120, kind="answers")
+    decisions = train(data.train, TINY, [0])[0].decide(data.test)
+    gave = (data.test.predictions == decisions.predictions[:, None]) & decisions.pools
+    assert gave.any(axis=1).all()
+
+
+def test_labels_of_the_documents_decided_on_do_not_enter() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=100)
+    agents = train(data.train, TINY, [0])[0]
+    decided = agents.decide(data.test)
+    shuffled = replace(data.test, labels=np.random.default_rng(1).permutation(data.test.labels))
+    again = agents.decide(shuffled)
+    np.testing.assert_array_equal(decided.pools, again.pools)
+    np.testing.assert_array_equal(decided.predictions, again.predictions)
+
+
+def test_choices_that_train_never_had_are_not_answered() -> None:
+    data = skilled([0.9, 0.5], n_docs=100)
+    agents = train(data.train, TINY, [0])[0]
+    wider = replace(
+        data.test,
+        probs=np.pad(data.test.probs, ((0, 0), (0, 0), (0, 2))),
+        n_choices=np.full(len(data.test), 6),
+    )
+    np.testing.assert_array_equal(agents.decide(wider).predictions, agents.decide(data.test).predictions)
+
+
+def test_two_documents_are_enough_and_progress_is_told() -> None:
+    data = skilled([0.9, 0.5], n_docs=3)
+    told: list[float] = []
+    agents = train(data.train, TINY, [0], told.append)[0]
+    assert told == [0.25, 0.5, 0.75, 1.0]
+    assert len(agents.decide(data.test).predictions) == len(data.test)
+
+
+def test_checkpoints_come_back_whole(tmp_path: Path) -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=100)
+    agents = train(data.train, TINY, [5])[0]
+    path = tmp_path / "new" / "seed-5.safetensors"
+    save_checkpoint(agents, path)
+    loaded = load_checkpoint(path, data.models)
+    assert replace(loaded, agents=agents.agents, memory=agents.memory) == agents
+    for name, value in parameters(agents).items():
+        assert torch.equal(value, parameters(loaded)[name]), name
+    np.testing.assert_array_equal(loaded.decide(data.test).predictions, agents.decide(data.test).predictions)
+    assert list(path.parent.iterdir()) == [path]
+    first = path.read_bytes()
+    save_checkpoint(agents, path)
+    assert path.read_bytes() == first
+
+
+def test_broken_and_foreign_checkpoints(tmp_path: Path) -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=100)
+    path = tmp_path / "seed-0.safetensors"
+    save_checkpoint(train(data.train, TINY, [0])[0], path)
+    with pytest.raises(InputError, match="train on this pool"):
+        load_checkpoint(path, ("model-0", "another"))
+    whole = path.read_bytes()
+    for length in (0, 7, 100, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match="seed-0"):
+            load_checkpoint(path)
+    path.write_bytes(whole.replace(b"rlfocal-agents-1", b"rlfocal-agents-0"))
+    with pytest.raises(InputError, match="format"):
+        load_checkpoint(path)
+    with pytest.raises(InputError, match="missing"):
+        load_checkpoint(tmp_path / "missing.safetensors")
+
+
+def test_agents_refuse_documents_of_another_pool() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=100)
+    agents = train(data.train, TINY, [0])[0]
+    with pytest.raises(InputError, match="another"):
+        agents.decide(replace(data.test, models=("model-0", "model-1", "another")))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"metrics": ("focal",)}, "focal_diversity"),
+        ({"window": 1}, "window"),
+        ({"clip": 0.0}, "clip"),
+        ({"decider_gamma": 1.5}, "decider_gamma"),
+    ],
+)
+def test_settings_that_cannot_work(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        RLFocalConfig.from_dict(wrong)
+    with pytest.raises(InputError, match="widow"):
+        RLFocalConfig.from_dict({"widow": 3})
+
+
+def test_settings_survive_json() -> None:
+    assert RLFocalConfig.from_dict(TINY.to_dict()) == TINY
+
+
+def test_the_method_trains_one_pair_a_seed() -> None:
+    data = skilled([0.9, 0.5], n_docs=60)
+    policies = RLFocal(config=TINY).fit(data.train, [1, 2])
+    assert [policy.seed for policy in policies] == [1, 2]
+    assert [episode.phase for episode in policies[0].history] == ["decider"] * 2 + ["fusion"] * 2
+    with pytest.raises(InputError, match="papre"):
+        RLFocal(variant="papre")
