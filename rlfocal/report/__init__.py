@@ -1,6 +1,7 @@
 """The report: who wins, at what cost, and how it was learned, on a terminal and as one HTML file."""
 
+from rlfocal.report.html import write_report
 from rlfocal.report.leaderboard import Board, Standing, as_rows, leaderboard
 from rlfocal.report.tables import print_table
 
-__all__ = ["Board", "Standing", "as_rows", "leaderboard", "print_table"]
+__all__ = ["Board", "Standing", "as_rows", "leaderboard", "print_table", "write_report"]

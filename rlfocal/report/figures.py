@@ -40,9 +40,8 @@ def cost_accuracy(board: Board, name: str) -> str:
             labels.append(Label(cost, s.accuracy, s.label, color))
             if s.method == OURS:
                 seeds = [(run.cost, run.accuracy) for run in s.runs if run.cost is not None]
-                axes.scatter(
-                    *zip(*seeds, strict=True), s=16, facecolors="none", edgecolors=ACCENT, linewidths=0.8
-                )
+                x, y = [cost for cost, _ in seeds], [accuracy for _, accuracy in seeds]
+                axes.scatter(x, y, s=16, facecolors="none", edgecolors=ACCENT, linewidths=0.8)
         labels.sort(key=lambda label: label.color != ACCENT)
         labels += [Label(cost, accuracy, model, MUTED) for cost, accuracy, model in singles]
         _frame_accuracy(axes, [label.y for label in labels])

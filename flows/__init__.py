@@ -1,0 +1,19 @@
+"""Prefect flows: the main job as something that can be run, watched and scheduled."""
+
+from __future__ import annotations
+
+import os
+
+SETTINGS = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # telemetry fails noisily without a network
+    "PREFECT_LOGGING_LEVEL": "WARNING",  # progress bars must stay readable
+    "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "CRITICAL",  # failures are the summary's to tell
+    "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",  # its 20 s are too few on a busy small machine
+}
+
+
+def quieten() -> None:
+    """Settings for a run on a terminal, where the user chose none; call it before Prefect is imported."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
