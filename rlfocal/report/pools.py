@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import comb
 
 import numpy as np
@@ -58,36 +58,46 @@ def pool_choice(
     if not counted or len(models) < 2:
         return None
     total = sum(count for _, count in counted)
-    chosen = tuple(
-        ChosenPool(*_statistics(warehouse, benchmark, members), share=count / total)
-        for members, count in counted[:SHOWN]
-    )
     max_size = _largest_enumerable(len(models))
     every = _all_pools(warehouse, benchmark, max_size, set(models))
-    known = [pool for pool in every if pool.plurality_accuracy is not None]
-    sample = np.random.default_rng(0).permutation(len(known))[:CLOUD]
-    full = Pool(*_statistics(warehouse, benchmark, sorted(models)))
-    best = max([*known, full], key=lambda pool: (pool.plurality_accuracy or 0.0, -len(pool.models)))
-    return PoolChoice(chosen, len(counted), full, best, tuple(known[i] for i in sorted(sample)), max_size)
+
+    def described(members: Sequence[str]) -> Pool:
+        key = tuple(sorted(members))
+        return every[key] if key in every else _pool(warehouse, benchmark, key)
+
+    chosen = [(described(members), count / total) for members, count in counted[:SHOWN]]
+    full = described(models)
+    best = max([*every.values(), full], key=lambda pool: (pool.plurality_accuracy or 0.0, -len(pool.models)))
+    sample = np.random.default_rng(0).permutation(len(every))[:CLOUD]
+    others = tuple(pool for at, pool in enumerate(every.values()) if at in sample)
+    return PoolChoice(
+        tuple(ChosenPool(*astuple(pool), share) for pool, share in chosen),
+        len(counted),
+        full,
+        best,
+        others,
+        max_size,
+    )
 
 
-def _statistics(
-    warehouse: Warehouse, benchmark: str, models: Sequence[str]
-) -> tuple[tuple[str, ...], float | None, float | None]:
+def _pool(warehouse: Warehouse, benchmark: str, models: tuple[str, ...]) -> Pool:
     [row] = warehouse.rows(
         "SELECT focal_diversity, plurality_accuracy FROM pool_diversity(?, ?, split := 'test')",
         (benchmark, list(models)),
     )
-    return tuple(models), row[0], row[1]
+    return Pool(models, *row)
 
 
-def _all_pools(warehouse: Warehouse, benchmark: str, max_size: int, models: set[str]) -> list[Pool]:
+def _all_pools(
+    warehouse: Warehouse, benchmark: str, max_size: int, models: set[str]
+) -> dict[tuple[str, ...], Pool]:
+    """Every pool of 2 to max_size of the models, by its members in alphabetical order."""
     rows = warehouse.rows(
-        "SELECT models, focal_diversity, plurality_accuracy FROM all_pools(?, ?, split := 'test') "
-        "ORDER BY len(models), models",
+        "SELECT list_sort(models) AS members, focal_diversity, plurality_accuracy "
+        "FROM all_pools(?, ?, split := 'test') ORDER BY len(members), members",
         (benchmark, max_size),
     )
-    return [Pool(tuple(row[0]), row[1], row[2]) for row in rows if models.issuperset(row[0])]
+    return {tuple(row[0]): Pool(tuple(row[0]), row[1], row[2]) for row in rows if models.issuperset(row[0])}
 
 
 def _largest_enumerable(n: int) -> int:
