@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ Kind = Literal["choices", "answers"]
 class Dataset:
     """What N models answered to T documents of one benchmark, in task and doc_id order.
 
-    For choices, slot c is choice c. For answers, the slots of a document are the distinct answers its models gave,
-    ordered by total probability (ties: the answer that the alphabetically first model gave).
+    For choices, slot c is choice c. For answers, the slots of a document are the distinct answers its models
+    gave, ordered by total probability (ties: the answer that the alphabetically first model gave).
     """
 
     benchmark: str
@@ -37,7 +37,7 @@ class Dataset:
     probs: NDArray[np.float64]
     """(T, N, C) softmax over a document's choices, or the share of passes; 0 where there is no such slot."""
     logprobs: NDArray[np.float64]
-    """(T, N, C) log-softmax over a document's choices (choices only; empty for answers); -inf where no slot is."""
+    """(T, N, C) log-softmax over a document's choices, -inf where no slot is; (0, N, C) for answers."""
     n_choices: NDArray[np.int64]
     """(T,) how many of the C slots exist."""
     predictions: NDArray[np.int64]
@@ -57,7 +57,8 @@ class Dataset:
     @property
     def correct(self) -> NDArray[np.bool_]:
         """(T, N) whether each model is right."""
-        return (self.predictions == self.labels[:, None]) & (self.labels[:, None] >= 0)
+        right: NDArray[np.bool_] = (self.predictions == self.labels[:, None]) & (self.labels[:, None] >= 0)
+        return right
 
     def rows(self, keep: NDArray[np.bool_]) -> Dataset:
         """The documents where `keep` (T,) is true."""
@@ -106,8 +107,8 @@ def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | N
     names = _models(warehouse, benchmark, models, len(docs["task"]))
     prices = dict(warehouse.rows("SELECT model, price FROM models"))
     kind: Kind = "choices" if docs["label"][0] is not None else "answers"
-    fill = _choices if kind == "choices" else _answers
-    answers = fill(warehouse, benchmark, names, docs)
+    read = _choices if kind == "choices" else _answers
+    answers = read(warehouse, benchmark, names, docs)
     return Dataset(
         benchmark=benchmark,
         models=names,
@@ -116,8 +117,19 @@ def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | N
         doc_ids=np.array(docs["doc_id"], dtype=np.int64),
         is_train=np.array(docs["is_train"], dtype=np.bool_),
         snapshot=warehouse.snapshot(),
-        **answers,
+        **answers._asdict(),
     )
+
+
+class _Answers(NamedTuple):
+    """The fields of a Dataset that hold what the models answered."""
+
+    probs: NDArray[np.float64]
+    logprobs: NDArray[np.float64]
+    n_choices: NDArray[np.int64]
+    predictions: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    slots: tuple[tuple[str, ...], ...]
 
 
 def _models(
@@ -144,8 +156,8 @@ def _models(
 
 
 def _choices(
-    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[object]]
-) -> dict[str, object]:
+    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
+) -> _Answers:
     cells = warehouse.connection.execute(
         """
         WITH numbered AS (
@@ -163,21 +175,20 @@ def _choices(
     scores[cells["row"], cells["model"], cells["choice"]] = cells["logprob"]
     top = scores.max(axis=2, keepdims=True)
     logprobs = scores - top - np.log(np.exp(scores - top).sum(axis=2, keepdims=True))
-    return {
-        "kind": "choices",
-        "probs": np.exp(logprobs),
-        "logprobs": logprobs,
-        "n_choices": np.isfinite(scores[:, 0]).sum(axis=1).astype(np.int64),
-        "predictions": scores.argmax(axis=2).astype(np.int64),
-        "labels": np.array(docs["label"], dtype=np.int64),
-        "slots": (),
-    }
+    return _Answers(
+        probs=np.exp(logprobs),
+        logprobs=logprobs,
+        n_choices=np.isfinite(scores[:, 0]).sum(axis=1).astype(np.int64),
+        predictions=scores.argmax(axis=2).astype(np.int64),
+        labels=np.array(docs["label"], dtype=np.int64),
+        slots=(),
+    )
 
 
 def _answers(
-    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[object]]
-) -> dict[str, object]:
-    cells = warehouse.rows(
+    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
+) -> _Answers:
+    cells = warehouse.connection.execute(
         """
         WITH numbered AS (
             SELECT task, doc_id, row_number() OVER (ORDER BY task, doc_id) - 1 AS row
@@ -188,11 +199,13 @@ def _answers(
             WHERE benchmark = $benchmark AND list_contains($models, model)
             GROUP BY row, model, answer
         )
-        SELECT row, list_position($models, model) - 1 AS model, answer, n / sum(n) OVER (PARTITION BY row, model)
+        SELECT
+            row, list_position($models, model) - 1 AS model, answer,
+            n / sum(n) OVER (PARTITION BY row, model)
         FROM counts ORDER BY row, model, n DESC, first_pass
         """,
         {"benchmark": benchmark, "models": list(names)},
-    )
+    ).fetchall()
     T, N = len(docs["task"]), len(names)
     given: list[dict[str, dict[int, float]]] = [{} for _ in range(T)]  # row -> answer -> model -> share
     first: dict[tuple[int, int], str] = {}
@@ -213,12 +226,11 @@ def _answers(
             for model, share in by_model.items():
                 probs[row, model, place[answer]] = share
                 predictions[row, model] = place[first[row, model]]
-    return {
-        "kind": "answers",
-        "probs": probs,
-        "logprobs": np.empty((0, N, width)),
-        "n_choices": np.array([len(s) for s in slots], dtype=np.int64),
-        "predictions": predictions,
-        "labels": labels,
-        "slots": slots,
-    }
+    return _Answers(
+        probs=probs,
+        logprobs=np.empty((0, N, width)),
+        n_choices=np.array([len(s) for s in slots], dtype=np.int64),
+        predictions=predictions,
+        labels=labels,
+        slots=slots,
+    )

@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
-from rlfocal.methods import METHODS, Decisions, Learned, Method, Policy, check_methods, make_method
+from rlfocal.methods import (
+    METHODS,
+    CheckpointStore,
+    Decisions,
+    Learned,
+    Method,
+    Policy,
+    RLFocal,
+    check_methods,
+    make_method,
+)
 from warehouse import Warehouse, open_warehouse
 
 Per = Literal["benchmark", "task"]
@@ -85,15 +95,14 @@ def evaluate(
     per: Per = "benchmark",
     protocol: str = "frozen",
     snapshot: int | None = None,
-    checkpoints: Path | None = None,
     force: bool = False,
     on_progress: Progress | None = None,
 ) -> EvaluationReport:
     """Fit each method on train rows, decide on test rows, and store evaluations and decisions.
 
-    A run that the warehouse already has (same data, method, variant, seed, protocol) is not repeated unless
-    `force`. `snapshot` reads the warehouse as it was then; `checkpoints` is where trained agents are kept and
-    found again. Raises InputError for a wrong name and for data that cannot be split.
+    A run that the warehouse has already (same data, method, variant, seed, protocol) is not repeated, and
+    agents that are trained already are not trained again, unless `force`. `snapshot` reads the warehouse as it
+    was then. Raises InputError for a wrong name and for data that cannot be split.
     """
     if protocol != "frozen":
         raise InputError(f"protocol {protocol!r} is not available; use 'frozen'")
@@ -105,7 +114,9 @@ def evaluate(
     rows: list[Evaluation] = []
     ran: list[str] = []
     for name in names:
-        method = make_method(name, variant, checkpoints, _titled(on_progress, f"{benchmark} {name}"))
+        method = make_method(
+            name, variant, _store(warehouse, force), _titled(on_progress, f"{benchmark} {name}", len(groups))
+        )
         seeds_of_method = range(seeds) if method.seeded else [None]
         label = variant if name == "rl_focal" else None
         runs = [Run(benchmark, name, label, protocol, seed, per) for seed in seeds_of_method]
@@ -115,17 +126,56 @@ def evaluate(
         for run, policies in zip(missing, fitted, strict=True):
             decisions = decide_groups(dataset, groups, policies)
             seconds = (time.perf_counter() - started) / len(missing)
-            _record(warehouse, run, run.run_id(data), dataset, decisions, _curves(dataset, groups, policies), seconds)
+            _record(
+                warehouse,
+                run,
+                run.run_id(data),
+                dataset,
+                decisions,
+                _curves(dataset, groups, policies),
+                seconds,
+            )
             ran.append(run.run_id(data))
         for run in runs:
             rows += stored(warehouse, run.run_id(data))
     return EvaluationReport(tuple(rows), tuple(ran))
 
 
+def train(
+    warehouse: Warehouse,
+    benchmark: str,
+    *,
+    models: Sequence[str] | None = None,
+    variant: str = "paper",
+    seeds: int = 3,
+    per: Per = "benchmark",
+    snapshot: int | None = None,
+    force: bool = False,
+    on_progress: Progress | None = None,
+) -> list[Path]:
+    """Train RL-Focal's agents on train rows; returns one checkpoint per group of rows and seed.
+
+    Raises InputError as `evaluate` does.
+    """
+    dataset = read_dataset(warehouse, benchmark, models, snapshot)
+    groups = group_rows(dataset, per)
+    check_methods(["rl_focal"], variant, dataset.models)
+    store = _store(warehouse, force)
+    method = RLFocal(
+        variant, store=store, on_progress=_titled(on_progress, f"{benchmark} rl_focal", len(groups))
+    )
+    fit_groups(method, dataset, groups, range(seeds))
+    return [
+        method.checkpoint(dataset.rows(mask & dataset.is_train), seed)
+        for mask in groups
+        for seed in range(seeds)
+    ]
+
+
 def read_dataset(
     warehouse: Warehouse, benchmark: str, models: Sequence[str] | None, snapshot: int | None = None
 ) -> Dataset:
-    """The benchmark's rows, now or as of a snapshot. Raises InputError where it has no train or no test rows."""
+    """The benchmark's rows, now or as of a snapshot. Raises InputError where a split has no rows."""
     if snapshot is None:
         dataset = load_dataset(warehouse, benchmark, models)
     else:
@@ -145,7 +195,8 @@ def group_rows(dataset: Dataset, per: Per) -> list[Mask]:
     for mask in masks:
         if not (mask & dataset.is_train).any():
             raise InputError(
-                f"task {dataset.tasks[mask][0]!r} of {dataset.benchmark!r} has no train rows; use --per benchmark"
+                f"task {dataset.tasks[mask][0]!r} of {dataset.benchmark!r} has no train rows; "
+                "use --per benchmark"
             )
     return masks
 
@@ -239,7 +290,13 @@ def _record(
         }
     )
     history = [
-        {"run_id": run_id, "benchmark": run.benchmark, "method": run.method, "variant": run.variant, "seed": run.seed}
+        {
+            "run_id": run_id,
+            "benchmark": run.benchmark,
+            "method": run.method,
+            "variant": run.variant,
+            "seed": run.seed,
+        }
         | curve
         for curve in curves
     ]
@@ -255,12 +312,26 @@ def _record(
 def _curves(dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Policy]) -> list[dict[str, object]]:
     """The training episodes of learned policies, with the task each was trained on."""
     return [
-        {"task": "*" if mask.all() else str(dataset.tasks[mask][0])} | episode._asdict()
+        {**episode._asdict(), "task": "*" if mask.all() else str(dataset.tasks[mask][0])}
         for mask, policy in zip(groups, policies, strict=True)
         if isinstance(policy, Learned)
         for episode in policy.history
     ]
 
 
-def _titled(progress: Progress | None, title: str) -> Callable[[float], None] | None:
-    return None if progress is None else lambda share: progress(title, share)
+def _store(warehouse: Warehouse, force: bool) -> CheckpointStore:
+    return CheckpointStore(warehouse.location.checkpoints, reuse=not force)
+
+
+def _titled(progress: Progress | None, title: str, parts: int) -> Callable[[float], None] | None:
+    """Turns the share of each of `parts` fits, one after the other, into the share of all."""
+    if progress is None:
+        return None
+    finished = 0
+
+    def tell(share: float) -> None:
+        nonlocal finished
+        progress(title, (finished + share) / parts)
+        finished += share >= 1
+
+    return tell

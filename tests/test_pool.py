@@ -23,7 +23,7 @@ models:
 """
 
 
-@pytest.fixture()
+@pytest.fixture
 def pool_file(tmp_path: Path) -> Path:
     path = tmp_path / "mine.yaml"
     path.write_text(POOL)
@@ -41,7 +41,9 @@ def test_a_pool_holds_named_and_inline_benchmarks(pool_file: Path) -> None:
 def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
     pool = load_pool(str(pool_file))
     assert [m.model for m in pool.choose(["b"]).models] == ["b"]
-    with pytest.raises(InputError, match=r"unknown benchmark 'my-arcc' in pool 'mine'; did you mean 'my-arc'"):
+    with pytest.raises(
+        InputError, match=r"unknown benchmark 'my-arcc' in pool 'mine'; did you mean 'my-arc'"
+    ):
         pool.choose(benchmarks=["my-arcc"])
 
 
@@ -85,7 +87,9 @@ def test_adding_a_model_keeps_the_file_and_its_comments(pool_file: Path, tmp_pat
         add_to_pool(str(pool_file), load_entry(entry), entry)
 
 
-def test_adding_to_a_packaged_pool_writes_a_copy_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adding_to_a_packaged_pool_writes_a_copy_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shipped = find_pool("lab").read_text()
     monkeypatch.chdir(tmp_path)
     entry = tmp_path / "entry.yaml"

@@ -31,6 +31,11 @@ class Location:
     def is_postgres(self) -> bool:
         return self.directory is None
 
+    @property
+    def checkpoints(self) -> Path:
+        """Where agents trained from this warehouse are kept."""
+        return (self.directory or DEFAULT.parent) / "checkpoints"
+
 
 def locate(location: str | Path | Location | None) -> Location:
     """The address that `location` means; None is $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse.

@@ -22,7 +22,10 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
-        print("interrupted; what was committed is kept, and the same command goes on from there", file=sys.stderr)
+        print(
+            "interrupted; what was committed is kept, and the same command goes on from there",
+            file=sys.stderr,
+        )
         sys.exit(130)
     except BrokenPipeError:  # `rlfocal sql ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

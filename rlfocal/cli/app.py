@@ -11,8 +11,8 @@ from rlfocal.cli import learning, pools, reading
 
 app = typer.Typer(
     name="rlfocal",
-    help="A warehouse of what a pool of LLMs answers, and RL-Focal: learn which few models to ask and how to fuse "
-    "their answers.",
+    help="A warehouse of what a pool of LLMs answers, and RL-Focal: learn which few models to ask and how "
+    "to fuse their answers.",
     epilog="Start with `rlfocal regenerate --pool lab`. `--debug` after any command shows tracebacks.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,11 +25,17 @@ Location = Annotated[
 ]
 Pool = Annotated[str, typer.Option("--pool", "-p", help="A pool's name or its YAML file.")]
 Models = Annotated[str | None, typer.Option(metavar="M,...", help="Only these models.", show_default="all")]
-Benchmarks = Annotated[str | None, typer.Option(metavar="B,...", help="Only these benchmarks.", show_default="all")]
+Benchmarks = Annotated[
+    str | None, typer.Option(metavar="B,...", help="Only these benchmarks.", show_default="all")
+]
 Backend = Annotated[str, typer.Option(help="The engine that runs the models: hf.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N documents of each task.")]
 Jobs = Annotated[int, typer.Option(min=1, help="How many models run at once, one process each.")]
-Seeds = Annotated[int, typer.Option(min=1, metavar="K", help="Seeds 0..K-1 for methods that learn by chance.")]
+Seeds = Annotated[
+    int, typer.Option(min=1, metavar="K", help="Seeds 0..K-1 for methods that learn by chance.")
+]
+REPORT = Path(".rlfocal") / "report.html"
+Output = Annotated[Path, typer.Option("--output", "-o", help="The HTML report to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -40,17 +47,17 @@ def names(listed: str | None) -> list[str] | None:
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, default=str))
+    """A result on stdout; dataclasses become objects, and what JSON lacks becomes text."""
 
+    def plain(other: Any) -> Any:
+        return asdict(other) if is_dataclass(other) and not isinstance(other, type) else str(other)
 
-def checkpoints_of(directory: Path) -> Path:
-    """Where a warehouse's trained agents are kept."""
-    return directory / "checkpoints"
+    typer.echo(json.dumps(value, indent=2, default=plain))
 
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, float], None]]:
-    """Yields `tell(title, share)`: one bar on stderr per title, 0 to 1; plain lines where stderr is no terminal."""
+    """Yields `tell(title, share)`: a bar on stderr per title, 0 to 1; plain lines where that is no terminal."""
     if not sys.stderr.isatty():
         finished: set[str] = set()
 

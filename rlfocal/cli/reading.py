@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.cli.options import Json, Location, print_json
+from rlfocal.cli.options import REPORT, Json, Location, Output, print_json
 
 imports = typer.Typer(help="Bring logits made elsewhere into the warehouse.", no_args_is_help=True)
 
@@ -19,12 +19,15 @@ def _group() -> None: ...
 
 @imports.command("predictions")
 def import_predictions(
-    docs: Annotated[Path, typer.Option(help="benchmark, task, doc_id, label [, question, choices, gold, split].")],
+    docs: Annotated[
+        Path, typer.Option(help="benchmark, task, doc_id, label [, question, choices, gold, split].")
+    ],
     scores: Annotated[
         Path, typer.Option(help="benchmark, task, doc_id, model, and choice_logprobs or answer [, pass].")
     ],
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Take models that cover different documents; note the gaps.")
+        bool,
+        typer.Option("--allow-missing", help="Take models that cover different documents; note the gaps."),
     ] = False,
     warehouse: Location = None,
     as_json: Json = False,
@@ -62,13 +65,11 @@ def sql(
 
 
 def report(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path(
-        ".rlfocal/report.html"
-    ),
+    output: Output = REPORT,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     warehouse: Location = None,
 ) -> None:
-    """Write the self-contained HTML report: accuracy, cost, learning curves, diversity of the chosen pools."""
+    """Write one self-contained HTML file: accuracy, cost, learning curves, diversity of the chosen pools."""
     from rlfocal.report import write_report
     from warehouse import open_warehouse
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rlfocal.errors import InputError, unknown
-from rlfocal.methods.base import Decisions, Method, Policy
+from rlfocal.methods.base import Decisions, Learned, Method, Policy
 from rlfocal.methods.reference import BestSingle, ConstantChoice, Oracle, Plurality, Single, SoftVote
-from rlfocal.methods.rl_focal import VARIANTS, RLFocal
+from rlfocal.methods.rl_focal import VARIANTS, CheckpointStore, RLFocal
 
-__all__ = ["METHODS", "Decisions", "Method", "Policy", "check_methods", "make_method"]
+__all__ = [
+    "METHODS",
+    "CheckpointStore",
+    "Decisions",
+    "Learned",
+    "Method",
+    "Policy",
+    "RLFocal",
+    "check_methods",
+    "make_method",
+]
 
 METHODS: dict[str, Callable[[], Method]] = {
     "rl_focal": RLFocal,
@@ -35,10 +45,15 @@ def check_methods(names: Sequence[str], variant: str, models: Sequence[str]) -> 
         raise InputError(f"no method named; known: {', '.join(METHODS)}, single:<model>")
 
 
-def make_method(name: str, variant: str) -> Method:
-    """The method of that name; `variant` concerns rl_focal alone."""
+def make_method(
+    name: str,
+    variant: str = "paper",
+    store: CheckpointStore | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> Method:
+    """The method of that name; the other arguments concern rl_focal alone."""
     if name.startswith("single:"):
         return Single(name.removeprefix("single:"))
     if name == "rl_focal":
-        return RLFocal(variant=variant)
+        return RLFocal(variant, store=store, on_progress=on_progress)
     return METHODS[name]()

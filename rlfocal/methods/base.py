@@ -43,14 +43,17 @@ class Episode(NamedTuple):
 class Learned(Protocol):
     """A policy that was trained in episodes, and remembers how."""
 
-    history: Sequence[Episode]
+    @property
+    def history(self) -> Sequence[Episode]: ...
 
 
 class Method(Protocol):
     """A way to choose and fuse."""
 
-    seeded: bool
-    """Whether a seed changes the result; if not, `fit` is called with one seed and may ignore it."""
+    @property
+    def seeded(self) -> bool:
+        """Whether a seed changes the result; if not, `fit` is called with one seed and may ignore it."""
+        ...
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Policy]:
         """One policy a seed, fitted on train rows alone."""

@@ -99,7 +99,9 @@ class Oracle:
         return Decisions(_ask(documents), right_or_first)
 
 
-def _ask(documents: Dataset, models: Sequence[int] | None = None) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+def _ask(
+    documents: Dataset, models: Sequence[int] | None = None
+) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     """The same pool for every document: the models at these positions, or all."""
     pools = np.zeros((len(documents), len(documents.models)), dtype=np.bool_)
     pools[:, slice(None) if models is None else list(models)] = True

@@ -30,7 +30,9 @@ def find_pool(pool: str) -> Path:
     if Path(pool).suffix in {".yaml", ".yml"}:
         if Path(pool).is_file():
             return Path(pool)
-        raise InputError(f"pool file {pool!r} does not exist; name a pool ({', '.join(pool_names())}) or a YAML file")
+        raise InputError(
+            f"pool file {pool!r} does not exist; name a pool ({', '.join(pool_names())}) or a YAML file"
+        )
     for folder in (Path("pools"), packaged("pools")):
         if (path := folder / f"{pool}.yaml").is_file():
             return path
@@ -55,7 +57,9 @@ def load_pool(pool: str) -> PoolSpec:
 def load_entry(path: Path) -> ModelSpec:
     """Read and check one model entry (the argument of `add-model`)."""
     if not path.is_file():
-        raise InputError(f"model entry {str(path)!r} does not exist; write a YAML file with model, hf_repo, params_b, ...")
+        raise InputError(
+            f"model entry {str(path)!r} does not exist; write a YAML file with model, hf_repo, params_b, ..."
+        )
     return _checked(ModelSpec, _read_yaml(path), path)
 
 
@@ -78,7 +82,9 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
     content = yaml.load(path.read_text(encoding="utf-8"))
     content["models"].append(yaml.load(source.read_text(encoding="utf-8")))
     if entry.model in {m["model"] for m in content["models"][:-1]}:
-        raise InputError(f"pool {pool!r} already has a model {entry.model!r}; choose another name in {source}")
+        raise InputError(
+            f"pool {pool!r} already has a model {entry.model!r}; choose another name in {source}"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = target.with_name(f".{target.name}.{os.getpid()}")
     with staged.open("w", encoding="utf-8") as file:
@@ -126,10 +132,16 @@ def _checked(kind: type[Value], content: Any, path: Path) -> Value:
                 known = unknown("key", str(e["loc"][-1]), _keys_at(kind, e["loc"]))
                 problems.append(f"{place}: {known}")
             else:
-                problems.append(f"{place}: {e['msg']} (got {e['input']!r:.80})" if e["type"] != "missing" else f"{place}: missing")
+                problems.append(
+                    f"{place}: {e['msg']} (got {e['input']!r:.80})"
+                    if e["type"] != "missing"
+                    else f"{place}: missing"
+                )
         raise InputError(f"{path}: " + "; ".join(problems)) from error
 
 
 def _keys_at(kind: type[ModelSpec | PoolSpec | Benchmark], place: tuple[int | str, ...]) -> list[str]:
-    owner: Any = {"models": ModelSpec, "benchmarks": Benchmark}.get(str(place[0]), kind) if len(place) > 1 else kind
+    owner: Any = (
+        {"models": ModelSpec, "benchmarks": Benchmark}.get(str(place[0]), kind) if len(place) > 1 else kind
+    )
     return list(owner.model_fields)

@@ -37,10 +37,14 @@ class Benchmark(_Value):
     name: Name
     kind: Literal["choices", "answers"]
     tasks: dict[Name, str] = Field(min_length=1)
-    include_path: str | None = Field(default=None, description="folder of lm-eval task YAMLs, or package:<folder>")
+    include_path: str | None = Field(
+        default=None, description="folder of lm-eval task YAMLs, or package:<folder>"
+    )
     num_fewshot: int | None = Field(default=None, ge=0)
     train_docs: int | None = Field(
-        default=None, ge=0, description="documents of the official train split; absent: the first 80 % of each task"
+        default=None,
+        ge=0,
+        description="documents of the official train split; absent: the first 80 % of each task",
     )
 
 
@@ -78,6 +82,8 @@ class PoolSpec(_Value):
         return self.model_copy(
             update={
                 "models": tuple(by_model[m] for m in dict.fromkeys(models)) if models else self.models,
-                "benchmarks": tuple(by_name[b] for b in dict.fromkeys(benchmarks)) if benchmarks else self.benchmarks,
+                "benchmarks": tuple(by_name[b] for b in dict.fromkeys(benchmarks))
+                if benchmarks
+                else self.benchmarks,
             }
         )

@@ -2,6 +2,16 @@
 
 from rlfocal.report.html import write_report
 from rlfocal.report.leaderboard import Board, Standing, as_rows, leaderboard
+from rlfocal.report.newcomer import newcomer, print_newcomer
 from rlfocal.report.tables import print_table
 
-__all__ = ["Board", "Standing", "as_rows", "leaderboard", "print_table", "write_report"]
+__all__ = [
+    "Board",
+    "Standing",
+    "as_rows",
+    "leaderboard",
+    "newcomer",
+    "print_newcomer",
+    "print_table",
+    "write_report",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, sqrt
 from statistics import fmean, stdev
@@ -115,14 +115,16 @@ class Board:
         return next((s for s in self.standings if s.method == method), None)
 
 
-def leaderboard(warehouse: Warehouse, benchmarks: Sequence[str] | None = None) -> list[Board]:
-    """One board per (benchmark, protocol, per) that `evaluations` holds, in that order.
+def leaderboard(
+    warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
+) -> list[Board]:
+    """One board per (benchmark, protocol, per) that `evaluations` holds, in that order; `runs` takes these only.
 
     Of several evaluations of one (benchmark, method, variant, protocol, per, seed) the newest counts, and
     seeds evaluated on other models or documents than the newest seed are left out.
     """
     boards = []
-    for key, methods in sorted(_newest_runs(warehouse).items()):
+    for key, methods in sorted(_newest_runs(warehouse, runs).items()):
         if benchmarks is None or key[0] in benchmarks:
             boards.append(_board(warehouse, key, methods))
     return boards
@@ -174,11 +176,14 @@ class _Evaluated:
         return Run(row["run_id"], row["seed"], row["accuracy"], row["mean_pool_size"], _known(row["cost"]))
 
 
-def _newest_runs(warehouse: Warehouse) -> dict[BoardKey, dict[MethodKey, list[_Evaluated]]]:
+def _newest_runs(
+    warehouse: Warehouse, wanted: Collection[str] | None
+) -> dict[BoardKey, dict[MethodKey, list[_Evaluated]]]:
     rows = warehouse.query("SELECT * FROM evaluations WHERE split = 'test' ORDER BY created_at, run_id")
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows.to_pylist():
-        by_run[row["run_id"]].append(row)
+        if wanted is None or row["run_id"] in wanted:
+            by_run[row["run_id"]].append(row)
     newest: dict[tuple[BoardKey, MethodKey, int | None], _Evaluated] = {}
     for run in by_run.values():
         [pooled] = (row for row in run if row["task"] == "*")

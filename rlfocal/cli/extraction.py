@@ -1,0 +1,74 @@
+"""How an extraction looks on a terminal: a bar a model while it runs, a summary at its end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rlfocal.cli.options import progress_bars
+from rlfocal.pool import PoolSpec
+
+if TYPE_CHECKING:
+    from rlfocal.extraction.runner import ExtractionReport
+    from rlfocal.extraction.worker import Event
+
+
+@contextmanager
+def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
+    """Yields the `on_progress` of `extract_pool`: a bar a model, over its tasks."""
+    from rlfocal.extraction.worker import Progress
+
+    n_tasks = sum(len(benchmark.tasks) for benchmark in pool.benchmarks)
+    shares: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+    with progress_bars() as tell:
+
+        def note(event: Event) -> None:
+            done = event.done / event.total if isinstance(event, Progress) else 1.0
+            shares[event.model][event.benchmark, event.task] = done
+            tell(f"extract {event.model}", sum(shares[event.model].values()) / n_tasks)
+
+        yield note
+
+
+class Gap(Protocol):
+    """A partition that is missing, and why."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def benchmark(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+
+
+def print_extraction(report: ExtractionReport) -> None:
+    """What was extracted, what was there, and a table of what is missing and why."""
+    print_extracted(len(report.committed), report.n_skipped)
+    if report.missing:
+        print_missing(report.missing)
+
+
+def print_extracted(extracted: int, present: int) -> None:
+    """Partitions committed now, and those that were there."""
+    done = f"{extracted} partitions (model, task) were extracted" if extracted else "nothing was extracted"
+    typer.echo(f"{done}; {present} were in the warehouse already")
+
+
+def print_missing(missing: Sequence[Gap]) -> None:
+    """One line per model and reason, on stderr."""
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for m in missing:
+        reasons[m.model, m.reason].append(f"{m.benchmark}/{m.task}")
+    table = Table("model", "missing", "why", title=f"{len(missing)} parts are missing", title_justify="left")
+    for (model, reason), places in reasons.items():
+        shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+        table.add_row(model, shown, reason)
+    Console(stderr=True).print(table)

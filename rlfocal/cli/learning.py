@@ -1,0 +1,101 @@
+"""Commands that learn from the warehouse: train, evaluate."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from rlfocal.cli.options import Json, Location, Models, Seeds, names, print_json, progress_bars
+
+Benchmark = Annotated[str, typer.Option("--benchmark", "-b", help="A benchmark of the warehouse.")]
+Variant = Annotated[str, typer.Option(help="RL-Focal's variant: paper.")]
+Per = Annotated[
+    Literal["benchmark", "task"],
+    typer.Option(
+        help="Fit one policy for the benchmark, or one for each of its tasks (best_single included)."
+    ),
+]
+Snapshot = Annotated[int | None, typer.Option(metavar="N", help="Read the warehouse as of this snapshot.")]
+
+
+def train(
+    benchmark: Benchmark,
+    models: Models = None,
+    variant: Variant = "paper",
+    seeds: Seeds = 3,
+    per: Per = "benchmark",
+    snapshot: Snapshot = None,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Train RL-Focal on a benchmark's train rows and save one checkpoint per seed (and task).
+
+    What is trained already is not trained again; `rlfocal evaluate` uses these checkpoints.
+    """
+    from rlfocal.evaluation import train as run
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse, read_only=True) as opened, progress_bars() as tell:
+        paths = run(
+            opened,
+            benchmark,
+            models=names(models),
+            variant=variant,
+            seeds=seeds,
+            per=per,
+            snapshot=snapshot,
+            on_progress=tell,
+        )
+    if as_json:
+        print_json(paths)
+    else:
+        typer.echo("\n".join(map(str, paths)))
+
+
+def evaluate(
+    benchmark: Benchmark,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M,...|all", help="Which methods; `single:<model>` is one too.", show_default="all"
+        ),
+    ] = None,
+    models: Models = None,
+    variant: Variant = "paper",
+    seeds: Seeds = 3,
+    per: Per = "benchmark",
+    protocol: Annotated[str, typer.Option(help="frozen: nothing about test labels enters.")] = "frozen",
+    snapshot: Snapshot = None,
+    force: Annotated[bool, typer.Option("--force", help="Run again what the warehouse already has.")] = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Fit methods on train rows, decide on test rows, store the result and print the table.
+
+    Methods: rl_focal, best_single, plurality, soft_vote, constant_choice, oracle, single:<model>. Runs that
+    the warehouse has for the same data are shown, not repeated.
+    """
+    from rlfocal.evaluation import evaluate as run
+    from rlfocal.report import leaderboard, print_table
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse, create=False) as opened:
+        with progress_bars() as tell:
+            report = run(
+                opened,
+                benchmark,
+                methods=None if methods in (None, "all") else names(methods),
+                models=names(models),
+                variant=variant,
+                seeds=seeds,
+                per=per,
+                protocol=protocol,
+                snapshot=snapshot,
+                force=force,
+                on_progress=tell,
+            )
+        if as_json:
+            print_json(report.rows)
+        else:
+            print_table(leaderboard(opened, runs={row.run_id for row in report.rows}))

@@ -1,0 +1,182 @@
+"""Commands that run a pool: regenerate, extract, add-model, lab build."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from rlfocal.cli.extraction import extraction_bars, print_extracted, print_extraction, print_missing
+from rlfocal.cli.options import (
+    REPORT,
+    Backend,
+    Benchmarks,
+    Jobs,
+    Json,
+    Limit,
+    Location,
+    Models,
+    Output,
+    Pool,
+    Seeds,
+    names,
+    print_json,
+    progress_bars,
+)
+from rlfocal.errors import InputError
+from rlfocal.pool import add_to_pool, load_entry, load_pool
+
+lab = typer.Typer(
+    help="The embedded pool: twelve tiny language models that ship with rlfocal.", no_args_is_help=True
+)
+
+
+@lab.callback()
+def _group() -> None: ...
+
+
+def regenerate(
+    pool: Pool,
+    models: Models = None,
+    benchmarks: Benchmarks = None,
+    backend: Backend = "hf",
+    limit: Limit = None,
+    jobs: Jobs = 2,
+    seeds: Seeds = 3,
+    output: Output = REPORT,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """The main job: extract what is missing, train, evaluate, report.
+
+    Runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records it.
+    Ends with exit code 1, after evaluating and reporting what is there, where some model failed.
+    """
+    chosen = load_pool(pool).choose(names(models), names(benchmarks))
+    typer.echo(
+        f"pool {chosen.name}: {len(chosen.models)} models, {len(chosen.benchmarks)} benchmarks; starting Prefect",
+        err=True,
+    )
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    from flows.regenerate import run
+    from rlfocal.report import leaderboard, print_table
+    from warehouse import open_warehouse
+
+    with progress_bars() as tell:
+        summary = run(
+            tell,
+            pool=pool,
+            warehouse=warehouse,
+            benchmarks=names(benchmarks),
+            models=names(models),
+            limit=limit,
+            backend=backend,
+            jobs=jobs,
+            seeds=seeds,
+            report=str(output),
+        )
+    if as_json:
+        print_json(summary)
+    else:
+        with open_warehouse(warehouse, read_only=True) as opened:
+            print_table(leaderboard(opened, runs={row.run_id for row in summary.evaluations}))
+        print_extracted(summary.extracted, summary.present)
+        typer.echo(f"report: {summary.report}")
+    if summary.gaps:
+        print_missing(summary.gaps)
+        raise typer.Exit(1)
+
+
+def extract(
+    pool: Pool,
+    models: Models = None,
+    benchmarks: Benchmarks = None,
+    backend: Backend = "hf",
+    limit: Limit = None,
+    jobs: Jobs = 2,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Ask every model of a pool every benchmark, and commit the answers. A second run extracts nothing.
+
+    One process a model; a partition (model, task) is committed whole or not at all, so a killed run goes on
+    from its last partition. A model that fails takes down only its own partitions (exit code 1).
+    """
+    from rlfocal.extraction.runner import extract_pool
+
+    chosen = load_pool(pool).choose(names(models), names(benchmarks))
+    with extraction_bars(chosen) as tell:
+        report = extract_pool(warehouse, chosen, backend=backend, limit=limit, jobs=jobs, on_progress=tell)
+    if as_json:
+        print_json({"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing})
+    else:
+        print_extraction(report)
+    if report.missing:
+        raise typer.Exit(1)
+
+
+def add_model(
+    pool: Annotated[str, typer.Argument(help="The pool's name or its YAML file.")],
+    entry: Annotated[
+        Path, typer.Argument(help="YAML: model, hf_repo, params_b, and what else a pool entry holds.")
+    ],
+    backend: Backend = "hf",
+    limit: Limit = None,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Check an entry, try the model, add it to the pool, and extract it on every benchmark of the pool.
+
+    Then its accuracy and its diversity to the others are shown. A wrong entry, or a model that cannot answer
+    one document, changes nothing.
+    """
+    from rlfocal.extraction.runner import extract_pool
+    from rlfocal.report import newcomer, print_newcomer
+    from warehouse import open_warehouse
+
+    spec = load_entry(entry)
+    known = load_pool(pool)
+    if spec.model in {m.model for m in known.models}:
+        raise InputError(f"pool {pool!r} already has a model {spec.model!r}; give {entry} another name")
+    alone = known.model_copy(update={"models": (spec,)})
+    typer.echo(f"trying {spec.model} on one document ...", err=True)
+    with TemporaryDirectory() as folder:
+        first = alone.choose(benchmarks=[alone.benchmarks[0].name])
+        tried = extract_pool(Path(folder) / "try", first, backend=backend, limit=1, jobs=1)
+    if tried.missing:
+        raise InputError(f"{spec.model} cannot answer: {tried.missing[0].reason}; the pool is unchanged")
+    file = add_to_pool(pool, spec, entry)
+    typer.echo(f"added {spec.model} to {file}", err=True)
+    with extraction_bars(alone) as tell:
+        report = extract_pool(warehouse, alone, backend=backend, limit=limit, jobs=1, on_progress=tell)
+    with open_warehouse(warehouse, read_only=True) as opened:
+        seen = newcomer(opened, spec.model)
+    if as_json:
+        print_json({"pool": file, "missing": report.missing, "benchmarks": seen})
+    else:
+        print_extraction(report)
+        print_newcomer(seen)
+    if report.missing:
+        raise typer.Exit(1)
+
+
+@lab.command("build")
+def lab_build(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the models go.")] = Path(
+        ".rlfocal/lab"
+    ),
+    seed: Annotated[int, typer.Option(help="The shipped models are seed 0's.")] = 0,
+    models: Models = None,
+    jobs: Jobs = 2,
+    force: Annotated[bool, typer.Option("--force", help="Train again what is built already.")] = False,
+) -> None:
+    """Train the embedded pool's tiny language models from scratch, from their seed."""
+    from rlfocal.lab import build
+
+    with progress_bars() as tell:
+        paths = build(output, seed=seed, models=names(models), workers=jobs, force=force, progress=tell)
+    typer.echo("\n".join(map(str, paths)))

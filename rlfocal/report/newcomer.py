@@ -1,0 +1,78 @@
+"""What a new model brings to its pool: how often it is right, and how differently it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from rlfocal.report.leaderboard import percent
+from warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class Newcomer:
+    """One model on one benchmark, beside the others."""
+
+    benchmark: str
+    model: str
+    n: int
+    """Documents."""
+    accuracy: float
+    stderr: float | None
+    rank: int
+    """1: the most accurate model of the benchmark."""
+    n_models: int
+    focal_diversity: dict[str, float | None]
+    """Of the pair with each other model; None where neither ever fails."""
+
+
+def newcomer(warehouse: Warehouse, model: str) -> list[Newcomer]:
+    """How `model` stands on every benchmark that it answered."""
+    standings = warehouse.rows(
+        "WITH ranked AS (SELECT *, rank() OVER (PARTITION BY benchmark ORDER BY accuracy DESC) AS place, "
+        "count(*) OVER (PARTITION BY benchmark) AS n_models FROM benchmark_accuracy) "
+        "SELECT benchmark, n, accuracy, stderr, place, n_models FROM ranked WHERE model = ? ORDER BY benchmark",
+        [model],
+    )
+    return [
+        Newcomer(benchmark, model, n, accuracy, stderr, rank, n_models, _pairs(warehouse, benchmark, model))
+        for benchmark, n, accuracy, stderr, rank, n_models in standings
+    ]
+
+
+def _pairs(warehouse: Warehouse, benchmark: str, model: str) -> dict[str, float | None]:
+    pairs = warehouse.rows(
+        "SELECT list_filter(models, lambda m: m <> ?)[1], focal_diversity FROM all_pools(?, 2) "
+        "WHERE list_contains(models, ?) ORDER BY 1",
+        [model, benchmark, model],
+    )
+    return dict(pairs)
+
+
+def print_newcomer(standings: Sequence[Newcomer], console: Console | None = None) -> None:
+    """Its accuracy and rank per benchmark, then the focal diversity of each pair it forms."""
+    if not standings:
+        return
+    console = console or Console()
+    table = Table(
+        title=f"{standings[0].model}: accuracy, and rank among the models", box=None, title_justify="left"
+    )
+    for name in ("benchmark", "documents", "accuracy %", "± docs", "rank"):
+        table.add_column(name, justify="left" if name == "benchmark" else "right")
+    for s in standings:
+        spread = "–" if s.stderr is None else f"±{100 * s.stderr:.2f}"
+        table.add_row(s.benchmark, f"{s.n:,}", percent(s.accuracy), spread, f"{s.rank} of {s.n_models}")
+    console.print(table)
+    pairs = Table(
+        title="focal diversity of the pair with (1: never fail together)", box=None, title_justify="left"
+    )
+    pairs.add_column("model")
+    for s in standings:
+        pairs.add_column(s.benchmark, justify="right")
+    for other in sorted({name for s in standings for name in s.focal_diversity}):
+        cells = [s.focal_diversity.get(other) for s in standings]
+        pairs.add_row(other, *("–" if cell is None else f"{cell:.3f}" for cell in cells))
+    console.print(pairs)

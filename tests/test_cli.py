@@ -1,0 +1,145 @@
+"""The command line as a user meets it: exit codes, messages, and nothing written on bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import pytest
+
+from rlfocal.cli import main
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RLFOCAL_WAREHOUSE", raising=False)
+
+    def run(*arguments: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["rlfocal", *arguments])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Result(code, *capsys.readouterr())
+
+    return run
+
+
+def write(path: Path, query: str) -> Path:
+    duckdb.sql(f"COPY ({query}) TO '{path}' (FORMAT parquet)")
+    return path
+
+
+DOCS = """
+    SELECT 'toy' AS benchmark, 't' AS task, i AS doc_id, i % 3 AS label, ['x', 'y', 'z'] AS choices
+    FROM range(50) r(i)"""
+SCORES = """
+    SELECT 'toy' AS benchmark, 't' AS task, i AS doc_id, m AS model,
+        [(CASE WHEN c = i % 3 THEN 1.0 ELSE 0.0 END) + ((i * 7 + c * 5) % k) / 4.0 FOR c IN [0, 1, 2]] AS choice_logprobs
+    FROM range(50) r(i), (VALUES ('weak', 11), ('strong', 5), ('other', 9)) models(m, k)"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, cli: Cli) -> Result:
+    docs, scores = write(tmp_path / "docs.parquet", DOCS), write(tmp_path / "scores.parquet", SCORES)
+    return cli("import", "predictions", "--docs", str(docs), "--scores", str(scores))
+
+
+def test_import_evaluate_sql_and_report_work_together(toy: Result, cli: Cli) -> None:
+    assert toy.code == 0, toy.err
+    result = cli("evaluate", "--benchmark", "toy", "--methods", "best_single,plurality,oracle", "--json")
+    assert result.code == 0, result.err
+    rows = {row["method"]: row for row in json.loads(result.out) if row["task"] == "*"}
+    assert rows["best_single"]["n"] == 10
+    assert rows["oracle"]["accuracy"] >= rows["best_single"]["accuracy"]
+    again = cli("evaluate", "--benchmark", "toy", "--methods", "best_single,plurality,oracle")
+    assert "best_single" in again.out
+    counted = cli("sql", "SELECT count(*) AS runs FROM evaluations WHERE task = '*'", "--format", "csv")
+    assert counted.out.split() == ["runs", "3"]
+    written = cli("report")
+    assert written.code == 0
+    assert Path(written.out.strip()).read_text().lstrip().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["extract", "--pool", "labb"], "unknown pool 'labb'; did you mean 'lab'"),
+        (["extract", "--pool", "lab", "--models", "lab-lama"], "unknown model 'lab-lama' in pool 'lab'"),
+        (["extract", "--pool", "lab", "--benchmarks", "lab-mmu"], "did you mean 'lab-mmlu'"),
+        (["extract", "--pool", "lab", "--backend", "vlm"], "unknown backend 'vlm'"),
+        (["extract", "--pool", "nowhere.yaml"], "pool file 'nowhere.yaml' does not exist"),
+        (["add-model", "lab", "nowhere.yaml"], "model entry 'nowhere.yaml' does not exist"),
+        (["evaluate", "--benchmark", "mmlu"], "there is no warehouse at"),
+        (["train", "--benchmark", "mmlu"], "there is no warehouse at"),
+        (["report"], "there is no warehouse at"),
+        (["sql", "SELECT 1"], "there is no warehouse at"),
+        (["import", "predictions", "--docs", "no.parquet", "--scores", "no.parquet"], "no.parquet"),
+    ],
+)
+def test_bad_input_without_a_warehouse(cli: Cli, tmp_path: Path, arguments: list[str], message: str) -> None:
+    result = cli(*arguments)
+    assert result.code == 2
+    assert message in result.err
+    assert "Traceback" not in result.err
+    assert not list(tmp_path.iterdir()), "bad input left something behind"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["evaluate", "--benchmark", "toys"],
+            "unknown benchmark 'toys' in the warehouse; did you mean 'toy'",
+        ),
+        (["evaluate", "--benchmark", "toy", "--methods", "pluralty"], "did you mean 'plurality'"),
+        (["evaluate", "--benchmark", "toy", "--models", "strog"], "did you mean 'strong'"),
+        (["evaluate", "--benchmark", "toy", "--variant", "papr"], "unknown variant 'papr'"),
+        (["evaluate", "--benchmark", "toy", "--protocol", "onlin"], "protocol"),
+        (["evaluate", "--benchmark", "toy", "--snapshot", "999"], "no snapshot 999"),
+        (["train", "--benchmark", "toys"], "unknown benchmark 'toys'"),
+        (["sql", "DROP TABLE docs"], "read-only"),
+        (["sql", "SELEC 1"], "SELEC"),
+    ],
+)
+def test_bad_input_with_a_warehouse(toy: Result, cli: Cli, arguments: list[str], message: str) -> None:
+    before = cli("sql", "SELECT max(snapshot_id) FROM warehouse.snapshots()", "--format", "csv").out
+    result = cli(*arguments)
+    assert result.code == 2, result
+    assert message in result.err
+    assert "Traceback" not in result.err
+    assert cli("sql", "SELECT max(snapshot_id) FROM warehouse.snapshots()", "--format", "csv").out == before
+
+
+def test_a_directory_that_is_no_warehouse_is_refused_and_left_alone(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.png").write_bytes(b"meow")
+    for arguments in (["extract", "--pool", "lab"], ["sql", "SELECT 1"]):
+        result = cli(*arguments, "--warehouse", "photos")
+        assert result.code == 2
+        assert "is not a warehouse" in result.err
+    assert [p.name for p in (tmp_path / "photos").iterdir()] == ["cat.png"]
+
+
+def test_usage_errors_exit_with_2_and_help_teaches(cli: Cli) -> None:
+    assert cli("evaluate").code == 2
+    assert cli("nonsense").code == 2
+    for command in ("regenerate", "extract", "add-model", "train", "evaluate", "report", "sql"):
+        text = cli(command, "--help").out
+        assert "--warehouse" in text or command == "sql"

@@ -1,0 +1,127 @@
+"""Warehouse rows as tensors: order, gaps, slots of answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rlfocal.dataset import load_dataset
+from rlfocal.errors import InputError
+from warehouse import Warehouse
+
+
+def put_answers(warehouse: Warehouse, passes: dict[str, list[list[str | None]]], gold: list[str]) -> None:
+    """One task of answers: model -> document -> passes."""
+    docs = pa.table(
+        {
+            "benchmark": ["sums"] * len(gold),
+            "task": ["t"] * len(gold),
+            "doc_id": range(len(gold)),
+            "gold": gold,
+            "label": pa.nulls(len(gold), pa.int32()),
+            "split": ["train" if i == 0 else "test" for i in range(len(gold))],
+        }
+    )
+    with warehouse.transaction("docs"):
+        warehouse.append("docs", docs)
+        for model, documents in passes.items():
+            rows = [(i, p, answer) for i, given in enumerate(documents) for p, answer in enumerate(given)]
+            ids, numbers, answers = zip(*rows, strict=True)
+            warehouse.append(
+                "answer_passes",
+                pa.table(
+                    {
+                        "benchmark": ["sums"] * len(rows),
+                        "task": ["t"] * len(rows),
+                        "doc_id": ids,
+                        "model": [model] * len(rows),
+                        "pass": numbers,
+                        "answer": pa.array(answers, pa.string()),
+                    }
+                ),
+            )
+
+
+def test_answers_become_slots_ordered_by_total_probability(warehouse: Warehouse) -> None:
+    put_answers(
+        warehouse,
+        {
+            "b": [["7", "7", "8", None], ["1", "2", None, None]],
+            "a": [["8", "9", "9", None], [None, None, None, None]],
+        },
+        gold=["8", "3"],
+    )
+    data = load_dataset(warehouse, "sums")
+    assert (data.kind, data.models) == ("answers", ("a", "b"))
+    # Totals of document 0: 7: .5, 8: .25 + .25, 9: .5; the tie goes to what model a gave, 9 before 8 by its passes.
+    assert data.slots[0] == ("9", "8", "7")
+    assert data.probs[0].tolist() == [[0.5, 0.25, 0.0], [0.0, 0.25, 0.5]]
+    assert data.predictions.tolist() == [[0, 2], [-1, 0]]  # ties within a model: the earliest pass
+    assert data.labels.tolist() == [1, -1]  # nobody gave 3
+    assert data.correct.tolist() == [[False, False], [False, False]]
+    assert data.n_choices.tolist() == [3, 2]
+    sql = warehouse.rows("SELECT model, doc_id, answer, correct FROM predictions ORDER BY doc_id, model")
+    assert sql == [("a", 0, "9", False), ("b", 0, "7", False), ("a", 1, None, False), ("b", 1, "1", False)]
+
+
+def test_a_model_with_gaps_is_left_out_or_refused_by_name(warehouse: Warehouse) -> None:
+    put_answers(warehouse, {"a": [["1"], ["2"]], "b": [["1"]]}, gold=["1", "2"])
+    assert load_dataset(warehouse, "sums").models == ("a",)
+    with pytest.raises(InputError, match="model 'b' answered 1 of 2 documents"):
+        load_dataset(warehouse, "sums", ["a", "b"])
+    with pytest.raises(InputError, match="unknown model 'c'"):
+        load_dataset(warehouse, "sums", ["c"])
+    with pytest.raises(InputError, match="unknown benchmark 'sum'.*did you mean 'sums'"):
+        load_dataset(warehouse, "sum")
+
+
+def test_choices_are_softmaxed_and_ragged_documents_padded(warehouse: Warehouse) -> None:
+    logprobs = {0: [-1.0, -2.0], 1: [-3.0, -3.0, -5.0]}
+    with warehouse.transaction("choices"):
+        warehouse.append(
+            "docs",
+            pa.table(
+                {
+                    "benchmark": ["c"] * 2,
+                    "task": ["z", "a"],
+                    "doc_id": [0, 1],
+                    "label": pa.array([1, 0], pa.int32()),
+                    "split": ["test", "train"],
+                }
+            ),
+        )
+        for doc, scores in logprobs.items():
+            warehouse.append(
+                "choice_logprobs",
+                pa.Table.from_pylist(
+                    [
+                        {
+                            "benchmark": "c",
+                            "task": "za"[doc],
+                            "doc_id": doc,
+                            "model": "m",
+                            "choice": i,
+                            "logprob": score,
+                        }
+                        for i, score in enumerate(scores)
+                    ]
+                ),
+            )
+    data = load_dataset(warehouse, "c")
+    assert data.tasks.tolist() == ["a", "z"]  # task, then doc_id
+    assert data.n_choices.tolist() == [3, 2]
+    assert data.predictions.tolist() == [[0], [0]]  # a tie: the lowest index
+    weights = np.exp([[-3.0, -3.0, -5.0], [-1.0, -2.0, -np.inf]])
+    assert data.probs[:, 0] == pytest.approx(weights / weights.sum(axis=1, keepdims=True))
+    assert np.isneginf(data.logprobs[1, 0, 2])
+    assert [name for name, _ in data.by_task()] == ["a", "z"]
+    assert data.train.tasks.tolist() == ["a"]
+
+
+def test_equal_rows_have_equal_fingerprints(warehouse: Warehouse) -> None:
+    put_answers(warehouse, {"a": [["1"], ["2"]], "b": [["1"], ["3"]]}, gold=["1", "2"])
+    data = load_dataset(warehouse, "sums")
+    assert data.fingerprint() == load_dataset(warehouse, "sums").fingerprint()
+    assert data.fingerprint() != load_dataset(warehouse, "sums", ["a"]).fingerprint()
+    assert data.fingerprint() != data.test.fingerprint()

@@ -1,0 +1,163 @@
+"""Evaluation from a real warehouse: figures of real data, idempotence, snapshots, no leak of test labels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rlfocal.imports.predictions import import_predictions
+
+from rlfocal.dataset import Dataset, load_dataset
+from rlfocal.errors import InputError
+from rlfocal.evaluation import Evaluation, evaluate
+from rlfocal.methods import make_method
+from warehouse import Warehouse, open_warehouse
+
+DETERMINISTIC = ["best_single", "plurality", "soft_vote", "constant_choice", "oracle"]
+
+
+@pytest.fixture(scope="module")
+def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with the three real data sets, through the import that users have."""
+    folder = tmp_path_factory.mktemp("real")
+    with open_warehouse(folder / "warehouse") as warehouse:
+        for name in ("mmlu16", "bbh5", "gsm8k44"):
+            tool = shared / "tools" / "to_predictions.py"
+            subprocess.run([sys.executable, tool, name, shared, folder], check=True)
+            import_predictions(warehouse, folder / f"{name}-docs.parquet", folder / f"{name}-scores.parquet")
+    return folder / "warehouse"
+
+
+def pooled(rows: tuple[Evaluation, ...]) -> dict[str, float]:
+    return {row.method: round(100 * row.accuracy, 2) for row in rows if row.task == "*"}
+
+
+def task_means(rows: tuple[Evaluation, ...]) -> dict[str, float]:
+    methods = dict.fromkeys(row.method for row in rows)
+    return {
+        m: round(100 * float(np.mean([r.accuracy for r in rows if r.method == m and r.task != "*"])), 2)
+        for m in methods
+    }
+
+
+def test_reference_figures_of_mmlu16(real: Path) -> None:
+    with open_warehouse(real) as warehouse:
+        rows = evaluate(warehouse, "mmlu", methods=DETERMINISTIC).rows
+        figures = pooled(rows)
+        assert figures == figures | {
+            "best_single": 73.74,
+            "soft_vote": 69.93,
+            "plurality": 68.88,
+            "oracle": 97.15,
+        }
+        asked = "SELECT DISTINCT d.pool FROM decisions d JOIN evaluations e USING (run_id) WHERE e.method = 'best_single'"
+        assert warehouse.rows(asked) == [(["01-ai/Yi-34B"],)]
+
+
+def test_reference_figures_of_bbh5(real: Path) -> None:
+    with open_warehouse(real) as warehouse:
+        rows = evaluate(warehouse, "bbh", methods=DETERMINISTIC, per="task").rows
+    figures = task_means(rows)
+    assert figures == figures | {
+        "best_single": 55.65,
+        "plurality": 50.38,
+        "soft_vote": 52.88,
+        "oracle": 83.06,
+    }
+
+
+def test_answers_of_gsm8k44_are_ordered_sensibly(real: Path) -> None:
+    with open_warehouse(real) as warehouse:
+        figures = pooled(evaluate(warehouse, "gsm8k", methods=DETERMINISTIC).rows)
+        data = load_dataset(warehouse, "gsm8k")
+    best = 100 * data.test.correct.mean(axis=0)
+    assert figures["best_single"] == round(float(best[data.train.correct.sum(axis=0).argmax()]), 2)
+    assert figures["oracle"] == round(100 * float(data.test.correct.any(axis=1).mean()), 2)
+    assert figures["constant_choice"] == figures["soft_vote"]  # the first slot is the soft vote of all models
+
+
+@pytest.mark.slow
+def test_rl_focal_beats_plurality_on_mmlu16_and_nothing_on_shuffled_labels(real: Path) -> None:
+    with open_warehouse(real) as warehouse:
+        report = evaluate(warehouse, "mmlu", methods=["rl_focal", "plurality", "constant_choice"], seeds=3)
+        seeds = [row.accuracy for row in report.rows if row.method == "rl_focal" and row.task == "*"]
+        figures = pooled(report.rows)
+        assert len(seeds) == 3
+        assert min(seeds) * 100 > figures["plurality"]
+        data = load_dataset(warehouse, "mmlu")
+    train = data.train
+    shuffled = np.random.default_rng(0).permutation(train.labels)
+    policy = make_method("rl_focal", "paper").fit(_with_labels(train, shuffled), [0])[0]
+    accuracy = (policy.decide(data.test).predictions == data.test.labels).mean()
+    assert abs(100 * accuracy - figures["constant_choice"]) < 4  # four standard errors over 1,999 documents
+
+
+def test_runs_are_stored_once_and_found_again(real: Path) -> None:
+    with open_warehouse(real) as warehouse:
+        first = evaluate(warehouse, "bbh", methods=["plurality", "soft_vote"])
+        again = evaluate(warehouse, "bbh", methods=["soft_vote", "plurality"])
+        assert not again.ran
+        assert {r.run_id for r in first.rows} == {r.run_id for r in again.rows}
+        forced = evaluate(warehouse, "bbh", methods=["plurality"], force=True)
+        assert len(forced.ran) == 1
+        twice = (
+            "SELECT count(*) FROM evaluations WHERE task = '*' AND method = 'plurality' AND per = 'benchmark'"
+        )
+        assert warehouse.rows(twice + " AND benchmark = 'bbh'") == [(1,)]
+        by_hand = (
+            "SELECT avg(d.correct::DOUBLE), count(*) FROM decisions d JOIN evaluations e USING (run_id) "
+            "WHERE e.task = '*' AND e.run_id = ?"
+        )
+        [row] = [r for r in forced.rows if r.task == "*"]
+        assert warehouse.rows(by_hand, [row.run_id]) == [(pytest.approx(row.accuracy), row.n)]
+
+
+def test_a_snapshot_is_evaluated_as_it_was(real: Path) -> None:
+    with open_warehouse(real) as warehouse:
+        then = warehouse.snapshot()
+        before = pooled(evaluate(warehouse, "bbh", methods=["best_single"]).rows)
+        with warehouse.transaction("break the best model"):
+            warehouse.connection.execute(
+                "UPDATE choice_logprobs SET logprob = -logprob WHERE benchmark = 'bbh' AND model LIKE 'google%'"
+            )
+        after = pooled(evaluate(warehouse, "bbh", methods=["best_single"]).rows)
+        assert after != before
+        restored = evaluate(warehouse, "bbh", methods=["best_single"], snapshot=then)
+        assert pooled(restored.rows) == before
+        with warehouse.transaction("mend it"):
+            warehouse.connection.execute(
+                "UPDATE choice_logprobs SET logprob = -logprob WHERE benchmark = 'bbh' AND model LIKE 'google%'"
+            )
+
+
+def test_test_labels_change_no_frozen_decision(real: Path) -> None:
+    with open_warehouse(real, read_only=True) as warehouse:
+        data = load_dataset(warehouse, "bbh")
+    permuted = np.random.default_rng(1).permutation(data.test.labels)
+    for name in ("best_single", "plurality", "soft_vote", "constant_choice"):
+        policy = make_method(name, "paper").fit(data.train, [0])[0]
+        one, other = policy.decide(data.test), policy.decide(_with_labels(data.test, permuted))
+        assert np.array_equal(one.predictions, other.predictions)
+        assert np.array_equal(one.pools, other.pools)
+
+
+def test_a_benchmark_that_cannot_be_split_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:
+    (tmp_path / "docs.csv").write_text("benchmark,task,doc_id,label,split\nb,t,0,1,test\nb,t,1,0,test\n")
+    (tmp_path / "scores.jsonl").write_text(
+        "".join(
+            f'{{"benchmark": "b", "task": "t", "doc_id": {i}, "model": "m", "choice_logprobs": [0, 1]}}\n'
+            for i in range(2)
+        )
+    )
+    import_predictions(warehouse, tmp_path / "docs.csv", tmp_path / "scores.jsonl")
+    with pytest.raises(InputError, match="'b' has no train rows"):
+        evaluate(warehouse, "b", methods=["plurality"])
+    assert warehouse.rows("SELECT count(*) FROM evaluations") == [(0,)]
+
+
+def _with_labels(data: Dataset, labels: np.ndarray) -> Dataset:
+    return replace(data, labels=labels)

@@ -1,0 +1,92 @@
+"""Reference policies against brute force and against the tie rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods import METHODS, check_methods, make_method
+
+
+def make_dataset(probs: np.ndarray, labels: np.ndarray, n_train: int) -> Dataset:
+    """A dataset of choices from (T, N, C) probabilities."""
+    T, N, C = probs.shape
+    return Dataset(
+        benchmark="made",
+        kind="choices",
+        models=tuple(f"m{i:02}" for i in range(N)),
+        prices=np.arange(1.0, N + 1),
+        tasks=np.array(["t"] * T),
+        doc_ids=np.arange(T),
+        probs=probs,
+        logprobs=np.log(probs),
+        n_choices=np.full(T, C),
+        predictions=probs.argmax(axis=2),
+        labels=labels,
+        is_train=np.arange(T) < n_train,
+        slots=(),
+        snapshot=0,
+    )
+
+
+@st.composite
+def datasets(draw: st.DrawFn) -> Dataset:
+    T, N, C = draw(st.integers(2, 12)), draw(st.integers(1, 5)), draw(st.integers(2, 4))
+    levels = st.sampled_from([1.0, 2.0, 4.0])  # few levels, so that ties are common
+    weights = np.array(draw(st.lists(levels, min_size=T * N * C, max_size=T * N * C))).reshape(T, N, C)
+    labels = np.array(draw(st.lists(st.integers(0, C - 1), min_size=T, max_size=T)))
+    return make_dataset(weights / weights.sum(axis=2, keepdims=True), labels, n_train=max(1, T // 2))
+
+
+def decide(name: str, data: Dataset) -> list[int]:
+    return make_method(name, "paper").fit(data.train, [0])[0].decide(data.test).predictions.tolist()
+
+
+@given(datasets())
+@settings(max_examples=200, deadline=None)
+def test_reference_policies_equal_their_definitions(data: Dataset) -> None:
+    train, test = data.train, data.test
+    right = [int((train.predictions[:, i] == train.labels).sum()) for i in range(len(data.models))]
+    assert decide("best_single", data) == test.predictions[:, right.index(max(right))].tolist()
+    votes = [Counter(row) for row in test.predictions.tolist()]
+    assert decide("plurality", data) == [min(c for c in v if v[c] == max(v.values())) for v in votes]
+    counts = Counter(train.labels.tolist())
+    assert set(decide("constant_choice", data)) == {
+        min(c for c in counts if counts[c] == max(counts.values()))
+    }
+    assert decide("soft_vote", data) == [int(np.mean(p, axis=0).argmax()) for p in test.probs]
+    oracle = np.array(decide("oracle", data)) == test.labels
+    assert oracle.tolist() == [
+        label in row for label, row in zip(test.labels, test.predictions.tolist(), strict=True)
+    ]
+
+
+def test_answers_break_ties_by_the_first_model_of_the_pool() -> None:
+    # m00 says slot 1, m01 says slot 0, m02 has no answer: one vote each, so m00's answer stands.
+    probs = np.array([[[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]]])
+    data = make_dataset(np.repeat(probs, 2, axis=0) + 1e-300, np.array([0, 0]), 1)
+    answers = Dataset(
+        **{
+            **vars(data),
+            "kind": "answers",
+            "predictions": np.array([[1, 0, -1]] * 2),
+            "probs": probs.repeat(2, 0),
+        }
+    )
+    assert decide("plurality", answers) == [1]
+    assert decide("soft_vote", answers) == [1]
+
+
+def test_unknown_names_are_refused_with_near_ones() -> None:
+    with pytest.raises(InputError, match="unknown method 'soft_vot'; did you mean 'soft_vote'"):
+        check_methods(["soft_vot"], "paper", ["a"])
+    with pytest.raises(InputError, match="unknown model 'b'"):
+        check_methods(["single:b"], "paper", ["a"])
+    with pytest.raises(InputError, match="unknown variant 'papr'; did you mean 'paper'"):
+        check_methods(list(METHODS), "papr", ["a"])
