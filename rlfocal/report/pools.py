@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from math import comb
 
 import numpy as np
@@ -71,7 +71,7 @@ def pool_choice(
     sample = np.random.default_rng(0).permutation(len(every))[:CLOUD]
     others = tuple(pool for at, pool in enumerate(every.values()) if at in sample)
     return PoolChoice(
-        tuple(ChosenPool(*astuple(pool), share) for pool, share in chosen),
+        tuple(ChosenPool(p.models, p.focal_diversity, p.plurality_accuracy, share) for p, share in chosen),
         len(counted),
         full,
         best,
