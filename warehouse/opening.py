@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 
 import duckdb
@@ -11,6 +10,7 @@ from rlfocal.errors import InputError
 from warehouse.connecting import MissingWarehouseError, attach, connect
 from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
+from warehouse.scripts import script
 from warehouse.store import Warehouse
 
 SCHEMA_VERSION = 1
@@ -108,7 +108,7 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> None:
         try:
             if _version(connection, place) < SCHEMA_VERSION:
                 for name in _SCRIPTS:
-                    connection.execute((resources.files("warehouse") / "sql" / f"{name}.sql").read_text())
+                    connection.execute(script(name))
                 connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
                 message = f"schema {SCHEMA_VERSION}"
                 connection.execute("CALL warehouse.set_commit_message('rlfocal', ?)", [message])

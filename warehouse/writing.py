@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,18 +16,18 @@ import pyarrow.compute as pc
 from rlfocal.errors import InputError
 from rlfocal.extraction.answers import normalise
 from rlfocal.pool.specs import ModelSpec
+from warehouse.scripts import script
 
 _MODEL_COLUMNS = ("model", "hf_repo", "revision", "family", "params_b", "active_params_b", "price")
 _NUMBERS = ("params_b", "active_params_b", "price")
 _MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBERS else pa.string()) for c in _MODEL_COLUMNS])
 _IDENTITY = ("doc_hash", "choices", "label", "gold")
-_PARTITION = ("benchmark", "task", "model")
 
 
 def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
     """Appends Arrow rows by column name; missing columns become NULL."""
     with _view(connection, rows) as view:
-        connection.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM {view}')
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {view}")
 
 
 def model_rows(specs: Iterable[ModelSpec]) -> pa.Table:
@@ -66,22 +66,11 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
     Where new documents extend a stored task, the longer listing decides every document's split.
     Raises InputError with the first document whose doc_hash, choices, label or gold differs.
     """
-    docs = with_canonical_gold(docs)
-    with _view(connection, docs) as view:
-        _check_same(connection, view)
-        extended = f"""
-            SELECT DISTINCT n.benchmark, n.task FROM {view} n
-            ANTI JOIN docs d ON (n.benchmark, n.task, n.doc_id) = (d.benchmark, d.task, d.doc_id)"""
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE extended AS {extended}")
-        try:
-            connection.execute(f"""
-                DELETE FROM docs WHERE (benchmark, task) IN (FROM temp.extended)
-                AND (benchmark, task, doc_id) IN (SELECT benchmark, task, doc_id FROM {view})""")
-            connection.execute(f"""
-                INSERT INTO docs BY NAME
-                SELECT n.* FROM {view} n SEMI JOIN temp.extended USING (benchmark, task)""")
-        finally:
-            connection.execute("DROP TABLE temp.extended")
+    with _staged(connection, "given", with_canonical_gold(docs), like="docs"):
+        different = connection.execute(script("writes/differing_document")).fetchone()
+        if different is not None:
+            raise _differs(*different)
+        connection.execute(script("writes/put_docs"))
 
 
 def put_partitions(
@@ -93,18 +82,16 @@ def put_partitions(
     """
     target = "choice_logprobs" if "choice" in rows.column_names else "answer_passes"
     records = _records(extractions)
-    key = ", ".join(_PARTITION)
-    with _view(connection, rows) as view, _view(connection, records) as partitions:
-        _check_rows(connection, view, partitions)
-        replaced = connection.execute(
-            f"SELECT {key} FROM {partitions} INTERSECT SELECT {key} FROM extractions"
-        ).to_arrow_table()
-        if replaced.num_rows:
-            with _view(connection, replaced) as old:
-                for table in ("choice_logprobs", "answer_passes", "extractions"):
-                    connection.execute(f"DELETE FROM {table} WHERE ({key}) IN (FROM {old})")
-    append(connection, target, rows)
-    append(connection, "extractions", records)
+    with (
+        _staged(connection, "given", rows, like=target),
+        _staged(connection, "partitions", records, like="extractions"),
+    ):
+        stray = connection.execute(script("writes/stray_row")).fetchone()
+        if stray is not None:
+            raise InputError("a row of {3} on {0}/{1}, document {2}, {4}".format(*stray))
+        connection.execute(script("writes/delete_partitions"))
+        connection.execute(f"INSERT INTO {target} FROM temp.given")
+        connection.execute("INSERT INTO extractions FROM temp.partitions")
 
 
 def with_canonical_gold(docs: pa.Table) -> pa.Table:
@@ -117,36 +104,13 @@ def with_canonical_gold(docs: pa.Table) -> pa.Table:
     return docs.set_column(docs.column_names.index("gold"), "gold", gold)
 
 
-def _check_same(connection: duckdb.DuckDBPyConnection, view: str) -> None:
-    given = {name for name, *_ in connection.execute(f"DESCRIBE {view}").fetchall()}
-    compared = [c for c in _IDENTITY if c in given]
-    differs = " OR ".join(f"n.{c} IS DISTINCT FROM d.{c}" for c in compared) or "false"
-    columns = ", ".join(f"d.{c}, n.{c}" for c in compared)
-    row = connection.execute(f"""
-        SELECT n.benchmark, n.task, n.doc_id, {columns} FROM {view} n
-        JOIN docs d ON (n.benchmark, n.task, n.doc_id) = (d.benchmark, d.task, d.doc_id)
-        WHERE {differs} ORDER BY ALL LIMIT 1""").fetchone()
-    if row is None:
-        return
-    pairs = zip(compared, row[3::2], row[4::2], strict=True)
+def _differs(benchmark: str, task: str, doc_id: int, *values: object) -> InputError:
+    pairs = zip(_IDENTITY, values[::2], values[1::2], strict=True)
     what = "; ".join(f"{name} was {old!r}, is {new!r}" for name, old, new in pairs if old != new)
-    raise InputError(
-        f"document {row[2]} of {row[0]}/{row[1]} differs from the one in the warehouse: {what}. "
-        f"Models are compared on equal documents only: give this variant another name, e.g. {row[0]}@new"
+    return InputError(
+        f"document {doc_id} of {benchmark}/{task} differs from the one in the warehouse: {what}. "
+        f"Models are compared on equal documents only: give this variant another name, e.g. {benchmark}@new"
     )
-
-
-def _check_rows(connection: duckdb.DuckDBPyConnection, view: str, partitions: str) -> None:
-    for other, keys, fault in (
-        ("docs", ("benchmark", "task", "doc_id"), "stands for no document"),
-        (partitions, _PARTITION, "belongs to no partition of this write"),
-    ):
-        row = connection.execute(
-            f"SELECT r.benchmark, r.task, r.doc_id, r.model FROM {view} r "
-            f"ANTI JOIN {other} o USING ({', '.join(keys)}) LIMIT 1"
-        ).fetchone()
-        if row is not None:
-            raise InputError("a row of {3} on {0}/{1}, document {2}, {fault}".format(*row, fault=fault))
 
 
 def _records(extractions: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -166,6 +130,19 @@ def _records(extractions: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 def _json(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+@contextmanager
+def _staged(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table, *, like: str) -> Iterator[None]:
+    """A temporary table of the given rows, with the columns and types of the table `like`."""
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {like} LIMIT 0")
+    try:
+        append(connection, f"temp.{name}", rows)
+        yield
+    finally:
+        # An aborted transaction takes the table along, and must not hide its own error.
+        with suppress(duckdb.Error):
+            connection.execute(f"DROP TABLE temp.{name}")
 
 
 @contextmanager
