@@ -34,6 +34,12 @@ class TaskTable:
     tasks: tuple[tuple[str, int, tuple[float | None, ...]], ...]
     """(task, documents, accuracy per model)."""
 
+    def shade(self, accuracy: float) -> str:
+        """Where an accuracy stands between the lowest (0) and the highest (1) of the table."""
+        known = [value for _, _, values in self.tasks for value in values if value is not None]
+        low, high = min(known), max(known)
+        return f"{(accuracy - low) / (high - low):.2f}" if high > low else "0.5"
+
 
 @dataclass(frozen=True)
 class Section:
