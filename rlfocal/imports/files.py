@@ -1,0 +1,131 @@
+"""Rows of a Parquet, CSV or JSONL file as typed tables of a scratch DuckDB; a wrong value is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from rlfocal.errors import InputError
+
+_FORMATS = (".parquet", ".csv", ".jsonl")
+_MEANING = {"BIGINT": "a whole number", "DOUBLE[]": "a list of numbers", "VARCHAR[]": "a list of texts"}
+
+
+def load_table(
+    scratch: duckdb.DuckDBPyConnection,
+    table: str,
+    path: Path,
+    columns: Mapping[str, str],
+    required: tuple[str, ...],
+) -> None:
+    """Creates `table` from a file: `row` (from 1; in JSONL the line) and `columns` (name: DuckDB type).
+
+    Columns the file lacks are NULL. Raises InputError: no such file, an unreadable one, a missing required
+    column, or a value of the wrong type.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    reader = {".parquet": _parquet, ".csv": _csv, ".jsonl": _lines}.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(f"{path}: give a file that ends in {', '.join(_FORMATS)}")
+    raw = reader(path)
+    is_json = "line" in raw.column_names and path.suffix.lower() == ".jsonl"
+    if is_json:
+        _check_lines(scratch, raw, path)
+    else:
+        _check_columns(raw, path, required)
+    scratch.register("raw", raw)
+    present = columns if is_json else [name for name in columns if name in raw.column_names]
+    nested = {f.name for f in raw.schema if pa.types.is_list(f.type) or pa.types.is_large_list(f.type)}
+    typed = {name: _typed(name, columns[name], is_json=is_json, nested=name in nested) for name in present}
+    selected = ", ".join(f'{typed.get(n, (f"NULL::{t}", ""))[0]} AS "{n}"' for n, t in columns.items())
+    row = "row" if is_json else "row_number() OVER ()"
+    where = "WHERE line IS NOT NULL" if is_json else ""
+    scratch.execute(f"CREATE TEMP TABLE {table} AS SELECT {row} AS row, {selected} FROM raw {where}")
+    for name, (_, text) in typed.items():
+        wrong = scratch.execute(
+            f"SELECT t.row, r.text FROM {table} AS t "
+            f"JOIN (SELECT {row} AS row, {text} AS text FROM raw {where}) AS r USING (row) "
+            f'WHERE r.text IS NOT NULL AND t."{name}" IS NULL ORDER BY t.row LIMIT 1'
+        ).fetchone()
+        if wrong is not None:
+            raise InputError(f"{path}, row {wrong[0]}: {name} {wrong[1]!r} is not {_MEANING[columns[name]]}")
+    scratch.unregister("raw")
+
+
+def _typed(name: str, kind: str, *, is_json: bool, nested: bool) -> tuple[str, str]:
+    """SQL of a column's value in its type, and of the text it is read from."""
+    value = f"line -> '{name}'" if is_json else f'"{name}"'
+    text = f"(line ->> '{name}')" if is_json else f'"{name}"::VARCHAR'
+    if kind == "VARCHAR":
+        return text, "NULL"
+    if kind == "BIGINT":
+        # pandas writes a missing number as NaN, and a column with one as floats.
+        number = f"nullif({text}, 'nan')"
+        whole = f"TRY_CAST({number} AS DOUBLE) = floor(TRY_CAST({number} AS DOUBLE))"
+        return f"CASE WHEN {whole} THEN TRY_CAST({number} AS BIGINT) END", number
+    if is_json or nested:
+        return f"TRY_CAST({value} AS {kind})", text
+    return f"coalesce(TRY_CAST(TRY_CAST({text} AS JSON) AS {kind}), TRY_CAST({text} AS {kind}))", text
+
+
+def _parquet(path: Path) -> pa.Table:
+    try:
+        return pyarrow.parquet.ParquetFile(path).read()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} is torn or no Parquet file: {_first_line(error)}") from None
+
+
+def _csv(path: Path) -> pa.Table:
+    try:
+        header = pyarrow.csv.open_csv(path, parse_options=_MULTILINE).schema.names
+        text = dict.fromkeys(header, pa.string())
+        options = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
+        # One thread, because only then does an error say which row it is in.
+        read = pyarrow.csv.ReadOptions(use_threads=False)
+        table = pyarrow.csv.read_csv(path, read, _MULTILINE, options)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} is no readable CSV file: {_first_line(error)}") from None
+    if len(set(header)) < len(header):
+        raise InputError(f"{path}: a column name stands there twice: {', '.join(header)}")
+    return table
+
+
+def _lines(path: Path) -> pa.Table:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no UTF-8 text (byte {error.start})") from None
+    text = pa.array([line if line.strip() else None for line in lines], pa.large_string())
+    return pa.table({"row": pa.array(range(1, len(lines) + 1), pa.int64()), "line": text})
+
+
+def _check_lines(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) -> None:
+    scratch.register("lines", lines)
+    broken = scratch.execute(
+        "SELECT row, line[:60] FROM lines "
+        "WHERE NOT json_valid(line) OR json_type(CASE WHEN json_valid(line) THEN line END) <> 'OBJECT' "
+        "ORDER BY row LIMIT 1"
+    ).fetchone()
+    scratch.unregister("lines")
+    if broken is not None:
+        raise InputError(f"{path}, line {broken[0]}: not a JSON object: {broken[1]}")
+
+
+def _check_columns(raw: pa.Table, path: Path, required: tuple[str, ...]) -> None:
+    lacking = [name for name in required if name not in raw.column_names]
+    if lacking:
+        found = ", ".join(raw.column_names)
+        raise InputError(f"{path} has no column {lacking[0]!r}; it has {found}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+_MULTILINE = pyarrow.csv.ParseOptions(newlines_in_values=True)

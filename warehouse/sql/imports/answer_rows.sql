@@ -1,0 +1,8 @@
+-- Rows of answer_passes for the partitions of temp.wanted.
+SELECT s.benchmark, s.task, s.doc_id, s.model, coalesce(s.pass, 0)::INT AS pass, s.answer AS text, c.canonical AS answer
+FROM scores AS s
+SEMI JOIN wanted AS w USING (benchmark, task, model)
+JOIN documents AS d USING (benchmark, task, doc_id)
+LEFT JOIN canonical AS c ON c.answer = s.answer
+WHERE d.label IS NULL
+ORDER BY s.benchmark, s.model, s.task, s.doc_id, s.pass;

@@ -1,0 +1,68 @@
+-- Everything wrong with the rows of an import, from temp tables docs and scores: file, row and reason.
+WITH described AS (
+    SELECT d.*, coalesce(len(d.choices), s.n_scores) AS n_choices
+    FROM docs AS d
+    LEFT JOIN (
+        SELECT s.benchmark, s.task, s.doc_id, arg_min(len(s.choice_logprobs), s.row) AS n_scores
+        FROM scores AS s WHERE s.choice_logprobs IS NOT NULL GROUP BY ALL
+    ) AS s USING (benchmark, task, doc_id)
+),
+kinds AS (
+    SELECT d.benchmark, count(d.label) AS n_labels, count(*) AS n FROM docs AS d GROUP BY ALL
+),
+graded AS (
+    SELECT s.*, d.row AS doc_row, d.label, d.n_choices
+    FROM scores AS s LEFT JOIN described AS d USING (benchmark, task, doc_id)
+),
+faults AS (
+    SELECT 1 AS step, 'docs' AS file, d.row, format('no {}', CASE
+        WHEN d.benchmark IS NULL THEN 'benchmark' WHEN d.task IS NULL THEN 'task' ELSE 'doc_id' END) AS reason
+    FROM docs AS d WHERE d.benchmark IS NULL OR d.task IS NULL OR d.doc_id IS NULL
+    UNION ALL
+    SELECT 1, 'scores', s.row, format('no {}', CASE
+        WHEN s.benchmark IS NULL THEN 'benchmark' WHEN s.task IS NULL THEN 'task'
+        WHEN s.doc_id IS NULL THEN 'doc_id' ELSE 'model' END)
+    FROM scores AS s WHERE s.benchmark IS NULL OR s.task IS NULL OR s.doc_id IS NULL OR s.model IS NULL
+    UNION ALL
+    SELECT 2, 'docs', d.row, format('doc_id {} is negative', d.doc_id) FROM docs AS d WHERE d.doc_id < 0
+    UNION ALL
+    SELECT 2, 'docs', d.row, 'the task may not be called *, which stands for all tasks' FROM docs AS d WHERE d.task = '*'
+    UNION ALL
+    SELECT 2, 'docs', d.row, format('split {} is neither train nor test', d.split)
+    FROM docs AS d WHERE d.split NOT IN ('train', 'test')
+    UNION ALL
+    SELECT 2, 'docs', max(d.row), format('document {} of {}/{} stands there twice', d.doc_id, d.benchmark, d.task)
+    FROM docs AS d GROUP BY d.benchmark, d.task, d.doc_id HAVING count(*) > 1
+    UNION ALL
+    SELECT 2, 'docs', d.row, 'neither a label (for choices) nor a gold answer'
+    FROM docs AS d WHERE d.label IS NULL AND d.gold IS NULL
+    UNION ALL
+    SELECT 2, 'docs', d.row, format('no label, but other documents of {} have one', d.benchmark)
+    FROM docs AS d JOIN kinds AS k USING (benchmark) WHERE d.label IS NULL AND k.n_labels > 0
+    UNION ALL
+    SELECT 3, 'scores', g.row, format('document {} of {}/{} is not described in the docs file', g.doc_id, g.benchmark, g.task)
+    FROM graded AS g WHERE g.doc_row IS NULL
+    UNION ALL
+    SELECT 4, 'scores', max(s.row), format('document {} of {}/{} stands there twice for model {}{}',
+        s.doc_id, s.benchmark, s.task, s.model, coalesce(format(' and pass {}', s.pass), ''))
+    FROM scores AS s GROUP BY s.benchmark, s.task, s.doc_id, s.model, s.pass HAVING count(*) > 1
+    UNION ALL
+    SELECT 5, 'scores', g.row, format('no choice_logprobs, but document {} of {}/{} has a label', g.doc_id, g.benchmark, g.task)
+    FROM graded AS g WHERE g.label IS NOT NULL AND g.choice_logprobs IS NULL
+    UNION ALL
+    SELECT 5, 'scores', g.row, format('choice_logprobs, but document {} of {}/{} has no label', g.doc_id, g.benchmark, g.task)
+    FROM graded AS g WHERE g.doc_row IS NOT NULL AND g.label IS NULL AND g.choice_logprobs IS NOT NULL
+    UNION ALL
+    SELECT 6, 'scores', g.row, format('{} scores, but document {} of {}/{} has {} choices',
+        len(g.choice_logprobs), g.doc_id, g.benchmark, g.task, g.n_choices)
+    FROM graded AS g WHERE len(g.choice_logprobs) <> g.n_choices
+    UNION ALL
+    SELECT 7, 'scores', s.row, format('choice_logprobs {} are not all finite numbers', s.choice_logprobs::VARCHAR)
+    FROM scores AS s
+    WHERE list_bool_or(list_transform(s.choice_logprobs, lambda score: score IS NULL OR NOT isfinite(score)))
+    UNION ALL
+    SELECT 8, 'docs', d.row, format('label {} is out of range: document {} of {}/{} has {} choices',
+        d.label, d.doc_id, d.benchmark, d.task, d.n_choices)
+    FROM described AS d WHERE d.label < 0 OR d.label >= d.n_choices
+)
+SELECT f.file, f.row, f.reason FROM faults AS f ORDER BY f.step, f.row, f.file DESC LIMIT 1;

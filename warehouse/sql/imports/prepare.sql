@@ -1,0 +1,43 @@
+-- From temp tables docs, scores and canonical: the documents some model scored, the gaps, and a fingerprint a partition.
+CREATE TEMP TABLE documents AS
+WITH placed AS (
+    SELECT
+        d.*, row_number() OVER (PARTITION BY d.benchmark, d.task ORDER BY d.doc_id) AS place,
+        count(*) OVER (PARTITION BY d.benchmark, d.task) AS n
+    FROM docs AS d SEMI JOIN scores AS s USING (benchmark, task, doc_id)
+)
+SELECT
+    p.row, p.benchmark, p.task, p.doc_id, p.question, p.choices, p.label,
+    coalesce(p.gold, p.choices[p.label + 1]) AS gold,
+    sha256(to_json([to_json(p.question), to_json(p.choices), to_json(p.gold)])::VARCHAR) AS doc_hash,
+    coalesce(p.split, CASE WHEN p.place <= p.n * 8 // 10 THEN 'train' ELSE 'test' END) AS split
+FROM placed AS p;
+
+CREATE TEMP TABLE gaps AS
+SELECT d.benchmark, d.task, d.doc_id, d.row, m.model
+FROM documents AS d
+JOIN (SELECT DISTINCT benchmark, model FROM scores) AS m USING (benchmark)
+ANTI JOIN scores AS s USING (benchmark, task, doc_id, model);
+
+CREATE TEMP TABLE partitions AS
+WITH described AS (
+    SELECT
+        d.benchmark, d.task, count(*) AS n,
+        string_agg(format('{}{}{}', d.doc_hash, d.label, d.split), ',' ORDER BY d.doc_id) AS identity
+    FROM documents AS d GROUP BY ALL
+),
+said AS (
+    SELECT
+        s.benchmark, s.task, s.model, count(DISTINCT s.doc_id) AS n_docs,
+        string_agg(
+            to_json([s.doc_id::VARCHAR, s.pass::VARCHAR, s.choice_logprobs::VARCHAR, s.answer])::VARCHAR, ','
+            ORDER BY s.doc_id, s.pass
+        ) AS content
+    FROM scores AS s GROUP BY ALL
+)
+SELECT
+    d.benchmark, d.task, m.model, sha256(concat(d.identity, s.content)) AS fingerprint,
+    coalesce(s.n_docs, 0) AS n_docs, d.n - coalesce(s.n_docs, 0) AS missing
+FROM described AS d
+JOIN (SELECT DISTINCT benchmark, model FROM scores) AS m USING (benchmark)
+LEFT JOIN said AS s USING (benchmark, task, model);
