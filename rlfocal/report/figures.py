@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from rlfocal.report.curves import Curve, Learning
 from rlfocal.report.labels import Label, place_labels
-from rlfocal.report.leaderboard import CEILING, OURS, Board, percent
+from rlfocal.report.leaderboard import CEILING, OURS, Board, Run, Standing, percent
 from rlfocal.report.pools import Pool, PoolChoice
 from rlfocal.report.svg import ACCENT, BLUE, INK, MUTED, PAPER, inline, style
 
@@ -23,11 +23,15 @@ STEPS = [1, 2, 2.5, 5, 10]
 
 
 def cost_accuracy(board: Board, name: str) -> str:
-    """Accuracy over cost: single models, methods, every seed of RL-Focal. Empty where no price is known."""
-    singles = [(s.cost, s.accuracy, s.model) for s in board.singles if s.cost]
-    methods = [(s.cost, s) for s in board.standings if s.method != CEILING and s.cost]
+    """Accuracy over cost: single models, methods, every seed of RL-Focal.
+
+    Where no price is known, the number of models asked stands for the cost.
+    """
+    priced = board.is_priced
+    singles = [(s.cost or 0.0 if priced else 1.0, s.accuracy, s.model) for s in board.singles]
+    methods = [(_cost(s, priced), s) for s in board.standings if s.method != CEILING and _cost(s, priced)]
     costs = [cost for cost, _, _ in singles] + [cost for cost, _ in methods]
-    if not methods or len(set(costs)) < 2:
+    if not methods:
         return ""
     with style():
         figure, axes = _panel(3.5)
@@ -39,16 +43,18 @@ def cost_accuracy(board: Board, name: str) -> str:
             axes.scatter(cost, s.accuracy, s=30, color=color, marker=marker, linewidths=0, zorder=3)
             labels.append(Label(cost, s.accuracy, s.label, color))
             if s.method == OURS:
-                seeds = [(run.cost, run.accuracy) for run in s.runs if run.cost is not None]
-                x, y = [cost for cost, _ in seeds], [accuracy for _, accuracy in seeds]
+                x, y = [_cost(run, priced) for run in s.runs], [run.accuracy for run in s.runs]
                 axes.scatter(x, y, s=16, facecolors="none", edgecolors=ACCENT, linewidths=0.8)
         labels.sort(key=lambda label: label.color != ACCENT)
-        labels += [Label(cost, accuracy, model, MUTED) for cost, accuracy, model in singles]
-        _frame_accuracy(axes, [label.y for label in labels])
+        # Without prices all single models stand in one column, with room for a few names.
+        labels += [Label(x, y, model, MUTED) for x, y, model in singles[: None if priced else 3]]
+        _frame_accuracy(axes, [s.accuracy for _, s in methods] + [accuracy for _, accuracy, _ in singles])
         axes.set_title("accuracy on test documents, %")
         _cost_axis(axes, costs)
+        axes.set_xlabel("cost, cents per 1,000 queries" if priced else "models asked per document")
         figure.canvas.draw()  # the layout must be settled before labels are placed in it
-        place_labels(axes, labels)
+        obstacles = [(x, y) for x, y, _ in singles]
+        place_labels(axes, labels, obstacles)
         best = f"RL-Focal at {percent(board.ours.accuracy)} %" if board.ours else "methods and single models"
         return inline(figure, name, f"Cost against test accuracy on {board.benchmark}: {best}")
 
@@ -138,7 +144,10 @@ def _cost_axis(axes: Axes, costs: Sequence[float]) -> None:
     else:
         axes.set_xlim(0, 1.08 * high)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.set_xlabel("cost, cents per 1,000 queries")
+
+
+def _cost(what: Standing | Run, priced: bool) -> float:
+    return (what.cost or 0.0) if priced else what.mean_pool_size
 
 
 P = TypeVar("P", bound=Pool)

@@ -102,6 +102,11 @@ class Board:
         return max(s.snapshot for s in self.standings)
 
     @property
+    def is_priced(self) -> bool:
+        """Whether the warehouse knows what every model costs."""
+        return bool(self.singles) and all(single.cost for single in self.singles)
+
+    @property
     def best_accuracy(self) -> float:
         """Of the methods, the ceiling left out."""
         return max((s.accuracy for s in self.standings if s.method != CEILING), default=0.0)
@@ -118,7 +123,7 @@ class Board:
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> list[Board]:
-    """One board per (benchmark, protocol, per) that `evaluations` holds, in that order; `runs` takes these only.
+    """One board per (benchmark, protocol, per) of `evaluations`, in that order; `runs` takes these run ids only.
 
     Of several evaluations of one (benchmark, method, variant, protocol, per, seed) the newest counts, and
     seeds evaluated on other models or documents than the newest seed are left out.

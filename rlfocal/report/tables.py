@@ -56,7 +56,7 @@ def _table(board: Board) -> Table:
             points(d.mean) if d else "–",
             f"{points(d.low)} to {points(d.high)}" if d else "–",
             f"{s.mean_pool_size:.2f}",
-            f"{s.cost:,.1f}" if s.cost is not None else "–",
+            f"{s.cost:,.1f}" if board.is_priced and s.cost is not None else "–",
         ]
         table.add_row(*cells, style={OURS: "bold", CEILING: "dim"}.get(s.method, ""))
     return table
