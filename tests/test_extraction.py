@@ -227,7 +227,7 @@ def test_killed_children_lose_nothing_that_was_committed(
 def _kill_children(stop: threading.Event, delay: float) -> None:
     """kill -9 on every process that extracts, `delay` seconds after it shows up."""
     while not stop.wait(0.01):
-        # They are the fork server's children: ours would be seen by multiprocessing, too, and reaped in a race.
+        # Children of the fork server, found by the system: multiprocessing would reap them in a race with us.
         for process in [p for server in psutil.Process().children() for p in server.children()]:
             if stop.wait(delay):
                 return
