@@ -123,7 +123,7 @@ class Board:
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> list[Board]:
-    """One board per (benchmark, protocol, per) of `evaluations`, in that order; `runs` takes these run ids only.
+    """One board per (benchmark, protocol, per) of `evaluations`, in that order; `runs`: only these run ids.
 
     Of several evaluations of one (benchmark, method, variant, protocol, per, seed) the newest counts, and
     seeds evaluated on other models or documents than the newest seed are left out.
