@@ -67,6 +67,9 @@ def test_critic_targets_and_advantages_against_a_literal_computation() -> None:
     decider = rng.normal(size=(length + 1, seeds, walks, sizes.decider))
     fusion = rng.normal(size=(length + 1, seeds, walks, sizes.fusion))
     rewards = rng.normal(size=(length, seeds, walks))
+    usual = rng.random((50, 3, 2))
+    agents.standardiser.learn(torch.tensor(usual))
+    mean, scale = usual.mean(axis=0), 1 / (usual.std(axis=0) + 1e-3)
     nothing = torch.zeros(0)
     states = State(torch.tensor(decider), torch.tensor(fusion), nothing)
     got = judge(
@@ -77,7 +80,9 @@ def test_critic_targets_and_advantages_against_a_literal_computation() -> None:
         for b in range(walks):
             values = []
             for t in range(length + 1):
-                h = np.concatenate([decider[t, s, b], fusion[t, s, b]])
+                outputs = (fusion[t, s, b, :6].reshape(3, 2) - mean) * scale
+                outputs[fusion[t, s, b, :6].reshape(3, 2).sum(axis=1) <= 0] = 0
+                h = np.concatenate([decider[t, s, b], outputs.ravel(), fusion[t, s, b, 6:]])
                 for at, (weight, bias) in enumerate(layers):
                     h = (h if at == 0 else 1 / (1 + np.exp(-h))) @ weight + bias[0]
                 values.append(float(h[0]))

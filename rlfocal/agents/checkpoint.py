@@ -20,6 +20,7 @@ from rlfocal.errors import InputError
 from rlfocal.methods.base import Episode
 
 _FORMAT = "rlfocal-agents-1"
+"""The one metadata key: safetensors writes several in no fixed order, and equal agents make equal files."""
 
 
 def save_checkpoint(trained: TrainedAgents, path: Path) -> None:
@@ -39,7 +40,7 @@ def save_checkpoint(trained: TrainedAgents, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        save_file(tensors, partial, metadata={"format": _FORMAT, "about": json.dumps(about)})
+        save_file(tensors, partial, metadata={_FORMAT: json.dumps(about)})
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -56,10 +57,10 @@ def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedA
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path} is not a readable checkpoint ({error}); train again") from error
-    if metadata.get("format") != _FORMAT:
+    if _FORMAT not in metadata:
         raise InputError(f"{path} is not a checkpoint of format {_FORMAT}; train again")
     try:
-        trained = _assemble(json.loads(metadata["about"]), tensors)
+        trained = _assemble(json.loads(metadata[_FORMAT]), tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{path} is not a whole checkpoint ({error}); train again") from error
     if models is not None and trained.models != tuple(models):

@@ -52,6 +52,10 @@ class RLFocalConfig:
     """Widths of Fusion's hidden layers (paper: 100, 100)."""
     critic_hidden: tuple[int, ...] = (64, 64)
     """Widths of the critic's hidden layers (unknown in the paper; MAPPO's 64)."""
+    actor_gain: float = 0.01
+    """Scale of the actors' last layers at the start, for an even start (unknown in the paper; MAPPO's)."""
+    vote_weight: float = 1.0
+    """Weight of the soft vote that Fusion's logits start from (ours; 0 is the paper's plain network)."""
     past_rewards: int = 10
     """k: how many of its last rewards Fusion sees (unknown in the paper; ours 10)."""
     answer_slots: int = 10

@@ -122,6 +122,12 @@ class Environment:
         self._at += 1
         return Step(self._seeds(reward), self._seeds(right), self._seeds(size), self._observe())
 
+    def outputs(self) -> Tensor:
+        """(T, N, C) the slots' distributions were every model asked about every document."""
+        everyone = self.probs.new_ones((1, *self.probs.shape[:2]))
+        slots = build_slots(self.probs, self.n_choices, everyone, self.kind, self.n_slots)
+        return slots.distributions[0]
+
     def memories(self) -> list[Memory]:
         """Per seed, where its last walk stands."""
         window = slice(-self.window, None)

@@ -12,7 +12,6 @@ from rlfocal.agents.environment import State
 from rlfocal.agents.gae import advantages
 from rlfocal.agents.losses import mappo
 from rlfocal.agents.networks import Agents
-from rlfocal.agents.policies import mask_closed
 
 Phase = Literal["decider", "fusion"]
 
@@ -47,9 +46,7 @@ class Learner:
     def update(self, buffer: Buffer) -> None:
         """Several gradient steps of Eq (7) and of the critic's squared error on one buffer."""
         with torch.no_grad():
-            states, targets, estimate = judge(
-                self.agents, buffer, gamma=self.gamma, lam=self.config.gae_lambda
-            )
+            targets, estimate = judge(self.agents, buffer, gamma=self.gamma, lam=self.config.gae_lambda)
             scaled = mappo.normalised(estimate, (1,))
             acted = State(*(by_seed(part[:-1]) for part in buffer.states))
             actions = by_seed(buffer.pools if self.phase == "decider" else buffer.answers)
@@ -58,12 +55,11 @@ class Learner:
             log_probs, entropy = self.log_probs(acted, actions)
             weights = scaled[..., None] if self.phase == "decider" else scaled
             gain = mappo.clipped_surrogate(log_probs, old, weights, self.config.clip)
-            error = (self.agents.critic(states)[..., 0] - targets).square()
+            error = (self.agents.value(acted.decider, acted.fusion) - targets).square()
             # Means per seed, summed over seeds: no seed's gradient knows of another seed.
-            per_seed = error.mean(1) - (gain + self.config.entropy * entropy).flatten(1).mean(1)
-            loss = per_seed.sum()
+            per_seed: Tensor = error.mean(1) - (gain + self.config.entropy * entropy).flatten(1).mean(1)
             self.optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            torch.autograd.backward(per_seed.sum())
             for network in (self.actor, self.agents.critic):
                 clip_per_seed(network, self.config.max_grad_norm)
             self.optimiser.step()
@@ -71,22 +67,15 @@ class Learner:
     def log_probs(self, state: State, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of the acting agent: per branch (S, M, N), or per answer (S, M)."""
         if self.phase == "decider":
-            logits = self.agents.decider(state.decider)
+            logits = self.agents.pool_logits(state.decider)
             return mappo.branch_log_probs(logits, actions), mappo.branch_entropy(logits)
-        logits = fusion_logits(self.agents, state)
+        logits = self.agents.slot_logits(state.fusion, state.open)
         return mappo.choice_log_probs(logits, actions), mappo.choice_entropy(logits)
-
-
-def fusion_logits(agents: Agents, state: State) -> Tensor:
-    """(S, B, C) Fusion's logits, -inf where no slot is."""
-    return mask_closed(agents.fusion(state.fusion), state.open)
 
 
 class Judgement(NamedTuple):
     """What the critic makes of a buffer's M = L·B joint actions."""
 
-    states: Tensor
-    """(S, M, ...) the global states acted in"""
     targets: Tensor
     """(S, M) Â_t + V(s_t), what the critic learns"""
     advantages: Tensor
@@ -99,13 +88,12 @@ def judge(agents: Agents, buffer: Buffer, *, gamma: float, lam: float) -> Judgem
     The Decider's action in s_t is the pool of the *next* document, so that V(s_t) does not know it: a
     baseline that knew the action would take away what there is to learn from it.
     """
-    states = torch.cat([buffer.states.decider, buffer.states.fusion], -1)
-    values = agents.critic(by_seed(states))[..., 0]
-    values = values.view(len(values), len(states), -1).movedim(1, 0)
+    values = agents.value(by_seed(buffer.states.decider), by_seed(buffer.states.fusion))
+    values = values.view(len(values), len(buffer.states.decider), -1).movedim(1, 0)
     # Only the return above the mean is learned: at γ = 0.99 the mean itself is worth 100 rewards.
     centred = buffer.rewards - buffer.rewards.mean((0, 2), keepdim=True)
     estimate = advantages(centred, values, gamma, lam)
-    return Judgement(by_seed(states[:-1]), by_seed(estimate + values[:-1]), by_seed(estimate))
+    return Judgement(by_seed(estimate + values[:-1]), by_seed(estimate))
 
 
 def by_seed(steps: Tensor) -> Tensor:

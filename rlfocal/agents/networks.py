@@ -10,14 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from rlfocal.agents.config import RLFocalConfig
+from rlfocal.agents.policies import mask_closed
 
 
 class StackedLinear(nn.Module):
     """S independent linear layers, the seed as leading dimension, each drawn from its seed's generator."""
 
-    def __init__(self, n_in: int, n_out: int, generators: Sequence[torch.Generator]) -> None:
+    def __init__(
+        self, n_in: int, n_out: int, generators: Sequence[torch.Generator], gain: float = 1.0
+    ) -> None:
         super().__init__()
-        bound = (6 / (n_in + n_out)) ** 0.5  # Xavier-uniform
+        bound = gain * (6 / (n_in + n_out)) ** 0.5  # Xavier-uniform
         draws = [torch.rand(n_in, n_out, generator=generator) for generator in generators]
         self.weight = nn.Parameter((torch.stack(draws) * 2 - 1) * bound)
         self.bias = nn.Parameter(torch.full((len(generators), 1, n_out), 0.01))
@@ -27,12 +30,15 @@ class StackedLinear(nn.Module):
         return torch.baddbmm(self.bias, x, self.weight)
 
 
-def stacked_mlp(sizes: Sequence[int], generators: Sequence[torch.Generator]) -> nn.Sequential:
+def stacked_mlp(
+    sizes: Sequence[int], generators: Sequence[torch.Generator], last_gain: float = 1.0
+) -> nn.Sequential:
     """Linear layers of these sizes with sigmoids between them: (S, B, sizes[0]) -> (S, B, sizes[-1])."""
+    pairs = list(pairwise(sizes))
     layers: list[nn.Module] = []
-    for n_in, n_out in pairwise(sizes):
+    for n_in, n_out in pairs[:-1]:
         layers += [StackedLinear(n_in, n_out, generators), nn.Sigmoid()]
-    return nn.Sequential(*layers[:-1])
+    return nn.Sequential(*layers, StackedLinear(*pairs[-1], generators, last_gain))
 
 
 class Sizes(NamedTuple):
@@ -54,11 +60,64 @@ class Sizes(NamedTuple):
         return self.models * self.slots + self.past_rewards
 
 
+class Standardiser(nn.Module):
+    """The selected models' outputs at mean 0 and deviation 1 over train; those of the unselected stay 0.
+
+    Probabilities crowd around 1/C, where a fresh sigmoid layer tells them apart badly.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, sizes: Sizes, n_seeds: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(n_seeds, 1, sizes.models, sizes.slots))
+        self.register_buffer("scale", torch.ones(n_seeds, 1, sizes.models, sizes.slots))
+
+    @torch.no_grad()
+    def learn(self, outputs: Tensor) -> None:
+        """From the outputs of all models on the train documents, (T, N, C)."""
+        self.mean.copy_(outputs.mean(0).expand_as(self.mean))
+        self.scale.copy_((1 / (outputs.std(0, correction=0) + 1e-3)).expand_as(self.scale))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """(S, B, N·C + k) o^Fus -> the same, past rewards unchanged."""
+        shape = self.mean.shape[2:]
+        outputs = observation[..., : shape.numel()].view(*observation.shape[:2], *shape)
+        selected = outputs.sum(-1, keepdim=True) > 0
+        standard = torch.where(selected, (outputs - self.mean) * self.scale, 0)
+        return torch.cat([standard.flatten(2), observation[..., shape.numel() :]], -1)
+
+
 class Agents(nn.Module):
     """Decider (a trunk shared by one Bernoulli branch per model), Fusion and the central critic."""
 
     def __init__(self, sizes: Sizes, config: RLFocalConfig, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.decider = stacked_mlp([sizes.decider, *config.decider_hidden, sizes.models], generators)
-        self.fusion = stacked_mlp([sizes.fusion, *config.fusion_hidden, sizes.slots], generators)
+        self.sizes, self.vote_weight = sizes, config.vote_weight
+        actor = config.actor_gain
+        self.standardiser = Standardiser(sizes, len(generators))
+        self.decider = stacked_mlp([sizes.decider, *config.decider_hidden, sizes.models], generators, actor)
+        self.fusion = stacked_mlp([sizes.fusion, *config.fusion_hidden, sizes.slots], generators, actor)
         self.critic = stacked_mlp([sizes.decider + sizes.fusion, *config.critic_hidden, 1], generators)
+
+    def pool_logits(self, decider: Tensor) -> Tensor:
+        """(S, B, N) logits of the branches from o^Dec."""
+        logits: Tensor = self.decider(decider)
+        return logits
+
+    def slot_logits(self, fusion: Tensor, open_slots: Tensor) -> Tensor:
+        """(S, B, C) logits of the slots from o^Fus, -inf where `open_slots` has none.
+
+        The network starts from, and adds to, a soft vote of the selected models' standardised outputs.
+        """
+        standard = self.standardiser(fusion)
+        n_outputs = self.sizes.models * self.sizes.slots
+        outputs = standard[..., :n_outputs].view(*standard.shape[:2], self.sizes.models, self.sizes.slots)
+        size = outputs.any(-1).sum(-1, keepdim=True).clamp(min=1)
+        return mask_closed(self.fusion(standard) + self.vote_weight * outputs.sum(2) / size, open_slots)
+
+    def value(self, decider: Tensor, fusion: Tensor) -> Tensor:
+        """(S, B) V(s) of global states."""
+        value: Tensor = self.critic(torch.cat([decider, self.standardiser(fusion)], -1))[..., 0]
+        return value

@@ -14,7 +14,7 @@ from rlfocal.agents.config import RLFocalConfig
 from rlfocal.agents.environment import Memory, decider_observation
 from rlfocal.agents.networks import Agents, Sizes
 from rlfocal.agents.outcomes import Outcomes
-from rlfocal.agents.policies import mask_closed, modal_answer, modal_pool
+from rlfocal.agents.policies import modal_answer, modal_pool
 from rlfocal.agents.slots import build_slots, slot_inputs
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
@@ -52,7 +52,7 @@ class TrainedAgents:
         slots = build_slots(probs, n_choices, pools[None], self.kind, self.sizes.slots)
         past = self.memory.past_rewards.expand(1, len(documents), -1)
         given = torch.cat([slots.distributions.flatten(2), past], -1)
-        answer = modal_answer(mask_closed(self.agents.fusion(given), slots.open))
+        answer = modal_answer(self.agents.slot_logits(given, slots.open))
         predictions = slots.at.gather(2, answer[..., None])[0, :, 0]
         return Decisions(_bools(pools), predictions.numpy().astype(np.int64))
 
@@ -66,9 +66,9 @@ class TrainedAgents:
             key = pool.numpy().tobytes()
             if key not in follows:
                 looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
-                follows[key] = modal_pool(self.agents.decider(decider_observation(looked_back, self.config)))[
-                    0, 0
-                ]
+                follows[key] = modal_pool(
+                    self.agents.pool_logits(decider_observation(looked_back, self.config))
+                )[0, 0]
             pool = follows[key]
             pools.append(pool)
         return torch.stack(pools) if pools else self.memory.pool.new_zeros((0, len(self.models)))

@@ -16,7 +16,7 @@ from rlfocal.agents.environment import (
     tail_environment,
     train_environment,
 )
-from rlfocal.agents.learning import Buffer, Learner, Phase, fusion_logits
+from rlfocal.agents.learning import Buffer, Learner, Phase
 from rlfocal.agents.networks import Agents
 from rlfocal.agents.policies import modal_answer, modal_pool, sample_pool, sample_slot
 from rlfocal.agents.trained import TrainedAgents, remember
@@ -42,6 +42,7 @@ def train(
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     sizes = network_sizes(train_rows, config)
     agents = Agents(sizes, config, generators).to(device)
+    agents.standardiser.learn(environment.outputs())
     history: list[list[Episode]] = [[] for _ in seeds]
     phases: tuple[tuple[Phase, int], ...] = (
         ("decider", config.decider_episodes),
@@ -88,10 +89,10 @@ def collect(
     draws = draws.to(state.decider.device)
     states, pools, answers, steps = [state], [], [], []
     for t in range(length):
-        pool = sample_pool(agents.decider(state.decider), draws[t, ..., :-1])
+        pool = sample_pool(agents.pool_logits(state.decider), draws[t, ..., :-1])
         answer = None
         if fusing:
-            answer = sample_slot(fusion_logits(agents, state), draws[t, ..., -1])
+            answer = sample_slot(agents.slot_logits(state.fusion, state.open), draws[t, ..., -1])
             answers.append(answer)
         step = environment.step(pool, answer)
         state = step.state
@@ -127,7 +128,8 @@ def end_of_train(
     state = environment.reset()
     for _ in range(environment.length):
         state = environment.step(
-            modal_pool(agents.decider(state.decider)), modal_answer(fusion_logits(agents, state))
+            modal_pool(agents.pool_logits(state.decider)),
+            modal_answer(agents.slot_logits(state.fusion, state.open)),
         ).state
     return environment.memories()
 
