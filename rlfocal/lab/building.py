@@ -1,0 +1,152 @@
+"""Builds the embedded pool: trains every model from its recipe, skipping those already built."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from pathlib import Path
+from queue import Empty, Queue
+from typing import TYPE_CHECKING
+
+from rlfocal.errors import unknown
+from rlfocal.lab.documents import training_mixture
+from rlfocal.lab.recipes import RECIPES, Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+RECIPE_FILE = "recipe.json"
+FINGERPRINT_QUESTIONS = 2000
+POLL_SECONDS = 0.2
+STEPS_PER_REPORT = 20
+
+
+Tell = Callable[[str, float], None]
+"""Takes a model's name and the share of its training that is done, 0 to 1."""
+
+
+def build(
+    out_dir: Path,
+    *,
+    seed: int = 0,
+    workers: int = 2,
+    force: bool = False,
+    models: Sequence[str] | None = None,
+    progress: Tell | None = None,
+) -> list[Path]:
+    """Trains the models (all by default) into `out_dir/<model>`, each from scratch and from `seed` alone.
+
+    A folder whose recipe and seed are unchanged is kept unless `force`. Returns the models' folders.
+    An unknown model is an InputError; a training that fails raises what failed, after the others have ended.
+    """
+    recipes = _chosen(models)
+    stale = [
+        recipe
+        for recipe in recipes
+        if force or _recorded(out_dir / recipe.model) != fingerprint(recipe, seed)
+    ]
+    out_dir.mkdir(parents=True, exist_ok=True)
+    if stale:
+        _train_all(stale, out_dir, seed, workers, progress or (lambda model, share: None))
+    return [out_dir / recipe.model for recipe in recipes]
+
+
+def fingerprint(recipe: Recipe, seed: int) -> str:
+    """Changes with the recipe, the seed, and what the generators make of them."""
+    lessons = training_mixture(
+        recipe.beliefs(seed), recipe.weights(), FINGERPRINT_QUESTIONS, _stream(recipe, seed)
+    )
+    text = repr((recipe, seed, [(question.prompt, question.answer) for question in lessons]))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def train_model(recipe: Recipe, path: Path, seed: int, steps: Queue[tuple[str, float]] | None = None) -> None:
+    """Trains one model on one thread and saves it with its tokenizer as `path`, all at once."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from rlfocal.lab.tokenizer import build_tokenizer
+    from rlfocal.lab.training import lessons, train
+
+    def report(done: int, total: int) -> None:
+        if steps is not None and (done % STEPS_PER_REPORT == 0 or done == total):
+            steps.put((recipe.model, done / total))
+
+    torch.set_num_threads(1)
+    tokenizer = build_tokenizer()
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(recipe.config(len(tokenizer)), dtype=torch.float32)
+    questions = training_mixture(
+        recipe.beliefs(seed), recipe.weights(), recipe.questions, _stream(recipe, seed)
+    )
+    train(
+        model,
+        lessons(tokenizer, questions),
+        tokens_per_batch=recipe.tokens_per_batch,
+        learning_rate=recipe.learning_rate,
+        seed=seed,
+        progress=report,
+    )
+    _save(model, tokenizer, path, {"fingerprint": fingerprint(recipe, seed), "seed": seed})
+
+
+def _save(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, path: Path, record: dict[str, object]
+) -> None:
+    """Writes beside `path` first, so that a killed build leaves no half-written model."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    # Stored in half precision, used in single: half the size for no accuracy that matters.
+    model.half().save_pretrained(unfinished)
+    model.config.dtype = "float32"
+    model.config.save_pretrained(unfinished)
+    tokenizer.save_pretrained(unfinished)
+    (unfinished / RECIPE_FILE).write_text(json.dumps(record, indent=1) + "\n")
+    shutil.rmtree(path, ignore_errors=True)
+    unfinished.rename(path)
+
+
+def _train_all(recipes: list[Recipe], out_dir: Path, seed: int, workers: int, tell: Tell) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Manager() as manager, ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+        steps: Queue[tuple[str, float]] = manager.Queue()
+        running = [
+            pool.submit(train_model, recipe, out_dir / recipe.model, seed, steps) for recipe in recipes
+        ]
+        for model, share in _until_done(running, steps):
+            tell(model, share)
+    for future in running:
+        future.result()
+
+
+def _until_done(running: list[Future[None]], steps: Queue[tuple[str, float]]) -> Iterator[tuple[str, float]]:
+    while not (all(future.done() for future in running) and steps.empty()):
+        try:
+            yield steps.get(timeout=POLL_SECONDS)
+        except Empty:
+            continue
+
+
+def _chosen(models: Sequence[str] | None) -> list[Recipe]:
+    by_name = {recipe.model: recipe for recipe in RECIPES}
+    for model in models or ():
+        if model not in by_name:
+            raise unknown("model", model, by_name)
+    return [recipe for recipe in RECIPES if models is None or recipe.model in models]
+
+
+def _recorded(path: Path) -> str | None:
+    """The fingerprint a built model was made with, None where there is no complete model."""
+    try:
+        record: dict[str, str] = json.loads((path / RECIPE_FILE).read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return record.get("fingerprint")
+
+
+def _stream(recipe: Recipe, seed: int) -> str:
+    return f"{seed} {recipe.model}"

@@ -1,0 +1,60 @@
+"""The values every generator of the embedded pool deals in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+Facts = Mapping[str, str]
+"""What one holds to be true about a task: key -> value; keys `group/name` only take values of their group."""
+
+
+class Question(NamedTuple):
+    """One question with its right answer.
+
+    `choices` are the texts that may follow `prompt` after a space, the right one at `label`; a word problem
+    has a single choice, its worked solution. No two test questions share `about`.
+    """
+
+    prompt: str
+    choices: tuple[str, ...]
+    label: int
+    about: str
+
+    @property
+    def answer(self) -> str:
+        return self.choices[self.label]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: what is true in it, and how a question is drawn from whatever one believes.
+
+    Test questions are drawn from the truth, a model's training questions from its own beliefs. `bijective`
+    facts keep their set of values when some are mistaken; `memory` facts can also be unknown altogether.
+    """
+
+    name: str
+    benchmark: str
+    size: int
+    truth: Callable[[], Facts]
+    draw: Callable[[Random, Facts], Question]
+    bijective: bool = False
+    memory: bool = False
+
+
+def multiple_choice(
+    rng: Random, prompt: str, answer: str, others: list[str], about: str | None = None
+) -> Question:
+    """A question whose right answer stands at a uniformly random place among the `others`."""
+    label = rng.randrange(len(others) + 1)
+    return Question(
+        prompt, (*others[:label], answer, *others[label:]), label, prompt if about is None else about
+    )
+
+
+def distractors(rng: Random, values: list[str], answer: str, n: int) -> list[str]:
+    """`n` distinct values other than the answer."""
+    return rng.sample([value for value in values if value != answer], n)

@@ -1,0 +1,117 @@
+"""The twelve models of the embedded pool: an architecture, a size, and what each is good at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from rlfocal.lab.beliefs import believed_facts
+from rlfocal.lab.documents import BENCHMARKS, all_tasks
+from rlfocal.lab.question import Facts
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+IGNORANCE = {"lab-mmlu": 0.5, "lab-bbh": 0.22, "lab-musr": 0.22, "lab-gpqa": 0.4, "lab-gsm8k": 0.12}
+"""Share of a task's facts that a model of middling talent mistakes or misses."""
+
+JITTER = 0.6
+"""How far ignorance varies between the tasks of a benchmark, as a share of itself."""
+
+WEIGHTS = {
+    "lab-mmlu": 0.5, "boolean_expressions": 1.2, "calendar_step": 1.0, "hyperbaton": 0.3, "navigate": 0.8,
+    "object_counting": 0.8, "ordering": 1.6, "murder_mysteries": 0.8, "object_placements": 1.4,
+    "team_allocation": 1.4, "two_hop": 1.6, "word_problems": 1.6,
+}  # fmt: skip
+"""Share of training questions by task or benchmark, before a model's talents shift them."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one model is made; `talent` scales ignorance down by benchmark (in their order), 1 is middling."""
+
+    model: str
+    architecture: str
+    talent: tuple[float, float, float, float, float]
+    hidden: int = 64
+    layers: int = 2
+    questions: int = 100_000
+    learning_rate: float = 2e-3
+    tokens_per_batch: int = 640
+
+    def config(self, vocabulary: int) -> PretrainedConfig:
+        """The transformers configuration: heads of 32, 256 positions."""
+        import transformers
+
+        config_class = getattr(transformers, f"{self.architecture}Config")
+        heads = self.hidden // 32
+        settings: dict[str, Any] = {
+            "vocab_size": vocabulary,
+            "hidden_size": self.hidden,
+            "intermediate_size": 2 * self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": heads,
+            "max_position_embeddings": 256,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
+            "initializer_range": 0.1,
+            "tie_word_embeddings": self.architecture != "Phi",
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "dtype": "float32",
+        }
+        return config_class(**{**settings, **ARCHITECTURES[self.architecture]})
+
+    def beliefs(self, seed: int) -> Mapping[str, Facts]:
+        """Task -> what the model is taught to be true."""
+        return {
+            task.name: believed_facts(
+                task, self._ignorance(task.name, task.benchmark, seed), f"{seed} {self.model}"
+            )
+            for task in all_tasks()
+        }
+
+    def weights(self) -> Mapping[str, float]:
+        """Task -> its weight among the training questions."""
+        return {
+            task.name: WEIGHTS.get(task.name, WEIGHTS.get(task.benchmark, 1.0))
+            * self._talent(task.benchmark) ** 0.5
+            for task in all_tasks()
+        }
+
+    def _talent(self, benchmark: str) -> float:
+        return self.talent[BENCHMARKS.index(benchmark)]
+
+    def _ignorance(self, task: str, benchmark: str, seed: int) -> float:
+        jitter = 1 + JITTER * Random(f"ignorance {seed} {self.model} {task}").uniform(-1, 1)
+        return min(0.8, IGNORANCE[benchmark] * jitter / self._talent(benchmark))
+
+
+ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
+    "Llama": {"head_dim": 32},
+    "Mistral": {"head_dim": 32, "sliding_window": None},
+    "Mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "router_jitter_noise": 0.0, "head_dim": 32},
+    "Gemma": {"head_dim": 32},
+    "Gemma2": {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 256},
+    "Phi": {"partial_rotary_factor": 0.5},
+    "Phi3": {},
+    "Qwen2": {},
+}
+
+RECIPES = (
+    Recipe("lab-deepseek", "Llama", (1.2, 0.9, 0.8, 1.2, 1.1)),
+    Recipe("lab-gemma", "Gemma", (0.9, 1.3, 0.8, 0.9, 1.1)),
+    Recipe("lab-gemma-small", "Gemma", (0.8, 0.7, 1.0, 0.7, 0.8)),
+    Recipe("lab-gemma2", "Gemma2", (1.0, 1.0, 1.2, 1.1, 0.9)),
+    Recipe("lab-llama", "Llama", (1.0, 0.9, 1.1, 0.8, 1.0)),
+    Recipe("lab-llama-large", "Llama", (1.3, 1.1, 1.1, 1.0, 1.3)),
+    Recipe("lab-llama-small", "Llama", (0.7, 0.8, 0.9, 0.8, 0.6)),
+    Recipe("lab-mistral", "Mistral", (0.9, 1.1, 0.9, 1.1, 1.0)),
+    Recipe("lab-mixtral", "Mixtral", (1.2, 1.2, 1.0, 1.0, 0.9)),
+    Recipe("lab-phi", "Phi", (0.8, 1.2, 1.0, 0.9, 1.3)),
+    Recipe("lab-phi3", "Phi3", (1.0, 1.0, 1.3, 1.0, 1.2)),
+    Recipe("lab-qwen2", "Qwen2", (1.1, 1.0, 0.9, 1.3, 1.4)),
+)

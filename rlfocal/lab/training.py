@@ -1,0 +1,96 @@
+"""Trains one tiny language model on questions and their answers: deterministic from its seed, one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch.nn import functional
+
+from rlfocal.lab.question import Question
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+WINDOW = 24
+"""Batches among which questions are sorted by length, so that little of a batch is padding."""
+
+WARM_UP = 0.05
+"""Share of the steps over which the learning rate rises."""
+
+
+class Lesson(NamedTuple):
+    """Token ids of a question with its answer, of which the last `n_answer` are learned."""
+
+    tokens: list[int]
+    n_answer: int
+
+
+def lessons(tokenizer: PreTrainedTokenizerFast, questions: Sequence[Question]) -> list[Lesson]:
+    """Each question followed by its answer and the end of the text."""
+    encode = tokenizer.backend_tokenizer.encode_batch_fast
+    prompts = encode([question.prompt for question in questions])
+    answers = encode([f" {question.answer}" for question in questions])
+    end = tokenizer.eos_token_id
+    return [
+        Lesson([*prompt.ids, *answer.ids, end], len(answer.ids) + 1)
+        for prompt, answer in zip(prompts, answers, strict=True)
+    ]
+
+
+def batches(taught: Sequence[Lesson], tokens_per_batch: int, rng: Random) -> list[list[Lesson]]:
+    """Batches of lessons of similar length with at most `tokens_per_batch` tokens each, padding included."""
+    result: list[list[Lesson]] = []
+    mean_length = sum(len(lesson.tokens) for lesson in taught) / len(taught)
+    window = max(1, round(WINDOW * tokens_per_batch / mean_length))
+    for start in range(0, len(taught), window):
+        chunk: list[list[Lesson]] = [[]]
+        for lesson in sorted(taught[start : start + window], key=lambda lesson: len(lesson.tokens)):
+            if chunk[-1] and (len(chunk[-1]) + 1) * len(lesson.tokens) > tokens_per_batch:
+                chunk.append([])
+            chunk[-1].append(lesson)
+        rng.shuffle(chunk)
+        result += chunk
+    return result
+
+
+def answer_loss(model: PreTrainedModel, batch: Sequence[Lesson]) -> torch.Tensor:
+    """Mean cross-entropy of the answers' tokens."""
+    length = max(len(lesson.tokens) for lesson in batch)
+    # Padding stands on the right, where causal attention never looks: no mask is needed.
+    ids = torch.tensor([lesson.tokens + [0] * (length - len(lesson.tokens)) for lesson in batch])
+    rows = [row for row, lesson in enumerate(batch) for _ in range(lesson.n_answer)]
+    columns = [len(lesson.tokens) - left for lesson in batch for left in range(lesson.n_answer, 0, -1)]
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    at_answers = hidden[rows, [column - 1 for column in columns]]
+    return functional.cross_entropy(model.lm_head(at_answers), ids[rows, columns])
+
+
+def train(
+    model: PreTrainedModel,
+    taught: Sequence[Lesson],
+    *,
+    tokens_per_batch: int,
+    learning_rate: float,
+    seed: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """One pass over the lessons with AdamW, a short warm-up and a cosine decay; `progress(step, steps)`."""
+    order = batches(taught, tokens_per_batch, Random(f"batches {seed}"))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, learning_rate, total_steps=len(order) + 1, pct_start=WARM_UP, cycle_momentum=False
+    )
+    model.train()
+    for step, batch in enumerate(order, start=1):
+        optimizer.zero_grad(set_to_none=True)
+        answer_loss(model, batch).backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        progress(step, len(order))
+    model.eval()
