@@ -192,7 +192,7 @@ def plurality_accuracy(
         2.0**n_models + 2.0 ** np.arange(n_models - 1, -1, -1) if kind == "answers" else np.ones(n_models)
     )
     patterns, times = np.unique(np.column_stack([slots, right]), axis=0, return_counts=True)
-    n_slots = int(patterns.max()) + 1
+    n_slots = max(int(patterns.max()) + 1, 1)
     ballots = (patterns[:, None, :-1] == np.arange(n_slots)[None, :, None]) * weight
     accuracy = np.empty(len(pools))
     for block in _blocks(len(pools), len(patterns) * n_slots):

@@ -12,7 +12,7 @@ from rlfocal.errors import InputError
 
 DEFAULT = Path(".rlfocal") / "warehouse"
 CATALOG_FILE = "catalog.sqlite"
-_LEFTOVERS = frozenset({"data", "write.lock"})
+_LEFTOVERS = frozenset({"data", "write.lock", CATALOG_FILE, f"{CATALOG_FILE}-journal"})  # of a start
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def exists(location: Location) -> bool:
     catalog = directory / CATALOG_FILE
     if catalog.is_file() and catalog.stat().st_size:
         return True
-    others = sorted(p.name for p in directory.iterdir() if p.name not in _LEFTOVERS and p != catalog)
+    others = sorted(p.name for p in directory.iterdir() if p.name not in _LEFTOVERS)
     if others:
         raise InputError(
             f"{location.name} is not a warehouse: it holds {others[0]!r} but no {CATALOG_FILE}; "

@@ -10,22 +10,11 @@ from rlfocal.errors import InputError
 from warehouse.connecting import MissingWarehouseError, attach, connect
 from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
-from warehouse.scripts import script
+from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
 
 SCHEMA_VERSION = 1
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
-
-_SCRIPTS = (
-    "tables",
-    "views",
-    "statistics",
-    "pairwise_diversity",
-    "pool_documents",
-    "pool_diversity",
-    "all_pools",
-    "pool_diversity_over_time",
-)
 
 
 def open_warehouse(
@@ -107,7 +96,7 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> None:
         connection.execute("BEGIN")
         try:
             if _version(connection, place) < SCHEMA_VERSION:
-                for name in _SCRIPTS:
+                for name in SCHEMA:
                     connection.execute(script(name))
                 connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
                 message = f"schema {SCHEMA_VERSION}"

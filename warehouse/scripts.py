@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from importlib import resources
 
+SCHEMA = (
+    "tables",
+    "views",
+    "statistics",
+    "pairwise_diversity",
+    "pool_documents",
+    "pool_diversity",
+    "all_pools",
+    "pool_diversity_over_time",
+)
+"""What makes a schema, in order."""
+
 
 def script(name: str) -> str:
     """The text of sql/<name>.sql."""
