@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.agents.config import RLFocalConfig
+from rlfocal.agents.config import RLFocalConfig, paper_config
 from rlfocal.agents.environment import State
 from rlfocal.agents.learning import Buffer, clip_per_seed, judge
 from rlfocal.agents.networks import Agents, Sizes
@@ -147,10 +147,19 @@ def test_decider_drops_the_models_that_are_always_wrong() -> None:
 
 
 def test_fusion_unlearns_what_plurality_cannot() -> None:
-    """Both models are always wrong by one: no vote is ever right, a learned fusion always."""
-    data = skilled([0.0, 0.0], n_docs=400)
-    config = RLFocalConfig(decider_episodes=1, fusion_episodes=40, learning_rate=5e-3)
-    decisions = train(data.train, config, [0])[0].decide(data.test)
+    """All models are always wrong by one: no vote is ever right, a learned fusion always."""
+    data = skilled([0.0] * 4, n_docs=400)
+    config = replace(
+        paper_config(320),
+        decider_episodes=0,
+        fusion_episodes=20,
+        fusion_hidden=(32,),
+        learning_rate=1e-2,
+        vote_weight=0.0,
+    )
+    agents = train(data.train, config, [0])[0]
+    assert agents.history[0].accuracy < 0.3
+    decisions = agents.decide(data.test)
     assert (decisions.predictions == data.test.labels).mean() > 0.95
 
 
@@ -258,3 +267,11 @@ def test_the_method_trains_one_pair_a_seed() -> None:
     assert [episode.phase for episode in policies[0].history] == ["decider"] * 2 + ["fusion"] * 2
     with pytest.raises(InputError, match="papre"):
         RLFocal(variant="papre")
+
+
+def test_short_streams_take_other_settings_than_long_ones() -> None:
+    short, middle, long = paper_config(160), paper_config(2_000), paper_config(8_000)
+    assert (short.size_penalty, short.update_period, short.fusion_episodes) == (0.6, 10, 75)
+    assert (long.size_penalty, long.update_period, long.fusion_episodes) == (1.0, 100, 25)
+    assert short.update_period < middle.update_period < long.update_period
+    assert long == RLFocalConfig()

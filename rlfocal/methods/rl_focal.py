@@ -33,7 +33,7 @@ class RLFocal:
 
     variant: str = "paper"
     config: RLFocalConfig | None = None
-    """Settings; by default the variant's."""
+    """Settings; by default the variant's for as many train rows."""
     store: CheckpointStore | None = None
     """Without one, nothing is saved."""
     on_progress: Callable[[float], None] | None = None
@@ -52,7 +52,7 @@ class RLFocal:
         fitted = self._trained_before(train, seeds)
         missing = [seed for seed in seeds if seed not in fitted]
         if missing:
-            for agents in train_agents(train, self._config(), missing, self.on_progress):
+            for agents in train_agents(train, self._config(train), missing, self.on_progress):
                 fitted[agents.seed] = agents
                 if self.store is not None:
                     save_checkpoint(agents, self.checkpoint(train, agents.seed))
@@ -65,7 +65,7 @@ class RLFocal:
         assert self.store is not None
         tasks = sorted(set(train.tasks.tolist()))
         rows = tasks[0] if len(tasks) == 1 else "all"
-        made_of = json.dumps([train.fingerprint(), self._config().to_dict()])
+        made_of = json.dumps([train.fingerprint(), self._config(train).to_dict()])
         digest = sha256(made_of.encode()).hexdigest()[:12]
         return (
             self.store.folder
@@ -88,7 +88,7 @@ class RLFocal:
                         continue
         return found
 
-    def _config(self) -> RLFocalConfig:
-        from rlfocal.agents.config import RLFocalConfig
+    def _config(self, train: Dataset) -> RLFocalConfig:
+        from rlfocal.agents.config import paper_config
 
-        return self.config or RLFocalConfig()
+        return self.config or paper_config(len(train))
