@@ -35,7 +35,6 @@ TURNS = {
     "nowhere": "0", "onward": "0",
 }  # fmt: skip
 
-
 MONTHS = 12
 MAX_MONTHS = 3
 CALENDAR_PHRASINGS = (

@@ -68,6 +68,7 @@ def train_model(recipe: Recipe, path: Path, seed: int, steps: Queue[tuple[str, f
     """Trains one model on one thread and saves it with its tokenizer as `path`, all at once."""
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
     from rlfocal.lab.tokenizer import build_tokenizer
     from rlfocal.lab.training import lessons, train
@@ -76,6 +77,7 @@ def train_model(recipe: Recipe, path: Path, seed: int, steps: Queue[tuple[str, f
         if steps is not None and (done % STEPS_PER_REPORT == 0 or done == total):
             steps.put((recipe.model, done / total))
 
+    logging.disable_progress_bar()
     torch.set_num_threads(1)
     tokenizer = build_tokenizer()
     torch.manual_seed(seed)
@@ -114,8 +116,10 @@ def _train_all(recipes: list[Recipe], out_dir: Path, seed: int, workers: int, te
     spawn = multiprocessing.get_context("spawn")
     with spawn.Manager() as manager, ProcessPoolExecutor(workers, mp_context=spawn) as pool:
         steps: Queue[tuple[str, float]] = manager.Queue()
+        # The largest first, so that no worker is left alone with it at the end.
+        ordered = sorted(recipes, key=lambda recipe: -recipe.hidden)
         running = [
-            pool.submit(train_model, recipe, out_dir / recipe.model, seed, steps) for recipe in recipes
+            pool.submit(train_model, recipe, out_dir / recipe.model, seed, steps) for recipe in ordered
         ]
         for model, share in _until_done(running, steps):
             tell(model, share)
