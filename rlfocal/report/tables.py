@@ -8,11 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rlfocal.report.leaderboard import CEILING, OURS, Board, Standing, percent, points
+from rlfocal.report.leaderboard import BASELINE, CEILING, OURS, Board, Standing, percent, points
 
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
-    """One table per board, with the verdict under it."""
+    """One table per board, with the verdict under it.
+
+    `tasks` is the mean of the task accuracies, `asked` the models asked per document; the difference to
+    best_single is in points, with its 95 % interval.
+    """
     console = console or Console()
     width = min(console.width, 100)
     for board in boards:
@@ -38,14 +42,18 @@ def spread(standing: Standing) -> tuple[str, str]:
 
 
 def _table(board: Board) -> Table:
-    table = Table(title=heading(board), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(
+        title=heading(board),
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
+    )
     by_task = any(s.task_mean is not None for s in board.standings)
     table.add_column("method")
-    for name in ["accuracy %", "± seeds", "± docs", *(["task mean %"] if by_task else []), "vs best_single"]:
-        table.add_column(name, justify="right")
-    table.add_column("95 % interval", justify="right")
-    table.add_column("models asked", justify="right")
-    table.add_column("¢ / 1,000", justify="right")
+    for name in ("acc %", "±seeds", "±docs", *(["tasks"] if by_task else []), BASELINE, "asked", "¢/1,000"):
+        table.add_column(f"vs {name}" if name == BASELINE else name, justify="right", no_wrap=True)
     for s in board.standings:
         d = s.against_baseline
         cells = [
@@ -53,10 +61,10 @@ def _table(board: Board) -> Table:
             percent(s.accuracy),
             *spread(s),
             *([percent(s.task_mean) if s.task_mean is not None else "–"] if by_task else []),
-            points(d.mean) if d else "–",
-            f"{points(d.low)} to {points(d.high)}" if d else "–",
+            f"{points(d.mean)} [{points(d.low)}, {points(d.high)}]" if d else "–",
             f"{s.mean_pool_size:.2f}",
             f"{s.cost:,.1f}" if board.is_priced and s.cost is not None else "–",
         ]
-        table.add_row(*cells, style={OURS: "bold", CEILING: "dim"}.get(s.method, ""))
+        # As Text, or rich would take the brackets of an interval for markup.
+        table.add_row(*map(Text, cells), style={OURS: "bold", CEILING: "dim"}.get(s.method, ""))
     return table
