@@ -195,9 +195,11 @@ def test_generation_that_cannot_fit_is_refused() -> None:
         list(engine.sample(documents(1), replace(SAMPLING, max_tokens=96)))
 
 
-@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.6, 0.95), (1.3, 0.5), (0.6, 1e-6)])
+@pytest.mark.parametrize(
+    ("temperature", "top_p"), [(1.0, 1.0), (0.6, 0.95), (1.3, 0.5), (0.6, 1e-6), (3.0, 0.9)]
+)
 def test_draw_follows_the_nucleus_distribution(temperature: float, top_p: float) -> None:
-    logits = torch.randn(1, 50, generator=torch.Generator().manual_seed(1)) * 3
+    logits = torch.randn(1, 150, generator=torch.Generator().manual_seed(1)) * 3
     warped = (
         TopPLogitsWarper(top_p)(torch.zeros(1, 1), logits / temperature)
         if top_p < 1
@@ -208,7 +210,7 @@ def test_draw_follows_the_nucleus_distribution(temperature: float, top_p: float)
     grid = (torch.arange(n, dtype=torch.float64) + 0.5) / n
     drawn = draw(logits.expand(n, -1), grid, temperature, top_p)
     counts = Counter(drawn.tolist())
-    frequencies = np.array([counts[token] / n for token in range(50)])
+    frequencies = np.array([counts[token] / n for token in range(150)])
     np.testing.assert_allclose(frequencies, expected, atol=2 / n + 1e-6)
 
 

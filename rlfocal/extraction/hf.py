@@ -175,7 +175,9 @@ class HFEngine:
         read.cache.reorder_cache(parent)
         mask = torch.cat([read.mask[parent], torch.ones_like(inputs)], dim=1)
         positions = read.lengths[parent][:, None] + torch.arange(width, device=inputs.device)
-        positions = positions.clamp(max=self._max_length - 1)  # padding may lie beyond what the model can embed
+        positions = positions.clamp(
+            max=self._max_length - 1
+        )  # padding may lie beyond what the model can embed
         logits = self._forward(inputs, mask, positions, read.cache).logits
         logprobs, greedy = _token_scores(logits.flatten(0, 1), targets.flatten())
         for n, i in enumerate(rows):

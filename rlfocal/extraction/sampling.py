@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+LIKELY = 64  # tokens that are searched for the nucleus first
+
 
 def uniforms(seed: int, doc_ids: Sequence[int], passes: int, steps: int) -> Tensor:
     """One number in [0, 1) for every token that may be drawn: documents x passes x steps, float64.
@@ -28,13 +30,30 @@ def draw(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> T
         return logits.argmax(dim=-1)
     # Double precision, so that rounding rarely moves a boundary past a drawn number.
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)
-    ordered, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
-    reached = ordered.cumsum(dim=-1)
-    ordered[reached - ordered >= top_p] = 0
-    reached = ordered.cumsum(dim=-1)
-    target = uniform.to(reached)[:, None] * reached[:, -1:]
-    chosen = torch.searchsorted(reached, target, right=True).clamp(max=logits.shape[-1] - 1)
-    return tokens.gather(-1, chosen).squeeze(-1)
+    uniform = uniform.to(probabilities)[:, None]
+    if top_p >= 1:
+        return _inverted(probabilities, uniform).squeeze(-1)
+    likely, tokens = probabilities.topk(min(LIKELY, logits.shape[-1]))
+    drawn = tokens.gather(-1, _inverted(_nucleus(likely, top_p), uniform))
+    # Sorting a vocabulary takes longer than a small model's step, so only rows that need it are sorted.
+    flat = likely.sum(dim=-1) < top_p
+    if flat.any():
+        ordered, tokens = probabilities[flat].sort(dim=-1, descending=True, stable=True)
+        drawn[flat] = tokens.gather(-1, _inverted(_nucleus(ordered, top_p), uniform[flat]))
+    return drawn.squeeze(-1)
+
+
+def _nucleus(ordered: Tensor, top_p: float) -> Tensor:
+    """Descending probabilities with zeros for those that begin at or beyond `top_p`."""
+    before = ordered.cumsum(dim=-1) - ordered
+    return ordered.where(before < top_p, 0.0)
+
+
+def _inverted(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The index at which the running sum of `weights` passes a share `uniform` of the whole."""
+    reached = weights.cumsum(dim=-1)
+    chosen = torch.searchsorted(reached, uniform * reached[:, -1:], right=True)
+    return chosen.clamp(max=weights.shape[-1] - 1)
 
 
 class StopStrings:
