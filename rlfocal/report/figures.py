@@ -46,8 +46,8 @@ def cost_accuracy(board: Board, name: str) -> str:
                 x, y = [_cost(run, priced) for run in s.runs], [run.accuracy for run in s.runs]
                 axes.scatter(x, y, s=16, facecolors="none", edgecolors=ACCENT, linewidths=0.8)
         labels.sort(key=lambda label: label.color != ACCENT)
-        # Without prices all single models stand in one column, with room for a few names.
-        labels += [Label(x, y, model, MUTED) for x, y, model in singles[: None if priced else 3]]
+        # Without prices all single models stand in one column, with room for the best one's name.
+        labels += [Label(x, y, model, MUTED) for x, y, model in singles[: None if priced else 1]]
         _frame_accuracy(axes, [s.accuracy for _, s in methods] + [accuracy for _, accuracy, _ in singles])
         axes.set_title("accuracy on test documents, %")
         _cost_axis(axes, costs)

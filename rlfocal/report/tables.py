@@ -52,8 +52,9 @@ def _table(board: Board) -> Table:
     )
     by_task = any(s.task_mean is not None for s in board.standings)
     table.add_column("method")
-    for name in ("acc %", "±seeds", "±docs", *(["tasks"] if by_task else []), BASELINE, "asked", "¢/1,000"):
-        table.add_column(f"vs {name}" if name == BASELINE else name, justify="right", no_wrap=True)
+    names = ["acc %", "±seeds", "±docs", *(["tasks"] if by_task else []), f"vs {BASELINE}", "asked"]
+    for name in [*names, *(["¢/1,000"] if board.is_priced else [])]:
+        table.add_column(name, justify="right", no_wrap=True)
     for s in board.standings:
         d = s.against_baseline
         cells = [
@@ -63,7 +64,7 @@ def _table(board: Board) -> Table:
             *([percent(s.task_mean) if s.task_mean is not None else "–"] if by_task else []),
             f"{points(d.mean)} [{points(d.low)}, {points(d.high)}]" if d else "–",
             f"{s.mean_pool_size:.2f}",
-            f"{s.cost:,.1f}" if board.is_priced and s.cost is not None else "–",
+            *([f"{s.cost:,.1f}" if s.cost is not None else "–"] if board.is_priced else []),
         ]
         # As Text, or rich would take the brackets of an interval for markup.
         table.add_row(*map(Text, cells), style={OURS: "bold", CEILING: "dim"}.get(s.method, ""))
