@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +20,17 @@ def shared() -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def empty_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty warehouse to copy: creating one takes longer than most tests."""
+    path = tmp_path_factory.mktemp("template") / "warehouse"
+    open_warehouse(path).close()
+    return path
+
+
 @pytest.fixture
-def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
+def warehouse(empty_warehouse: Path, tmp_path: Path) -> Iterator[Warehouse]:
     """A fresh, empty warehouse."""
+    shutil.copytree(empty_warehouse, tmp_path / "warehouse")
     with open_warehouse(tmp_path / "warehouse") as opened:
         yield opened

@@ -82,12 +82,12 @@ def _parquet(path: Path) -> pa.Table:
 
 
 def _csv(path: Path) -> pa.Table:
+    # One thread, because only then does an error say which row it is in.
+    read = pyarrow.csv.ReadOptions(use_threads=False)
     try:
-        header = pyarrow.csv.open_csv(path, parse_options=_MULTILINE).schema.names
+        header = pyarrow.csv.open_csv(path, read, _MULTILINE).schema.names
         text = dict.fromkeys(header, pa.string())
         options = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
-        # One thread, because only then does an error say which row it is in.
-        read = pyarrow.csv.ReadOptions(use_threads=False)
         table = pyarrow.csv.read_csv(path, read, _MULTILINE, options)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} is no readable CSV file: {_first_line(error)}") from None

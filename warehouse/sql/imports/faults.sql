@@ -65,4 +65,4 @@ faults AS (
         d.label, d.doc_id, d.benchmark, d.task, d.n_choices)
     FROM described AS d WHERE d.label < 0 OR d.label >= d.n_choices
 )
-SELECT f.file, f.row, f.reason FROM faults AS f ORDER BY f.step, f.row, f.file DESC LIMIT 1;
+SELECT f.file, f.row, f.reason FROM faults AS f ORDER BY f.step, f.row, f.file DESC, f.reason LIMIT 1;

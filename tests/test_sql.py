@@ -1,0 +1,145 @@
+"""`rlfocal sql`: what it prints, and everything it must refuse."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from rlfocal.errors import InputError
+from rlfocal.sql import run_sql
+from warehouse import open_warehouse
+
+MODELS = 40
+
+
+@pytest.fixture(scope="module")
+def location(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse whose `models` are a Parquet file, not rows inlined in the catalogue."""
+    path = tmp_path_factory.mktemp("warehouse")
+    with open_warehouse(path) as warehouse, warehouse.transaction("models"):
+        names = [f"m{i:02}" for i in range(MODELS)]
+        warehouse.append("models", pa.table({"model": names, "price": [i / 3 for i in range(MODELS)]}))
+    assert list((path / "data").rglob("*.parquet"))
+    return path
+
+
+def test_formats(location: Path) -> None:
+    statement = "SELECT model, price, NULL AS nothing, ['a', 'b'] AS list FROM models ORDER BY model LIMIT 2"
+    table = run_sql(location, statement).splitlines()
+    assert [line.split() for line in table] == [
+        ["model", "price", "nothing", "list"],
+        ["-----", "--------", "-------", "----------"],
+        ["m00", "0", "NULL", "['a',", "'b']"],
+        ["m01", "0.333333", "NULL", "['a',", "'b']"],
+    ]
+    rows = list(csv.reader(io.StringIO(run_sql(location, statement, "csv"))))
+    assert rows[0] == ["model", "price", "nothing", "list"]
+    assert float(rows[2][1]) == 1 / 3
+    assert json.loads(run_sql(location, statement, "json"))[1] == {
+        "model": "m01",
+        "price": 1 / 3,
+        "nothing": None,
+        "list": ["a", "b"],
+    }
+    assert json.loads(run_sql(location, "SELECT 'nan'::DOUBLE AS x", "json")) == [{"x": None}]
+    assert run_sql(location, "SELECT 1 AS x WHERE false", "json") == "[]"
+    assert run_sql(location, "SELECT 1 AS x WHERE false").splitlines() == ["x", "-"]
+    with pytest.raises(InputError, match="unknown format 'jsonl'; did you mean 'json'"):
+        run_sql(location, statement, "jsonl")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "FROM models",
+        "WITH x AS (SELECT * FROM models) SELECT count(*) FROM x;",
+        "DESCRIBE docs",
+        "SHOW TABLES",
+        "SUMMARIZE models",
+        "FROM accuracy",
+        "FROM pairwise_diversity('b')",
+        "FROM all_pools('b', 3)",
+        "FROM warehouse.snapshots()",
+        "SELECT count(*) FROM models AT (VERSION => 2)",
+        "SELECT i FROM range(3) AS r(i), unnest([1, 2])",
+    ],
+)
+def test_reads(location: Path, statement: str) -> None:
+    assert run_sql(location, statement)
+
+
+def test_snapshot(location: Path) -> None:
+    assert json.loads(run_sql(location, "SELECT count(*) AS n FROM models", "json", snapshot=1)) == [{"n": 0}]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO models (model) VALUES ('x')",
+        "DELETE FROM models RETURNING *",
+        "UPDATE models SET price = 0",
+        "DROP TABLE models",
+        "CREATE TEMP TABLE x AS FROM models",
+        "CREATE MACRO f() AS 1",
+        "COPY models TO '{tmp}/stolen.csv'",
+        "COPY models TO '{warehouse}/data/planted.parquet'",
+        "EXPORT DATABASE '{tmp}/stolen'",
+        "ATTACH '{tmp}/other.db'",
+        "DETACH warehouse",
+        "USE memory",
+        "SET enable_external_access = true",
+        "RESET lock_configuration",
+        "PRAGMA version",
+        "PRAGMA table_info('models')",
+        "CALL ducklake_expire_snapshots('warehouse', older_than => now())",
+        "FROM ducklake_cleanup_old_files('warehouse', cleanup_all => true)",
+        "FROM ducklake_delete_orphaned_files('warehouse', cleanup_all => true)",
+        "FROM ducklake_add_data_files('warehouse', 'models', '{tmp}/secret.parquet')",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "CHECKPOINT",
+        "BEGIN",
+        "PREPARE p AS SELECT 1",
+        "EXPLAIN ANALYZE DELETE FROM models",
+        "SELECT 1; DROP TABLE models",
+        "SELECT 1; SELECT 2",
+        "FROM read_text('{tmp}/secret.txt')",
+        "FROM read_csv('{tmp}/secret.txt')",
+        "FROM read_parquet('{tmp}/secret.parquet')",
+        "FROM '{tmp}/secret.parquet'",
+        "FROM '{tmp}/secret.txt'",
+        "FROM glob('/*')",
+        "WITH x AS (SELECT * FROM read_blob('{tmp}/secret.txt')) SELECT (SELECT count(*) FROM x)",
+        "SELECT (SELECT content FROM read_text('{tmp}/secret.txt'))",
+        "FROM sqlite_scan('{warehouse}/catalog.sqlite', 'ducklake_table')",
+        "FROM sqlite_query('__ducklake_metadata_warehouse', 'SELECT 1')",
+        "FROM query('SELECT * FROM models')",
+        "FROM query_table(['models'])",
+        "SELECT nothing FROM models",
+        "SELEC 1",
+        "",
+        "-- nothing",
+    ],
+)
+def test_refuses(location: Path, tmp_path: Path, statement: str) -> None:
+    (tmp_path / "secret.txt").write_text("a secret")
+    source = next((location / "data").rglob("*.parquet"))
+    (tmp_path / "secret.parquet").write_bytes(source.read_bytes())
+    inside, outside = sorted(location.rglob("*.parquet")), sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match="SQL: ") as refusal:
+        run_sql(location, statement.format(tmp=tmp_path, warehouse=location))
+    assert "a secret" not in str(refusal.value)
+    assert sorted(location.rglob("*.parquet")) == inside
+    assert sorted(tmp_path.iterdir()) == outside
+    assert json.loads(run_sql(location, "SELECT count(*) AS n FROM models", "json")) == [{"n": MODELS}]
+
+
+def test_a_missing_warehouse_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no warehouse at"):
+        run_sql(tmp_path / "absent", "SELECT 1")
+    assert not (tmp_path / "absent").exists()
