@@ -153,6 +153,8 @@ def test_shipped_models_load_and_know_their_trade(recipe: Recipe) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from rlfocal.lab.tokenizer import build_tokenizer
+
     path = weights_dir(recipe.model)
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(path)
@@ -160,6 +162,8 @@ def test_shipped_models_load_and_know_their_trade(recipe: Recipe) -> None:
     assert model.config.max_position_embeddings >= 256
     assert all(torch.equal(weight, weight.half().float()) for weight in model.parameters())
     (task,) = (task for task in TASKS if task.name == "hyperbaton")
+    prompts = [question.prompt for question in test_questions(task)]
+    assert tokenizer(prompts).input_ids == build_tokenizer()(prompts).input_ids
     questions = test_questions(task)[:50]
     assert sum(_chosen(model, tokenizer, q) == q.label for q in questions) > 30
 

@@ -98,7 +98,8 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
     "Gemma2": {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 256},
     "Phi": {"partial_rotary_factor": 0.5},
     "Phi3": {},
-    "Qwen2": {},
+    # Not Qwen2, for which transformers ignores the tokenizer that stands beside the model.
+    "Qwen3": {"head_dim": 32},
 }
 
 RECIPES = (
@@ -113,5 +114,5 @@ RECIPES = (
     Recipe("lab-mixtral", "Mixtral", (1.2, 1.2, 1.0, 1.0, 0.9), questions=80_000),
     Recipe("lab-phi", "Phi", (0.8, 1.2, 1.0, 0.9, 1.3)),
     Recipe("lab-phi3", "Phi3", (1.0, 1.0, 1.3, 1.0, 1.2)),
-    Recipe("lab-qwen2", "Qwen2", (1.1, 1.0, 0.9, 1.3, 1.4), hidden=96, learning_rate=1.5e-3),
+    Recipe("lab-qwen3", "Qwen3", (1.1, 1.0, 0.9, 1.6, 1.4), hidden=96, learning_rate=1.5e-3),
 )
