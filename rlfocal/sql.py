@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.locations import without_password
 
 Row = tuple[Any, ...]
+Select = Callable[[str], tuple[list[str], list[Row]]]
 
 # Any other table function could read files or change the catalogue; the warehouse's macros come on top.
 _TABLE_FUNCTIONS = frozenset(
@@ -39,16 +42,25 @@ def run_sql(
     writers = {"table": _table, "csv": _csv, "json": _json}
     if output not in writers:
         raise unknown("format", output, writers)
+    with sandbox(location, snapshot=snapshot) as select:
+        return writers[output](*select(statement))
+
+
+@contextmanager
+def sandbox(location: str | Path | None, *, snapshot: int | None = None) -> Iterator[Select]:
+    """A function from one SELECT to its column names and rows, over a warehouse that nothing can change."""
     with open_warehouse(location, read_only=True, snapshot=snapshot) as warehouse:
-        try:
-            _check(warehouse, statement)
-            _lock(warehouse)
-            result = warehouse.connection.execute(statement)
-            names = [column[0] for column in result.description or ()]
-            rows = result.fetchall()
-        except duckdb.Error as error:
-            raise InputError(f"SQL: {without_password(str(error)).strip()}") from None
-    return writers[output](names, rows)
+        _lock(warehouse)
+        yield partial(_select, warehouse)
+
+
+def _select(warehouse: Warehouse, statement: str) -> tuple[list[str], list[Row]]:
+    try:
+        _check(warehouse, statement)
+        result = warehouse.connection.execute(statement)
+        return [column[0] for column in result.description or ()], result.fetchall()
+    except duckdb.Error as error:
+        raise InputError(f"SQL: {without_password(str(error)).strip()}") from None
 
 
 def _check(warehouse: Warehouse, statement: str) -> None:

@@ -23,7 +23,7 @@ from warehouse.scripts import SCHEMA, script
 
 METRICS = [f.name for f in fields(diversity.PoolStatistics)]
 PAIR_METRICS = ("q_statistic", "correlation", "disagreement", "kappa", "double_fault", "cohens_kappa")
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def test_every_pool(sql: duckdb.DuckDBPyConnection, data: Answers, max_size: int
             same(getattr(twin, name)[i], oracle[name])
 
 
-@settings(FEW, max_examples=30)
+@settings(FEW, max_examples=20)
 @given(data=answers(gaps=False), window=st.integers(1, 6))
 def test_over_time(sql: duckdb.DuckDBPyConnection, data: Answers, window: int) -> None:
     models = fill(sql, data)

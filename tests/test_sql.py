@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from rlfocal.errors import InputError
-from rlfocal.sql import run_sql
+from rlfocal.sql import Select, run_sql, sandbox
 from warehouse import open_warehouse
 
 MODELS = 40
@@ -26,6 +27,13 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> Path:
         warehouse.append("models", pa.table({"model": names, "price": [i / 3 for i in range(MODELS)]}))
     assert list((path / "data").rglob("*.parquet"))
     return path
+
+
+@pytest.fixture(scope="module")
+def select(location: Path) -> Iterator[Select]:
+    """One sandbox for every statement: what one of them broke, a later one would show."""
+    with sandbox(location) as opened:
+        yield opened
 
 
 def test_formats(location: Path) -> None:
@@ -69,8 +77,9 @@ def test_formats(location: Path) -> None:
         "SELECT i FROM range(3) AS r(i), unnest([1, 2])",
     ],
 )
-def test_reads(location: Path, statement: str) -> None:
-    assert run_sql(location, statement)
+def test_reads(select: Select, statement: str) -> None:
+    names, _ = select(statement)
+    assert names
 
 
 def test_snapshot(location: Path) -> None:
@@ -126,17 +135,17 @@ def test_snapshot(location: Path) -> None:
         "-- nothing",
     ],
 )
-def test_refuses(location: Path, tmp_path: Path, statement: str) -> None:
+def test_refuses(location: Path, select: Select, tmp_path: Path, statement: str) -> None:
     (tmp_path / "secret.txt").write_text("a secret")
     source = next((location / "data").rglob("*.parquet"))
     (tmp_path / "secret.parquet").write_bytes(source.read_bytes())
     inside, outside = sorted(location.rglob("*.parquet")), sorted(tmp_path.iterdir())
     with pytest.raises(InputError, match="SQL: ") as refusal:
-        run_sql(location, statement.format(tmp=tmp_path, warehouse=location))
+        select(statement.format(tmp=tmp_path, warehouse=location))
     assert "a secret" not in str(refusal.value)
     assert sorted(location.rglob("*.parquet")) == inside
     assert sorted(tmp_path.iterdir()) == outside
-    assert json.loads(run_sql(location, "SELECT count(*) AS n FROM models", "json")) == [{"n": MODELS}]
+    assert select("SELECT count(*) FROM models")[1] == [(MODELS,)]
 
 
 def test_a_missing_warehouse_is_not_made(tmp_path: Path) -> None:

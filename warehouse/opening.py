@@ -38,9 +38,10 @@ def open_warehouse(
     connection = connect(postgres=place.is_postgres)
     try:
         _attach_or_create(connection, place, read_only=read_only, create=create, snapshot=snapshot)
-        if not read_only and _version(connection, place) < SCHEMA_VERSION:
-            _upgrade(connection, place)
-        _check_version(_version(connection, place), place, snapshot)
+        version = _version(connection, place)
+        if not read_only and version < SCHEMA_VERSION:
+            version = _upgrade(connection, place)
+        _check_version(version, place, snapshot)
     except BaseException:
         connection.close()
         raise
@@ -91,7 +92,8 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
         raise InputError(f"warehouse {place.name} has no tables {when}")
 
 
-def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> None:
+def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
+    """Brings the schema up to date, unless another process just did; returns its version."""
     with write_lock(place):
         connection.execute("BEGIN")
         try:
@@ -105,3 +107,4 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> None:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+        return _version(connection, place)
