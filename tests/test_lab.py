@@ -147,7 +147,6 @@ def test_shipped_weights_are_small_and_complete() -> None:
         weights_dir("lab-lama")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.model)
 def test_shipped_models_load_and_know_their_trade(recipe: Recipe) -> None:
     import torch
@@ -185,7 +184,6 @@ def test_pool_file_describes_the_shipped_models() -> None:
         assert spec.active_params_b <= spec.params_b
 
 
-@pytest.mark.slow
 def test_lm_eval_loads_every_task_with_its_documents() -> None:
     from lm_eval.tasks import TaskManager
 
