@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ import pytest
 from tiny_models import save_model, write_tasks
 
 from rlfocal.errors import InputError, RunError
+from rlfocal.extraction.failures import plain
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.runner import ExtractionReport, extract_model, extract_pool
 from rlfocal.extraction.tasks import load_tasks
@@ -236,7 +238,8 @@ def _kill_children(stop: threading.Event, delay: float) -> None:
 
 
 @pytest.mark.slow
-def test_children_die_with_their_parent(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_children_die_with_their_parent(pool: PoolSpec, tmp_path: Path, ending: signal.Signals) -> None:
     code = (
         "import sys; from rlfocal.pool.specs import PoolSpec;"
         "from rlfocal.extraction.runner import extract_pool;"
@@ -244,16 +247,26 @@ def test_children_die_with_their_parent(folder: Path, pool: PoolSpec, tmp_path: 
         "extract_pool('w', pool, on_progress=lambda event: print(event, flush=True))"
     )
     parent = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert parent.stdout is not None
     parent.stdout.readline()
-    parent.kill()
-    parent.wait()
-    deadline = time.monotonic() + 20
+    if ending is signal.SIGINT:
+        os.killpg(parent.pid, ending)  # as a terminal does on Ctrl-C
+    else:
+        parent.kill()
+    _, complaints = parent.communicate(timeout=60)
+    deadline = time.monotonic() + 30
     while _alive(parent.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not _alive(parent.pid)
+    assert parent.returncode == -ending
+    assert complaints.count("Traceback") <= 1
 
 
 def _alive(session: int) -> bool:
@@ -274,6 +287,19 @@ def test_progress_counts_documents(pool: PoolSpec, tmp_path: Path) -> None:
     assert (seen[0].done, seen[0].total) == (7, 7)
     again = extract_model(tmp_path, pool.choose(benchmarks=["tiny-c"]), "llama", limit=7)
     assert (again.committed, len(again.skipped)) == ((), 2)
+
+
+def test_limited_partitions_grow_into_whole_ones(pool: PoolSpec, tmp_path: Path) -> None:
+    one = pool.choose(models=["gpt2"])
+    extract_pool(tmp_path, one, limit=5)
+    assert len(extract_pool(tmp_path, one).committed) == 3
+    with open_warehouse(tmp_path) as warehouse:
+        found = warehouse.rows(
+            "SELECT task, count(*), count_if(split = 'train') FROM docs GROUP BY ALL ORDER BY ALL"
+        )
+        assert found == [("all", 12, 9), ("plain", 30, 24), ("spaces", 30, 24)]
+        [(n,)] = warehouse.rows("SELECT count(DISTINCT (task, doc_id)) FROM choice_logprobs")
+        assert n == 60
 
 
 def test_prompts_do_not_depend_on_what_else_is_loaded(folder: Path) -> None:
@@ -340,3 +366,17 @@ def test_unknown_backend_writes_nothing(pool: PoolSpec, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown backend 'vlm'"):
         extract_pool(tmp_path / "w", pool, backend="vlm")
     assert not (tmp_path / "w").exists()
+
+
+def test_limit_must_leave_documents(pool: PoolSpec, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="limit 0"):
+        extract_pool(tmp_path / "w", pool, limit=0)
+
+
+@pytest.mark.parametrize("message", ["bad token hf_abcdefghijKLMNOP", "https://user:planted-secret@hub/x"])
+def test_reasons_are_one_line_without_secrets(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    monkeypatch.setenv("HF_TOKEN", "planted-secret")
+    told = plain(OSError(f"{message}\n  see\n{'x ' * 400}"))
+    assert told.startswith("OSError: ")
+    assert len(told) <= 300
+    assert not any(secret in told for secret in ("\n", "hf_abc", "planted"))

@@ -15,7 +15,7 @@ class Document:
     doc_hash: str
     question: str
     label: int | None
-    """Index of the right choice; None for answers."""
+    """Index of the right choice, -1 where the gold is none of them; None for answers."""
     gold: str
     """The right choice's text, or the gold answer."""
     choices: tuple[str, ...]

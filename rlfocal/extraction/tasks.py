@@ -50,6 +50,8 @@ def load_tasks(benchmarks: Iterable[Benchmark], limit: int | None = None) -> lis
     `limit` takes the first documents of each task (of both official splits, 80 : 20, where there are such).
     InputError for a task that does not exist or cannot be represented, RunError where its data do not load.
     """
+    if limit is not None and limit < 1:
+        raise InputError(f"limit {limit} leaves no documents; give a number from 1 on")
     built = []
     managers: Managers = {}
     for benchmark in benchmarks:
