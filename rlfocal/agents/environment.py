@@ -98,8 +98,8 @@ class Environment:
     def step(self, pool: Tensor, answer: Tensor | None) -> Step:
         """Answer this document, then let `pool` (S, B, N; 0 or 1) answer the next one.
 
-        `answer` (S, B) is Fusion's slot, rewarded ±1; None lets the interim plurality answer, rewarded by Eq
-        (6).
+        `answer` (S, B) is Fusion's slot, rewarded ±1; None lets the interim plurality answer, rewarded by
+        Eq (6). An empty pool is wrong, and by Eq (6) costs nothing else: -1.
         """
         size = self._pools.sum(-1)
         if answer is None:
