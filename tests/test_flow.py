@@ -178,10 +178,11 @@ def test_the_deployment_runs_on_a_real_server_and_worker(tmp_path: Path) -> None
         "PREFECT_HOME": str(tmp_path / "prefect"),
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "RLFOCAL_HOME": str(ROOT),
         "RLFOCAL_WAREHOUSE": str(tmp_path / "warehouse"),
+        "COLUMNS": "200",  # or Prefect's tables break names apart
     }
-    parameters = {"models": ["lab-llama", "lab-phi"], "benchmarks": ["lab-mmlu"], "limit": 8, "seeds": 1}
+    environment.pop("RLFOCAL_HOME", None)
+    parameters = {"models": ["lab-llama", "lab-gemma"], "benchmarks": ["lab-mmlu"], "limit": 8, "seeds": 1}
     parameters |= {"report": str(tmp_path / "report.html")}
 
     def command(*words: str) -> str:
@@ -201,7 +202,8 @@ def test_the_deployment_runs_on_a_real_server_and_worker(tmp_path: Path) -> None
         assert str(ROOT) not in json.dumps(deployed)
         assert [s["schedule"]["cron"] for s in deployed["schedules"]] == ["30 2 * * *"]
         worker = [PREFECT, "worker", "start", "--pool", "rlfocal", "--name", "test"]
-        running.enter_context(background(worker, environment, tmp_path / "worker.log"))
+        at_home = {**environment, "RLFOCAL_HOME": str(ROOT)}
+        running.enter_context(background(worker, at_home, tmp_path / "worker.log"))
         words = [f"--param={name}={json.dumps(value)}" for name, value in parameters.items()]
         log = (tmp_path / "worker.log").read_text
         try:
