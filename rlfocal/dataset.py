@@ -111,6 +111,7 @@ def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | N
     answers = read(warehouse, benchmark, names, docs)
     return Dataset(
         benchmark=benchmark,
+        kind=kind,
         models=names,
         prices=np.array([prices.get(name) or 0.0 for name in names]),
         tasks=np.array(docs["task"], dtype=np.str_),

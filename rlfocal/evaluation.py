@@ -101,8 +101,8 @@ def evaluate(
     """Fit each method on train rows, decide on test rows, and store evaluations and decisions.
 
     A run that the warehouse has already (same data, method, variant, seed, protocol) is not repeated, and
-    agents that are trained already are not trained again, unless `force`. `snapshot` reads the warehouse as it
-    was then. Raises InputError for a wrong name and for data that cannot be split.
+    agents that are trained already are not trained again, unless `force`. `snapshot` reads the warehouse as
+    it was then. Raises InputError for a wrong name and for data that cannot be split.
     """
     if protocol != "frozen":
         raise InputError(f"protocol {protocol!r} is not available; use 'frozen'")

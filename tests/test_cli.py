@@ -51,7 +51,8 @@ DOCS = """
     FROM range(50) r(i)"""
 SCORES = """
     SELECT 'toy' AS benchmark, 't' AS task, i AS doc_id, m AS model,
-        [(CASE WHEN c = i % 3 THEN 1.0 ELSE 0.0 END) + ((i * 7 + c * 5) % k) / 4.0 FOR c IN [0, 1, 2]] AS choice_logprobs
+        [(CASE WHEN c = i % 3 THEN 1.0 ELSE 0.0 END) + ((i * 7 + c * 5) % k) / 4.0 FOR c IN [0, 1, 2]]
+            AS choice_logprobs
     FROM range(50) r(i), (VALUES ('weak', 11), ('strong', 5), ('other', 9)) models(m, k)"""
 
 
@@ -114,7 +115,7 @@ def test_bad_input_without_a_warehouse(cli: Cli, tmp_path: Path, arguments: list
         (["evaluate", "--benchmark", "toy", "--protocol", "onlin"], "protocol"),
         (["evaluate", "--benchmark", "toy", "--snapshot", "999"], "no snapshot 999"),
         (["train", "--benchmark", "toys"], "unknown benchmark 'toys'"),
-        (["sql", "DROP TABLE docs"], "read-only"),
+        (["sql", "DROP TABLE docs"], "DROP is refused"),
         (["sql", "SELEC 1"], "SELEC"),
     ],
 )

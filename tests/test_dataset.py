@@ -54,7 +54,7 @@ def test_answers_become_slots_ordered_by_total_probability(warehouse: Warehouse)
     )
     data = load_dataset(warehouse, "sums")
     assert (data.kind, data.models) == ("answers", ("a", "b"))
-    # Totals of document 0: 7: .5, 8: .25 + .25, 9: .5; the tie goes to what model a gave, 9 before 8 by its passes.
+    # Totals of document 0 are .5 each; the tie goes to what model a gave, 9 before 8 by its passes.
     assert data.slots[0] == ("9", "8", "7")
     assert data.probs[0].tolist() == [[0.5, 0.25, 0.0], [0.0, 0.25, 0.5]]
     assert data.predictions.tolist() == [[0, 2], [-1, 0]]  # ties within a model: the earliest pass
@@ -72,7 +72,7 @@ def test_a_model_with_gaps_is_left_out_or_refused_by_name(warehouse: Warehouse) 
         load_dataset(warehouse, "sums", ["a", "b"])
     with pytest.raises(InputError, match="unknown model 'c'"):
         load_dataset(warehouse, "sums", ["c"])
-    with pytest.raises(InputError, match="unknown benchmark 'sum'.*did you mean 'sums'"):
+    with pytest.raises(InputError, match=r"unknown benchmark 'sum'.*did you mean 'sums'"):
         load_dataset(warehouse, "sum")
 
 

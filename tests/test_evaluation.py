@@ -54,7 +54,10 @@ def test_reference_figures_of_mmlu16(real: Path) -> None:
             "plurality": 68.88,
             "oracle": 97.15,
         }
-        asked = "SELECT DISTINCT d.pool FROM decisions d JOIN evaluations e USING (run_id) WHERE e.method = 'best_single'"
+        asked = (
+            "SELECT DISTINCT d.pool FROM decisions d JOIN evaluations e USING (run_id) "
+            "WHERE e.method = 'best_single'"
+        )
         assert warehouse.rows(asked) == [(["01-ai/Yi-34B"],)]
 
 
@@ -119,19 +122,18 @@ def test_runs_are_stored_once_and_found_again(real: Path) -> None:
 def test_a_snapshot_is_evaluated_as_it_was(real: Path) -> None:
     with open_warehouse(real) as warehouse:
         then = warehouse.snapshot()
-        before = pooled(evaluate(warehouse, "bbh", methods=["best_single"]).rows)
-        with warehouse.transaction("break the best model"):
-            warehouse.connection.execute(
-                "UPDATE choice_logprobs SET logprob = -logprob WHERE benchmark = 'bbh' AND model LIKE 'google%'"
-            )
-        after = pooled(evaluate(warehouse, "bbh", methods=["best_single"]).rows)
+        before = pooled(evaluate(warehouse, "bbh", methods=["soft_vote"]).rows)
+        turn = (
+            "UPDATE choice_logprobs SET logprob = -logprob WHERE benchmark = 'bbh' AND model LIKE 'google%'"
+        )
+        with warehouse.transaction("break a model"):
+            warehouse.connection.execute(turn)
+        after = pooled(evaluate(warehouse, "bbh", methods=["soft_vote"]).rows)
         assert after != before
-        restored = evaluate(warehouse, "bbh", methods=["best_single"], snapshot=then)
+        restored = evaluate(warehouse, "bbh", methods=["soft_vote"], snapshot=then)
         assert pooled(restored.rows) == before
         with warehouse.transaction("mend it"):
-            warehouse.connection.execute(
-                "UPDATE choice_logprobs SET logprob = -logprob WHERE benchmark = 'bbh' AND model LIKE 'google%'"
-            )
+            warehouse.connection.execute(turn)
 
 
 def test_test_labels_change_no_frozen_decision(real: Path) -> None:

@@ -57,7 +57,7 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, float], None]]:
-    """Yields `tell(title, share)`: a bar on stderr per title, 0 to 1; plain lines where that is no terminal."""
+    """Yields `tell(title, share)`: one bar a title on stderr, plain lines where it is no terminal."""
     if not sys.stderr.isatty():
         finished: set[str] = set()
 

@@ -57,7 +57,7 @@ def regenerate(
     """
     chosen = load_pool(pool).choose(names(models), names(benchmarks))
     typer.echo(
-        f"pool {chosen.name}: {len(chosen.models)} models, {len(chosen.benchmarks)} benchmarks; starting Prefect",
+        f"pool {chosen.name}: {len(chosen.models)} models, {len(chosen.benchmarks)} benchmarks",
         err=True,
     )
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")

@@ -69,6 +69,7 @@ def import_predictions(
     """
     docs_path, scores_path = Path(docs_path), Path(scores_path)
     with closing(duckdb.connect()) as scratch:
+        scratch.execute("SET enable_progress_bar = false")
         load_table(scratch, "docs", docs_path, _DOCS, ("benchmark", "task", "doc_id"))
         load_table(scratch, "scores", scores_path, _SCORES, ("benchmark", "task", "doc_id", "model"))
         _check(scratch, {"docs": docs_path, "scores": scores_path})
