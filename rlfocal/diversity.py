@@ -1,8 +1,8 @@
 """Diversity of models and pools: the numpy twins of the warehouse's table macros, equal to them to 1e-9.
 
 Shapes: T documents, N models in alphabetical order, P pools. `predictions` (T, N) are choice indices, or
-codes that are equal where answers are, with -1 for no answer (which is wrong); `labels` (T,) are codes of the same
-kind, -1 where nobody can be right. An undefined value (a zero denominator) is NaN.
+codes that are equal where answers are, with -1 for no answer (which is wrong); `labels` (T,) are codes of the
+same kind, -1 where nobody can be right. An undefined value (a zero denominator) is NaN.
 Definitions: paper sections 1.3 and 1.7.
 """
 

@@ -35,6 +35,8 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
             "python_enable_replacements": "false",
         }
     )
+    # DuckDB draws it on stdout, which holds results only.
+    connection.execute("SET enable_progress_bar = false")
     for name in ("postgres_scanner" if postgres else "sqlite_scanner", "ducklake"):
         connection.execute(f"LOAD {quoted(str(_extension(name)))}")
     return connection

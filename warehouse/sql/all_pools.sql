@@ -69,7 +69,9 @@ diversity AS (
 contests AS (
     SELECT
         d.present, coalesce(any_value(r.voters), 0)::HUGEINT AS supporters,
-        list_sort(list({voters: w.voters, wins_tie: w.prediction < r.prediction}) FILTER (w.voters IS NOT NULL)) AS rivals
+        list_sort(
+            list({voters: w.voters, wins_tie: w.prediction < r.prediction}) FILTER (w.voters IS NOT NULL)
+        ) AS rivals
     FROM documents AS d
     LEFT JOIN ballots AS r ON r.of_task = d.of_task AND r.doc_id = d.doc_id AND r.correct
     LEFT JOIN ballots AS w

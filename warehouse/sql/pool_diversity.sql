@@ -12,13 +12,18 @@ patterns AS (
     SELECT d.failed, d.k, count(*) AS times FROM documents AS d GROUP BY ALL
 ),
 focal AS (
-    SELECT m.rank, 1 - sum(f.times * f.k * (f.k - 1)) / nullif((len(list_distinct(models)) - 1) * sum(f.times * f.k), 0) AS diversity
+    SELECT
+        m.rank,
+        1 - sum(f.times * f.k * (f.k - 1))
+            / nullif((len(list_distinct(models)) - 1) * sum(f.times * f.k), 0) AS diversity
     FROM patterns AS f, members AS m
     WHERE (f.failed >> m.rank) & 1 = 1
     GROUP BY m.rank
 ),
 paired AS (
-    SELECT a.rank AS rank_a, b.rank AS rank_b, f.times, (f.failed >> a.rank) & 1 = 0 AS right_a, (f.failed >> b.rank) & 1 = 0 AS right_b
+    SELECT
+        a.rank AS rank_a, b.rank AS rank_b, f.times,
+        (f.failed >> a.rank) & 1 = 0 AS right_a, (f.failed >> b.rank) & 1 = 0 AS right_b
     FROM patterns AS f, members AS a JOIN members AS b ON a.rank < b.rank
 ),
 pairs AS (

@@ -26,7 +26,8 @@ faults AS (
     UNION ALL
     SELECT 2, 'docs', d.row, format('doc_id {} is negative', d.doc_id) FROM docs AS d WHERE d.doc_id < 0
     UNION ALL
-    SELECT 2, 'docs', d.row, 'the task may not be called *, which stands for all tasks' FROM docs AS d WHERE d.task = '*'
+    SELECT 2, 'docs', d.row, 'the task may not be called *, which stands for all tasks'
+    FROM docs AS d WHERE d.task = '*'
     UNION ALL
     SELECT 2, 'docs', d.row, format('split {} is neither train nor test', d.split)
     FROM docs AS d WHERE d.split NOT IN ('train', 'test')
@@ -40,17 +41,20 @@ faults AS (
     SELECT 2, 'docs', d.row, format('no label, but other documents of {} have one', d.benchmark)
     FROM docs AS d JOIN kinds AS k USING (benchmark) WHERE d.label IS NULL AND k.n_labels > 0
     UNION ALL
-    SELECT 3, 'scores', g.row, format('document {} of {}/{} is not described in the docs file', g.doc_id, g.benchmark, g.task)
+    SELECT 3, 'scores', g.row,
+        format('document {} of {}/{} is not described in the docs file', g.doc_id, g.benchmark, g.task)
     FROM graded AS g WHERE g.doc_row IS NULL
     UNION ALL
     SELECT 4, 'scores', max(s.row), format('document {} of {}/{} stands there twice for model {}{}',
         s.doc_id, s.benchmark, s.task, s.model, coalesce(format(' and pass {}', s.pass), ''))
     FROM scores AS s GROUP BY s.benchmark, s.task, s.doc_id, s.model, s.pass HAVING count(*) > 1
     UNION ALL
-    SELECT 5, 'scores', g.row, format('no choice_logprobs, but document {} of {}/{} has a label', g.doc_id, g.benchmark, g.task)
+    SELECT 5, 'scores', g.row,
+        format('no choice_logprobs, but document {} of {}/{} has a label', g.doc_id, g.benchmark, g.task)
     FROM graded AS g WHERE g.label IS NOT NULL AND g.choice_logprobs IS NULL
     UNION ALL
-    SELECT 5, 'scores', g.row, format('choice_logprobs, but document {} of {}/{} has no label', g.doc_id, g.benchmark, g.task)
+    SELECT 5, 'scores', g.row,
+        format('choice_logprobs, but document {} of {}/{} has no label', g.doc_id, g.benchmark, g.task)
     FROM graded AS g WHERE g.doc_row IS NOT NULL AND g.label IS NULL AND g.choice_logprobs IS NOT NULL
     UNION ALL
     SELECT 6, 'scores', g.row, format('{} scores, but document {} of {}/{} has {} choices',

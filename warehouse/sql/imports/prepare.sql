@@ -1,4 +1,4 @@
--- From temp tables docs, scores and canonical: the documents some model scored, the gaps, and a fingerprint a partition.
+-- From temp tables docs and scores: the documents some model scored, the gaps, and a fingerprint a partition.
 CREATE TEMP TABLE documents AS
 WITH placed AS (
     SELECT
