@@ -7,6 +7,7 @@ import os
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # telemetry fails noisily without a network
     "PREFECT_LOGGING_LEVEL": "WARNING",  # progress bars must stay readable
+    "PREFECT_LOGGING_ROOT_LEVEL": "ERROR",  # other libraries' warnings, which Prefect would print
     "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "CRITICAL",  # failures are the summary's to tell
     "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",  # its 20 s are too few on a busy small machine
