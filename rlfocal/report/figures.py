@@ -53,8 +53,8 @@ def cost_accuracy(board: Board, name: str) -> str:
         _cost_axis(axes, costs)
         axes.set_xlabel("cost, cents per 1,000 queries" if priced else "models asked per document")
         figure.canvas.draw()  # the layout must be settled before labels are placed in it
-        obstacles = [(x, y) for x, y, _ in singles]
-        place_labels(axes, labels, obstacles)
+        seeds = [(_cost(run, priced), run.accuracy) for run in board.ours.runs] if board.ours else []
+        place_labels(axes, labels, [*seeds, *((x, y) for x, y, _ in singles)])
         best = f"RL-Focal at {percent(board.ours.accuracy)} %" if board.ours else "methods and single models"
         return inline(figure, name, f"Cost against test accuracy on {board.benchmark}: {best}")
 
@@ -127,7 +127,7 @@ def _panel(height: float) -> tuple[Figure, Axes]:
 def _frame_accuracy(axes: Axes, values: Sequence[float]) -> None:
     low, high = min(values), max(values)
     pad = max(0.08 * (high - low), 0.01)
-    axes.set_ylim(max(low - pad, 0), min(high + pad, 1.02))
+    axes.set_ylim(low - pad, high + pad)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
 

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from rlfocal.errors import InputError
 from rlfocal.report.curves import learning
 from rlfocal.report.figures import cost_accuracy, learning_curves, pool_diversity
-from rlfocal.report.leaderboard import CEILING, Board, Standing, leaderboard, percent, points
+from rlfocal.report.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
 from rlfocal.report.pools import PoolChoice, pool_choice
 from rlfocal.report.tables import spread
 from warehouse import Warehouse
@@ -174,6 +174,6 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
-    environment.filters |= {"percent": percent, "points": points, "spread": spread}
+    environment.filters |= {"cents": cents, "percent": percent, "points": points, "spread": spread}
     source = resources.files("rlfocal.report") / "report.html.j2"
     return environment.from_string(source.read_text(encoding="utf-8"))

@@ -329,6 +329,17 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.1f}"
 
 
+def cents(cost: float | None) -> str:
+    """A cost per 1,000 queries; a dash where it is unknown.
+
+    >>> cents(0.348), cents(1685.0), cents(None)
+    ('0.35', '1,685.0', '–')
+    """
+    if cost is None:
+        return "–"
+    return f"{cost:.2f}" if cost < 10 else f"{cost:,.1f}"
+
+
 def points(fraction: float) -> str:
     """Signed percentage points, with a true minus sign.
 

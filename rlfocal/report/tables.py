@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rlfocal.report.leaderboard import BASELINE, CEILING, OURS, Board, Standing, percent, points
+from rlfocal.report.leaderboard import BASELINE, CEILING, OURS, Board, Standing, cents, percent, points
 
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
@@ -64,7 +64,7 @@ def _table(board: Board) -> Table:
             *([percent(s.task_mean) if s.task_mean is not None else "–"] if by_task else []),
             f"{points(d.mean)} [{points(d.low)}, {points(d.high)}]" if d else "–",
             f"{s.mean_pool_size:.2f}",
-            *([f"{s.cost:,.1f}" if s.cost is not None else "–"] if board.is_priced else []),
+            *([cents(s.cost)] if board.is_priced else []),
         ]
         # As Text, or rich would take the brackets of an interval for markup.
         table.add_row(*map(Text, cells), style={OURS: "bold", CEILING: "dim"}.get(s.method, ""))
