@@ -312,6 +312,27 @@ def test_wide_pool_in_sql(sql: duckdb.DuckDBPyConnection) -> None:
         same(row[name], oracle[name])
 
 
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_many_ties(sql: duckdb.DuckDBPyConnection, kind: Kind) -> None:
+    """Enough documents for every way in which five votes can tie, and for a majority against the first voter."""
+    rng = np.random.default_rng(4)
+    lowest = 0 if kind == "choices" else -1
+    predictions, labels = rng.integers(lowest, 4, (150, 5)), rng.integers(0, 4, 150)
+    data = Answers(kind, predictions, labels, np.ones((150, 5), bool))
+    models = fill(sql, data)
+    pools = diversity.every_pool(5, 5)
+    twin = diversity.pool_diversity(predictions, labels, pools, kind=kind)
+    found = sql.execute("SELECT plurality_accuracy FROM all_pools('b', 5)").fetchall()
+    for i, pool in enumerate(pools):
+        oracle = pool_oracle(data, tuple(np.flatnonzero(pool).tolist()))
+        chosen = [m for m, member in zip(models, pool, strict=True) if member]
+        row = sql.execute("FROM pool_diversity('b', ?)", [chosen]).to_arrow_table().to_pylist()[0]
+        same(found[i][0], oracle["plurality_accuracy"])
+        for name in METRICS:
+            same(row[name], oracle[name])
+            same(getattr(twin, name)[i], oracle[name])
+
+
 def test_task_and_split_restrict(sql: duckdb.DuckDBPyConnection) -> None:
     rng = np.random.default_rng(2)
     data = Answers("choices", rng.integers(0, 3, (12, 3)), rng.integers(0, 3, 12), np.ones((12, 3), bool))
