@@ -314,7 +314,7 @@ def test_wide_pool_in_sql(sql: duckdb.DuckDBPyConnection) -> None:
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_many_ties(sql: duckdb.DuckDBPyConnection, kind: Kind) -> None:
-    """Enough documents for every way in which five votes can tie, and for a majority against the first voter."""
+    """Enough documents for every tie of five votes, and for majorities against the first voter."""
     rng = np.random.default_rng(4)
     lowest = 0 if kind == "choices" else -1
     predictions, labels = rng.integers(lowest, 4, (150, 5)), rng.integers(0, 4, 150)
