@@ -54,7 +54,7 @@ def test_clipped_objective_and_its_gradient(
     value = mappo.clipped_surrogate(
         log_prob, torch.tensor(math.log(0.3)).double(), torch.tensor(advantage).double(), 0.2
     )
-    value.backward()
+    value.backward()  # type: ignore[no-untyped-call]
     assert value.item() == pytest.approx(objective, abs=1e-6)
     # d(ρ Â)/d log π = ρ Â where the ratio is not clipped
     assert log_prob.grad is not None
@@ -76,7 +76,7 @@ def test_surrogate_gradient_against_finite_differences() -> None:
     gain = mappo.clipped_surrogate(
         mappo.branch_log_probs(z, torch.tensor(actions)), torch.tensor(old), torch.tensor(weights), 0.2
     ).mean()
-    gain.backward()
+    gain.backward()  # type: ignore[no-untyped-call]
     assert gain.item() == pytest.approx(literal(logits), abs=1e-12)
     for at in np.ndindex(logits.shape):
         bump = np.zeros_like(logits)
@@ -108,7 +108,7 @@ def test_choices_that_do_not_exist_have_no_probability() -> None:
     p = 1 / (1 + math.exp(-1))
     assert log_probs.tolist() == pytest.approx([math.log(p), 0.0])
     assert entropy.tolist() == pytest.approx([-(p * math.log(p) + (1 - p) * math.log(1 - p)), 0.0])
-    (log_probs.sum() + entropy.sum()).backward()
+    (log_probs.sum() + entropy.sum()).backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     assert torch.isfinite(logits.grad).all()
     assert logits.grad[0, 2] == 0

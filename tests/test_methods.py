@@ -45,7 +45,8 @@ def datasets(draw: st.DrawFn) -> Dataset:
 
 
 def decide(name: str, data: Dataset) -> list[int]:
-    return make_method(name, "paper").fit(data.train, [0])[0].decide(data.test).predictions.tolist()
+    [policy] = make_method(name).fit(data.train, [0])
+    return [int(slot) for slot in policy.decide(data.test).predictions]
 
 
 @given(datasets())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
+from flows import quieten
 from rlfocal.cli.extraction import extraction_bars, print_extracted, print_extraction, print_missing
 from rlfocal.cli.options import (
     REPORT,
@@ -60,8 +60,7 @@ def regenerate(
         f"pool {chosen.name}: {len(chosen.models)} models, {len(chosen.benchmarks)} benchmarks",
         err=True,
     )
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
+    quieten()
     from flows.regenerate import run
     from rlfocal.report import leaderboard, print_table
     from warehouse import open_warehouse

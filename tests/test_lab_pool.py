@@ -1,0 +1,134 @@
+"""The embedded pool through the whole extraction: lm-eval's own accuracy, and the skill and diversity it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlfocal.extraction.runner import extract_pool
+from rlfocal.lab import TASKS_DIR, weights_dir
+from rlfocal.pool import PoolSpec, load_pool
+from warehouse import Warehouse, open_warehouse
+
+pytestmark = pytest.mark.slow
+MODELS = [model.model for model in load_pool("lab").models]
+CHOICES = ["lab-mmlu", "lab-bbh", "lab-musr", "lab-gpqa"]
+
+
+@pytest.fixture(scope="module")
+def pool() -> PoolSpec:
+    return load_pool("lab")
+
+
+@pytest.fixture(scope="module")
+def lab(pool: PoolSpec, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with every answer of the embedded pool."""
+    location = tmp_path_factory.mktemp("lab") / "warehouse"
+    report = extract_pool(location, pool)
+    assert not report.missing
+    assert len(report.committed) == 12 * 17
+    return location
+
+
+@pytest.fixture(scope="module")
+def opened(lab: Path) -> Warehouse:
+    return open_warehouse(lab, read_only=True)
+
+
+def test_a_second_run_extracts_nothing(lab: Path, pool: PoolSpec) -> None:
+    report = extract_pool(lab, pool)
+    assert (report.committed, report.missing, report.n_skipped) == ([], [], 12 * 17)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_accuracy_by_sql_is_lm_evals(opened: Warehouse, pool: PoolSpec, model: str) -> None:
+    """lm-eval's own backend on the same documents: equal accuracy, and log-likelihoods within 1e-4."""
+    import torch
+    from lm_eval import simple_evaluate
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
+
+    torch.set_num_threads(2)
+    names = {lm: (b.name, task) for b in pool.benchmarks if b.kind == "choices" for task, lm in b.tasks.items()}
+    results: dict[str, Any] = simple_evaluate(
+        model=HFLM(pretrained=str(weights_dir(model)), device="cpu", dtype="float32", batch_size=128),
+        tasks=list(names),
+        task_manager=TaskManager(include_path=str(TASKS_DIR), include_defaults=False),
+        bootstrap_iters=0,
+        log_samples=True,
+    )
+    by_sql = {
+        (benchmark, task): (accuracy, n)
+        for benchmark, task, accuracy, n in opened.rows(
+            "SELECT benchmark, task, accuracy, n FROM accuracy WHERE model = ?", [model]
+        )
+    }
+    for lm_eval_task, (benchmark, task) in names.items():
+        samples = {s["doc_id"]: [r[0] for r in s["filtered_resps"]] for s in results["samples"][lm_eval_task]}
+        accuracy, n = by_sql[benchmark, task]
+        assert n == len(samples)
+        assert accuracy == results["results"][lm_eval_task]["acc,none"]
+        ours = opened.rows(
+            "SELECT doc_id, list(logprob ORDER BY choice), list(list_sum(token_logprobs) ORDER BY choice) "
+            "FROM choice_logprobs WHERE benchmark = ? AND task = ? AND model = ? GROUP BY doc_id",
+            [benchmark, task, model],
+        )
+        assert len(ours) == n
+        for doc_id, logprobs, sums in ours:
+            assert logprobs == pytest.approx(samples[doc_id], abs=1e-4)
+            assert sums == pytest.approx(samples[doc_id], abs=1e-4)
+
+
+@pytest.mark.parametrize("benchmark", CHOICES)
+def test_there_is_real_skill_and_real_diversity(opened: Warehouse, benchmark: str) -> None:
+    [(best,)] = opened.rows("SELECT max(accuracy) FROM benchmark_accuracy WHERE benchmark = ?", [benchmark])
+    assert 0.60 <= best <= 0.90
+    [(oracle,)] = opened.rows(
+        "SELECT avg(someone::INT) FROM (SELECT bool_or(correct) AS someone FROM predictions "
+        "WHERE benchmark = ? GROUP BY task, doc_id)",
+        [benchmark],
+    )
+    assert oracle >= best + 0.10
+
+
+def test_the_best_model_differs_between_tasks(opened: Warehouse) -> None:
+    winners = opened.rows(
+        "SELECT benchmark, count(DISTINCT model) FROM (SELECT benchmark, task, arg_max(model, accuracy) AS model "
+        "FROM accuracy GROUP BY ALL) GROUP BY benchmark"
+    )
+    assert all(n > 1 for benchmark, n in winners if benchmark in ("lab-mmlu", "lab-bbh", "lab-musr"))
+
+
+def test_pools_outvote_the_best_single_model(opened: Warehouse) -> None:
+    gains = {}
+    for benchmark in CHOICES:
+        [(gains[benchmark],)] = opened.rows(
+            "SELECT max(p.plurality_accuracy) - (SELECT max(accuracy) FROM benchmark_accuracy "
+            "WHERE benchmark = $1) FROM all_pools($1, 4) AS p",
+            [benchmark],
+        )
+    assert sum(gain >= 0.02 for gain in gains.values()) >= 2, gains
+
+
+def test_ten_passes_of_every_word_problem_are_there(opened: Warehouse) -> None:
+    [(documents, fewest, most, parsed)] = opened.rows(
+        "SELECT count(*), min(n), max(n), avg(answered) FROM (SELECT model, doc_id, count(*) AS n, "
+        "count(answer) / count(*) AS answered FROM answer_passes WHERE benchmark = 'lab-gsm8k' GROUP BY ALL)"
+    )
+    assert (documents, fewest, most) == (12 * 400, 10, 10)
+    assert parsed > 0.9
+    splits = opened.rows("SELECT split, count(*), min(doc_id) FROM docs WHERE benchmark = 'lab-gsm8k' GROUP BY ALL")
+    assert sorted(splits) == [("test", 100, 300), ("train", 300, 0)]
+
+
+def test_a_new_model_shows_accuracy_and_diversity(opened: Warehouse) -> None:
+    from rlfocal.report import newcomer
+
+    standings = newcomer(opened, "lab-phi")
+    assert [s.benchmark for s in standings] == sorted(["lab-gsm8k", *CHOICES])
+    for s in standings:
+        assert s.n_models == 12
+        assert set(s.focal_diversity) == set(MODELS) - {"lab-phi"}
+        assert all(value is not None and 0 <= value <= 1 for value in s.focal_diversity.values())
