@@ -29,7 +29,7 @@ from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.extraction.worker import Event, Progress, check_backend
 from rlfocal.pool import PoolSpec, load_pool
 from rlfocal.report import write_report
-from warehouse import open_warehouse
+from warehouse import check_location, open_warehouse
 
 REPORT = ".rlfocal/report.html"
 ALL = "*"
@@ -175,6 +175,7 @@ def run(on_progress: OnProgress | None = None, **parameters: Any) -> Summary:
     pool = load_pool(parameters.get("pool", "lab"))
     pool.choose(parameters.get("models"), parameters.get("benchmarks"))
     check_backend(parameters.get("backend", "hf"))
+    check_location(parameters.get("warehouse"))
     token = _listener.set(on_progress)
     try:
         state = regenerate(**parameters, return_state=True)

@@ -144,3 +144,34 @@ def test_usage_errors_exit_with_2_and_help_teaches(cli: Cli) -> None:
     for command in ("regenerate", "extract", "add-model", "train", "evaluate", "report", "sql"):
         text = cli(command, "--help").out
         assert "--warehouse" in text or command == "sql"
+
+
+POOL = """\
+name: mine
+benchmarks: [lab-gpqa]
+models:
+  - {model: phi, hf_repo: rlfocal-lab/lab-phi, params_b: 0.0002}
+"""
+
+
+@pytest.mark.slow
+def test_a_model_is_added_with_one_entry_and_one_command(cli: Cli, tmp_path: Path) -> None:
+    Path("mine.yaml").write_text(POOL)
+    Path("good.yaml").write_text("{model: gemma, hf_repo: rlfocal-lab/lab-gemma, params_b: 0.0002}\n")
+    (tmp_path / "torn").mkdir()
+    Path("torn.yaml").write_text(f"{{model: torn, hf_repo: {tmp_path / 'torn'}, params_b: 1}}\n")
+    assert cli("extract", "--pool", "mine.yaml", "--limit", "16").code == 0
+    refused = cli("add-model", "mine.yaml", "torn.yaml", "--limit", "16")
+    assert refused.code == 2
+    assert "torn cannot answer" in refused.err
+    assert Path("mine.yaml").read_text() == POOL
+    added = cli("add-model", "mine.yaml", "good.yaml", "--limit", "16")
+    assert added.code == 0, added.err
+    assert "gemma: accuracy" in added.out
+    assert "focal diversity of the pair" in added.out
+    assert "phi" in added.out
+    answered = cli("sql", "SELECT model, n FROM accuracy ORDER BY model", "--format", "csv")
+    assert answered.out.split() == ["model,n", "gemma,16", "phi,16"]
+    again = cli("add-model", "mine.yaml", "good.yaml")
+    assert again.code == 2
+    assert "already has a model 'gemma'" in again.err

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from warehouse.locations import check_location
 from warehouse.opening import open_warehouse
 from warehouse.store import Warehouse
 
-__all__ = ["Warehouse", "open_warehouse"]
+__all__ = ["Warehouse", "check_location", "open_warehouse"]

@@ -53,6 +53,11 @@ def locate(location: str | Path | Location | None) -> Location:
     return Location(given, f"sqlite:{directory / CATALOG_FILE}", str(directory / "data"), directory)
 
 
+def check_location(location: str | Path | Location | None) -> None:
+    """Raises InputError where something stands there that is no warehouse; makes and opens nothing."""
+    exists(locate(location))
+
+
 def exists(location: Location) -> bool:
     """Whether a catalogue may stand there (on Postgres only attaching tells).
 

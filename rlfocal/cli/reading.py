@@ -37,11 +37,14 @@ def import_predictions(
     A given split is used; where it is missing, the first 80 % of each task are train. The same files twice
     change nothing.
     """
-    from rlfocal.imports.predictions import import_predictions as run
+    from rlfocal.imports.predictions import read_predictions
     from warehouse import open_warehouse
 
-    with open_warehouse(warehouse) as opened:
-        report = run(opened, docs, scores, allow_missing=allow_missing)
+    with (
+        read_predictions(docs, scores, allow_missing=allow_missing) as predictions,
+        open_warehouse(warehouse) as opened,
+    ):
+        report = predictions.write(opened)
     if as_json:
         print_json(report)
     else:

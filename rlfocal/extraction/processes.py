@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -17,6 +18,7 @@ from rlfocal.extraction.failures import plain
 
 Send = Callable[[Any], None]
 PRELOADED = ["rlfocal.extraction.hf"]
+SECONDS_TO_EXIT = 60
 _starting = threading.Lock()
 
 
@@ -37,33 +39,54 @@ def run_each(
     sentence why the process ended early. Processes die with the caller.
     """
     waiting = list(arguments)
-    running: dict[Connection, tuple[str, BaseProcess]] = {}
+    running: dict[str, tuple[Connection, BaseProcess]] = {}
     ended: dict[str, str | None] = {}
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
                 name = waiting.pop(0)
-                connection, process = _start(job, arguments[name])
-                running[connection] = name, process
-            for ready in wait(list(running)):
-                assert isinstance(ready, Connection)
-                name, process = running[ready]
-                try:
-                    event = ready.recv()
-                except (EOFError, OSError):
-                    event = None
-                if event is not None and not isinstance(event, _Ended):
-                    on_event(name, event)
+                running[name] = _start(job, arguments[name])
+            # The sentinel too: a grandchild may hold the connection open after its parent's death.
+            ready = wait(
+                [end for connection, process in running.values() for end in (connection, process.sentinel)]
+            )
+            for name, (connection, process) in list(running.items()):
+                if connection not in ready and process.sentinel not in ready:
                     continue
-                process.join()
-                del running[ready]
-                ready.close()
-                ended[name] = _reason(event, process.exitcode)
+                last = _forward(connection, partial(on_event, name))
+                if last is not None or process.sentinel in ready:
+                    del running[name]
+                    _finish(connection, process)
+                    ended[name] = _reason(last, process.exitcode)
     finally:
         for _, process in running.values():
             process.kill()
             process.join()
     return ended
+
+
+def _forward(connection: Connection, on_event: Callable[[Any], None]) -> _Ended | None:
+    """Passes on what has arrived; returns the last message, if that is among it."""
+    while (event := _received(connection)) is not None:
+        if isinstance(event, _Ended):
+            return event
+        on_event(event)
+    return None
+
+
+def _received(connection: Connection) -> Any:
+    try:
+        return connection.recv() if connection.poll() else None
+    except (EOFError, OSError):  # the process died, perhaps in the middle of a message
+        return None
+
+
+def _finish(connection: Connection, process: BaseProcess) -> None:
+    process.join(SECONDS_TO_EXIT)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    connection.close()
 
 
 def _reason(last: _Ended | None, exitcode: int | None) -> str | None:

@@ -15,7 +15,7 @@ from rlfocal.extraction.processes import run_each
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.extraction.worker import Committed, Event, Missing, Work, check_backend, extract
 from rlfocal.pool.specs import ModelSpec, PoolSpec
-from warehouse import open_warehouse
+from warehouse import check_location, open_warehouse
 
 OnProgress = Callable[[Event], None]
 
@@ -73,6 +73,7 @@ def extract_pool(
     """
     started = perf_counter()
     check_backend(backend)
+    check_location(location)
     tasks = load_tasks(pool.benchmarks, limit)
     outcomes = _extract(location, pool.models, tasks, backend, jobs, on_progress)
     return ExtractionReport(tuple(outcomes), perf_counter() - started)

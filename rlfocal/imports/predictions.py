@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,22 @@ class ImportReport:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class Predictions:
+    """Checked rows, ready to be written."""
+
+    scratch: duckdb.DuckDBPyConnection
+    files: dict[str, str]
+    allow_missing: bool
+
+    def write(self, warehouse: Warehouse) -> ImportReport:
+        """Commits the partitions that the warehouse lacks, in one transaction."""
+        new = _new_partitions(self.scratch, warehouse)
+        if new:
+            _write(self.scratch, warehouse, new, self.files, allow_missing=self.allow_missing)
+        return _report(self.scratch, len(new))
+
+
 def import_predictions(
     warehouse: Warehouse, docs_path: str | Path, scores_path: str | Path, *, allow_missing: bool = False
 ) -> ImportReport:
@@ -67,9 +84,17 @@ def import_predictions(
     the one stored under its number, or models cover different documents (unless `allow_missing`, which
     records the gap).
     """
+    with read_predictions(docs_path, scores_path, allow_missing=allow_missing) as predictions:
+        return predictions.write(warehouse)
+
+
+@contextmanager
+def read_predictions(
+    docs_path: str | Path, scores_path: str | Path, *, allow_missing: bool = False
+) -> Iterator[Predictions]:
+    """Reads and checks the files alone, so that no warehouse need exist before they are known to be right."""
     docs_path, scores_path = Path(docs_path), Path(scores_path)
     with closing(duckdb.connect()) as scratch:
-        scratch.execute("SET enable_progress_bar = false")
         load_table(scratch, "docs", docs_path, _DOCS, ("benchmark", "task", "doc_id"))
         load_table(scratch, "scores", scores_path, _SCORES, ("benchmark", "task", "doc_id", "model"))
         _check(scratch, {"docs": docs_path, "scores": scores_path})
@@ -77,11 +102,7 @@ def import_predictions(
         scratch.execute(script("imports/prepare"))
         if not allow_missing:
             _check_coverage(scratch, docs_path, scores_path)
-        new = _new_partitions(scratch, warehouse)
-        if new:
-            files = {"docs": docs_path.name, "scores": scores_path.name}
-            _write(scratch, warehouse, new, files, allow_missing=allow_missing)
-        return _report(scratch, len(new))
+        yield Predictions(scratch, {"docs": docs_path.name, "scores": scores_path.name}, allow_missing)
 
 
 def _check(scratch: duckdb.DuckDBPyConnection, paths: dict[str, Path]) -> None:

@@ -57,18 +57,16 @@ def print_newcomer(standings: Sequence[Newcomer], console: Console | None = None
     if not standings:
         return
     console = console or Console()
-    table = Table(
-        title=f"{standings[0].model}: accuracy, and rank among the models", box=None, title_justify="left"
-    )
+    console.print(f"{standings[0].model}: accuracy, and rank among the models", style="bold")
+    table = Table(box=None, pad_edge=False)
     for name in ("benchmark", "documents", "accuracy %", "± docs", "rank"):
         table.add_column(name, justify="left" if name == "benchmark" else "right")
     for s in standings:
         spread = "–" if s.stderr is None else f"±{100 * s.stderr:.2f}"
         table.add_row(s.benchmark, f"{s.n:,}", percent(s.accuracy), spread, f"{s.rank} of {s.n_models}")
     console.print(table)
-    pairs = Table(
-        title="focal diversity of the pair with (1: never fail together)", box=None, title_justify="left"
-    )
+    console.print("\nfocal diversity of the pair it forms with each model (1: never fail together)", style="bold")
+    pairs = Table(box=None, pad_edge=False)
     pairs.add_column("model")
     for s in standings:
         pairs.add_column(s.benchmark, justify="right")
