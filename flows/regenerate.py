@@ -23,10 +23,11 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
 from rlfocal.evaluation import Evaluation, evaluate
-from rlfocal.extraction.failures import plain
-from rlfocal.extraction.runner import ModelOutcome, extract_model
+from rlfocal.extraction.backends import check_backend
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.extraction.worker import Event, Progress, check_backend
+from rlfocal.failures import plain
+from rlfocal.filling.runner import ModelOutcome, extract_model
+from rlfocal.filling.worker import Event, Progress
 from rlfocal.pool import PoolSpec, load_pool
 from rlfocal.report import write_report
 from warehouse import check_location, open_warehouse

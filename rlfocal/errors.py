@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 class InputError(Exception):
-    """The user's input is wrong: the message names the bad value, where it stands, and the fix (exit code 2)."""
+    """Wrong input: the message names the bad value, where it stands, and the fix (exit code 2)."""
 
 
 class RunError(Exception):

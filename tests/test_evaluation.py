@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rlfocal.imports.predictions import import_predictions
 
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import Evaluation, evaluate
+from rlfocal.imports.predictions import import_predictions
 from rlfocal.methods import make_method
 from warehouse import Warehouse, open_warehouse
 

@@ -20,11 +20,11 @@ import pytest
 from tiny_models import save_model, write_tasks
 
 from rlfocal.errors import InputError, RunError
-from rlfocal.extraction.failures import plain
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
-from rlfocal.extraction.runner import ExtractionReport, extract_model, extract_pool
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.extraction.worker import Committed, Progress
+from rlfocal.failures import plain
+from rlfocal.filling.runner import ExtractionReport, extract_model, extract_pool
+from rlfocal.filling.worker import Committed, Progress
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 
@@ -117,7 +117,7 @@ def test_second_run_extracts_nothing_and_loads_no_model(
     spec.write_text(pool.model_dump_json())
     code = (
         "import sys; from pathlib import Path; from rlfocal.pool.specs import PoolSpec;"
-        "from rlfocal.extraction.runner import extract_pool;"
+        "from rlfocal.filling.runner import extract_pool;"
         f"pool = PoolSpec.model_validate_json(Path({str(spec)!r}).read_text());"
         f"report = extract_pool({str(location)!r}, pool);"
         "print(len(report.committed), report.n_skipped, len(report.missing), 'torch' in sys.modules)"
@@ -135,7 +135,7 @@ def test_works_from_an_unguarded_script_on_stdin(folder: Path, pool: PoolSpec, t
     one = pool.choose(models=["llama"], benchmarks=["tiny-a"])
     script = (
         "import sys\nfrom rlfocal.pool.specs import PoolSpec\n"
-        "from rlfocal.extraction.runner import extract_pool\n"
+        "from rlfocal.filling.runner import extract_pool\n"
         f"pool = PoolSpec.model_validate_json({one.model_dump_json()!r})\n"
         "report = extract_pool('warehouse', pool, limit=5)\n"
         "print(len(report.committed), report.n_docs, report.missing)\n"
@@ -242,7 +242,7 @@ def _kill_children(stop: threading.Event, delay: float) -> None:
 def test_children_die_with_their_parent(pool: PoolSpec, tmp_path: Path, ending: signal.Signals) -> None:
     code = (
         "import sys; from rlfocal.pool.specs import PoolSpec;"
-        "from rlfocal.extraction.runner import extract_pool;"
+        "from rlfocal.filling.runner import extract_pool;"
         f"pool = PoolSpec.model_validate_json({pool.model_dump_json()!r});"
         "extract_pool('w', pool, on_progress=lambda event: print(event, flush=True))"
     )

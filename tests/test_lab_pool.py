@@ -1,4 +1,4 @@
-"""The embedded pool through the whole extraction: lm-eval's own accuracy, and the skill and diversity it has."""
+"""The embedded pool, extracted whole: lm-eval's own accuracy, and the skill and diversity it has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlfocal.extraction.runner import extract_pool
+from rlfocal.filling.runner import extract_pool
 from rlfocal.lab import TASKS_DIR, weights_dir
 from rlfocal.pool import PoolSpec, load_pool
 from warehouse import Warehouse, open_warehouse
@@ -51,7 +51,7 @@ def test_accuracy_by_sql_is_lm_evals(opened: Warehouse, pool: PoolSpec, model: s
     from lm_eval.tasks import TaskManager
 
     torch.set_num_threads(2)
-    names = {lm: (b.name, task) for b in pool.benchmarks if b.kind == "choices" for task, lm in b.tasks.items()}
+    names = {lm: (b.name, t) for b in pool.benchmarks if b.kind == "choices" for t, lm in b.tasks.items()}
     results: dict[str, Any] = simple_evaluate(
         model=HFLM(pretrained=str(weights_dir(model)), device="cpu", dtype="float32", batch_size=128),
         tasks=list(names),
@@ -66,19 +66,24 @@ def test_accuracy_by_sql_is_lm_evals(opened: Warehouse, pool: PoolSpec, model: s
         )
     }
     for lm_eval_task, (benchmark, task) in names.items():
-        samples = {s["doc_id"]: [r[0] for r in s["filtered_resps"]] for s in results["samples"][lm_eval_task]}
+        samples = {s["doc_id"]: s for s in results["samples"][lm_eval_task]}
         accuracy, n = by_sql[benchmark, task]
         assert n == len(samples)
         assert accuracy == results["results"][lm_eval_task]["acc,none"]
         ours = opened.rows(
-            "SELECT doc_id, list(logprob ORDER BY choice), list(list_sum(token_logprobs) ORDER BY choice) "
-            "FROM choice_logprobs WHERE benchmark = ? AND task = ? AND model = ? GROUP BY doc_id",
+            "SELECT doc_id, any_value(doc_hash), list(is_greedy ORDER BY choice), "
+            "list(logprob ORDER BY choice), list(list_sum(token_logprobs) ORDER BY choice) FROM choice_logprobs "
+            "JOIN docs USING (benchmark, task, doc_id) "
+            "WHERE benchmark = ? AND task = ? AND model = ? GROUP BY doc_id",
             [benchmark, task, model],
         )
         assert len(ours) == n
-        for doc_id, logprobs, sums in ours:
-            assert logprobs == pytest.approx(samples[doc_id], abs=1e-4)
-            assert sums == pytest.approx(samples[doc_id], abs=1e-4)
+        for doc_id, doc_hash, greedy, logprobs, sums in ours:
+            theirs = [response[0] for response in samples[doc_id]["resps"]]
+            assert doc_hash == samples[doc_id]["doc_hash"]
+            assert greedy == [is_greedy for _, is_greedy in theirs]
+            assert logprobs == pytest.approx([total for total, _ in theirs], abs=1e-4)
+            assert sums == pytest.approx([total for total, _ in theirs], abs=1e-4)
 
 
 @pytest.mark.parametrize("benchmark", CHOICES)
@@ -95,8 +100,8 @@ def test_there_is_real_skill_and_real_diversity(opened: Warehouse, benchmark: st
 
 def test_the_best_model_differs_between_tasks(opened: Warehouse) -> None:
     winners = opened.rows(
-        "SELECT benchmark, count(DISTINCT model) FROM (SELECT benchmark, task, arg_max(model, accuracy) AS model "
-        "FROM accuracy GROUP BY ALL) GROUP BY benchmark"
+        "SELECT benchmark, count(DISTINCT model) FROM "
+        "(SELECT benchmark, task, arg_max(model, accuracy) AS model FROM accuracy GROUP BY ALL) GROUP BY benchmark"
     )
     assert all(n > 1 for benchmark, n in winners if benchmark in ("lab-mmlu", "lab-bbh", "lab-musr"))
 
@@ -119,7 +124,9 @@ def test_ten_passes_of_every_word_problem_are_there(opened: Warehouse) -> None:
     )
     assert (documents, fewest, most) == (12 * 400, 10, 10)
     assert parsed > 0.9
-    splits = opened.rows("SELECT split, count(*), min(doc_id) FROM docs WHERE benchmark = 'lab-gsm8k' GROUP BY ALL")
+    splits = opened.rows(
+        "SELECT split, count(*), min(doc_id) FROM docs WHERE benchmark = 'lab-gsm8k' GROUP BY ALL"
+    )
     assert sorted(splits) == [("test", 100, 300), ("train", 300, 0)]
 
 

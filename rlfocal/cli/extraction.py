@@ -15,14 +15,14 @@ from rlfocal.cli.options import progress_bars
 from rlfocal.pool import PoolSpec
 
 if TYPE_CHECKING:
-    from rlfocal.extraction.runner import ExtractionReport
-    from rlfocal.extraction.worker import Event
+    from rlfocal.filling.runner import ExtractionReport
+    from rlfocal.filling.worker import Event
 
 
 @contextmanager
 def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
     """Yields the `on_progress` of `extract_pool`: a bar a model, over its tasks."""
-    from rlfocal.extraction.worker import Progress
+    from rlfocal.filling.worker import Progress
 
     n_tasks = sum(len(benchmark.tasks) for benchmark in pool.benchmarks)
     shares: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)

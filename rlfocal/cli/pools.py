@@ -105,7 +105,7 @@ def extract(
     One process a model; a partition (model, task) is committed whole or not at all, so a killed run goes on
     from its last partition. A model that fails takes down only its own partitions (exit code 1).
     """
-    from rlfocal.extraction.runner import extract_pool
+    from rlfocal.filling.runner import extract_pool
 
     chosen = load_pool(pool).choose(names(models), names(benchmarks))
     with extraction_bars(chosen) as tell:
@@ -133,7 +133,7 @@ def add_model(
     Then its accuracy and its diversity to the others are shown. A wrong entry, or a model that cannot answer
     one document, changes nothing.
     """
-    from rlfocal.extraction.runner import extract_pool
+    from rlfocal.filling.runner import extract_pool
     from rlfocal.report import newcomer, print_newcomer
     from warehouse import open_warehouse
 

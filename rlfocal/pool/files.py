@@ -26,7 +26,7 @@ def packaged(name: str) -> Path:
 
 
 def find_pool(pool: str) -> Path:
-    """The file of a pool: a path, ./pools/NAME.yaml, or one that ships with rlfocal. InputError if there is none."""
+    """The file of a pool: a path, ./pools/NAME.yaml, or one that ships with rlfocal. Else InputError."""
     if Path(pool).suffix in {".yaml", ".yml"}:
         if Path(pool).is_file():
             return Path(pool)
@@ -75,7 +75,7 @@ def load_benchmarks() -> dict[str, Benchmark]:
 
 
 def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
-    """Append an entry to a pool's file, comments kept; a packaged pool is first copied to ./pools. Returns the file."""
+    """Append an entry to a pool's file, comments kept, and return the file; a shipped pool is copied to ./pools."""
     path = find_pool(pool)
     target = Path("pools") / path.name if path.parent == packaged("pools") else path
     yaml = _yaml()

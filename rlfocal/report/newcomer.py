@@ -65,7 +65,9 @@ def print_newcomer(standings: Sequence[Newcomer], console: Console | None = None
         spread = "–" if s.stderr is None else f"±{100 * s.stderr:.2f}"
         table.add_row(s.benchmark, f"{s.n:,}", percent(s.accuracy), spread, f"{s.rank} of {s.n_models}")
     console.print(table)
-    console.print("\nfocal diversity of the pair it forms with each model (1: never fail together)", style="bold")
+    console.print(
+        "\nfocal diversity of the pair it forms with each model (1: never fail together)", style="bold"
+    )
     pairs = Table(box=None, pad_edge=False)
     pairs.add_column("model")
     for s in standings:

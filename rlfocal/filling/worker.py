@@ -11,16 +11,14 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from rlfocal.errors import unknown
+from rlfocal.extraction.backends import start_engine
 from rlfocal.extraction.engine import Document, Engine
-from rlfocal.extraction.failures import plain
-from rlfocal.extraction.fingerprint import local_weights
 from rlfocal.extraction.partition import choice_rows, doc_rows, pass_rows
-from rlfocal.extraction.processes import Send
 from rlfocal.extraction.tasks import TaskDocuments
+from rlfocal.failures import plain
+from rlfocal.filling.processes import Send
 from rlfocal.pool.specs import ModelSpec
 
-BACKENDS = ("hf",)
 SHARD = 128
 """Documents an engine is asked at once: progress is told, and batches are formed, per shard."""
 
@@ -105,23 +103,6 @@ def extract(
                 send(Missing(model.model, task.benchmark, task.task, plain(error)))
             else:
                 send(Committed(model.model, task.benchmark, task.task, len(task.documents), seconds))
-
-
-def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:
-    """The one place that loads a model. `threads` is for CPU kernels."""
-    check_backend(backend)
-    import torch
-
-    from rlfocal.extraction import hf
-
-    torch.set_num_threads(threads)
-    return hf.load(model, local_weights(model))
-
-
-def check_backend(backend: str) -> None:
-    """Raises InputError for a backend that does not exist."""
-    if backend not in BACKENDS:
-        raise unknown("backend", backend, BACKENDS)
 
 
 def _answers(engine: Engine, model: str, task: TaskDocuments, send: Send) -> pa.Table:

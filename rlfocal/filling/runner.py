@@ -9,11 +9,12 @@ from pathlib import Path
 from time import perf_counter
 
 from rlfocal.errors import InputError
-from rlfocal.extraction.failures import plain
+from rlfocal.extraction.backends import check_backend
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
-from rlfocal.extraction.processes import run_each
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.extraction.worker import Committed, Event, Missing, Work, check_backend, extract
+from rlfocal.failures import plain
+from rlfocal.filling.processes import run_each
+from rlfocal.filling.worker import Committed, Event, Missing, Work, extract
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import check_location, open_warehouse
 

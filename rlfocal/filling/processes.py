@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from rlfocal.extraction.failures import plain
+from rlfocal.failures import plain
 
 Send = Callable[[Any], None]
 PRELOADED = ["rlfocal.extraction.hf"]
