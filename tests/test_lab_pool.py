@@ -72,8 +72,8 @@ def test_accuracy_by_sql_is_lm_evals(opened: Warehouse, pool: PoolSpec, model: s
         assert accuracy == results["results"][lm_eval_task]["acc,none"]
         ours = opened.rows(
             "SELECT doc_id, any_value(doc_hash), list(is_greedy ORDER BY choice), "
-            "list(logprob ORDER BY choice), list(list_sum(token_logprobs) ORDER BY choice) FROM choice_logprobs "
-            "JOIN docs USING (benchmark, task, doc_id) "
+            "list(logprob ORDER BY choice), list(list_sum(token_logprobs) ORDER BY choice) "
+            "FROM choice_logprobs JOIN docs USING (benchmark, task, doc_id) "
             "WHERE benchmark = ? AND task = ? AND model = ? GROUP BY doc_id",
             [benchmark, task, model],
         )
@@ -101,7 +101,8 @@ def test_there_is_real_skill_and_real_diversity(opened: Warehouse, benchmark: st
 def test_the_best_model_differs_between_tasks(opened: Warehouse) -> None:
     winners = opened.rows(
         "SELECT benchmark, count(DISTINCT model) FROM "
-        "(SELECT benchmark, task, arg_max(model, accuracy) AS model FROM accuracy GROUP BY ALL) GROUP BY benchmark"
+        "(SELECT benchmark, task, arg_max(model, accuracy) AS model FROM accuracy GROUP BY ALL) "
+        "GROUP BY benchmark"
     )
     assert all(n > 1 for benchmark, n in winners if benchmark in ("lab-mmlu", "lab-bbh", "lab-musr"))
 
