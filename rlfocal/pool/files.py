@@ -75,7 +75,7 @@ def load_benchmarks() -> dict[str, Benchmark]:
 
 
 def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
-    """Append an entry to a pool's file, comments kept; a shipped pool is copied to ./pools. Returns the file."""
+    """Append an entry to a pool's file, comments kept; a shipped pool is copied to ./pools first."""
     path = find_pool(pool)
     target = Path("pools") / path.name if path.parent == packaged("pools") else path
     yaml = _yaml()
