@@ -15,6 +15,7 @@ app = typer.Typer(
     "to fuse their answers.",
     epilog="Start with `rlfocal regenerate --pool lab`. `--debug` after any command shows tracebacks.",
     no_args_is_help=True,
+    rich_markup_mode="markdown",  # a docstring's lines flow together
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

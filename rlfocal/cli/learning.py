@@ -73,7 +73,7 @@ def evaluate(
 ) -> None:
     """Fit methods on train rows, decide on test rows, store the result and print the table.
 
-    Methods: rl_focal, best_single, plurality, soft_vote, constant_choice, oracle, single:<model>. Runs that
+    Methods: rl_focal, best_single, plurality, soft_vote, constant_choice, oracle, `single:<model>`. Runs that
     the warehouse has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation import evaluate as run

@@ -10,7 +10,9 @@ import typer
 
 from rlfocal.cli.options import REPORT, Json, Location, Output, print_json
 
-imports = typer.Typer(help="Bring logits made elsewhere into the warehouse.", no_args_is_help=True)
+imports = typer.Typer(
+    help="Bring logits made elsewhere into the warehouse.", no_args_is_help=True, rich_markup_mode="markdown"
+)
 
 
 @imports.callback()
@@ -58,9 +60,13 @@ def sql(
 ) -> None:
     """Read-only SQL (DuckDB's) over the warehouse.
 
-    Tables: models, docs, choice_logprobs, answer_passes, extractions, evaluations, decisions. Views:
-    choice_probs, answer_probs, predictions, accuracy. Macros: pairwise_diversity('lab-mmlu'),
-    pool_diversity('lab-mmlu', ['lab-llama', 'lab-phi']), all_pools, pool_diversity_over_time.
+    Tables: models, docs, choice_logprobs, answer_passes, extractions, evaluations, decisions,
+    training_history.
+
+    Views: choice_probs, answer_probs, predictions, accuracy, benchmark_accuracy.
+
+    Macros: `pairwise_diversity('lab-mmlu')`, `pool_diversity('lab-mmlu', ['lab-llama', 'lab-phi'])`,
+    `all_pools('lab-mmlu', 3)`, `pool_diversity_over_time('lab-mmlu', ['lab-llama', 'lab-phi'], 50)`.
     """
     from rlfocal.sql import run_sql
 

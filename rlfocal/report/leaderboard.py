@@ -302,17 +302,14 @@ def _verdict(standings: Sequence[Standing], correct: Mapping[MethodKey, NDArray[
     if difference is None:
         return f"RL-Focal and {rival.label} decided no document in common."
     size = f"{abs(100 * difference.mean):.1f} points"
-    if difference.mean > 0:
-        result = f"RL-Focal wins here: {size} above {rival.label}"
-    elif difference.mean < 0:
-        result = f"RL-Focal loses to {rival.label} here by {size}"
-    else:
-        result = f"RL-Focal ties with {rival.label} here"
-    interval = f"{points(difference.low)} to {points(difference.high)}"
-    settled = (
-        "excludes zero" if difference.excludes_zero else "includes zero: these documents do not settle it"
-    )
-    return f"{result}; the 95 % interval of the difference, {interval}, {settled}."
+    interval = f"the 95 % interval of the difference, {points(difference.low)} to {points(difference.high)},"
+    if difference.excludes_zero and difference.mean > 0:
+        return f"RL-Focal wins here: {size} above {rival.label}; {interval} excludes zero."
+    if difference.excludes_zero:
+        return f"RL-Focal loses to {rival.label} here by {size}; {interval} excludes zero."
+    side = "above" if difference.mean > 0 else "below"
+    stands = f"{size} {side}" if difference.mean else "level with"
+    return f"No winner here: RL-Focal stands {stands} {rival.label}, but {interval} includes zero."
 
 
 def _notes(standings: Sequence[Standing]) -> Iterable[str]:
@@ -326,7 +323,7 @@ def _notes(standings: Sequence[Standing]) -> Iterable[str]:
 
 
 def percent(fraction: float) -> str:
-    return f"{100 * fraction:.1f}"
+    return f"{100 * fraction:.2f}"
 
 
 def cents(cost: float | None) -> str:
