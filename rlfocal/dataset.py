@@ -29,7 +29,7 @@ class Dataset:
     models: tuple[str, ...]
     """N names, in alphabetical order."""
     prices: NDArray[np.float64]
-    """(N,) cents per 1,000 queries."""
+    """(N,) cents per 1,000 queries; NaN where unknown."""
     tasks: NDArray[np.str_]
     """(T,) task of each document."""
     doc_ids: NDArray[np.int64]
@@ -50,6 +50,8 @@ class Dataset:
     """Per document, the answers its slots stand for (answers only; else empty)."""
     snapshot: int
     """The warehouse snapshot that was read."""
+    left_out: tuple[tuple[str, int], ...] = ()
+    """(model, documents it answered) of models that are not in the dataset because they missed some."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -82,20 +84,25 @@ class Dataset:
             yield task, self.rows(self.tasks == task)
 
     def fingerprint(self) -> str:
-        """A hash of everything a method can see or be scored on: equal data, equal fingerprint."""
+        """A hash of all that a method learns from, decides on and is scored on; prices are not among it."""
         digest = sha256(repr((self.benchmark, self.kind, self.models, self.slots)).encode())
-        for array in (self.prices, self.doc_ids, self.probs, self.predictions, self.labels, self.is_train):
+        for array in (self.doc_ids, self.probs, self.predictions, self.labels, self.is_train):
             digest.update(np.ascontiguousarray(array).tobytes())
         digest.update("\n".join(self.tasks.tolist()).encode())
         return digest.hexdigest()
 
 
 def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None = None) -> Dataset:
-    """Read one benchmark as the warehouse's snapshot shows it.
+    """Read one benchmark, all of it as one snapshot of the warehouse shows it.
 
     `models` restricts the pool; by default every model that answered all documents is taken.
     Raises InputError for an unknown benchmark or model, and for a named model that misses documents.
     """
+    with warehouse.reading():
+        return _read(warehouse, benchmark, models)
+
+
+def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) -> Dataset:
     docs = warehouse.query(
         "SELECT task, doc_id, label, gold, split = 'train' AS is_train FROM docs WHERE benchmark = ? "
         "ORDER BY task, doc_id",
@@ -104,7 +111,8 @@ def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | N
     if not docs["task"]:
         known = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
         raise unknown("benchmark", benchmark, known, "the warehouse")
-    names = _models(warehouse, benchmark, models, len(docs["task"]))
+    covered = _covered(warehouse, benchmark)
+    names = _models(covered, benchmark, models, len(docs["task"]))
     prices = dict(warehouse.rows("SELECT model, price FROM models"))
     kind: Kind = "choices" if docs["label"][0] is not None else "answers"
     read = _choices if kind == "choices" else _answers
@@ -113,11 +121,12 @@ def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | N
         benchmark=benchmark,
         kind=kind,
         models=names,
-        prices=np.array([prices.get(name) or 0.0 for name in names]),
+        prices=np.array([prices.get(name) for name in names], dtype=np.float64),
         tasks=np.array(docs["task"], dtype=np.str_),
         doc_ids=np.array(docs["doc_id"], dtype=np.int64),
         is_train=np.array(docs["is_train"], dtype=np.bool_),
         snapshot=warehouse.snapshot(),
+        left_out=() if models else tuple((m, n) for m, n in covered.items() if m not in names),
         **answers._asdict(),
     )
 
@@ -133,15 +142,16 @@ class _Answers(NamedTuple):
     slots: tuple[tuple[str, ...], ...]
 
 
+def _covered(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
+    """How many documents each model answered."""
+    counted = "SELECT model, count(*) FROM predictions WHERE benchmark = ? GROUP BY model ORDER BY model"
+    return dict(warehouse.rows(counted, [benchmark]))
+
+
 def _models(
-    warehouse: Warehouse, benchmark: str, wanted: Sequence[str] | None, n_docs: int
+    covered: dict[str, int], benchmark: str, wanted: Sequence[str] | None, n_docs: int
 ) -> tuple[str, ...]:
     """The models of the dataset, in alphabetical order."""
-    covered: dict[str, int] = dict(
-        warehouse.rows(
-            "SELECT model, count(*) FROM predictions WHERE benchmark = ? GROUP BY model", [benchmark]
-        )
-    )
     for name in wanted or ():
         if name not in covered:
             raise unknown("model", name, covered, f"benchmark {benchmark!r}")
@@ -152,7 +162,9 @@ def _models(
             )
     names = sorted(set(wanted)) if wanted else sorted(m for m, n in covered.items() if n == n_docs)
     if not names:
-        raise InputError(f"no model answered all {n_docs} documents of {benchmark!r}; run `rlfocal extract`")
+        raise InputError(
+            f"no model answered all {n_docs} documents of {benchmark!r}: extract or import the rest"
+        )
     return tuple(names)
 
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import (
-    METHODS,
     CheckpointStore,
     Decisions,
     Learned,
@@ -26,6 +25,7 @@ from rlfocal.methods import (
     RLFocal,
     check_methods,
     make_method,
+    methods_for,
 )
 from warehouse import Warehouse, open_warehouse
 
@@ -37,7 +37,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Run:
-    """What identifies one run of one method; with the data it saw, nothing else changes its result."""
+    """What identifies one run of one method: all that its rows depend on."""
 
     benchmark: str
     method: str
@@ -45,10 +45,16 @@ class Run:
     protocol: str
     seed: int | None
     per: Per
+    recipes: tuple[str, ...]
+    """The method's recipe for each group of train rows."""
+    data: str
+    """The dataset's fingerprint."""
+    prices: tuple[float, ...]
 
-    def run_id(self, data: str) -> str:
-        """Equal for equal runs on equal data (`data`: a dataset's fingerprint)."""
-        return sha256(repr((asdict(self), data)).encode()).hexdigest()[:16]
+    @property
+    def run_id(self) -> str:
+        """Equal for equal runs."""
+        return sha256(repr(self).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -67,12 +73,16 @@ class Evaluation:
     n: int
     accuracy: float
     mean_pool_size: float
-    cost: float
-    """Cents per 1,000 queries."""
+    cost: float | None
+    """Cents per 1,000 queries; None where a price is unknown."""
     seconds: float
+    """This seed's share of fitting (next to none where its agents were trained before), and deciding."""
     snapshot: int
     models: list[str]
+    data: str
+    """Equal for runs on equal rows."""
     created_at: datetime
+    """When the run was last asked for after one on other rows."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,17 @@ class EvaluationReport:
     rows: tuple[Evaluation, ...]
     ran: tuple[str, ...]
     """Run ids computed now."""
+    left_out: tuple[tuple[str, int], ...]
+    """(model, documents it answered) of models that missed some."""
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What `train` left behind."""
+
+    checkpoints: tuple[Path, ...]
+    trained: int
+    """How many of them were trained now."""
 
 
 def evaluate(
@@ -108,37 +129,35 @@ def evaluate(
         raise InputError(f"protocol {protocol!r} is not available; use 'frozen'")
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
     groups = group_rows(dataset, per)
-    names = list(dict.fromkeys(METHODS if methods is None else methods))
+    names = list(dict.fromkeys(methods_for(len(dataset.models)) if methods is None else methods))
     check_methods(names, variant, dataset.models)
-    data = dataset.fingerprint()
-    rows: list[Evaluation] = []
+    sizes = [int((mask & dataset.is_train).sum()) for mask in groups]
+    data, prices = dataset.fingerprint(), tuple(dataset.prices.tolist())
+    run_ids: list[str] = []
     ran: list[str] = []
     for name in names:
-        method = make_method(
-            name, variant, _store(warehouse, force), _titled(on_progress, f"{benchmark} {name}", len(groups))
-        )
-        seeds_of_method = range(seeds) if method.seeded else [None]
+        tell = _titled(on_progress, f"{benchmark} {name}", len(groups))
+        method = make_method(name, variant, _store(warehouse, force), tell)
+        recipes = tuple(method.recipe(n) for n in sizes)
         label = variant if name == "rl_focal" else None
-        runs = [Run(benchmark, name, label, protocol, seed, per) for seed in seeds_of_method]
-        missing = [run for run in runs if force or not stored(warehouse, run.run_id(data))]
+        runs = [
+            Run(benchmark, name, label, protocol, seed, per, recipes, data, prices)
+            for seed in (range(seeds) if method.seeded else [None])
+        ]
+        missing = [run for run in runs if force or not stored(warehouse, run.run_id)]
         started = time.perf_counter()
         fitted = fit_groups(method, dataset, groups, [run.seed or 0 for run in missing])
+        fitting = (time.perf_counter() - started) / max(len(missing), 1)
         for run, policies in zip(missing, fitted, strict=True):
+            started = time.perf_counter()
             decisions = decide_groups(dataset, groups, policies)
-            seconds = (time.perf_counter() - started) / len(missing)
-            _record(
-                warehouse,
-                run,
-                run.run_id(data),
-                dataset,
-                decisions,
-                _curves(dataset, groups, policies),
-                seconds,
-            )
-            ran.append(run.run_id(data))
-        for run in runs:
-            rows += stored(warehouse, run.run_id(data))
-    return EvaluationReport(tuple(rows), tuple(ran))
+            seconds = fitting + time.perf_counter() - started
+            _record(warehouse, run, dataset, decisions, _curves(dataset, groups, policies), seconds)
+        run_ids += [run.run_id for run in runs]
+        ran += [run.run_id for run in missing]
+    _renew(warehouse, benchmark, protocol, per, data, run_ids)
+    rows = tuple(row for run_id in run_ids for row in stored(warehouse, run_id))
+    return EvaluationReport(rows, tuple(ran), dataset.left_out)
 
 
 def train(
@@ -152,24 +171,21 @@ def train(
     snapshot: int | None = None,
     force: bool = False,
     on_progress: Progress | None = None,
-) -> list[Path]:
-    """Train RL-Focal's agents on train rows; returns one checkpoint per group of rows and seed.
+) -> TrainingReport:
+    """Train RL-Focal's agents on train rows: one checkpoint per group of rows and seed.
 
     Raises InputError as `evaluate` does.
     """
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
     groups = group_rows(dataset, per)
     check_methods(["rl_focal"], variant, dataset.models)
-    store = _store(warehouse, force)
-    method = RLFocal(
-        variant, store=store, on_progress=_titled(on_progress, f"{benchmark} rl_focal", len(groups))
-    )
+    tell = _titled(on_progress, f"{benchmark} rl_focal", len(groups))
+    method = RLFocal(variant, store=_store(warehouse, force), on_progress=tell)
+    train_rows = [dataset.rows(mask & dataset.is_train) for mask in groups]
+    paths = [method.checkpoint(rows, seed) for rows in train_rows for seed in range(seeds)]
+    new = sum(force or not path.exists() for path in paths)
     fit_groups(method, dataset, groups, range(seeds))
-    return [
-        method.checkpoint(dataset.rows(mask & dataset.is_train), seed)
-        for mask in groups
-        for seed in range(seeds)
-    ]
+    return TrainingReport(tuple(paths), new)
 
 
 def read_dataset(
@@ -235,7 +251,6 @@ def stored(warehouse: Warehouse, run_id: str) -> list[Evaluation]:
 def _record(
     warehouse: Warehouse,
     run: Run,
-    run_id: str,
     dataset: Dataset,
     decisions: Decisions,
     curves: list[dict[str, object]],
@@ -244,13 +259,14 @@ def _record(
     """Replace the run's rows in `evaluations`, `decisions` and `training_history`, in one transaction."""
     test = dataset.test
     correct = (decisions.predictions == test.labels) & (test.labels >= 0)
-    cost = decisions.pools @ dataset.prices
+    # A price that is unknown makes the cost unknown only where that model is asked.
+    cost = np.where(decisions.pools, dataset.prices, 0.0).sum(axis=1)
     sizes = decisions.pools.sum(axis=1)
     groups = [("*", np.ones(len(test), dtype=np.bool_))]
     groups += [(task, test.tasks == task) for task in dict.fromkeys(test.tasks.tolist())]
     rows = [
         Evaluation(
-            run_id=run_id,
+            run_id=run.run_id,
             benchmark=run.benchmark,
             task=task,
             method=run.method,
@@ -262,10 +278,11 @@ def _record(
             n=int(mask.sum()),
             accuracy=float(correct[mask].mean()),
             mean_pool_size=float(sizes[mask].mean()),
-            cost=float(cost[mask].mean()),
+            cost=None if np.isnan(cost[mask]).any() else float(cost[mask].mean()),
             seconds=seconds,
             snapshot=dataset.snapshot,
             models=list(dataset.models),
+            data=run.data,
             created_at=datetime.now(UTC),
         )
         for task, mask in groups
@@ -279,7 +296,7 @@ def _record(
     ]
     decided = pa.table(
         {
-            "run_id": [run_id] * len(test),
+            "run_id": [run.run_id] * len(test),
             "benchmark": [run.benchmark] * len(test),
             "task": test.tasks.tolist(),
             "doc_id": test.doc_ids,
@@ -291,7 +308,7 @@ def _record(
     )
     history = [
         {
-            "run_id": run_id,
+            "run_id": run.run_id,
             "benchmark": run.benchmark,
             "method": run.method,
             "variant": run.variant,
@@ -302,11 +319,26 @@ def _record(
     ]
     with warehouse.transaction(f"evaluate {run.benchmark} {run.method}"):
         for table in ("evaluations", "decisions", "training_history"):
-            warehouse.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])
+            warehouse.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run.run_id])
         warehouse.append("evaluations", pa.Table.from_pylist([asdict(row) for row in rows]))
         warehouse.append("decisions", decided)
         if history:
             warehouse.append("training_history", pa.Table.from_pylist(history))
+
+
+def _renew(
+    warehouse: Warehouse, benchmark: str, protocol: str, per: str, data: str, run_ids: Sequence[str]
+) -> None:
+    """Runs that were asked for again, after runs on other rows, become the newest again."""
+    newest = warehouse.rows(
+        "SELECT arg_max(data, created_at) FROM evaluations WHERE (benchmark, protocol, per) = (?, ?, ?)",
+        [benchmark, protocol, per],
+    )
+    if newest != [(data,)]:
+        with warehouse.transaction(f"evaluate {benchmark} again"):
+            warehouse.connection.execute(
+                "UPDATE evaluations SET created_at = now() WHERE list_contains(?, run_id)", [list(run_ids)]
+            )
 
 
 def _curves(dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Policy]) -> list[dict[str, object]]:

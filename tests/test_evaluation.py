@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.imports.predictions import import_predictions
-from rlfocal.methods import make_method
+from rlfocal.methods import METHODS, make_method
+from rlfocal.methods.reference import Plurality
 from warehouse import Warehouse, open_warehouse
 
 DETERMINISTIC = ["best_single", "plurality", "soft_vote", "constant_choice", "oracle"]
@@ -159,6 +161,81 @@ def test_a_benchmark_that_cannot_be_split_is_refused(warehouse: Warehouse, tmp_p
     with pytest.raises(InputError, match="'b' has no train rows"):
         evaluate(warehouse, "b", methods=["plurality"])
     assert warehouse.rows("SELECT count(*) FROM evaluations") == [(0,)]
+
+
+def put_choices(warehouse: Warehouse, rights: dict[str, list[bool]], label: int = 0) -> None:
+    """One task of two choices, all with one label; every second document is train."""
+    n = len(next(iter(rights.values())))
+    keys = {"benchmark": ["b"] * n, "task": ["t"] * n, "doc_id": list(range(n))}
+    splits = {"label": pa.array([label] * n, pa.int32()), "split": ["train", "test"] * (n // 2)}
+    with warehouse.transaction("fill"):
+        warehouse.append("docs", pa.table(keys | splits))
+        warehouse.append("models", pa.table({"model": list(rights)}))
+        for model, right in rights.items():
+            for choice in (0, 1):
+                scores = [0.0 if (choice == 0) == r else -1.0 for r in right]
+                row = {"model": [model] * n, "choice": [choice] * n, "logprob": scores}
+                warehouse.append("choice_logprobs", pa.table(keys | row))
+
+
+def test_a_pool_of_one_model_is_evaluated_without_a_team(warehouse: Warehouse) -> None:
+    put_choices(warehouse, {"m": [True, True, False, False]})
+    assert {row.method for row in evaluate(warehouse, "b").rows} == set(METHODS) - {"rl_focal"}
+    with pytest.raises(InputError, match="at least 2"):
+        evaluate(warehouse, "b", methods=["rl_focal"])
+
+
+def test_gold_answers_that_are_no_choice_are_wrong_everywhere(warehouse: Warehouse) -> None:
+    put_choices(warehouse, {"m": [True] * 4, "k": [False] * 4}, label=-1)
+    rows = evaluate(warehouse, "b", methods=DETERMINISTIC).rows
+    assert {row.accuracy for row in rows} == {0.0}
+
+
+def test_an_unknown_price_is_no_cost_of_zero(warehouse: Warehouse) -> None:
+    put_choices(warehouse, {"m": [True, True, False, True], "k": [False, False, False, True]})
+    assert [r.cost for r in evaluate(warehouse, "b", methods=["soft_vote"]).rows] == [None, None]
+    with warehouse.transaction("price one"):
+        warehouse.connection.execute("UPDATE models SET price = 2 WHERE model = 'm'")
+    report = evaluate(warehouse, "b", methods=["soft_vote", "best_single"])
+    costs = {row.method: row.cost for row in report.rows}
+    assert costs == {"soft_vote": None, "best_single": 2.0}
+    assert len(report.ran) == 2  # the same rows at other prices are another run
+
+
+def test_a_method_that_is_defined_anew_runs_again(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_choices(warehouse, {"m": [True] * 4, "k": [False] * 4})
+    assert len(evaluate(warehouse, "b", methods=["plurality"]).ran) == 1
+    assert not evaluate(warehouse, "b", methods=["plurality"]).ran
+    monkeypatch.setattr(Plurality, "recipe", lambda self, n_train: "2")
+    assert len(evaluate(warehouse, "b", methods=["plurality"]).ran) == 1
+
+
+def test_runs_that_are_asked_for_again_become_the_newest(warehouse: Warehouse) -> None:
+    put_choices(warehouse, {"m": [True] * 4, "k": [False] * 4, "l": [True, False] * 2})
+    newest = "SELECT arg_max(data, created_at) FROM evaluations"
+    for models in (["k", "m"], None, ["k", "m"]):
+        [first, *_] = evaluate(warehouse, "b", methods=["plurality"], models=models).rows
+        assert warehouse.rows(newest) == [(first.data,)]
+    assert warehouse.rows("SELECT count(DISTINCT run_id) FROM evaluations") == [(2,)]
+
+
+def test_models_with_gaps_are_named(warehouse: Warehouse) -> None:
+    put_choices(warehouse, {"m": [True] * 4, "k": [False] * 4})
+    with warehouse.transaction("lose an answer"):
+        warehouse.connection.execute("DELETE FROM choice_logprobs WHERE model = 'k' AND doc_id = 3")
+    assert evaluate(warehouse, "b", methods=["plurality"]).left_out == (("k", 3),)
+
+
+def test_a_dataset_is_one_snapshot(warehouse: Warehouse) -> None:
+    put_choices(warehouse, {"m": [True] * 4, "k": [False] * 4})
+    with open_warehouse(warehouse.location) as other, warehouse.reading():
+        seen = warehouse.rows("SELECT count(*) FROM docs"), warehouse.snapshot()
+        with other.transaction("meanwhile"):
+            other.connection.execute("DELETE FROM docs WHERE doc_id > 1")
+        assert (warehouse.rows("SELECT count(*) FROM docs"), warehouse.snapshot()) == seen
+    assert warehouse.rows("SELECT count(*) FROM docs") == [(2,)]
 
 
 def _with_labels(data: Dataset, labels: np.ndarray) -> Dataset:

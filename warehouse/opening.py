@@ -64,7 +64,10 @@ def _attach_or_create(
         if not create:
             raise
         if place.directory is not None:
-            place.directory.mkdir(parents=True, exist_ok=True)
+            try:
+                place.directory.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InputError(f"cannot make a warehouse at {place.name}: {error.strerror}") from None
         elif place.data is None:
             raise InputError(
                 f"no warehouse at {place.name} yet; say where the Parquet files of a new one go: ?data=DIR"

@@ -61,6 +61,15 @@ class Warehouse:
         return {(model, name, task): fingerprint for model, name, task, fingerprint in found}
 
     @contextmanager
+    def reading(self) -> Iterator[None]:
+        """All queries of the block see one snapshot, whatever is committed meanwhile."""
+        self.connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._roll_back()
+
+    @contextmanager
     def transaction(self, message: str) -> Iterator[None]:
         """Takes the write lock; commits what the block wrote as one snapshot, or nothing where it raises.
 

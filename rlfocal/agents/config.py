@@ -11,6 +11,8 @@ from rlfocal.errors import InputError, unknown
 
 ALL_HISTORY_BELOW = 600
 """Train documents under which the window is all history (paper, section 2)."""
+REVISION = 1
+"""Raised whenever the same settings train other agents, so that earlier ones do not stand for them."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class RLFocalConfig:
     metrics: tuple[str, ...] = ("focal_diversity", "plurality_accuracy")
     """Diversity metrics in the Decider's observation (paper: a choice; its runs weigh these two)."""
     window: int = 500
-    """Documents the metrics look back on (paper: 500; all history where train has under 600)."""
+    """Documents the metrics look back on, or all there are (paper: 500; all where train has under 600)."""
     size_penalty: float = 1.0
     """α of Eq (6) (paper: 1 on GSM8K and MMLU, 0.6 on BBH, GPQA and MuSR)."""
     decider_episodes: int = 12
@@ -109,6 +111,7 @@ def paper_config(n_train: int) -> RLFocalConfig:
     """
     n = max(n_train, 1)
     return RLFocalConfig(
+        window=max(n, 2) if n < ALL_HISTORY_BELOW else 500,
         size_penalty=0.6 if n < ALL_HISTORY_BELOW else 1.0,
         update_period=min(max(n // 80, 10), 100),
         decider_episodes=min(max(96_000 // n, 12), 25),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rlfocal.agents.config import ALL_HISTORY_BELOW, RLFocalConfig
+from rlfocal.agents.config import RLFocalConfig
 from rlfocal.agents.metrics import Window, observed_metrics
 from rlfocal.agents.networks import Sizes
 from rlfocal.agents.outcomes import Outcomes
@@ -163,7 +163,7 @@ def decider_observation(window: Window, config: RLFocalConfig) -> Tensor:
 
 def window_length(wanted: int, n_train: int) -> int:
     """The window, or all history where train is too short for it."""
-    return n_train if n_train < ALL_HISTORY_BELOW or n_train <= wanted else wanted
+    return min(wanted, n_train)
 
 
 def slots_kept(documents: Dataset, config: RLFocalConfig) -> int:

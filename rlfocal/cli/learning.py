@@ -37,7 +37,7 @@ def train(
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, read_only=True) as opened, progress_bars() as tell:
-        paths = run(
+        report = run(
             opened,
             benchmark,
             models=names(models),
@@ -48,9 +48,11 @@ def train(
             on_progress=tell,
         )
     if as_json:
-        print_json(paths)
+        print_json(report)
     else:
-        typer.echo("\n".join(map(str, paths)))
+        typer.echo("\n".join(map(str, report.checkpoints)))
+        held = len(report.checkpoints) - report.trained
+        typer.echo(f"{report.trained} trained now, {held} before")
 
 
 def evaluate(
@@ -95,6 +97,8 @@ def evaluate(
                 force=force,
                 on_progress=tell,
             )
+        for model, n in report.left_out:
+            typer.echo(f"left out: {model}, which answered only {n} documents of {benchmark}", err=True)
         if as_json:
             print_json(report.rows)
         else:

@@ -19,6 +19,7 @@ __all__ = [
     "RLFocal",
     "check_methods",
     "make_method",
+    "methods_for",
 ]
 
 METHODS: dict[str, Callable[[], Method]] = {
@@ -29,6 +30,11 @@ METHODS: dict[str, Callable[[], Method]] = {
     "constant_choice": ConstantChoice,
     "oracle": Oracle,
 }
+
+
+def methods_for(n_models: int) -> list[str]:
+    """Every method that a pool of this size admits: with one model there is no team to choose."""
+    return [name for name in METHODS if n_models > 1 or name != "rl_focal"]
 
 
 def check_methods(names: Sequence[str], variant: str, models: Sequence[str]) -> None:

@@ -55,6 +55,10 @@ class Method(Protocol):
         """Whether a seed changes the result; if not, `fit` is called with one seed and may ignore it."""
         ...
 
+    def recipe(self, n_train: int) -> str:
+        """Changes whenever the method would fit `n_train` documents otherwise than before."""
+        ...
+
     def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Policy]:
         """One policy a seed, fitted on train rows alone."""
         ...

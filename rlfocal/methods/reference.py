@@ -12,12 +12,20 @@ from rlfocal.methods.base import Decisions
 from rlfocal.voting import plurality, soft_vote
 
 
+class _Deterministic:
+    """A policy that no seed changes."""
+
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"  # raised when one of these policies is defined anew
+
+
 @dataclass(frozen=True)
-class Single:
+class Single(_Deterministic):
     """Always asks one model, and answers what it answers."""
 
     model: str
-    seeded: bool = False
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Single]:
         return [self]
@@ -28,20 +36,16 @@ class Single:
 
 
 @dataclass(frozen=True)
-class BestSingle:
+class BestSingle(_Deterministic):
     """The single model with the most right train answers; ties: the alphabetically first."""
-
-    seeded: bool = False
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Single]:
         return [Single(train.models[int(train.correct.sum(axis=0).argmax())])]
 
 
 @dataclass(frozen=True)
-class Plurality:
+class Plurality(_Deterministic):
     """The slot most models of the pool predict."""
-
-    seeded: bool = False
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Plurality]:
         return [self]
@@ -52,10 +56,8 @@ class Plurality:
 
 
 @dataclass(frozen=True)
-class SoftVote:
+class SoftVote(_Deterministic):
     """The slot with the highest mean probability over the pool."""
-
-    seeded: bool = False
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SoftVote]:
         return [self]
@@ -66,16 +68,15 @@ class SoftVote:
 
 
 @dataclass(frozen=True)
-class ConstantChoice:
+class ConstantChoice(_Deterministic):
     """Always the most frequent train label (for answers: the first slot). Ties: the lowest index."""
 
     choice: int = 0
-    seeded: bool = False
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ConstantChoice]:
         if train.kind == "answers":
             return [ConstantChoice()]
-        return [ConstantChoice(int(np.bincount(train.labels).argmax()))]
+        return [ConstantChoice(int(np.bincount(train.labels[train.labels >= 0], minlength=1).argmax()))]
 
     def decide(self, documents: Dataset) -> Decisions:
         # Slots of answers exist only because all models were asked; a constant choice asks nobody.
@@ -85,10 +86,8 @@ class ConstantChoice:
 
 
 @dataclass(frozen=True)
-class Oracle:
+class Oracle(_Deterministic):
     """Right wherever some model is right. A ceiling, not a method: it reads the labels it decides on."""
-
-    seeded: bool = False
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Oracle]:
         return [self]

@@ -44,6 +44,11 @@ class RLFocal:
         if self.variant not in VARIANTS:
             raise unknown("variant", self.variant, VARIANTS)
 
+    def recipe(self, n_train: int) -> str:
+        from rlfocal.agents.config import REVISION
+
+        return json.dumps([REVISION, self._config(n_train).to_dict()])
+
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TrainedAgents]:
         # torch takes seconds to import, and listing the methods must not.
         from rlfocal.agents.checkpoint import save_checkpoint
@@ -52,7 +57,7 @@ class RLFocal:
         fitted = self._trained_before(train, seeds)
         missing = [seed for seed in seeds if seed not in fitted]
         if missing:
-            for agents in train_agents(train, self._config(train), missing, self.on_progress):
+            for agents in train_agents(train, self._config(len(train)), missing, self.on_progress):
                 fitted[agents.seed] = agents
                 if self.store is not None:
                     save_checkpoint(agents, self.checkpoint(train, agents.seed))
@@ -65,8 +70,7 @@ class RLFocal:
         assert self.store is not None
         tasks = sorted(set(train.tasks.tolist()))
         rows = tasks[0] if len(tasks) == 1 else "all"
-        made_of = json.dumps([train.fingerprint(), self._config(train).to_dict()])
-        digest = sha256(made_of.encode()).hexdigest()[:12]
+        digest = sha256(f"{train.fingerprint()} {self.recipe(len(train))}".encode()).hexdigest()[:12]
         return (
             self.store.folder
             / train.benchmark
@@ -88,7 +92,7 @@ class RLFocal:
                         continue
         return found
 
-    def _config(self, train: Dataset) -> RLFocalConfig:
+    def _config(self, n_train: int) -> RLFocalConfig:
         from rlfocal.agents.config import paper_config
 
-        return self.config or paper_config(len(train))
+        return self.config or paper_config(n_train)

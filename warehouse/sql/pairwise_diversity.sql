@@ -1,4 +1,4 @@
--- Every two models of a benchmark, over the documents both answered. A parameter hides a column of its name, so
+-- Every two models of a benchmark, over the documents both answered; an unknown benchmark is an error. A parameter hides a column of its name, so
 -- columns are always qualified here.
 CREATE OR REPLACE MACRO pairwise_diversity(benchmark, task := '*', split := '*') AS TABLE
 WITH answered AS (
@@ -26,4 +26,9 @@ SELECT
     both_wrong / n AS double_fault,
     cohens_kappa(both_right, both_wrong, only_a, only_b) AS cohens_kappa
 FROM counted
+UNION ALL
+SELECT
+    error('pairwise_diversity: nobody answered ' || benchmark),
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+WHERE NOT EXISTS (FROM answered)
 ORDER BY model_a, model_b;

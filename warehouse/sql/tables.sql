@@ -46,6 +46,7 @@ CREATE TABLE IF NOT EXISTS evaluations (
     seconds DOUBLE,
     snapshot BIGINT,                    -- the one that was read
     models VARCHAR[],                   -- the pool to choose from
+    data VARCHAR,                       -- a fingerprint of the rows: runs of equal data compare
     created_at TIMESTAMPTZ
 );
 
