@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from rlfocal.agents.config import RLFocalConfig
+from rlfocal.agents.config import RLFocalConfig, paper_config
 from rlfocal.agents.environment import Environment, train_environment
 from rlfocal.agents.metrics import METRICS
 from rlfocal.agents.outcomes import Outcomes
@@ -44,7 +44,7 @@ def random_dataset(seed: int, kind: Kind, n_docs: int = 60, n_models: int = 4, n
         tasks=np.full(n_docs, "task"),
         doc_ids=np.arange(n_docs),
         probs=probs,
-        logprobs=np.log(probs) if kind == "choices" else np.empty((0, n_models, n_slots)),
+        logprobs=np.log(np.maximum(probs, 1e-300)) if kind == "choices" else np.empty((0, n_models, n_slots)),
         n_choices=n_choices,
         predictions=predictions,
         labels=labels,
@@ -230,7 +230,8 @@ def test_every_document_of_the_stream_is_walked_once() -> None:
 
 def test_short_streams_look_back_on_all_history() -> None:
     data = random_dataset(0, "choices", n_docs=50)
-    assert train_environment(data, RLFocalConfig(window=10), 1, "cpu").window == 50
+    assert train_environment(data, paper_config(50), 1, "cpu").window == 50
+    assert train_environment(data, RLFocalConfig(window=10), 1, "cpu").window == 10
 
 
 @pytest.mark.parametrize(("n_docs", "n_models"), [(1, 4), (20, 1)])
