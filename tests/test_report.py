@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,10 +21,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from rlfocal.errors import InputError
-from rlfocal.report import as_rows, leaderboard, print_table
+from rlfocal.report import leaderboard, print_table
 from rlfocal.report.bootstrap import paired_bootstrap
 from rlfocal.report.curves import learning
+from rlfocal.report.figures import cost_accuracy
 from rlfocal.report.html import write_report
+from rlfocal.report.leaderboard import Board, Standing
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse, open_warehouse
 
@@ -81,12 +82,15 @@ class Lab:
         variant: str | None = None,
         seed: int | None = None,
         protocol: str = "frozen",
+        data: str = "first",
+        models: tuple[str, ...] = MODELS,
     ) -> str:
         """Store one run's evaluations and decisions, as `rlfocal evaluate` does."""
         moment = next(self.clock)
         run_id = f"{benchmark}-{method}-{seed}-{moment}"
         task = self.tasks[benchmark]
-        position = np.concatenate([np.arange(100, 100 + (task == t).sum()) for t in dict.fromkeys(task)])
+        sizes = [int((task == t).sum()) for t in dict.fromkeys(task)]
+        position = np.concatenate([np.arange(size, 2 * size) for size in sizes])
         shared: dict[str, Any] = {
             "run_id": run_id,
             "benchmark": benchmark,
@@ -95,7 +99,7 @@ class Lab:
             "seed": seed,
         }
         shared |= {"protocol": protocol, "split": "test", "per": "benchmark", "seconds": 1.0, "snapshot": 3}
-        shared |= {"models": list(MODELS), "created_at": NOON + timedelta(minutes=moment)}
+        shared |= {"models": list(models), "data": data, "created_at": NOON + timedelta(minutes=moment)}
         cost = pools @ np.array(PRICES)
         masks = [("*", np.ones(len(task), bool)), *((t, task == t) for t in dict.fromkeys(task.tolist()))]
         rows = [
@@ -156,6 +160,22 @@ class Lab:
             self.warehouse.append("training_history", pa.Table.from_pylist(rows))
 
 
+def standing(board: Board, method: str) -> Standing:
+    [found] = (s for s in board.standings if s.method == method)
+    return found
+
+
+SKILLS = (0.8, 0.7, 0.6, 0.7, 0.65, 0.5)
+
+
+@pytest.fixture
+def small(warehouse: Warehouse) -> Lab:
+    """20 test documents and no evaluation yet."""
+    lab = Lab(warehouse)
+    lab.add_benchmark("facts", ("birds",), 40, SKILLS, seed=1)
+    return lab
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with open_warehouse(tmp_path_factory.mktemp("report") / "warehouse") as warehouse:
@@ -180,8 +200,7 @@ def test_a_standing_is_the_mean_over_seeds_with_both_standard_errors(lab: Lab) -
     assert ours.accuracy == pytest.approx(per_seed.mean())
     assert ours.stderr_seeds == pytest.approx(per_seed.std(ddof=1) / np.sqrt(3))
     assert ours.stderr_docs == pytest.approx(np.sqrt(ours.accuracy * (1 - ours.accuracy) / 300))
-    best_single = board.find("best_single")
-    assert best_single is not None
+    best_single = standing(board, "best_single")
     assert best_single.stderr_seeds is None
     assert best_single.against_baseline is None
     assert best_single.accuracy == pytest.approx(lab.right["facts"][:, 0].mean())
@@ -197,8 +216,7 @@ def test_single_models_are_judged_on_test_documents(lab: Lab) -> None:
 
 def test_the_difference_to_best_single_is_paired(lab: Lab) -> None:
     board, _ = leaderboard(lab.warehouse)
-    plurality = board.find("plurality")
-    assert plurality is not None
+    plurality = standing(board, "plurality")
     assert plurality.against_baseline is not None
     right = lab.right["facts"]
     differences = (right.sum(1) >= 3).astype(float) - right[:, 0]
@@ -209,15 +227,57 @@ def test_the_difference_to_best_single_is_paired(lab: Lab) -> None:
     assert plurality.against_baseline.high == pytest.approx(high, abs=0.006)
 
 
-@given(st.lists(st.sampled_from([-1.0, -1 / 3, 0.0, 2 / 3, 1.0]), min_size=1, max_size=60))
-def test_the_bootstrap_interval_holds_its_mean_and_repeats(differences: list[float]) -> None:
-    values = np.array(differences)
-    found = paired_bootstrap(values, draws=500)
-    assert found == paired_bootstrap(values, draws=500)
-    assert found.low - 1e-9 <= np.clip(found.mean, found.low, found.high) <= found.high + 1e-9
-    assert values.min() - 1e-9 <= found.low <= found.high <= values.max() + 1e-9
-    mirrored = paired_bootstrap(-values, draws=500)
-    assert mirrored.mean == pytest.approx(-found.mean)
+def _hits(n_seeds: int) -> st.SearchStrategy[list[list[float]]]:
+    column = st.lists(st.sampled_from([0.0, 1.0]), min_size=n_seeds, max_size=n_seeds)
+    return st.lists(column, min_size=1, max_size=40)
+
+
+@given(st.integers(2, 4).flatmap(_hits))
+def test_the_bootstrap_interval_stays_in_range_and_repeats(columns: list[list[float]]) -> None:
+    hits = np.array(columns).T
+    one, other = hits[:-1], hits[-1:]
+    found = paired_bootstrap(one, other, draws=500)
+    assert found == paired_bootstrap(one, other, draws=500)
+    assert found.mean == pytest.approx(one.mean() - other.mean())
+    differences = one - other
+    assert differences.min() - 1e-9 <= found.low <= found.high <= differences.max() + 1e-9
+    assert paired_bootstrap(np.vstack([other] * 3), other, draws=500).excludes_zero is False
+
+
+def test_the_interval_resamples_seeds_and_documents_together() -> None:
+    rng = np.random.default_rng(3)
+    ours = (rng.random((3, 200)) < np.array([[0.9], [0.7], [0.5]])).astype(float)
+    rival = (rng.random((1, 200)) < 0.55).astype(float)
+    found = paired_bootstrap(ours, rival)
+    drawn = []
+    for _ in range(4000):
+        seeds, documents = rng.integers(0, 3, 3), rng.integers(0, 200, 200)
+        drawn.append((ours[seeds].mean(0) - rival[0])[documents].mean())
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.015)
+    over_documents = paired_bootstrap(ours.mean(0, keepdims=True), rival)
+    assert over_documents.excludes_zero
+    assert not found.excludes_zero
+
+
+def test_the_verdict_rests_on_seeds_as_well(small: Lab) -> None:
+    everyone = np.ones_like(small.right["facts"])
+    small.evaluate("facts", "plurality", np.arange(20) < 8, everyone)
+    for seed, n_right in enumerate((20, 20, 5)):
+        correct = np.arange(20) < n_right
+        small.evaluate("facts", "rl_focal", correct, everyone, variant="paper", seed=seed)
+    [board] = leaderboard(small.warehouse)
+    assert board.verdict.startswith("No winner here: RL-Focal stands 35.0 points above plurality")
+
+
+def test_a_float_error_is_a_tie(small: Lab) -> None:
+    everyone = np.ones_like(small.right["facts"])
+    small.evaluate("facts", "plurality", np.arange(20) < 7, everyone)
+    for seed, shift in enumerate((0, 5, 9)):
+        correct = np.roll(np.arange(20) < 7, shift)
+        small.evaluate("facts", "rl_focal", correct, everyone, variant="paper", seed=seed)
+    [board] = leaderboard(small.warehouse)
+    assert board.verdict.startswith("No winner here: RL-Focal stands level with plurality")
 
 
 def test_the_verdict_is_honest_about_losing(lab: Lab) -> None:
@@ -226,19 +286,116 @@ def test_the_verdict_is_honest_about_losing(lab: Lab) -> None:
     assert "excludes zero" in riddles.verdict
 
 
-def test_frozen_and_online_stay_apart_and_the_newest_counts(tmp_path: Path) -> None:
-    with open_warehouse(tmp_path / "warehouse") as warehouse:
-        lab = Lab(warehouse)
-        lab.add_benchmark("facts", ("birds",), 40, (0.8, 0.7, 0.6, 0.7, 0.65, 0.5), seed=1)
-        right = lab.right["facts"]
-        one = np.eye(len(MODELS), dtype=bool)[np.zeros(len(right), int)]
-        lab.evaluate("facts", "best_single", ~right[:, 0], one)
-        lab.evaluate("facts", "best_single", right[:, 0], one)
-        lab.evaluate("facts", "best_single", right[:, 1], one, protocol="online")
-        boards = leaderboard(warehouse)
-        assert [board.protocol for board in boards] == ["frozen", "online"]
-        assert [board.standings[0].accuracy for board in boards] == pytest.approx(right[:, :2].mean(0))
-        assert "RL-Focal was not evaluated" in boards[0].verdict
+def test_frozen_and_online_stay_apart_and_the_newest_counts(small: Lab) -> None:
+    right = small.right["facts"]
+    one = np.eye(len(MODELS), dtype=bool)[np.zeros(len(right), int)]
+    small.evaluate("facts", "best_single", ~right[:, 0], one)
+    small.evaluate("facts", "best_single", right[:, 0], one)
+    small.evaluate("facts", "best_single", right[:, 1], one, protocol="online")
+    boards = leaderboard(small.warehouse)
+    assert [board.protocol for board in boards] == ["frozen", "online"]
+    assert [board.standings[0].accuracy for board in boards] == pytest.approx(right[:, :2].mean(0))
+    assert "RL-Focal was not evaluated" in boards[0].verdict
+
+
+def test_a_board_never_mixes_data(small: Lab) -> None:
+    right = small.right["facts"]
+    everyone = np.ones_like(right)
+    small.evaluate("facts", "best_single", right[:, 0], everyone)
+    small.evaluate("facts", "plurality", right[:, 1], everyone)
+    small.evaluate("facts", "plurality", right[:, 2], everyone, data="second")
+    old = small.evaluate("facts", "oracle", np.asarray(right.any(1)), everyone, data="second")
+    small.evaluate("facts", "rl_focal", right[:, 3], everyone, variant="paper", seed=2, data="second")
+    small.evaluate("facts", "rl_focal", right[:, 3], everyone, variant="paper", seed=0)
+    [board] = leaderboard(small.warehouse)
+    found = {s.method: s.accuracy for s in board.standings}
+    assert found == pytest.approx(
+        {"best_single": right[:, 0].mean(), "plurality": right[:, 1].mean(), "rl_focal": right[:, 3].mean()}
+    )
+    assert board.ours is not None
+    assert [run.seed for run in board.ours.runs] == [0]
+    [note] = board.notes
+    assert note == (
+        "Evaluated on other data and left out: oracle, rl_focal (paper). To compare, run `rlfocal evaluate "
+        "--benchmark facts --methods best_single,oracle,plurality,rl_focal --variant paper --seeds 3`."
+    )
+    [alone] = leaderboard(small.warehouse, runs={old})
+    assert [s.method for s in alone.standings] == ["oracle"]
+    assert alone.notes == ()
+
+
+def test_the_command_of_a_note_names_the_pool_where_it_is_not_every_model(small: Lab) -> None:
+    right = small.right["facts"]
+    small.evaluate("facts", "single:dora", right[:, 3], np.ones_like(right))
+    small.evaluate(
+        "facts", "plurality", right[:, 1], np.ones_like(right), data="second", models=("ada", "<fritz>")
+    )
+    [board] = leaderboard(small.warehouse)
+    assert board.notes[0].endswith(
+        "--benchmark facts --methods plurality,single:dora --models '<fritz>,ada,dora'`."
+    )
+
+
+def test_only_models_of_the_board_stand_alone_on_it(small: Lab) -> None:
+    right = small.right["facts"]
+    small.warehouse.connection.execute("DELETE FROM choice_logprobs WHERE model = 'bert' AND doc_id = 30")
+    pool = ("ada", "bert", "emil")
+    small.evaluate("facts", "plurality", right[:, 0], np.ones_like(right), models=pool)
+    [board] = leaderboard(small.warehouse)
+    assert {s.model: s.accuracy for s in board.singles} == pytest.approx(
+        {"ada": right[:, 0].mean(), "emil": right[:, 4].mean()}
+    )
+
+
+def test_single_models_answer_the_documents_of_the_board_only(small: Lab) -> None:
+    right = small.right["facts"]
+    small.evaluate("facts", "plurality", right[:, 0], np.ones_like(right))
+    small.warehouse.connection.execute("UPDATE docs SET split = 'test' WHERE doc_id < 10")
+    [board] = leaderboard(small.warehouse)
+    assert [s.n for s in board.singles] == [20] * len(MODELS)
+
+
+@pytest.mark.parametrize(("prices", "is_priced"), [((0.0, *PRICES[1:]), True), ((None, *PRICES[1:]), False)])
+def test_a_free_model_has_a_price_and_an_unknown_price_has_none(
+    small: Lab, prices: tuple[float | None, ...], is_priced: bool
+) -> None:
+    with small.warehouse.transaction("models"):
+        small.warehouse.append("models", pa.table({"model": MODELS, "price": prices}))
+    right = small.right["facts"]
+    small.evaluate("facts", "best_single", right[:, 0], np.eye(6, dtype=bool)[np.zeros(20, int)])
+    small.evaluate("facts", "plurality", right[:, 1], np.ones_like(right))
+    [board] = leaderboard(small.warehouse)
+    assert board.is_priced is is_priced
+    assert ("cents per 1,000" in cost_accuracy(board, "cost")) is is_priced
+    out = StringIO()
+    print_table([board], Console(file=out, width=100))
+    assert ("¢/1,000" in out.getvalue()) is is_priced
+
+
+@pytest.mark.parametrize(("n", "max_size"), [(40, 2), (110, 1)])
+def test_pools_are_enumerated_by_the_models_of_the_warehouse(
+    warehouse: Warehouse, n: int, max_size: int
+) -> None:
+    names = [f"m{i:03}" for i in range(n)]
+    documents = {"benchmark": "b", "task": "t"}
+    docs = [documents | {"doc_id": d, "label": 0, "choices": ["a", "b"], "split": "test"} for d in range(4)]
+    scores = [
+        documents | {"doc_id": d, "model": name, "choice": c, "logprob": -1.0 - ((d + i) % 3 == 0) * (c == 0)}
+        for i, name in enumerate(names)
+        for d in range(4)
+        for c in range(2)
+    ]
+    chosen = [documents | {"run_id": "r", "doc_id": d, "pool": names[:3], "correct": True} for d in range(4)]
+    with warehouse.transaction("answers"):
+        warehouse.append("docs", pa.Table.from_pylist(docs))
+        warehouse.append("choice_logprobs", pa.Table.from_pylist(scores))
+        warehouse.append("decisions", pa.Table.from_pylist(chosen))
+    choice = pool_choice(warehouse, "b", ["r"], names[:5])
+    assert choice is not None
+    assert choice.max_size == max_size
+    assert len(choice.others) == (10 if max_size == 2 else 0)
+    assert choice.chosen[0].plurality_accuracy is not None
+    assert choice.full.models == tuple(names[:5])
 
 
 def test_chosen_pools_carry_their_share_and_the_statistics_of_the_macro(lab: Lab) -> None:
@@ -290,16 +447,10 @@ def test_the_terminal_table_fits_and_names_every_method(lab: Lab) -> None:
     assert max(map(len, text.splitlines())) <= 80
     for name in ("rl_focal (paper)", "best_single", "oracle", "vs best_single", "±seeds", "±docs"):
         assert name in text
-    assert re.search(r"plurality +89\.00 +– +±1\.81 +89\.00 +\+11\.3 \[\+6\.3, \+16\.3\] +6\.00 +135\.0", text)
+    assert re.search(
+        r"plurality +89\.00 +– +±1\.81 +89\.00 +\+11\.3 \[\+6\.3, \+16\.3\] +6\.00 +135\.0", text
+    )
     assert "RL-Focal loses to best_single" in " ".join(text.split())
-
-
-def test_rows_are_plain_values(lab: Lab) -> None:
-    rows = json.loads(json.dumps(as_rows(leaderboard(lab.warehouse, ["facts"]))))
-    assert {row["benchmark"] for row in rows} == {"facts"}
-    ours = next(row for row in rows if row["method"] == "rl_focal")
-    assert ours["seeds"] == 3
-    assert ours["difference_low"] <= ours["difference"] <= ours["difference_high"]
 
 
 class _Page(HTMLParser):

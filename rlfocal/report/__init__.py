@@ -1,14 +1,11 @@
 """The report: who wins, at what cost, and how it was learned, on a terminal and as one HTML file."""
 
 from rlfocal.report.html import write_report
-from rlfocal.report.leaderboard import Board, Standing, as_rows, leaderboard
+from rlfocal.report.leaderboard import leaderboard
 from rlfocal.report.newcomer import newcomer, print_newcomer
 from rlfocal.report.tables import print_table
 
 __all__ = [
-    "Board",
-    "Standing",
-    "as_rows",
     "leaderboard",
     "newcomer",
     "print_newcomer",

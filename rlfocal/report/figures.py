@@ -13,8 +13,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from rlfocal.report.curves import Curve, Learning
 from rlfocal.report.labels import Label, place_labels
-from rlfocal.report.leaderboard import CEILING, OURS, Board, Run, Standing, percent
+from rlfocal.report.leaderboard import CEILING, OURS, Board, Standing, percent
 from rlfocal.report.pools import Pool, PoolChoice
+from rlfocal.report.runs import Run
 from rlfocal.report.svg import ACCENT, BLUE, INK, MUTED, PAPER, inline, style
 
 WIDTH = 7.0  # inches
@@ -29,7 +30,8 @@ def cost_accuracy(board: Board, name: str) -> str:
     """
     priced = board.is_priced
     singles = [(s.cost or 0.0 if priced else 1.0, s.accuracy, s.model) for s in board.singles]
-    methods = [(_cost(s, priced), s) for s in board.standings if s.method != CEILING and _cost(s, priced)]
+    asking = [s for s in board.standings if s.method != CEILING and s.mean_pool_size > 0]
+    methods = [(_cost(s, priced), s) for s in asking if not priced or s.cost is not None]
     costs = [cost for cost, _, _ in singles] + [cost for cost, _ in methods]
     if not methods:
         return ""
@@ -133,16 +135,20 @@ def _frame_accuracy(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _cost_axis(axes: Axes, costs: Sequence[float]) -> None:
-    """Logarithmic where costs span more than a factor of eight: a full pool costs many times one model."""
+    """Logarithmic where costs span more than a factor of eight: a full pool costs many times one model.
+
+    Linear where a model is free.
+    """
     low, high = min(costs), max(costs)
-    if high > 8 * low:
+    if high > 8 * low > 0:
         axes.set_xscale("log")
         axes.set_xlim(low / (high / low) ** 0.06, high * (high / low) ** 0.06)
         ticks = [m * 10.0**e for e in range(-4, 8) for m in (1, 2, 5) if low <= m * 10.0**e <= high]
         axes.set_xticks(ticks, minor=False)
         axes.set_xticks([], minor=True)
     else:
-        axes.set_xlim(0, 1.08 * high)
+        widest = high or 1.0
+        axes.set_xlim(0 if low else -0.04 * widest, 1.08 * widest)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 

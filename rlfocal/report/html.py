@@ -19,6 +19,7 @@ from rlfocal.report.curves import learning
 from rlfocal.report.figures import cost_accuracy, learning_curves, pool_diversity
 from rlfocal.report.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
 from rlfocal.report.pools import PoolChoice, pool_choice
+from rlfocal.report.runs import SINGLE
 from rlfocal.report.tables import spread
 from warehouse import Warehouse
 
@@ -31,13 +32,13 @@ class TaskTable:
 
     models: tuple[str, ...]
     """By falling accuracy over all tasks."""
-    tasks: tuple[tuple[str, int, tuple[float | None, ...]], ...]
+    tasks: tuple[tuple[str, int, tuple[float, ...]], ...]
     """(task, documents, accuracy per model)."""
 
     def shade(self, accuracy: float) -> str:
         """Where an accuracy stands between the lowest (0) and the highest (1) of the table."""
-        known = [value for _, _, values in self.tasks for value in values if value is not None]
-        low, high = min(known), max(known)
+        every = [value for _, _, values in self.tasks for value in values]
+        low, high = min(every), max(every)
         return f"{(accuracy - low) / (high - low):.2f}" if high > low else "0.5"
 
 
@@ -85,12 +86,13 @@ def write_report(
 
 
 def _sections(warehouse: Warehouse, boards: Sequence[Board]) -> list[Section]:
-    described: set[str] = set()
+    shown: set[tuple[str, TaskTable]] = set()
     sections = []
     for number, board in enumerate(boards):
-        tasks = None if board.benchmark in described else _task_table(warehouse, board)
-        described.add(board.benchmark)
-        sections.append(_section(warehouse, board, tasks, f"board{number}"))
+        tasks = _task_table(board)
+        is_new = tasks is not None and (board.benchmark, tasks) not in shown
+        shown |= {(board.benchmark, tasks)} if tasks else set()
+        sections.append(_section(warehouse, board, tasks if is_new else None, f"board{number}"))
     return sections
 
 
@@ -126,7 +128,7 @@ def _overview(boards: Sequence[Board]) -> list[tuple[str, list[Standing | None]]
     found: dict[str, list[Standing | None]] = {}
     for at, board in enumerate(boards):
         for s in board.standings:
-            if not s.method.startswith("single:"):
+            if not s.method.startswith(SINGLE):
                 found.setdefault(s.label, [None] * len(boards))[at] = s
 
     def mean(cells: Sequence[Standing | None]) -> float:
@@ -136,22 +138,13 @@ def _overview(boards: Sequence[Board]) -> list[tuple[str, list[Standing | None]]
     return sorted(found.items(), key=lambda item: (-mean(item[1]), item[0]))
 
 
-def _task_table(warehouse: Warehouse, board: Board) -> TaskTable | None:
-    rows = warehouse.rows(
-        "SELECT task, p.model, count(*), avg(p.correct::DOUBLE) FROM predictions p "
-        "JOIN docs d USING (benchmark, task, doc_id) WHERE benchmark = ? AND d.split = 'test' "
-        "GROUP BY task, p.model",
-        (board.benchmark,),
-    )
-    accuracy = {(task, model): value for task, model, _, value in rows}
-    documents: dict[str, int] = {}
-    for task, _, n, _ in rows:
-        documents[task] = max(n, documents.get(task, 0))
-    models = tuple(single.model for single in board.singles)
-    if not models:
+def _task_table(board: Board) -> TaskTable | None:
+    if not board.singles:
         return None
-    tasks = tuple((t, documents[t], tuple(accuracy.get((t, m)) for m in models)) for t in sorted(documents))
-    return TaskTable(models, tasks)
+    models = tuple(single.model for single in board.singles)
+    by_task = zip(*(single.tasks for single in board.singles), strict=True)
+    tasks = ((of[0][0], of[0][1], tuple(accuracy for _, _, accuracy in of)) for of in by_task)
+    return TaskTable(models, tuple(tasks))
 
 
 def _facts(warehouse: Warehouse, made_at: datetime) -> dict[str, str]:

@@ -40,9 +40,10 @@ class PoolChoice:
     """How many different pools it used."""
     full: Pool
     best: Pool
-    """The pool with the highest plurality accuracy on these documents: known only in hindsight."""
+    """The pool with the highest plurality accuracy on these documents, of all that were looked at: known only
+    in hindsight."""
     others: tuple[Pool, ...]
-    """A random sample of all pools up to `max_size`."""
+    """A random sample of all pools up to `max_size`; empty where the warehouse has too many models."""
     max_size: int
 
 
@@ -58,8 +59,8 @@ def pool_choice(
     if not counted or len(models) < 2:
         return None
     total = sum(count for _, count in counted)
-    max_size = _largest_enumerable(len(models))
-    every = _all_pools(warehouse, benchmark, max_size, set(models))
+    max_size = min(_largest_enumerable(_n_models(warehouse, benchmark)), len(models))
+    every = _all_pools(warehouse, benchmark, max_size, set(models)) if max_size > 1 else {}
 
     def described(members: Sequence[str]) -> Pool:
         key = tuple(sorted(members))
@@ -67,7 +68,8 @@ def pool_choice(
 
     chosen = [(described(members), count / total) for members, count in counted[:SHOWN]]
     full = described(models)
-    best = max([*every.values(), full], key=lambda pool: (pool.plurality_accuracy or 0.0, -len(pool.models)))
+    looked_at = [*every.values(), *(pool for pool, _ in chosen if len(pool.models) > 1), full]
+    best = max(looked_at, key=lambda pool: (pool.plurality_accuracy or 0.0, -len(pool.models)))
     sample = np.random.default_rng(0).permutation(len(every))[:CLOUD]
     others = tuple(pool for at, pool in enumerate(every.values()) if at in sample)
     return PoolChoice(
@@ -100,9 +102,16 @@ def _all_pools(
     return {tuple(row[0]): Pool(tuple(row[0]), row[1], row[2]) for row in rows if models.issuperset(row[0])}
 
 
+def _n_models(warehouse: Warehouse, benchmark: str) -> int:
+    """How many models `all_pools` takes its pools from, on test documents."""
+    [(n,)] = warehouse.rows(
+        "SELECT count(DISTINCT model) FROM outcomes WHERE benchmark = ? AND split = 'test'", [benchmark]
+    )
+    return int(n)
+
+
 def _largest_enumerable(n: int) -> int:
-    """The largest size up to which all pools of n models are few enough to look at."""
-    size = 2
-    while size < n and sum(comb(n, k) for k in range(2, size + 2)) <= ALL_POOLS_LIMIT:
-        size += 1
-    return size
+    """The largest size up to which all pools of n models are few enough to look at; below 2 if none is."""
+    return max(
+        size for size in range(1, n + 1) if sum(comb(n, k) for k in range(2, size + 1)) <= ALL_POOLS_LIMIT
+    )

@@ -15,7 +15,8 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
     """One table per board, with the verdict under it.
 
     `tasks` is the mean of the task accuracies, `asked` the models asked per document; the difference to
-    best_single is in points, with its 95 % interval.
+    best_single is in points, with its 95 % interval over resampled seeds and documents (where there is one
+    seed, documents only).
     """
     console = console or Console()
     width = min(console.width, 100)
