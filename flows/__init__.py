@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+REPORT = Path(".rlfocal") / "report.html"
+"""Where the report goes if nobody says otherwise."""
 
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # telemetry fails noisily without a network

@@ -22,17 +22,18 @@ from prefect.states import Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
+from flows import REPORT
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.extraction.backends import check_backend
-from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.extraction.tasks import TaskDocuments, load_each
 from rlfocal.failures import plain
-from rlfocal.filling.runner import ModelOutcome, extract_model
-from rlfocal.filling.worker import Event, Progress
+from rlfocal.filling.events import Gap, tell_shares
+from rlfocal.filling.runner import ModelOutcome, Place, extract_model
 from rlfocal.pool import PoolSpec, load_pool
+from rlfocal.pool.specs import Benchmark
 from rlfocal.report import write_report
 from warehouse import check_location, open_warehouse
 
-REPORT = ".rlfocal/report.html"
 ALL = "*"
 
 OnProgress = Callable[[str, float], None]
@@ -40,19 +41,6 @@ OnProgress = Callable[[str, float], None]
 
 # A flow's parameters are JSON, which a callback is not; Prefect hands this context on to its task threads.
 _listener: ContextVar[OnProgress | None] = ContextVar("listener", default=None)
-
-
-@dataclass(frozen=True)
-class Gap:
-    """Something that a complete run would have; `*` stands for all of them."""
-
-    step: str
-    """extract, evaluate or report."""
-    model: str
-    benchmark: str
-    task: str
-    reason: str
-    """One plain sentence."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +71,7 @@ def extract(
 ) -> ModelOutcome | State[ModelOutcome]:
     """Every answer of one model, in its own process; a second try leaves alone what the first committed."""
     title = f"extract {model}"
-    hear = _share_of(title, tasks)
+    hear = tell_shares(_tell, len(tasks))
     outcome = extract_model(
         location, pool, model, backend=backend, limit=limit, jobs=jobs, tasks=tasks, on_progress=hear
     )
@@ -119,7 +107,7 @@ def regenerate(
     backend: str = "hf",
     jobs: int = 2,
     seeds: int = 3,
-    report: str = REPORT,
+    report: str = str(REPORT),
 ) -> Summary | State[Summary]:
     """Fill the warehouse from a pool, train and evaluate every method on it, and write the report.
 
@@ -128,18 +116,17 @@ def regenerate(
     """
     started = perf_counter()
     chosen = load_pool(pool).choose(models, benchmarks)
-    tasks = load_tasks(chosen.benchmarks, limit)
+    tasks, gaps = _load_all(chosen.benchmarks, limit)
     wanted = {(m.model, t.benchmark, t.task) for m in chosen.models for t in tasks}
     before = _held(warehouse)
 
-    gaps = _extract_all(chosen, tasks, location=warehouse, backend=backend, limit=limit, jobs=jobs)
-    extracted = {
-        key for key, fingerprint in _held(warehouse).items() if before.get(key) != fingerprint
-    } & wanted
+    gaps += _extract_all(chosen, tasks, location=warehouse, backend=backend, limit=limit, jobs=jobs)
+    extracted = {place for place, made in _held(warehouse).items() if before.get(place) != made} & wanted
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
 
     evaluations: list[Evaluation] = []
-    for benchmark in chosen.benchmarks:
+    loaded = {t.benchmark for t in tasks}
+    for benchmark in (b for b in chosen.benchmarks if b.name in loaded):
         failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL)}
         whole = [m.model for m in chosen.models if m.model not in failed]
         evaluated = train_and_evaluate(warehouse, benchmark.name, whole, seeds, return_state=True)
@@ -189,6 +176,20 @@ def run(on_progress: OnProgress | None = None, **parameters: Any) -> Summary:
     return result
 
 
+def _load_all(benchmarks: Sequence[Benchmark], limit: int | None) -> tuple[list[TaskDocuments], list[Gap]]:
+    """The tasks of every benchmark that loads, and the others as gaps. Raises where none loads."""
+    tasks: list[TaskDocuments] = []
+    failed: dict[str, Exception] = {}
+    for benchmark, loaded in load_each(benchmarks, limit):
+        if isinstance(loaded, Exception):
+            failed[benchmark.name] = loaded
+        else:
+            tasks += loaded
+    if not tasks:
+        raise next(iter(failed.values()))
+    return tasks, [Gap("extract", ALL, name, ALL, plain(error)) for name, error in failed.items()]
+
+
 def _extract_all(pool: PoolSpec, tasks: Sequence[TaskDocuments], *, jobs: int, **common: Any) -> list[Gap]:
     """One task run per model, `jobs` at a time. Returns what is missing in the end."""
     # Prefect looks for futures in all that a task is given: `quote` spares it every document.
@@ -209,31 +210,19 @@ def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Gap]
     if isinstance(outcome, BaseException):
         yield Gap("extract", model, ALL, ALL, plain(outcome))
     else:
-        for lost in outcome.missing:
-            yield Gap("extract", model, lost.benchmark, lost.task, lost.reason)
+        yield from outcome.missing
 
 
-def _held(location: str | None) -> dict[tuple[str, str, str], str]:
+def _held(location: str | None) -> dict[Place, str]:
+    """The committed partitions; every commit has an id of its own."""
     with open_warehouse(location) as warehouse:
-        return warehouse.fingerprints()
+        rows = warehouse.rows("SELECT model, benchmark, task, extraction_id FROM extractions")
+    return {(model, benchmark, task): made for model, benchmark, task, made in rows}
 
 
 def _reason(state: State[Any]) -> str:
     error = state.result(raise_on_failure=False)
     return plain(error) if isinstance(error, BaseException) else str(state.message)
-
-
-def _share_of(title: str, tasks: Sequence[TaskDocuments]) -> Callable[[Event], None]:
-    """Turns one model's events into the finished share of its documents."""
-    total = sum(len(t.documents) for t in tasks)
-    done: dict[tuple[str, str], int] = {}
-
-    def hear(event: Event) -> None:
-        if isinstance(event, Progress):
-            done[event.benchmark, event.task] = event.done
-            _tell(title, sum(done.values()) / total)
-
-    return hear
 
 
 def _tell(title: str, share: float) -> None:

@@ -85,6 +85,9 @@ def test_import_evaluate_sql_and_report_work_together(toy: Result, cli: Cli) -> 
         (["extract", "--pool", "lab", "--models", "lab-lama"], "unknown model 'lab-lama' in pool 'lab'"),
         (["extract", "--pool", "lab", "--benchmarks", "lab-mmu"], "did you mean 'lab-mmlu'"),
         (["extract", "--pool", "lab", "--backend", "vlm"], "unknown backend 'vlm'"),
+        (["extract", "--pool", "lab", "--models", ""], "--models names nothing; leave it out for all"),
+        (["extract", "--pool", "lab", "--benchmarks", ","], "--benchmarks names nothing"),
+        (["regenerate", "--pool", "lab", "--benchmarks", " , "], "--benchmarks names nothing"),
         (["extract", "--pool", "nowhere.yaml"], "pool file 'nowhere.yaml' does not exist"),
         (["add-model", "lab", "nowhere.yaml"], "model entry 'nowhere.yaml' does not exist"),
         (["evaluate", "--benchmark", "mmlu"], "there is no warehouse at"),
@@ -136,6 +139,37 @@ def test_a_directory_that_is_no_warehouse_is_refused_and_left_alone(cli: Cli, tm
         assert result.code == 2
         assert "is not a warehouse" in result.err
     assert [p.name for p in (tmp_path / "photos").iterdir()] == ["cat.png"]
+
+
+def test_an_unusable_path_is_bad_input(toy: Result, cli: Cli, tmp_path: Path) -> None:
+    assert toy.code == 0, toy.err
+    assert cli("evaluate", "--benchmark", "toy", "--methods", "plurality,oracle").code == 0
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    for output in ("folder", "file/report.html"):
+        result = cli("report", "-o", output)
+        assert result.code == 2
+        assert result.err.startswith("error: ")
+        assert output.split("/")[0] in result.err
+        assert "Traceback" not in result.err
+
+
+def test_other_errors_are_one_line_unless_debugged(
+    toy: Result, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "planted-secret")
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("planted-secret\n  by zero")
+
+    monkeypatch.setattr("rlfocal.report.write_report", fail)
+    result = cli("report")
+    assert (result.code, result.err) == (
+        1,
+        "error: ZeroDivisionError: *** by zero\nrun with --debug for the traceback\n",
+    )
+    with pytest.raises(ZeroDivisionError):
+        cli("report", "--debug")
 
 
 def test_usage_errors_exit_with_2_and_help_teaches(cli: Cli) -> None:

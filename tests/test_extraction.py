@@ -23,8 +23,8 @@ from rlfocal.errors import InputError, RunError
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.failures import plain
+from rlfocal.filling.events import Committed, Gap, Progress, tell_shares
 from rlfocal.filling.runner import ExtractionReport, extract_model, extract_pool
-from rlfocal.filling.worker import Committed, Progress
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 
@@ -302,6 +302,37 @@ def test_limited_partitions_grow_into_whole_ones(pool: PoolSpec, tmp_path: Path)
         assert n == 60
 
 
+def test_a_limit_never_shortens_what_is_there(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
+    one = pool.choose(models=["gpt2"])
+    location = tmp_path / "w"
+    assert len(extract_pool(location, one, limit=10).committed) == 3
+    before = tables(location)
+    report = extract_pool(location, one, limit=5)
+    assert (report.committed, report.n_skipped, report.missing) == ([], 3, [])
+    grown = extract_pool(location, one, limit=12)
+    assert {(c.task, c.n_docs) for c in grown.committed} == {("all", 12), ("plain", 12), ("spaces", 12)}
+    assert all(table.num_rows > before[name].num_rows for name, table in tables(location).items())
+
+    moved = one.models[0].model_copy(update={"hf_repo": str(folder / "llama")})
+    other = one.model_copy(update={"models": (moved,)})
+    before = tables(location)
+    refused = extract_pool(location, other, limit=5)
+    assert (refused.committed, refused.n_skipped, len(refused.missing)) == ([], 0, 3)
+    assert all("holds 12 documents of another revision" in gap.reason for gap in refused.missing)
+    assert tables(location) == before
+    assert len(extract_pool(location, other, limit=12).committed) == 3
+
+
+def test_shares_count_tasks_of_each_model() -> None:
+    told: list[tuple[str, float]] = []
+    note = tell_shares(lambda title, share: told.append((title, share)), 2)
+    note(Progress("m", "b", "t", 1, 4))
+    note(Committed("m", "b", "t", 4, 0.1))
+    note(Gap("extract", "n", "b", "t", "why"))
+    note(Committed("m", "b", "u", 4, 0.1))
+    assert told == [("extract m", 0.125), ("extract m", 0.5), ("extract n", 0.5), ("extract m", 1.0)]
+
+
 def test_prompts_do_not_depend_on_what_else_is_loaded(folder: Path) -> None:
     choices, answers = benchmarks(folder / "tasks")
     alone = load_tasks([choices])
@@ -310,7 +341,7 @@ def test_prompts_do_not_depend_on_what_else_is_loaded(folder: Path) -> None:
     assert together[1:] == alone
     fewer = load_tasks([choices], limit=10)
     assert [t.documents for t in fewer] == [t.documents[:10] for t in alone]
-    assert {t.digest for t in fewer}.isdisjoint(t.digest for t in alone)
+    assert [t.digest for t in fewer] == [t.digest for t in alone]
 
 
 def test_fingerprint_covers_what_rows_depend_on(folder: Path, tmp_path: Path) -> None:

@@ -125,6 +125,40 @@ def test_a_failing_model_stops_no_other_and_is_named(folder: Path, prefect: None
     assert "torn" in str(state.message) or "missing" in str(state.message)
 
 
+@pytest.mark.slow
+def test_a_benchmark_that_does_not_load_stops_no_other(folder: Path, prefect: None, tmp_path: Path) -> None:
+    from flows.regenerate import run
+
+    pool = write_pool(folder, {"llama": folder / "llama", "gpt2": folder / "gpt2"})
+    content = yaml.safe_load(pool.read_text())
+    (tiny,) = content["benchmarks"]
+    misspelt = {**tiny, "name": "misspelt", "tasks": {"plain": "tiny_choice"}}
+    unreadable = {**tiny, "name": "unreadable", "include_path": str(write_tasks(tmp_path / "tasks"))}
+    (tmp_path / "tasks" / "choices.jsonl").unlink()
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(yaml.safe_dump({**content, "benchmarks": [misspelt, tiny, unreadable]}))
+    asked: dict[str, Any] = {
+        "pool": str(broken),
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+        "seeds": 1,
+        "limit": 10,
+    }
+    summary = run(**asked)
+    assert (summary.extracted, summary.present) == (4, 0)
+    assert [(gap.step, gap.model, gap.benchmark, gap.task) for gap in summary.gaps] == [
+        ("extract", "*", "misspelt", "*"),
+        ("extract", "*", "unreadable", "*"),
+    ]
+    assert "did you mean 'tiny_choices'" in summary.gaps[0].reason
+    assert {row.benchmark for row in summary.evaluations} == {"tiny"}
+    assert summary.report == tmp_path / "report.html"
+    assert run(**{**asked, "limit": 20}).extracted == 4, "partitions that grow are extracted"
+
+    with pytest.raises(InputError, match="did you mean 'tiny_choices'"):
+        run(**{**asked, "benchmarks": ["misspelt"]})
+
+
 def test_wrong_parameters_are_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
     from flows.regenerate import run
 

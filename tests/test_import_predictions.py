@@ -118,6 +118,13 @@ def test_the_same_twice_writes_nothing(bring: Bring, warehouse: Warehouse) -> No
     assert {m for m, _, _ in warehouse.fingerprints()} == {"x", "y", "z"}
 
 
+def test_harmless_names_are_taken(bring: Bring, warehouse: Warehouse) -> None:
+    docs = [{**row, "benchmark": "b@new"} for row in choice_docs(task="t" * 96)]
+    scores = [{**row, "benchmark": "b@new"} for row in choice_scores(task="t" * 96, models=("org/../x.y",))]
+    assert bring(docs, scores).n_written == 1
+    assert warehouse.rows("SELECT DISTINCT model FROM choice_logprobs") == [("org/../x.y",)]
+
+
 def test_answers_are_canonical(bring: Bring, warehouse: Warehouse) -> None:
     docs = [
         {"benchmark": "g", "task": "g", "doc_id": i, "gold": gold}
@@ -205,6 +212,25 @@ WRONG = {
     "negative doc_id": (changed(D, 0, doc_id=-1), S, r"docs.*row 1: doc_id -1 is negative"),
     "a wrong split": (changed(D, 0, split="dev"), S, r"docs.*row 1: split dev"),
     "the task *": (changed(D, 0, task="*"), S, r"docs.*row 1: .*may not be called"),
+    "a benchmark that climbs": (
+        changed(D, 1, benchmark="../../b"),
+        S,
+        r'docs.*row 2: benchmark "../../b" may not start with a dot nor contain /',
+    ),
+    "a task that climbs": (changed(D, 1, task="t..u"), S, r'docs.*row 2: task "t..u" may not'),
+    "a task with a slash": (changed(D, 1, task="t/u"), S, r'docs.*row 2: task "t/u" may not'),
+    "a task with a backslash": (changed(D, 1, task="t\\u"), S, r"docs.*row 2: task .* may not"),
+    "a hidden task": (changed(D, 1, task=".t"), S, r'docs.*row 2: task ".t" may not'),
+    "a blank task": (changed(D, 1, task=" "), S, r'docs.*row 2: task " " is empty'),
+    "a long task": (changed(D, 1, task="t" * 97), S, r'docs.*row 2: task "t+" is longer than 96'),
+    "a benchmark of two lines": (
+        changed(D, 1, benchmark="b\nc"),
+        S,
+        r'docs.*row 2: benchmark "b\\nc" has a control character',
+    ),
+    "a blank model": (D, changed(S, 2, model=" "), r'scores.*row 3: model " " is empty'),
+    "a long model": (D, changed(S, 2, model="m" * 201), r"scores.*row 3: model .* longer than 200"),
+    "a model of two lines": (D, changed(S, 2, model="m\x1b[2J"), r"scores.*row 3: model .* control"),
     "nothing to grade by": (changed(D, 1, label=None), S, r"docs.*row 2: neither a label"),
     "label and answers": (changed(D, 1, label=None, gold="x"), S, r"docs.*row 2: no label, but other"),
     "scores for answers": (

@@ -6,6 +6,15 @@ import os
 import sys
 
 from rlfocal.errors import InputError, RunError
+from rlfocal.failures import plain
+
+PATH_ERRORS = (
+    FileExistsError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
 
 
 def main() -> None:
@@ -30,3 +39,9 @@ def main() -> None:
     except BrokenPipeError:  # `rlfocal sql ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        print(f"error: {plain(error)}\nrun with --debug for the traceback", file=sys.stderr)
+        of_a_path = isinstance(error, PATH_ERRORS) and error.filename is not None
+        sys.exit(2 if of_a_path else 1)

@@ -5,48 +5,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from rlfocal.cli.options import progress_bars
+from rlfocal.filling.events import Event, Gap, tell_shares
 from rlfocal.pool import PoolSpec
 
 if TYPE_CHECKING:
     from rlfocal.filling.runner import ExtractionReport
-    from rlfocal.filling.worker import Event
 
 
 @contextmanager
 def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
     """Yields the `on_progress` of `extract_pool`: a bar a model, over its tasks."""
-    from rlfocal.filling.worker import Progress
-
-    n_tasks = sum(len(benchmark.tasks) for benchmark in pool.benchmarks)
-    shares: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
     with progress_bars() as tell:
-
-        def note(event: Event) -> None:
-            done = event.done / event.total if isinstance(event, Progress) else 1.0
-            shares[event.model][event.benchmark, event.task] = done
-            tell(f"extract {event.model}", sum(shares[event.model].values()) / n_tasks)
-
-        yield note
-
-
-class Gap(Protocol):
-    """A partition that is missing, and why."""
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def benchmark(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
+        yield tell_shares(tell, sum(len(benchmark.tasks) for benchmark in pool.benchmarks))
 
 
 def print_extraction(report: ExtractionReport) -> None:

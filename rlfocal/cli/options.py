@@ -12,6 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from flows import REPORT as REPORT
+from rlfocal.errors import InputError
+
 Location = Annotated[
     str | None,
     typer.Option(
@@ -34,16 +37,18 @@ Jobs = Annotated[int, typer.Option(min=1, help="How many models run at once, one
 Seeds = Annotated[
     int, typer.Option(min=1, metavar="K", help="Seeds 0..K-1 for methods that learn by chance.")
 ]
-REPORT = Path(".rlfocal") / "report.html"
 Output = Annotated[Path, typer.Option("--output", "-o", help="The HTML report to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def names(listed: str | None) -> list[str] | None:
-    """`a,b` as a list; None where nothing was given."""
+def names(listed: str | None, option: str = "--models") -> list[str] | None:
+    """`a,b` as a list; None where the option was not given. Raises InputError where it names nothing."""
     if listed is None:
         return None
-    return [name for name in (part.strip() for part in listed.split(",")) if name]
+    named = [name for name in (part.strip() for part in listed.split(",")) if name]
+    if not named:
+        raise InputError(f"{option} names nothing; leave it out for all, or give names as in `{option} a,b`")
+    return named
 
 
 def print_json(value: Any) -> None:

@@ -55,7 +55,7 @@ def regenerate(
     Runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records it.
     Ends with exit code 1, after evaluating and reporting what is there, where some model failed.
     """
-    chosen = load_pool(pool).choose(names(models), names(benchmarks))
+    chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
     typer.echo(
         f"pool {chosen.name}: {len(chosen.models)} models, {len(chosen.benchmarks)} benchmarks",
         err=True,
@@ -70,7 +70,7 @@ def regenerate(
             tell,
             pool=pool,
             warehouse=warehouse,
-            benchmarks=names(benchmarks),
+            benchmarks=names(benchmarks, "--benchmarks"),
             models=names(models),
             limit=limit,
             backend=backend,
@@ -107,7 +107,7 @@ def extract(
     """
     from rlfocal.filling.runner import extract_pool
 
-    chosen = load_pool(pool).choose(names(models), names(benchmarks))
+    chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
     with extraction_bars(chosen) as tell:
         report = extract_pool(warehouse, chosen, backend=backend, limit=limit, jobs=jobs, on_progress=tell)
     if as_json:

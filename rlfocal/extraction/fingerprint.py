@@ -16,7 +16,10 @@ LAB_PREFIX = "rlfocal-lab/"
 
 
 def fingerprint(model: ModelSpec, weights: str | None, task: TaskDocuments, backend: str) -> str:
-    """sha256 over all that the rows of (model, task) depend on; `weights` is the model's `weights_digest`."""
+    """sha256 over all that a row of (model, task) depends on; `weights` is the model's `weights_digest`.
+
+    How many documents are asked does not enter: a limited partition is a part of the whole one.
+    """
     parts = {
         "revision": REVISION,
         "model": [model.hf_repo, model.revision, model.dtype, model.trust_remote_code, weights],

@@ -41,8 +41,10 @@ class TaskDocuments:
     """"train" or "test", one a document."""
     sampling: Sampling | None
     """How answers are sampled; None where choices are scored."""
+    n_whole: int
+    """How many documents the task has without a limit."""
     digest: str
-    """sha256 over everything above: two tasks with one digest ask the same questions in the same words."""
+    """sha256 over the whole task, whatever the limit: one digest, the same questions in the same words."""
 
 
 def load_tasks(benchmarks: Iterable[Benchmark], limit: int | None = None) -> list[TaskDocuments]:
@@ -51,16 +53,37 @@ def load_tasks(benchmarks: Iterable[Benchmark], limit: int | None = None) -> lis
     `limit` takes the first documents of each task (of both official splits, 80 : 20, where there are such).
     InputError for a task that does not exist or cannot be represented, RunError where its data do not load.
     """
+    built: list[TaskDocuments] = []
+    for _, tasks in load_each(benchmarks, limit):
+        if isinstance(tasks, Exception):
+            raise tasks
+        built += tasks
+    return built
+
+
+def load_each(
+    benchmarks: Iterable[Benchmark], limit: int | None = None
+) -> Iterator[tuple[Benchmark, list[TaskDocuments] | Exception]]:
+    """`load_tasks` benchmark by benchmark: yields the tasks of each, or why it does not load."""
     if limit is not None and limit < 1:
         raise InputError(f"limit {limit} leaves no documents; give a number from 1 on")
-    built = []
     managers: Managers = {}
     for benchmark in benchmarks:
-        with _quiet():
-            loaded = _lm_eval_tasks(benchmark, _task_manager(benchmark, managers))
-        for task, lm_eval_task in benchmark.tasks.items():
-            built.append(_task_documents(benchmark, task, loaded[lm_eval_task], limit))
-    return built
+        loaded: list[TaskDocuments] | Exception
+        try:
+            loaded = _load(benchmark, limit, managers)
+        except Exception as error:
+            loaded = error
+        yield benchmark, loaded
+
+
+def _load(benchmark: Benchmark, limit: int | None, managers: Managers) -> list[TaskDocuments]:
+    with _quiet():
+        loaded = _lm_eval_tasks(benchmark, _task_manager(benchmark, managers))
+    return [
+        _task_documents(benchmark, task, loaded[lm_eval_task], limit)
+        for task, lm_eval_task in benchmark.tasks.items()
+    ]
 
 
 def _lm_eval_tasks(benchmark: Benchmark, manager: Any) -> dict[str, Any]:
@@ -117,18 +140,26 @@ def _task_documents(benchmark: Benchmark, task: str, lm_eval_task: Any, limit: i
     if benchmark.num_fewshot is not None:
         lm_eval_task.set_config(key="num_fewshot", value=benchmark.num_fewshot)
     lm_eval_task.set_fewshot_seed(FEWSHOT_SEED)
-    official = benchmark.train_docs is not None
     with _quiet():
-        lm_eval_task.build_all_requests(limit=None if official else limit, rank=0, world_size=1)
+        # Even under a limit all of them: the digest must not depend on it.
+        lm_eval_task.build_all_requests(rank=0, world_size=1)
     document = _choice_document if benchmark.kind == "choices" else _answer_document
-    documents = tuple(document(lm_eval_task, group, where) for group in _by_document(lm_eval_task.instances))
-    splits = _splits(len(documents), benchmark.train_docs)
-    if official and limit is not None:
-        documents, splits = _first_of_both(documents, splits, limit)
+    whole = tuple(document(lm_eval_task, group, where) for group in _by_document(lm_eval_task.instances))
+    splits = _splits(len(whole), benchmark.train_docs)
     version = str((config.metadata or {}).get("version", lm_eval_task.VERSION))
     sampling = _sampling(config, where) if benchmark.kind == "answers" else None
-    digest = _digest(config.task, version, documents, splits, sampling)
-    return TaskDocuments(benchmark.name, task, version, documents, splits, sampling, digest)
+    digest = _digest(config.task, version, whole, splits, sampling)
+    kept = range(len(whole))[:limit] if benchmark.train_docs is None else _of_both(splits, limit)
+    return TaskDocuments(
+        benchmark.name,
+        task,
+        version,
+        documents=tuple(whole[i] for i in kept),
+        splits=_splits(len(kept), None) if benchmark.train_docs is None else tuple(splits[i] for i in kept),
+        sampling=sampling,
+        n_whole=len(whole),
+        digest=digest,
+    )
 
 
 def _by_document(instances: Sequence[Any]) -> Iterator[list[Any]]:
@@ -200,15 +231,14 @@ def _four_fifths(n: int) -> int:
     return 4 * n // 5
 
 
-def _first_of_both(
-    documents: tuple[Document, ...], splits: tuple[str, ...], limit: int
-) -> tuple[tuple[Document, ...], tuple[str, ...]]:
+def _of_both(splits: tuple[str, ...], limit: int | None) -> Sequence[int]:
     """80 % of `limit` from the start of train, the rest of test: the first rows alone would all be train."""
+    if limit is None:
+        return range(len(splits))
     n_train = splits.count("train")
     from_train = min(_four_fifths(limit), n_train)
     from_test = min(limit - from_train, len(splits) - n_train)
-    kept = [*range(from_train), *range(n_train, n_train + from_test)]
-    return tuple(documents[i] for i in kept), tuple(splits[i] for i in kept)
+    return [*range(from_train), *range(n_train, n_train + from_test)]
 
 
 def _sampling(config: Any, where: str) -> Sampling:

@@ -7,18 +7,39 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.backends import check_backend
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.failures import plain
+from rlfocal.filling.events import Committed, Event, Gap
 from rlfocal.filling.processes import run_each
-from rlfocal.filling.worker import Committed, Event, Missing, Work, extract
+from rlfocal.filling.worker import Work, extract
 from rlfocal.pool.specs import ModelSpec, PoolSpec
-from warehouse import check_location, open_warehouse
+from warehouse import Warehouse, check_location, open_warehouse
 
 OnProgress = Callable[[Event], None]
+Place = tuple[str, str, str]
+"""(model, benchmark, task)."""
+
+
+class Held(NamedTuple):
+    """A committed partition."""
+
+    fingerprint: str
+    n_docs: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is to do, by model."""
+
+    work: dict[str, list[Work]]
+    failed: dict[str, str]
+    """Why nothing of a model can be extracted."""
+    refused: list[Gap]
 
 
 @dataclass(frozen=True)
@@ -29,7 +50,7 @@ class ModelOutcome:
     committed: tuple[Committed, ...]
     skipped: tuple[tuple[str, str], ...]
     """(benchmark, task) of the partitions that were there already."""
-    missing: tuple[Missing, ...]
+    missing: tuple[Gap, ...]
 
 
 @dataclass(frozen=True)
@@ -44,7 +65,7 @@ class ExtractionReport:
         return [c for o in self.outcomes for c in o.committed]
 
     @property
-    def missing(self) -> list[Missing]:
+    def missing(self) -> list[Gap]:
         return [m for o in self.outcomes for m in o.missing]
 
     @property
@@ -69,7 +90,8 @@ def extract_pool(
 ) -> ExtractionReport:
     """Fills the warehouse with every partition of the pool that it lacks, `jobs` models at a time.
 
-    `limit` takes the first documents of every task. A model that fails is reported, and the others go on.
+    `limit` takes the first documents of every task; a longer partition that is there stays. A model that
+    fails is reported, and the others go on.
     Raises InputError or RunError, with nothing written, where the backend or a benchmark cannot be had.
     """
     started = perf_counter()
@@ -112,11 +134,11 @@ def _extract(
 ) -> list[ModelOutcome]:
     with open_warehouse(location) as warehouse:
         warehouse.put_models(models)
-        held = warehouse.fingerprints()
-    lacking, failed = _lacking(models, tasks, backend, held)
+        held = _held(warehouse)
+    plan = _plan(models, tasks, backend, held)
     threads = max(1, _cores() // jobs)
     by_name = {m.model: m for m in models}
-    events: list[Event] = []
+    events: list[Event] = [*plan.refused]
 
     def note(_: str, event: Event) -> None:
         events.append(event)
@@ -124,32 +146,61 @@ def _extract(
             on_progress(event)
 
     arguments = {
-        name: (location, by_name[name], backend, work, threads) for name, work in lacking.items() if work
+        name: (location, by_name[name], backend, work, threads) for name, work in plan.work.items() if work
     }
-    failed |= run_each(extract, arguments, at_once=jobs, on_event=note)
-    return [_outcome(m.model, tasks, lacking.get(m.model), failed.get(m.model), events) for m in models]
+    failed = plan.failed | run_each(extract, arguments, at_once=jobs, on_event=note)
+    return [_outcome(m.model, tasks, plan.work.get(m.model), failed.get(m.model), events) for m in models]
 
 
-def _lacking(
+def _held(warehouse: Warehouse) -> dict[Place, Held]:
+    rows = warehouse.rows("SELECT model, benchmark, task, fingerprint, n_docs FROM extractions")
+    return {(model, benchmark, task): Held(*made) for model, benchmark, task, *made in rows}
+
+
+def _plan(
     models: Sequence[ModelSpec],
     tasks: Sequence[TaskDocuments],
     backend: str,
-    held: Mapping[tuple[str, str, str], str],
-) -> tuple[dict[str, list[Work]], dict[str, str | None]]:
-    """The partitions to extract, by model, and why a model's cannot be."""
-    lacking: dict[str, list[Work]] = {}
-    failed: dict[str, str | None] = {}
+    held: Mapping[Place, Held],
+) -> Plan:
+    """Leaves out what is there already, and what would replace a partition by a shorter one."""
+    plan = Plan({}, {}, [])
     for model in models:
         try:
             weights = weights_digest(model)
         except (InputError, OSError) as error:
-            failed[model.model] = plain(error)
+            plan.failed[model.model] = plain(error)
             continue
-        work = [Work(task, fingerprint(model, weights, task, backend)) for task in tasks]
-        lacking[model.model] = [
-            w for w in work if held.get((model.model, w.task.benchmark, w.task.task)) != w.fingerprint
-        ]
-    return lacking, failed
+        plan.work[model.model] = []
+        for task in tasks:
+            work = Work(task, fingerprint(model, weights, task, backend))
+            there = held.get((model.model, task.benchmark, task.task))
+            if there is None:
+                plan.work[model.model].append(work)
+            elif _covers(there, work):
+                continue
+            elif _would_shorten(there, task):
+                plan.refused.append(_refusal(model.model, task, there))
+            else:
+                plan.work[model.model].append(work)
+    return plan
+
+
+def _covers(there: Held, work: Work) -> bool:
+    """Limits take documents in one order, so of two partitions the longer one holds the shorter one's."""
+    return there.fingerprint == work.fingerprint and there.n_docs >= len(work.task.documents)
+
+
+def _would_shorten(there: Held, task: TaskDocuments) -> bool:
+    return len(task.documents) < min(there.n_docs, task.n_whole)
+
+
+def _refusal(model: str, task: TaskDocuments, there: Held) -> Gap:
+    reason = (
+        f"the warehouse holds {there.n_docs} documents of another revision, prompt or engine here, which a "
+        f"limit would replace by {len(task.documents)}; leave the limit out, or use another warehouse"
+    )
+    return Gap("extract", model, task.benchmark, task.task, reason)
 
 
 def _outcome(
@@ -164,11 +215,11 @@ def _outcome(
     wanted = everything if work is None else [(w.task.benchmark, w.task.task) for w in work]
     own = [e for e in events if e.model == model]
     committed = tuple(e for e in own if isinstance(e, Committed))
-    missing = [e for e in own if isinstance(e, Missing)]
+    missing = [e for e in own if isinstance(e, Gap)]
     told = {(c.benchmark, c.task) for c in committed} | {(m.benchmark, m.task) for m in missing}
     why = reason or "its process ended before this task"
-    missing += [Missing(model, *place, why) for place in wanted if place not in told]
-    skipped = tuple(place for place in everything if place not in wanted)
+    missing += [Gap("extract", model, *place, why) for place in wanted if place not in told]
+    skipped = tuple(place for place in everything if place not in wanted and place not in told)
     return ModelOutcome(model, committed, skipped, tuple(missing))
 
 

@@ -16,6 +16,7 @@ from rlfocal.extraction.engine import Document, Engine
 from rlfocal.extraction.partition import choice_rows, doc_rows, pass_rows
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.failures import plain
+from rlfocal.filling.events import Committed, Gap, Progress
 from rlfocal.filling.processes import Send
 from rlfocal.pool.specs import ModelSpec
 
@@ -33,41 +34,6 @@ class Work:
     fingerprint: str
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Documents of a partition that are answered."""
-
-    model: str
-    benchmark: str
-    task: str
-    done: int
-    total: int
-
-
-@dataclass(frozen=True)
-class Committed:
-    """A partition that now stands in the warehouse."""
-
-    model: str
-    benchmark: str
-    task: str
-    n_docs: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A partition that does not, and why, in one sentence."""
-
-    model: str
-    benchmark: str
-    task: str
-    reason: str
-
-
-Event = Progress | Committed | Missing
-
-
 def extract(
     send: Send,
     location: str | Path | None,
@@ -76,7 +42,7 @@ def extract(
     work: Sequence[Work],
     threads: int,
 ) -> None:
-    """Runs in the model's own process. Sends Progress, then Committed or Missing, per partition."""
+    """Runs in the model's own process. Sends Progress, then Committed or Gap, per partition."""
     from warehouse import open_warehouse
 
     engine = start_engine(model, backend, threads)
@@ -100,7 +66,7 @@ def extract(
                 }
                 warehouse.put_partition(doc_rows(task), rows, extraction)
             except Exception as error:
-                send(Missing(model.model, task.benchmark, task.task, plain(error)))
+                send(Gap("extract", model.model, task.benchmark, task.task, plain(error)))
             else:
                 send(Committed(model.model, task.benchmark, task.task, len(task.documents), seconds))
 

@@ -10,6 +10,13 @@ WITH described AS (
 kinds AS (
     SELECT d.benchmark, count(d.label) AS n_labels, count(*) AS n FROM docs AS d GROUP BY ALL
 ),
+names AS (
+    SELECT 'docs' AS file, d.row, 'benchmark' AS what, d.benchmark AS name, 96 AS longest FROM docs AS d
+    UNION ALL
+    SELECT 'docs', d.row, 'task', d.task, 96 FROM docs AS d
+    UNION ALL
+    SELECT 'scores', s.row, 'model', s.model, 200 FROM scores AS s
+),
 graded AS (
     SELECT s.*, d.row AS doc_row, d.label, d.n_choices
     FROM scores AS s LEFT JOIN described AS d USING (benchmark, task, doc_id)
@@ -28,6 +35,15 @@ faults AS (
     UNION ALL
     SELECT 2, 'docs', d.row, 'the task may not be called *, which stands for all tasks'
     FROM docs AS d WHERE d.task = '*'
+    UNION ALL
+    SELECT 2, n.file, n.row, format('{} {} {}', n.what, to_json(left(n.name, 100))::VARCHAR, CASE
+        WHEN trim(n.name) = '' THEN 'is empty'
+        WHEN regexp_matches(n.name, '\p{Cc}') THEN 'has a control character; leave it out'
+        WHEN length(n.name) > n.longest THEN format('is longer than {} characters', n.longest)
+        ELSE 'may not start with a dot nor contain /, \ or .., because files are named after it' END)
+    FROM names AS n
+    WHERE trim(n.name) = '' OR regexp_matches(n.name, '\p{Cc}') OR length(n.name) > n.longest
+        OR n.what <> 'model' AND regexp_matches(n.name, '^\.|\.\.|[/\\]')
     UNION ALL
     SELECT 2, 'docs', d.row, format('split {} is neither train nor test', d.split)
     FROM docs AS d WHERE d.split NOT IN ('train', 'test')
