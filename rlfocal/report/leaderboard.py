@@ -28,6 +28,7 @@ from warehouse import Warehouse
 
 BASELINE = "best_single"
 CEILING = "oracle"
+FLOOR = "constant_choice"
 OURS = "rl_focal"
 
 
@@ -219,6 +220,7 @@ def _single(model: str, price: float | None, tasks: tuple[tuple[str, int, float]
 def _verdict(standings: Sequence[Standing], correct: Mapping[MethodKey, NDArray[np.float64]]) -> str:
     """One honest sentence: who wins, by how much, and whether the documents settle it."""
     rivals = [s for s in standings if s.method not in {CEILING, OURS} and not s.method.startswith(SINGLE)]
+    rivals.sort(key=lambda s: (-s.accuracy, s.method == FLOOR))  # on answers the floor is the soft vote
     ours = next((s for s in standings if s.method == OURS), None)
     if ours is None:
         leader = f"{rivals[0].label} leads with {percent(rivals[0].accuracy)} %; " if rivals else ""
