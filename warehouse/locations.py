@@ -45,7 +45,9 @@ def locate(location: str | Path | Location | None) -> Location:
     if isinstance(location, Location):
         return location
     if location == "":
-        raise InputError("the warehouse's location is empty; give a directory or a postgres: URI, or none at all")
+        raise InputError(
+            "the warehouse's location is empty; give a directory or a postgres: URI, or none at all"
+        )
     given = str(location or os.environ.get("RLFOCAL_WAREHOUSE") or DEFAULT)
     if re.match(r"postgres(ql)?:", given):
         return _postgres(given)

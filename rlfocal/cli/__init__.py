@@ -8,6 +8,7 @@ import sys
 from rlfocal.errors import InputError, RunError
 from rlfocal.failures import plain
 
+INTERRUPTED = 130  # the exit code of Ctrl-C
 PATH_ERRORS = (
     FileExistsError,
     FileNotFoundError,
@@ -21,21 +22,23 @@ def main() -> None:
     """Entry point: exit code 0 done, 1 failed, 2 bad input. Tracebacks only with --debug."""
     debug = "--debug" in sys.argv
     sys.argv = [word for word in sys.argv if word != "--debug"]
-    from rlfocal.cli.app import app
-
     try:
+        from rlfocal.cli.app import app
+
         app()
     except (InputError, RunError) as error:
         if debug:
             raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if isinstance(stop, SystemExit) and stop.code != INTERRUPTED:  # Typer's own, and its exit codes
+            raise
         print(
             "interrupted; what was committed is kept, and the same command goes on from there",
             file=sys.stderr,
         )
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:  # `rlfocal sql ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

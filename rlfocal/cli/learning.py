@@ -87,7 +87,7 @@ def evaluate(
             report = run(
                 opened,
                 benchmark,
-                methods=None if methods in (None, "all") else names(methods),
+                methods=None if methods in (None, "all") else names(methods, "--methods"),
                 models=names(models),
                 variant=variant,
                 seeds=seeds,

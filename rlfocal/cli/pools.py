@@ -27,7 +27,7 @@ from rlfocal.cli.options import (
     progress_bars,
 )
 from rlfocal.errors import InputError
-from rlfocal.pool import add_to_pool, load_entry, load_pool
+from rlfocal.pool import PoolSpec, add_to_pool, find_pool, load_entry, load_pool
 
 lab = typer.Typer(
     help="The embedded pool: twelve tiny language models that ship with rlfocal.", no_args_is_help=True
@@ -135,21 +135,24 @@ def add_model(
     """
     from rlfocal.filling.runner import extract_pool
     from rlfocal.report import newcomer, print_newcomer
-    from warehouse import open_warehouse
+    from warehouse import check_location, open_warehouse
 
     spec = load_entry(entry)
     known = load_pool(pool)
-    if spec.model in {m.model for m in known.models}:
-        raise InputError(f"pool {pool!r} already has a model {spec.model!r}; give {entry} another name")
+    check_location(warehouse)
     alone = known.model_copy(update={"models": (spec,)})
-    typer.echo(f"trying {spec.model} on one document ...", err=True)
-    with TemporaryDirectory() as folder:
-        first = alone.choose(benchmarks=[alone.benchmarks[0].name])
-        tried = extract_pool(Path(folder) / "try", first, backend=backend, limit=1, jobs=1)
-    if tried.missing:
-        raise InputError(f"{spec.model} cannot answer: {tried.missing[0].reason}; the pool is unchanged")
-    file = add_to_pool(pool, spec, entry)
-    typer.echo(f"added {spec.model} to {file}", err=True)
+    if spec in known.models:  # an earlier call was stopped: extract what it left
+        file = find_pool(pool)
+        typer.echo(f"{spec.model} is in {file} already", err=True)
+    else:
+        if spec.model in {m.model for m in known.models}:
+            raise InputError(
+                f"pool {pool!r} already has a model {spec.model!r}, with other settings; "
+                f"give {entry} another name"
+            )
+        _try(alone, backend)
+        file = add_to_pool(pool, spec, entry)
+        typer.echo(f"added {spec.model} to {file}", err=True)
     with extraction_bars(alone) as tell:
         report = extract_pool(warehouse, alone, backend=backend, limit=limit, jobs=1, on_progress=tell)
     with open_warehouse(warehouse, read_only=True) as opened:
@@ -161,6 +164,19 @@ def add_model(
         print_newcomer(seen)
     if report.missing:
         raise typer.Exit(1)
+
+
+def _try(alone: PoolSpec, backend: str) -> None:
+    """Let the pool's one model answer one document, in a warehouse that is thrown away."""
+    from rlfocal.filling.runner import extract_pool
+
+    name = alone.models[0].model
+    typer.echo(f"trying {name} on one document ...", err=True)
+    first = alone.choose(benchmarks=[alone.benchmarks[0].name])
+    with TemporaryDirectory() as folder:
+        tried = extract_pool(Path(folder) / "try", first, backend=backend, limit=1, jobs=1)
+    if tried.missing:
+        raise InputError(f"{name} cannot answer: {tried.missing[0].reason}; the pool is unchanged")
 
 
 @lab.command("build")

@@ -102,13 +102,23 @@ def _reason(last: _Ended | None, exitcode: int | None) -> str | None:
 def _start(job: Callable[..., None], arguments: tuple[Any, ...]) -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("forkserver")
     receiver, sender = context.Pipe(duplex=False)
-    with _starting, _main_hidden():
+    with _starting, _main_hidden(), _deaf_to_ctrl_c():
         context.set_forkserver_preload(PRELOADED)
         # Not a daemon: an engine may need processes of its own.
         process = context.Process(target=_run, args=(sender, dict(os.environ), job, arguments), daemon=False)
         process.start()
     sender.close()
     return receiver, process
+
+
+@contextlib.contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """What is started here inherits a blocked SIGINT: the parent ends its children, so no tracebacks."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
