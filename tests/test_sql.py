@@ -70,7 +70,6 @@ def test_formats(location: Path) -> None:
         "SHOW TABLES",
         "SUMMARIZE models",
         "FROM accuracy",
-        "FROM pairwise_diversity('b')",
         "FROM all_pools('b', 3)",
         "FROM warehouse.snapshots()",
         "SELECT count(*) FROM models AT (VERSION => 2)",
@@ -80,6 +79,11 @@ def test_formats(location: Path) -> None:
 def test_reads(select: Select, statement: str) -> None:
     names, _ = select(statement)
     assert names
+
+
+def test_the_diversity_of_nobody_is_an_error(location: Path) -> None:
+    with pytest.raises(InputError, match="pairwise_diversity: nobody answered b"):
+        run_sql(location, "FROM pairwise_diversity('b')")
 
 
 def test_snapshot(location: Path) -> None:
