@@ -13,7 +13,7 @@ from warehouse.locking import write_lock
 from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
@@ -72,7 +72,7 @@ def _attach_or_create(
             raise InputError(
                 f"no warehouse at {place.name} yet; say where the Parquet files of a new one go: ?data=DIR"
             ) from None
-        with write_lock(place):
+        with write_lock(place, connection):
             attach(connection, place, read_only=False, create=True, snapshot=None)
 
 
@@ -97,7 +97,7 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
 
 def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     """Brings the schema up to date, unless another process just did; returns its version."""
-    with write_lock(place):
+    with write_lock(place, connection):
         connection.execute("BEGIN")
         try:
             if _version(connection, place) < SCHEMA_VERSION:

@@ -7,12 +7,17 @@ from importlib import resources
 SCHEMA = (
     "tables",
     "views",
+    "accuracy_norm",
     "statistics",
     "pairwise_diversity",
     "pool_documents",
     "pool_diversity",
     "all_pools",
     "pool_diversity_over_time",
+    "agreement",
+    "best_partner",
+    "calibration",
+    "cost",
 )
 """What makes a schema, in order."""
 

@@ -1,0 +1,59 @@
+"""Who says the same, right or wrong: the twins of the macro `agreement` and the view `consensus`.
+
+Shapes as in `rlfocal.diversity`: `predictions` (T, N) are choice indices, or codes that are equal where
+answers are, -1 for no answer; `labels` (T,) are codes of the same kind, -1 where nobody can be right.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Kind
+from rlfocal.voting import plurality
+
+
+class Agreement(NamedTuple):
+    """Of every two models, (N, N); NaN where it is undefined."""
+
+    agreement: NDArray[np.float64]
+    """Share of documents to which both give the same answer; giving none agrees with nothing."""
+    same_error: NDArray[np.float64]
+    """The same share of the documents that both get wrong."""
+
+
+class Consensus(NamedTuple):
+    """What all models together say to each of T documents."""
+
+    prediction: NDArray[np.int64]
+    """(T,) what most models say, with the ties of `plurality`; -1 if nobody has an answer."""
+    n_agree: NDArray[np.int64]
+    """(T,) how many say it."""
+    n_right: NDArray[np.int64]
+    """(T,) how many are right."""
+
+
+def agreement(predictions: NDArray[np.int64], labels: NDArray[np.int64]) -> Agreement:
+    """How often two models give the same answer, and how often when both are wrong."""
+    same = (predictions[:, :, None] == predictions[:, None, :]) & (predictions >= 0)[:, :, None]
+    wrong = ~_correct(predictions, labels)
+    both_wrong = wrong[:, :, None] & wrong[:, None, :]
+    with np.errstate(invalid="ignore"):
+        return Agreement(
+            same.sum(axis=0) / np.float64(len(labels)),
+            (same & both_wrong).sum(axis=0) / both_wrong.sum(axis=0),
+        )
+
+
+def consensus(predictions: NDArray[np.int64], labels: NDArray[np.int64], kind: Kind) -> Consensus:
+    """What most of all models say to each document, how many do, and how many are right."""
+    winner = plurality(predictions, np.ones(predictions.shape[1], bool), kind)
+    says_it = (predictions == winner[:, None]) & (winner >= 0)[:, None]
+    return Consensus(winner, says_it.sum(axis=1), _correct(predictions, labels).sum(axis=1))
+
+
+def _correct(predictions: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    right: NDArray[np.bool_] = (predictions == labels[:, None]) & (predictions >= 0)
+    return right

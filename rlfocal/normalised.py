@@ -1,0 +1,18 @@
+"""Length-normalised choices: the twin of the view `outcomes_norm`, lm-eval's acc_norm and acc_bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def normalised_predictions(logprobs: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(T, N) the choice of the highest log-likelihood per character (or byte); ties to the lowest index.
+
+    `logprobs` (T, N, C) are sums over a choice's tokens, -inf where a document has no such choice. `lengths`
+    (T, C) are those of the choices' texts; a choice without text is never picked before another.
+    """
+    per_unit = np.full(logprobs.shape, -np.inf)
+    np.divide(logprobs, lengths[:, None, :], out=per_unit, where=lengths[:, None, :] > 0)
+    best: NDArray[np.int64] = per_unit.argmax(axis=2)
+    return best

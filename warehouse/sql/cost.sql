@@ -1,0 +1,29 @@
+-- Prices are cents per 1,000 queries. A pool's is unknown (NULL) where the price of a member is.
+CREATE OR REPLACE MACRO pool_cost(of_models) AS (
+    SELECT CASE WHEN bool_and(p.price IS NOT NULL) THEN sum(p.price) END
+    FROM (SELECT DISTINCT unnest(of_models) AS model) AS member LEFT JOIN models AS p USING (model)
+);
+
+-- What each model's accuracy costs on a benchmark. right_answer: cents per 1,000 right answers. A model is on the
+-- frontier if none as cheap is as good (of equals, the first by name); point: cents per 1,000 queries for each
+-- percentage point more than the next cheaper one there.
+CREATE OR REPLACE VIEW model_cost AS
+WITH ranked AS (
+    SELECT
+        b.benchmark, b.model, b.n, b.accuracy, m.price,
+        max(b.accuracy) OVER (
+            PARTITION BY b.benchmark ORDER BY m.price, b.accuracy DESC, b.model
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS best_so_far
+    FROM benchmark_accuracy AS b LEFT JOIN models AS m USING (model)
+),
+placed AS (
+    SELECT r.*, r.price IS NOT NULL AND coalesce(r.accuracy > r.best_so_far, true) AS on_frontier FROM ranked AS r
+)
+SELECT
+    p.benchmark, p.model, p.n, p.accuracy, p.price, p.price / nullif(p.accuracy, 0) AS right_answer, p.on_frontier,
+    CASE WHEN p.on_frontier THEN
+        (p.price - lag(p.price) OVER cheaper) / (100 * (p.accuracy - lag(p.accuracy) OVER cheaper))
+    END AS point
+FROM placed AS p
+WINDOW cheaper AS (PARTITION BY p.benchmark, p.on_frontier ORDER BY p.price);
