@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import ArrayLike
 from sklearn.calibration import calibration_curve
 
 from rlfocal.agreement import agreement, consensus
@@ -48,7 +47,7 @@ def fill(connection: duckdb.DuckDBPyConnection, **tables: Sequence[Mapping[str, 
             connection.unregister("rows_")
 
 
-def same(left: ArrayLike, right: ArrayLike) -> None:
+def same(left: np.ndarray, right: np.ndarray) -> None:
     np.testing.assert_allclose(left, right, rtol=0, atol=1e-9, equal_nan=True)
 
 
@@ -262,7 +261,7 @@ def test_calibration(sql: duckdb.DuckDBPyConnection, bins: int) -> None:
 
 def test_calibration_of_answers(sql: duckdb.DuckDBPyConnection) -> None:
     """Shares lie on the bins' edges; the highest is in the last bin, and no answer in none."""
-    given_answers: dict[int, list[str | None]] = {
+    given_answers: dict[int, Sequence[str | None]] = {
         0: ["7"] * 10,
         1: ["7"] * 3 + [None] * 7,
         2: ["8"] * 7 + ["7"] * 3,
