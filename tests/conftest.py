@@ -6,7 +6,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import postgres_server
 import pytest
+from postgres_server import PostgresServer
 
 from warehouse import Warehouse, open_warehouse
 
@@ -34,3 +36,22 @@ def warehouse(empty_warehouse: Path, tmp_path: Path) -> Iterator[Warehouse]:
     shutil.copytree(empty_warehouse, tmp_path / "warehouse")
     with open_warehouse(tmp_path / "warehouse") as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A Postgres server of the tests' own."""
+    programs = postgres_server.programs()
+    if programs is None:
+        pytest.skip("needs Postgres (on Debian: apt-get install postgresql)")
+    with postgres_server.running(programs) as server:
+        yield server
+
+
+@pytest.fixture(params=["directory", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a new warehouse may stand: a directory, or a database of a real Postgres."""
+    if request.param == "directory":
+        return str(tmp_path / "warehouse")
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return f"{server.database()}?data={tmp_path / 'data'}"

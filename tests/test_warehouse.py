@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 from pathlib import Path
 from typing import Any
@@ -286,34 +285,3 @@ def test_answers(warehouse: Warehouse) -> None:
         ("7", 0.25),
     ]
     assert warehouse.rows("SELECT n, accuracy, mean_over_tasks FROM benchmark_accuracy") == [(4, 0.5, 0.5)]
-
-
-def write_models(location: Path, first: int) -> None:
-    for i in range(first, first + 3):
-        with open_warehouse(location) as warehouse:
-            warehouse.put_partition(docs(20), choice_rows(SCORES * 10, f"m{i}"), extraction(f"m{i}"))
-
-
-@pytest.mark.slow
-def test_writers_at_once(tmp_path: Path) -> None:
-    """Two processes write from the first moment on, while one reads."""
-    spawn = multiprocessing.get_context("spawn")
-    writers = [spawn.Process(target=write_models, args=(tmp_path / "w", 3 * i)) for i in range(2)]
-    for writer in writers:
-        writer.start()
-    reads = 0
-    while any(writer.is_alive() for writer in writers):
-        try:
-            reader = open_warehouse(tmp_path / "w", read_only=True)
-        except InputError:
-            assert reads == 0, "it was there already"
-            continue
-        with reader:
-            for model, n in reader.rows("SELECT model, count(*) FROM choice_logprobs GROUP BY model"):
-                assert n == 60, model
-        reads += 1
-    assert [writer.exitcode for writer in writers] == [0, 0]
-    assert reads > 0
-    with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
-        assert len(warehouse.fingerprints()) == 6
-        assert warehouse.rows("SELECT count(*) FROM docs") == [(20,)]

@@ -79,7 +79,7 @@ class Warehouse:
         """
         if self.read_only:
             raise InputError(f"warehouse {self.location.name} is open read-only")
-        with writing_to(self.location.folder), write_lock(self.location):
+        with writing_to(self.location.folder), write_lock(self.location, self.connection):
             self.connection.execute("BEGIN")
             self._writing = True
             try:
