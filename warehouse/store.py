@@ -92,6 +92,14 @@ class Warehouse:
             finally:
                 self._writing = False
 
+    @contextmanager
+    def upkeep(self) -> Iterator[None]:
+        """Holds the write lock outside of a transaction, for what DuckLake commits by itself."""
+        if self.read_only:
+            raise InputError(f"warehouse {self.location.name} is open read-only")
+        with write_lock(self.location, self.connection):
+            yield
+
     def append(self, table: str, rows: pa.Table) -> None:
         """Appends rows to a table by column name; missing columns become NULL. Needs a transaction."""
         if not self._writing:

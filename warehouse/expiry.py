@@ -1,0 +1,105 @@
+"""What makes room: expired snapshots, files that belong to none, many small files merged into few."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from rlfocal.errors import InputError
+from warehouse.disk import writing_to
+from warehouse.scripts import script
+from warehouse.store import Warehouse
+
+
+class Expiry(NamedTuple):
+    """What an expiry takes away, or would."""
+
+    snapshots: tuple[int, ...]
+    """Those that go."""
+    evaluated: tuple[int, ...]
+    """Those that would go, but stay because evaluations read them."""
+    files: int
+    """Parquet files that only they need."""
+    bytes: int
+
+
+class Merge(NamedTuple):
+    """Files of the newest snapshot, before and after small ones were merged."""
+
+    files_before: int
+    files_after: int
+
+
+def expire(
+    warehouse: Warehouse,
+    *,
+    keep: int | None = None,
+    older_than: timedelta | None = None,
+    evaluated: bool = False,
+    dry_run: bool = False,
+) -> Expiry:
+    """Forgets old snapshots and deletes the files that no other snapshot needs; the newest always stays.
+
+    Those go that are not among the `keep` newest and are older than `older_than`, where given. Those that
+    evaluations read stay, because `--snapshot N` reproduces these, unless `evaluated`. Whoever still reads
+    an expired snapshot fails. Raises InputError where neither limit is given or one is negative.
+    """
+    if keep is None and older_than is None:
+        raise InputError(
+            "say which snapshots may go: all but the newest N (--keep), or old ones (--older-than)"
+        )
+    if (keep is not None and keep < 1) or (older_than is not None and older_than < timedelta(0)):
+        raise InputError("the newest snapshot always stays: keep at least 1, and give an age of 0 or more")
+    with warehouse.upkeep():
+        expiry = _choose(warehouse, keep, older_than, evaluated=evaluated)
+        if expiry.snapshots and not dry_run:
+            call = "CALL ducklake_expire_snapshots('warehouse', versions => ?::UBIGINT[])"
+            warehouse.rows(call, [list(expiry.snapshots)])
+            delete_scheduled(warehouse)
+    return expiry
+
+
+def merge(warehouse: Warehouse) -> Merge:
+    """Merges small files of a table into larger ones; every snapshot still shows what it showed."""
+    count = "SELECT coalesce(sum(file_count), 0)::BIGINT FROM ducklake_table_info('warehouse')"
+    with warehouse.upkeep(), writing_to(warehouse.location.folder):
+        before = int(warehouse.rows(count)[0][0])
+        warehouse.rows("CALL ducklake_merge_adjacent_files('warehouse')")
+        delete_scheduled(warehouse)
+        return Merge(before, int(warehouse.rows(count)[0][0]))
+
+
+def orphans(warehouse: Warehouse) -> list[str]:
+    """Parquet files in the data folder that no snapshot knows: what a killed write leaves."""
+    call = "CALL ducklake_delete_orphaned_files('warehouse', cleanup_all => true, dry_run => true)"
+    return sorted(path for (path,) in warehouse.rows(call))
+
+
+def scheduled(warehouse: Warehouse) -> list[str]:
+    """Files that no snapshot needs any more, which an interrupted expiry left."""
+    call = "CALL ducklake_cleanup_old_files('warehouse', cleanup_all => true, dry_run => true)"
+    return sorted(path for (path,) in warehouse.rows(call))
+
+
+def delete_orphans(warehouse: Warehouse) -> int:
+    """Deletes `orphans`; returns how many. Needs the write lock, which tells them from a running write's."""
+    return len(warehouse.rows("CALL ducklake_delete_orphaned_files('warehouse', cleanup_all => true)"))
+
+
+def delete_scheduled(warehouse: Warehouse) -> int:
+    """Deletes `scheduled`; returns how many. Needs the write lock."""
+    return len(warehouse.rows("CALL ducklake_cleanup_old_files('warehouse', cleanup_all => true)"))
+
+
+def _choose(
+    warehouse: Warehouse, keep: int | None, older_than: timedelta | None, *, evaluated: bool
+) -> Expiry:
+    there = warehouse.rows("SELECT snapshot_id, snapshot_time FROM warehouse.snapshots() ORDER BY 1 DESC")
+    before = datetime.now(UTC) - (older_than or timedelta(0))
+    old = [number for number, time in there[max(keep or 1, 1) :] if older_than is None or time < before]
+    read = {number for (number,) in warehouse.rows("SELECT DISTINCT snapshot FROM evaluations")}
+    going = sorted(number for number in old if evaluated or number not in read)
+    staying = [number for number, _ in there if number not in going]
+    sql = script("upkeep/needless_files")
+    (files, size) = warehouse.connection.execute(sql, {"staying": staying}).fetchone() or (0, 0)
+    return Expiry(tuple(going), tuple(sorted(set(old) - set(going))), files, size)
