@@ -30,6 +30,19 @@ def empty_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def lab_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with every answer of the embedded pool, to read or to copy: filling it takes minutes."""
+    from rlfocal.filling.runner import extract_pool
+    from rlfocal.pool import load_pool
+
+    location = tmp_path_factory.mktemp("lab") / "warehouse"
+    report = extract_pool(location, load_pool("lab"))
+    assert not report.missing
+    assert len(report.committed) == 12 * 17
+    return location
+
+
 @pytest.fixture
 def warehouse(empty_warehouse: Path, tmp_path: Path) -> Iterator[Warehouse]:
     """A fresh, empty warehouse."""

@@ -23,22 +23,12 @@ def pool() -> PoolSpec:
 
 
 @pytest.fixture(scope="module")
-def lab(pool: PoolSpec, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with every answer of the embedded pool."""
-    location = tmp_path_factory.mktemp("lab") / "warehouse"
-    report = extract_pool(location, pool)
-    assert not report.missing
-    assert len(report.committed) == 12 * 17
-    return location
+def opened(lab_warehouse: Path) -> Warehouse:
+    return open_warehouse(lab_warehouse, read_only=True)
 
 
-@pytest.fixture(scope="module")
-def opened(lab: Path) -> Warehouse:
-    return open_warehouse(lab, read_only=True)
-
-
-def test_a_second_run_extracts_nothing(lab: Path, pool: PoolSpec) -> None:
-    report = extract_pool(lab, pool)
+def test_a_second_run_extracts_nothing(lab_warehouse: Path, pool: PoolSpec) -> None:
+    report = extract_pool(lab_warehouse, pool)
     assert (report.committed, report.missing, report.n_skipped) == ([], [], 12 * 17)
 
 

@@ -1,0 +1,56 @@
+"""The SQL guide: every example prints what it says, and nothing of the warehouse is left out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from guide import GUIDE, Example, examples, prepare, printed
+
+from rlfocal.evaluation import evaluate
+from warehouse import Warehouse, open_warehouse
+
+EXAMPLES = examples(GUIDE.read_text("utf-8"))
+ROW = re.compile(r"^\| `(\w+)(?:\((.*)\))?` \| (.+) \|$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def folder(lab_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as `make demo` leaves it, without what is trained."""
+    path = tmp_path_factory.mktemp("guide")
+    shutil.copytree(lab_warehouse, path / ".rlfocal" / "warehouse")
+    prepare(path)
+    with open_warehouse(path / ".rlfocal" / "warehouse") as opened:
+        evaluate(
+            opened, "lab-mmlu", methods=["constant_choice", "best_single", "plurality", "soft_vote", "oracle"]
+        )
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=[re.sub(r"\W+", "-", e.title) for e in EXAMPLES])
+def test_it_prints_what_the_guide_says(example: Example, folder: Path) -> None:
+    assert printed(example, folder) == example.output, "`python tests/guide.py` renews the guide"
+
+
+def test_there_are_twenty_questions() -> None:
+    asked = [e.title for e in EXAMPLES if e.language == "sql"]
+    assert [int(title.split(".")[0]) for title in asked] == list(range(1, 21))
+    assert all(e.output for e in EXAMPLES)
+
+
+def test_the_tables_list_every_table_view_and_macro(warehouse: Warehouse) -> None:
+    listed = {name: parameters for name, parameters, _ in ROW.findall(GUIDE.read_text("utf-8"))}
+    macros = dict(
+        warehouse.rows(
+            "SELECT function_name, array_to_string(parameters, ', ') FROM duckdb_functions() "
+            "WHERE database_name = 'warehouse' AND NOT internal"
+        )
+    )
+    tables = warehouse.rows(
+        "SELECT table_name FROM duckdb_tables() WHERE database_name = 'warehouse' "
+        "UNION ALL SELECT view_name FROM duckdb_views() WHERE database_name = 'warehouse' AND NOT internal"
+    )
+    assert listed == {**dict.fromkeys((name for (name,) in tables), ""), **macros}
