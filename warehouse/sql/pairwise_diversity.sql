@@ -1,5 +1,5 @@
--- Every two models of a benchmark, over the documents both answered; an unknown benchmark is an error. A parameter hides a column of its name, so
--- columns are always qualified here.
+-- Every two models of a benchmark, over the documents both answered; an unknown benchmark is an error.
+-- A parameter hides a column of its name, so columns are always qualified here.
 CREATE OR REPLACE MACRO pairwise_diversity(benchmark, task := '*', split := '*') AS TABLE
 WITH answered AS (
     SELECT p.task AS of_task, p.doc_id, p.model, p.correct

@@ -2,47 +2,74 @@
 -- A member is a bit by its alphabetical rank, so a pool has at most 126. An unknown model is an error.
 -- The parameters have names of their own, because a macro's parameter hides a column of its name.
 CREATE OR REPLACE MACRO pool_documents(of_benchmark, of_models, of_task, of_split) AS TABLE
-WITH answered AS (
-    SELECT o.task, o.doc_id, o.model, o.prediction, o.answer, o.correct
-    FROM outcomes AS o
-    WHERE o.benchmark = of_benchmark AND (of_task = '*' OR o.task = of_task)
-        AND (of_split = '*' OR o.split = of_split) AND list_contains(of_models, o.model)
-),
-members AS (
-    SELECT m.model, (row_number() OVER (ORDER BY m.model) - 1)::INT AS rank
+-- The first aggregation is over documents × members × choices. `outcomes`, whose tie rules these are, would join docs
+-- and keep every name with each of its groups; here groups have small numbers, and scans skip files of other models.
+WITH members AS (
+    SELECT m.model, (row_number() OVER (ORDER BY m.model) - 1)::TINYINT AS rank
     FROM (SELECT DISTINCT unnest(of_models) AS model) AS m
+    WHERE CASE
+        WHEN m.model IN (SELECT e.model FROM extractions AS e WHERE e.benchmark = of_benchmark) THEN true
+        ELSE error('nothing of model ' || m.model || ' on benchmark ' || of_benchmark)
+    END
 ),
-pool AS (
+tasks AS (
+    SELECT t.task, row_number() OVER ()::INT AS number
+    FROM (SELECT DISTINCT d.task FROM docs AS d WHERE d.benchmark = of_benchmark AND of_task IN ('*', d.task)) AS t
+),
+chosen AS (
     SELECT
-        count(*) AS size,
-        min(m.model) FILTER (
-            m.model NOT IN (SELECT a.model FROM answered AS a)
-            AND m.model NOT IN (SELECT e.model FROM extractions AS e WHERE e.benchmark = of_benchmark)
-        ) AS unknown
-    FROM members AS m
+        t.number AS of_task_number, c.doc_id, m.rank,
+        arg_max(c.choice, {l: c.logprob, first: -c.choice}) AS prediction
+    FROM choice_logprobs AS c JOIN members AS m USING (model) JOIN tasks AS t USING (task)
+    WHERE c.benchmark = of_benchmark
+    GROUP BY ALL
+),
+given AS (
+    SELECT t.number AS of_task_number, p.doc_id, m.rank, p.answer, count(*) AS passes, min(p.pass) AS earliest
+    FROM answer_passes AS p JOIN members AS m USING (model) JOIN tasks AS t USING (task)
+    WHERE p.benchmark = of_benchmark
+    GROUP BY ALL
+),
+answered AS (
+    SELECT
+        g.of_task_number, g.doc_id, g.rank,
+        arg_max(g.answer, {n: g.passes, first: -g.earliest}) FILTER (g.answer IS NOT NULL) AS answer
+    FROM given AS g
+    GROUP BY ALL
 ),
 ballots AS (
     SELECT
-        a.task, a.doc_id, a.prediction, a.answer, a.correct, count(*) AS votes, min(m.rank) AS first_voter,
-        sum(1::HUGEINT << m.rank) AS voters
-    FROM answered AS a JOIN members AS m USING (model)
+        c.of_task_number, c.doc_id, c.prediction, NULL::VARCHAR AS answer, count(*) AS votes,
+        min(c.rank) AS first_voter, sum(1::HUGEINT << c.rank)::HUGEINT AS voters
+    FROM chosen AS c
     GROUP BY ALL
+    UNION ALL
+    SELECT
+        a.of_task_number, a.doc_id, NULL::INT AS prediction, a.answer, count(*) AS votes,
+        min(a.rank) AS first_voter, sum(1::HUGEINT << a.rank)::HUGEINT AS voters
+    FROM answered AS a
+    GROUP BY ALL
+),
+judged AS (
+    SELECT
+        d.task, d.doc_id, b.prediction, b.answer, b.votes, b.first_voter, b.voters,
+        coalesce(b.prediction = d.label, b.answer = d.gold, false) AS correct
+    FROM ballots AS b
+    JOIN tasks AS t ON t.number = b.of_task_number
+    JOIN docs AS d ON d.benchmark = of_benchmark AND d.task = t.task AND d.doc_id = b.doc_id
+    WHERE of_split IN ('*', d.split)
 )
 SELECT
-    b.task, b.doc_id, any_value(p.size) AS size,
-    coalesce(sum(b.votes) FILTER (NOT b.correct), 0)::BIGINT AS k,              -- members that fail
-    coalesce(sum(b.voters) FILTER (NOT b.correct), 0)::HUGEINT AS failed,       -- which
-    sum(b.votes * b.votes)::BIGINT AS agreement,                                -- ordered pairs that agree, and selves
-    list({category: coalesce(b.prediction::VARCHAR, b.answer), votes: b.votes}) AS votes,
+    j.task, j.doc_id, sum(j.votes)::BIGINT AS size,
+    coalesce(sum(j.votes) FILTER (NOT j.correct), 0)::BIGINT AS k,              -- members that fail
+    coalesce(sum(j.voters) FILTER (NOT j.correct), 0)::HUGEINT AS failed,       -- which
+    sum(j.votes * j.votes)::BIGINT AS agreement,                                -- ordered pairs that agree, and selves
+    list({category: coalesce(j.prediction::VARCHAR, j.answer), votes: j.votes}) AS votes,
     coalesce(
-        arg_max(b.correct, b.votes * 1048576 - coalesce(b.prediction, b.first_voter))
-            FILTER (b.prediction IS NOT NULL OR b.answer IS NOT NULL),
+        arg_max(j.correct, j.votes * 1048576 - coalesce(j.prediction, j.first_voter))
+            FILTER (j.prediction IS NOT NULL OR j.answer IS NOT NULL),
         false
     ) AS plurality_right
-FROM ballots AS b, pool AS p
-WHERE CASE
-    WHEN p.unknown IS NOT NULL THEN error('nothing of model ' || p.unknown || ' on benchmark ' || of_benchmark)
-    ELSE true
-END
-GROUP BY b.task, b.doc_id
-HAVING sum(b.votes) = any_value(p.size);
+FROM judged AS j
+GROUP BY j.task, j.doc_id
+HAVING sum(j.votes) = (SELECT count(*) FROM members);
