@@ -1,3 +1,10 @@
+-- Whether a rival's voters outvote the right answer's in a pool. Only a lower choice wins a tie; among answers the one of
+-- the first voter, who has the highest bit.
+CREATE OR REPLACE MACRO outvotes(rival, supporters, pool) AS
+    bit_count(rival.voters & pool) > bit_count(supporters & pool)
+    OR bit_count(rival.voters & pool) = bit_count(supporters & pool)
+        AND coalesce(rival.wins_tie, rival.voters & pool > supporters & pool);
+
 -- Every pool of 2 to max_size models of a benchmark, each over the documents all its members answered.
 -- A model is a bit (the alphabetically first the highest, so at most 126), a pool a mask. Documents collapse to
 -- distinct masks; focal diversity follows from how often two and three models fail together.
@@ -64,8 +71,7 @@ focal AS (
 diversity AS (
     SELECT pool, avg(1 - (squares - once) / ((size - 1) * once)) AS focal_diversity FROM focal GROUP BY ALL
 ),
--- What the plurality hangs on: who votes right, and who votes for each rival. Only a lower choice wins a tie; among
--- answers the one of the first voter, who has the highest bit.
+-- What the plurality hangs on: who votes right, and who votes for each rival.
 contests AS (
     SELECT
         d.present, coalesce(any_value(r.voters), 0)::HUGEINT AS supporters,
@@ -78,8 +84,13 @@ contests AS (
         ON w.of_task = d.of_task AND w.doc_id = d.doc_id AND NOT w.correct AND NOT w.blank AND r.voters IS NOT NULL
     GROUP BY d.of_task, d.doc_id, d.present
 ),
+-- Most documents have at most three rivals, which need no list: lists are slow for a document and pool each.
 patterns AS (
-    SELECT present, supporters, rivals, count(*) AS times FROM contests GROUP BY ALL
+    SELECT
+        present, supporters, rivals[1] AS first, rivals[2] AS second, rivals[3] AS third,
+        CASE WHEN len(rivals) > 3 THEN rivals[4:] END AS others, count(*) AS times
+    FROM contests
+    GROUP BY ALL
 ),
 votes AS (
     SELECT
@@ -87,12 +98,14 @@ votes AS (
         sum(c.times) FILTER (
             CASE
                 WHEN c.supporters & p.pool = 0 THEN false
-                WHEN 2 * bit_count(c.supporters & p.pool) > p.size OR c.rivals IS NULL THEN true
-                ELSE NOT list_bool_or(list_transform(c.rivals, lambda w:
-                    bit_count(w.voters & p.pool) > bit_count(c.supporters & p.pool)
-                    OR bit_count(w.voters & p.pool) = bit_count(c.supporters & p.pool)
-                    AND coalesce(w.wins_tie, w.voters & p.pool > c.supporters & p.pool)
-                ))
+                WHEN 2 * bit_count(c.supporters & p.pool) > p.size OR c.first IS NULL THEN true
+                WHEN outvotes(c.first, c.supporters, p.pool) THEN false
+                WHEN c.second IS NULL THEN true
+                WHEN outvotes(c.second, c.supporters, p.pool) THEN false
+                WHEN c.third IS NULL THEN true
+                WHEN outvotes(c.third, c.supporters, p.pool) THEN false
+                WHEN c.others IS NULL THEN true
+                ELSE NOT list_bool_or(list_transform(c.others, lambda w: outvotes(w, c.supporters, p.pool)))
             END
         ) AS n_right
     FROM pools AS p JOIN patterns AS c ON c.present & p.pool = p.pool
