@@ -34,7 +34,7 @@ def test_a_second_run_extracts_nothing(lab_warehouse: Path, pool: PoolSpec) -> N
 
 @pytest.mark.parametrize("model", MODELS)
 def test_accuracy_by_sql_is_lm_evals(opened: Warehouse, pool: PoolSpec, model: str) -> None:
-    """lm-eval's own backend on the same documents: equal accuracy, and log-likelihoods within 1e-4."""
+    """lm-eval's own backend on the same documents: equal accuracies, and log-likelihoods within 1e-4."""
     import torch
     from lm_eval import simple_evaluate
     from lm_eval.models.huggingface import HFLM
@@ -50,16 +50,19 @@ def test_accuracy_by_sql_is_lm_evals(opened: Warehouse, pool: PoolSpec, model: s
         log_samples=True,
     )
     by_sql = {
-        (benchmark, task): (accuracy, n)
-        for benchmark, task, accuracy, n in opened.rows(
-            "SELECT benchmark, task, accuracy, n FROM accuracy WHERE model = ?", [model]
+        (benchmark, task): (accuracy, acc_norm, n)
+        for benchmark, task, accuracy, acc_norm, n in opened.rows(
+            "SELECT benchmark, task, accuracy, acc_norm, a.n "
+            "FROM accuracy AS a LEFT JOIN accuracy_norm USING (benchmark, task, model) WHERE model = ?",
+            [model],
         )
     }
     for lm_eval_task, (benchmark, task) in names.items():
         samples = {s["doc_id"]: s for s in results["samples"][lm_eval_task]}
-        accuracy, n = by_sql[benchmark, task]
+        accuracy, acc_norm, n = by_sql[benchmark, task]
         assert n == len(samples)
         assert accuracy == results["results"][lm_eval_task]["acc,none"]
+        assert acc_norm == results["results"][lm_eval_task]["acc_norm,none"]
         ours = opened.rows(
             "SELECT doc_id, any_value(doc_hash), list(is_greedy ORDER BY choice), "
             "list(logprob ORDER BY choice), list(list_sum(token_logprobs) ORDER BY choice) "
