@@ -97,11 +97,8 @@ def _called_tables(node: Any) -> Iterator[str]:
 
 def _lock(warehouse: Warehouse) -> None:
     """Leaves DuckDB the warehouse's Parquet files, and nothing that could undo that."""
-    data = warehouse.location.data
-    if data is None:
-        data = warehouse.rows("SELECT value FROM warehouse.options() WHERE option_name = 'data_path'")[0][0]
     for setting in (
-        f"allowed_directories = [{_literal(str(data))}]",
+        f"allowed_directories = [{_literal(warehouse.data_path())}]",
         "enable_external_access = false",
         "lock_configuration = true",
     ):

@@ -70,15 +70,16 @@ def merge(warehouse: Warehouse) -> Merge:
 
 
 def orphans(warehouse: Warehouse) -> list[str]:
-    """Parquet files in the data folder that no snapshot knows: what a killed write leaves."""
-    call = "CALL ducklake_delete_orphaned_files('warehouse', cleanup_all => true, dry_run => true)"
-    return sorted(path for (path,) in warehouse.rows(call))
+    """Parquet files in the data folder that no snapshot knows: what a killed write leaves.
+
+    Those of a write that is running are among them.
+    """
+    return _paths(warehouse, "upkeep/orphans")
 
 
 def scheduled(warehouse: Warehouse) -> list[str]:
     """Files that no snapshot needs any more, which an interrupted expiry left."""
-    call = "CALL ducklake_cleanup_old_files('warehouse', cleanup_all => true, dry_run => true)"
-    return sorted(path for (path,) in warehouse.rows(call))
+    return _paths(warehouse, "upkeep/scheduled")
 
 
 def delete_orphans(warehouse: Warehouse) -> int:
@@ -103,3 +104,8 @@ def _choose(
     sql = script("upkeep/needless_files")
     (files, size) = warehouse.connection.execute(sql, {"staying": staying}).fetchone() or (0, 0)
     return Expiry(tuple(going), tuple(sorted(set(old) - set(going))), files, size)
+
+
+def _paths(warehouse: Warehouse, name: str) -> list[str]:
+    found = warehouse.connection.execute(script(name), {"data": warehouse.data_path()}).fetchall()
+    return [path for (path,) in found]

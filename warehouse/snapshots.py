@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import duckdb
 
 from rlfocal.errors import unknown
 from warehouse.connecting import attach
@@ -49,6 +51,7 @@ class Snapshot:
     kinds: tuple[str, ...]
     """DuckLake's names of what was done, such as `tables_inserted_into`."""
     rows: tuple[RowChange, ...]
+    """Without tables of which a file is lost."""
     partitions: tuple[PartitionChange, ...]
 
 
@@ -161,7 +164,7 @@ def _snapshots(warehouse: Warehouse, last: int | None) -> list[Snapshot]:
     )
     rows: dict[int, list[RowChange]] = {}
     for (table,) in tables:
-        counted = connection.execute(script("snapshots/row_changes"), span | {"table": table}).fetchall()
+        counted = _row_changes(warehouse, span | {"table": table})
         for number, *counts in counted:
             rows.setdefault(number, []).append(RowChange(table, *counts))
     partitions: dict[int, list[PartitionChange]] = {}
@@ -179,6 +182,16 @@ def _snapshots(warehouse: Warehouse, last: int | None) -> list[Snapshot]:
         )
         for number, time, message, kinds in commits
     ]
+
+
+def _row_changes(warehouse: Warehouse, span: dict[str, Any]) -> list[tuple[int, ...]]:
+    """Rows added, removed and updated by snapshot; none of a table of which a file is lost."""
+    # Of its own connection, because an error ends the caller's transaction.
+    with closing(warehouse.connection.cursor()) as cursor:
+        try:
+            return cursor.execute(script("snapshots/row_changes"), span).fetchall()
+        except (duckdb.IOException, duckdb.InvalidInputException):
+            return []
 
 
 def _difference(row: dict[str, Any]) -> PartitionDifference:

@@ -53,6 +53,14 @@ class Warehouse:
         """The number of the snapshot that queries see."""
         return int(self.rows("SELECT id FROM warehouse.current_snapshot()")[0][0])
 
+    def data_path(self) -> str:
+        """The folder or URI that holds the Parquet files, with a slash at its end."""
+        path = self.location.data
+        if path is None:
+            stored = "SELECT value FROM warehouse.options() WHERE option_name = 'data_path'"
+            path = str(self.rows(stored)[0][0])
+        return path.rstrip("/") + "/"
+
     def fingerprints(self, benchmark: str | None = None) -> dict[tuple[str, str, str], str]:
         """{(model, benchmark, task): fingerprint} of the committed partitions."""
         found = self.rows(

@@ -132,7 +132,24 @@ def put_partitions(
             raise InputError("a row of {3} on {0}/{1}, document {2}, {4}".format(*stray))
         connection.execute(script("writes/delete_partitions"))
         connection.execute(f"INSERT INTO {target} FROM temp.given")
-        connection.execute("INSERT INTO extractions FROM temp.partitions")
+        connection.execute(script("writes/digests"))
+        connection.execute(
+            "INSERT INTO extractions SELECT p.* REPLACE (g.digest AS digest) FROM temp.partitions AS p "
+            f"LEFT JOIN (SELECT benchmark, task, model, {target}_digest(r) AS digest FROM temp.given AS r "
+            "GROUP BY ALL) AS g USING (benchmark, task, model)"
+        )
+
+
+def drop_partitions(
+    connection: duckdb.DuckDBPyConnection, partitions: Iterable[tuple[str, str, str]]
+) -> None:
+    """Deletes the rows and records of partitions (model, benchmark, task)."""
+    names = ("model", "benchmark", "task")
+    named = [dict(zip(names, partition, strict=True)) for partition in partitions]
+    schema = pa.schema([(name, pa.string()) for name in names])
+    with _view(connection, pa.Table.from_pylist(named, schema=schema)) as view:
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE dropped AS FROM {view}")
+    connection.execute(script("upkeep/drop_partitions"))
 
 
 def with_canonical_gold(docs: pa.Table) -> pa.Table:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rlfocal import __version__
-from rlfocal.cli import bench, datasets, history, learning, plan, pools, reading
+from rlfocal.cli import bench, datasets, history, learning, plan, pools, reading, upkeep
 
 app = typer.Typer(
     name="rlfocal",
@@ -45,6 +45,9 @@ app.command("sql")(reading.sql)
 app.command("snapshots")(history.snapshots)
 app.command("diff")(history.diff)
 app.command("export")(history.export)
+app.command("doctor")(upkeep.doctor)
+app.command("expire")(upkeep.expire)
+app.command("compact")(upkeep.compact)
 app.add_typer(datasets.datasets, name="datasets")
 app.add_typer(bench.bench, name="bench")
 app.add_typer(pools.lab, name="lab")

@@ -35,9 +35,11 @@ CREATE TABLE IF NOT EXISTS extractions (
     extraction_id VARCHAR, model VARCHAR, benchmark VARCHAR, task VARCHAR,
     fingerprint VARCHAR, backend VARCHAR, settings JSON, versions JSON,
     n_docs BIGINT, seconds DOUBLE, committed_at TIMESTAMPTZ,
-    n_whole BIGINT                      -- documents the task had without a limit; NULL where that is not known
+    n_whole BIGINT,                     -- documents the task had without a limit; NULL where that is not known
+    digest VARCHAR                      -- of the rows, in any order; NULL for those written before schema 3
 );
 ALTER TABLE extractions ADD COLUMN IF NOT EXISTS n_whole BIGINT;            -- schema 2
+ALTER TABLE extractions ADD COLUMN IF NOT EXISTS digest VARCHAR;            -- schema 3
 
 CREATE TABLE IF NOT EXISTS evaluations (
     run_id VARCHAR, benchmark VARCHAR,

@@ -1,0 +1,203 @@
+"""`rlfocal doctor`: what is checked, what is wrong, and how to mend it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Literal
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+from packaging.requirements import Requirement
+
+from rlfocal.errors import InputError, RunError
+from rlfocal.failures import without_secrets
+from warehouse import open_warehouse
+from warehouse.connecting import MissingWarehouseError
+from warehouse.integrity import Integrity, examine, repair
+from warehouse.locations import Location, locate
+
+Level = Literal["ok", "note", "fault"]
+_PATIENCE_SECONDS = 3
+_LISTED = 5  # faults of one kind that are told one by one
+_EXTRACT = "run the extraction or import again, which fills what is missing"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked."""
+
+    check: str
+    level: Level
+    """`note`: nothing is broken, but worth knowing."""
+    message: str
+    mend: str | None = None
+
+
+def diagnose(location: str | Path | None = None, *, mend: bool = False) -> list[Finding]:
+    """Checks versions, GPU, server and the warehouse at `location`, which `mend` repairs first."""
+    place = locate(location)
+    return [*check_versions(), check_gpu(), check_server(), *check_warehouse(place, mend=mend)]
+
+
+def check_versions() -> Iterator[Finding]:
+    """Whether the packages that are installed are those that rlfocal was made for."""
+    faults = []
+    n = 0
+    for line in requires("rlfocal") or ():
+        wanted = Requirement(line)
+        is_optional = wanted.marker is not None and "extra" in str(wanted.marker)
+        try:
+            found = version(wanted.name)
+        except PackageNotFoundError:
+            if not is_optional:
+                faults.append(f"{wanted.name} is missing")
+            continue
+        n += 1
+        if not wanted.specifier.contains(found, prereleases=True):
+            faults.append(f"{wanted.name} is {found}, but {wanted.specifier} is needed")
+    faults += _misfitting_extensions()
+    for fault in faults:
+        yield Finding("versions", "fault", fault, "pip install --constraint constraints.txt rlfocal")
+    if not faults:
+        told = ", ".join(f"{name} {version(name)}" for name in ("rlfocal", "duckdb", "torch", "lm_eval"))
+        yield Finding("versions", "ok", f"{n} packages fit together: {told}")
+
+
+def check_gpu() -> Finding:
+    """Which GPUs the engines would run on."""
+    import torch
+
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        return Finding("gpu", "ok", f"{len(names)} GPUs: {', '.join(names)}, CUDA {torch.version.cuda}")
+    if shutil.which("nvidia-smi"):
+        why = f"there is a driver, but torch {torch.__version__} sees no GPU"
+        return Finding("gpu", "fault", why, "install torch's CUDA build, and check CUDA_VISIBLE_DEVICES")
+    return Finding("gpu", "note", "no GPU: models run on the CPU")
+
+
+def check_server(url: str | None = None) -> Finding:
+    """Whether the Prefect server answers at `url`, or else $PREFECT_API_URL."""
+    address = (url or os.environ.get("PREFECT_API_URL", "")).rstrip("/")
+    if not address:
+        return Finding(
+            "server", "note", "PREFECT_API_URL is not set: `regenerate` starts a server of its own"
+        )
+    try:
+        with urlopen(f"{address}/health", timeout=_PATIENCE_SECONDS):
+            return Finding("server", "ok", f"Prefect answers at {without_secrets(address)}")
+    except HTTPError as error:
+        why = f"answers with status {error.code}"
+    except (URLError, OSError, ValueError) as error:
+        why = f"does not answer ({getattr(error, 'reason', error)})"
+    message = without_secrets(f"the Prefect server at {address} {why}")
+    return Finding("server", "note", message, "prefect server start, or unset PREFECT_API_URL")
+
+
+def check_warehouse(place: Location, *, mend: bool = False) -> Iterator[Finding]:
+    """Compares the warehouse's files and rows with its catalogue; `mend` repairs them first."""
+    try:
+        with open_warehouse(place, read_only=not mend, create=False) as opened:
+            if mend:
+                done = repair(opened)
+                for file in done.files:
+                    yield Finding("repair", "note", f"gave up {file.path} of {file.table}: it {file.reason}")
+                for p in done.partitions:
+                    told = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
+                    yield Finding("repair", "note", told, _EXTRACT)
+                if done.deleted:
+                    yield Finding("repair", "note", f"deleted {done.deleted:,} files that nobody needs")
+            found = examine(opened)
+    except MissingWarehouseError as error:
+        yield Finding("warehouse", "note", str(error))
+        return
+    except (InputError, RunError) as error:
+        yield Finding("warehouse", "fault", str(error), "give --warehouse, or restore the catalogue's backup")
+        return
+    yield from _told(place, found)
+    yield from _leftovers(place, mend=mend)
+
+
+def _told(place: Location, found: Integrity) -> Iterator[Finding]:
+    mend = "rlfocal doctor --repair, then " + _EXTRACT
+    for kind, faults in (
+        ("files", [f"{file.path} of {file.table} {file.reason}" for file in found.current_files]),
+        ("rows", [f"{p.model} on {p.benchmark}/{p.task} {p.reason}" for p in found.partitions or ()]),
+    ):
+        yield from _some(kind, faults, mend)
+    correct = "rlfocal correct-labels FILE, or import the task again"
+    for task in found.tasks or ():
+        where = f"{task.benchmark}/{task.task}"
+        if task.without_label:
+            missing = f"{where} has {task.without_label:,} documents with neither label nor gold answer"
+            yield Finding("documents", "fault", missing, correct)
+        if task.twice:
+            yield Finding(
+                "documents", "fault", f"{where} has {task.twice:,} documents twice", "import it anew"
+            )
+    if lost := [file for file in found.files if file.last is not None]:
+        spans = sorted({(file.first, file.last) for file in lost})
+        told = ", ".join(f"{first} to {last}" for first, last in spans[:_LISTED])
+        what = f"{len(lost):,} files are lost that only earlier snapshots need ({told})"
+        yield Finding("history", "note", what, "rlfocal expire lets those snapshots go")
+    if found.orphans or found.scheduled:
+        n = len(found.orphans) + len(found.scheduled)
+        what = f"{n:,} files that no snapshot needs, of stopped or running writes"
+        yield Finding("leftovers", "note", what, "rlfocal doctor --repair deletes them")
+    if found.is_sound:
+        whole = f"{found.n_files:,} files and {found.n_partitions:,} partitions as they were written"
+        yield Finding("warehouse", "ok", f"{place.name}: {whole}")
+
+
+def _some(check: str, faults: list[str], mend: str) -> Iterator[Finding]:
+    for fault in faults[:_LISTED]:
+        yield Finding(check, "fault", fault, mend)
+    if len(faults) > _LISTED:
+        yield Finding(check, "fault", f"and {len(faults) - _LISTED:,} more of them", mend)
+
+
+def _leftovers(place: Location, *, mend: bool) -> Iterator[Finding]:
+    """What stopped extractions and exports left on this machine."""
+    shards = list(place.shards.glob("*/*.arrow"))
+    if shards:
+        told = f"{len(shards):,} shards of partitions that are not committed yet, in {place.shards}"
+        yield Finding("leftovers", "note", told, "the next `rlfocal extract` goes on from them")
+    folders = {Path.cwd(), place.folder.absolute().parent}
+    stopped = [path for folder in folders for path in folder.glob(".*.*.partial") if not _is_running(path)]
+    for path in sorted(stopped):
+        if mend:
+            shutil.rmtree(path, ignore_errors=True)
+            yield Finding("repair", "note", f"deleted {path}, which a stopped export left")
+        else:
+            yield Finding("leftovers", "note", f"{path} of a stopped export", "rlfocal doctor --repair")
+
+
+def _is_running(stage: Path) -> bool:
+    """Whether the process that a `.DIR.PID.partial` names is there still."""
+    number = stage.name.split(".")[-2]
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return not number.isdigit()
+    except PermissionError:
+        return True
+    return True
+
+
+def _misfitting_extensions() -> list[str]:
+    wanted = version("duckdb")
+    names = [f"duckdb-extension-{name}" for name in ("ducklake", "sqlite-scanner", "postgres-scanner")]
+    found = {name: _installed(name) for name in names}
+    return [f"{name} is {v}, but DuckDB is {wanted}" for name, v in found.items() if v not in (None, wanted)]
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

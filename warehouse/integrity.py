@@ -1,0 +1,177 @@
+"""Whether files are what the catalogue says, and rows what their records say; and what can be mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+
+from warehouse import writing
+from warehouse.expiry import delete_orphans, delete_scheduled, orphans, scheduled
+from warehouse.locations import without_password
+from warehouse.scripts import script
+from warehouse.store import Warehouse
+
+
+class FileFault(NamedTuple):
+    """A file of the catalogue that cannot be read, or is another one."""
+
+    id: int
+    """Of the data file."""
+    table: str
+    holds_rows: bool
+    """False for a file that says which rows of the data file `id` are deleted."""
+    path: str
+    reason: str
+    first: int
+    """The first snapshot that needs it."""
+    last: int | None
+    """The last one; None where the newest does."""
+
+
+class PartitionFault(NamedTuple):
+    """A partition whose rows are not what its record says."""
+
+    model: str
+    benchmark: str
+    task: str
+    reason: str
+
+
+class TaskFault(NamedTuple):
+    """A task with documents that have neither label nor gold answer, or stand there twice."""
+
+    benchmark: str
+    task: str
+    without_label: int
+    twice: int
+
+
+@dataclass(frozen=True)
+class Integrity:
+    """What an examination found."""
+
+    n_files: int
+    n_partitions: int
+    files: tuple[FileFault, ...]
+    partitions: tuple[PartitionFault, ...] | None
+    """None where a file of the newest snapshot is at fault, so that its rows cannot be read."""
+    tasks: tuple[TaskFault, ...] | None
+    orphans: tuple[str, ...]
+    """Files in the data folder that no snapshot knows."""
+    scheduled: tuple[str, ...]
+    """Files that no snapshot needs any more."""
+
+    @property
+    def current_files(self) -> tuple[FileFault, ...]:
+        """Those of `files` that the newest snapshot needs."""
+        return tuple(file for file in self.files if file.last is None)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all that the newest snapshot shows is as it was written. Leftovers do no harm."""
+        return not self.current_files and not self.partitions and not self.tasks
+
+
+class Repair(NamedTuple):
+    """What a repair did."""
+
+    files: tuple[FileFault, ...]
+    """Given up: the newest snapshot does without them."""
+    partitions: tuple[PartitionFault, ...]
+    """Dropped: the next extraction or import fills them again."""
+    deleted: int
+    """Orphaned and needless files."""
+
+
+def examine(warehouse: Warehouse) -> Integrity:
+    """Reads every file in full and compares files, rows and records."""
+    n_files, files = _examine_files(warehouse)
+    partitions = tasks = None
+    n_partitions = 0
+    if all(file.last is not None for file in files):
+        with warehouse.reading():
+            partitions = tuple(_partition_faults(warehouse))
+            tasks = tuple(TaskFault(*row) for row in warehouse.rows(script("upkeep/document_faults")))
+            n_partitions = len(warehouse.fingerprints())
+    return Integrity(
+        n_files=n_files,
+        n_partitions=n_partitions,
+        files=tuple(files),
+        partitions=partitions,
+        tasks=tasks,
+        orphans=tuple(orphans(warehouse)),
+        scheduled=tuple(scheduled(warehouse)),
+    )
+
+
+def repair(warehouse: Warehouse) -> Repair:
+    """Gives up unreadable files, drops partitions that are not whole, and deletes files nobody needs.
+
+    Each is a new snapshot; earlier ones still name the files that are lost. Of documents, models and runs
+    the rows of a lost file are gone, with the partitions that answered such documents.
+    """
+    with warehouse.upkeep():
+        lost = tuple(file for file in _examine_files(warehouse)[1] if file.last is None)
+        if lost:
+            _give_up(warehouse, lost)
+    with warehouse.transaction("doctor: drop partitions that are not whole"):
+        faults = tuple(_partition_faults(warehouse))
+        if faults:
+            writing.drop_partitions(warehouse.connection, [fault[:3] for fault in faults])
+    with warehouse.upkeep():
+        deleted = delete_orphans(warehouse) + delete_scheduled(warehouse)
+    return Repair(lost, faults, deleted)
+
+
+def _examine_files(warehouse: Warehouse) -> tuple[int, list[FileFault]]:
+    """How many files the catalogue names, and those that are at fault."""
+    listed = warehouse.connection.execute(script("upkeep/files"), {"data": warehouse.data_path()}).fetchall()
+    found = []
+    for number, table, holds_rows, path, n_rows, size, first, last in listed:
+        reason = _file_fault(warehouse, path, n_rows, size)
+        if reason is not None:
+            found.append(FileFault(number, table, holds_rows, path, reason, first, last))
+    return len(listed), found
+
+
+def _file_fault(warehouse: Warehouse, path: str, n_rows: int, size: int) -> str | None:
+    if "://" not in path:
+        file = Path(path)
+        if not file.is_file():
+            return "is missing"
+        if file.stat().st_size != size:
+            return f"has {file.stat().st_size:,} bytes where {size:,} belong"
+    # Only a hash of every value decodes every page.
+    read = "SELECT count(*), bit_xor(hash(COLUMNS(*))) FROM read_parquet(?)"
+    try:
+        found = warehouse.rows(read, [path])[0][0]
+    except duckdb.Error as error:
+        return f"cannot be read: {without_password(str(error)).strip().splitlines()[0]}"
+    return None if found == n_rows else f"has {found:,} rows where {n_rows:,} belong"
+
+
+def _partition_faults(warehouse: Warehouse) -> Iterator[PartitionFault]:
+    warehouse.connection.execute(script("writes/digests"))
+    yield from (PartitionFault(*row) for row in warehouse.rows(script("upkeep/partition_faults")))
+
+
+def _give_up(warehouse: Warehouse, files: Iterable[FileFault]) -> None:
+    """Ends data files in the catalogue, in a snapshot of its own: DuckLake itself would have to read them."""
+    told = {
+        "newest": warehouse.snapshot(),
+        "message": "doctor: give up files that cannot be read",
+        "ids": sorted({file.id for file in files}),
+    }
+    connection = warehouse.connection
+    connection.execute("BEGIN")
+    try:
+        for statement in connection.extract_statements(script("upkeep/give_up_files")):
+            connection.execute(statement, {n: v for n, v in told.items() if n in statement.named_parameters})
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise

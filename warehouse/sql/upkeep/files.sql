@@ -1,0 +1,22 @@
+-- The files of the catalogue: `wide` ones hold rows, the others which rows of those are deleted.
+WITH files AS (
+    SELECT d.table_id, d.data_file_id AS id, true AS wide, d.path, d.path_is_relative, d.record_count AS n_rows,
+        d.file_size_bytes, d.begin_snapshot, d.end_snapshot
+    FROM __ducklake_metadata_warehouse.ducklake_data_file AS d
+    UNION ALL
+    SELECT d.table_id, d.data_file_id, false, d.path, d.path_is_relative, d.delete_count,
+        d.file_size_bytes, d.begin_snapshot, d.end_snapshot
+    FROM __ducklake_metadata_warehouse.ducklake_delete_file AS d
+),
+tables AS (
+    SELECT t.table_id, any_value(t.table_name) AS name, any_value(concat(s.path, t.path)) AS folder
+    FROM __ducklake_metadata_warehouse.ducklake_table AS t
+    JOIN __ducklake_metadata_warehouse.ducklake_schema AS s USING (schema_id)
+    GROUP BY ALL
+)
+SELECT
+    f.id, t.name AS table_name, f.wide,
+    CASE WHEN f.path_is_relative::BOOLEAN THEN concat($data, t.folder, f.path) ELSE f.path END AS path,
+    f.n_rows, f.file_size_bytes AS size, f.begin_snapshot AS first, f.end_snapshot - 1 AS last
+FROM files AS f JOIN tables AS t USING (table_id)
+ORDER BY t.name, f.id, f.wide;

@@ -1,0 +1,36 @@
+-- Partitions whose rows are not what their record in `extractions` says.
+WITH rows AS (
+    SELECT
+        c.benchmark, c.task, c.model, count(*) AS n_rows, count(DISTINCT c.doc_id) AS n_docs,
+        choice_logprobs_digest(c) AS digest, count(*) FILTER (d.doc_id IS NULL) AS n_stray
+    FROM choice_logprobs AS c
+    LEFT JOIN (SELECT DISTINCT benchmark, task, doc_id FROM docs) AS d USING (benchmark, task, doc_id)
+    GROUP BY ALL
+    UNION ALL
+    SELECT
+        p.benchmark, p.task, p.model, count(*), count(DISTINCT p.doc_id), answer_passes_digest(p),
+        count(*) FILTER (d.doc_id IS NULL)
+    FROM answer_passes AS p
+    LEFT JOIN (SELECT DISTINCT benchmark, task, doc_id FROM docs) AS d USING (benchmark, task, doc_id)
+    GROUP BY ALL
+),
+records AS (
+    SELECT e.benchmark, e.task, e.model, count(*) AS n, any_value(e.n_docs) AS n_docs, any_value(e.digest) AS digest
+    FROM extractions AS e
+    GROUP BY ALL
+),
+compared AS (
+    SELECT
+        benchmark, task, model,
+        CASE
+            WHEN e.n IS NULL THEN format('has {} rows but no record of its extraction', r.n_rows)
+            WHEN e.n > 1 THEN format('is recorded {} times', e.n)
+            WHEN r.n_rows IS NULL AND e.n_docs > 0 THEN format('has no rows of its {} documents', e.n_docs)
+            WHEN r.n_docs <> e.n_docs THEN format('has rows of {} documents where {} belong', r.n_docs, e.n_docs)
+            WHEN r.n_stray > 0 THEN format('has {} rows of documents that are not there', r.n_stray)
+            WHEN r.digest <> e.digest THEN 'has other rows than were written'
+        END AS reason
+    FROM rows AS r FULL JOIN records AS e USING (benchmark, task, model)
+)
+SELECT c.model, c.benchmark, c.task, c.reason FROM compared AS c WHERE c.reason IS NOT NULL
+ORDER BY c.benchmark, c.task, c.model;
