@@ -22,13 +22,13 @@ shares AS (
 )
 SELECT s.benchmark, s.task, s.doc_id, s.model, s.answer, s.prob FROM shares AS s WHERE s.answer IS NOT NULL;
 
--- What each model says to each document, and whether it is right: what every statistic is computed from.
+-- What each model says to each document, and whether it is right. confidence: the probability of what it says.
 -- Choices: the most likely one, ties to the lowest index. Answers: the one most passes gave, ties to the
 -- earliest pass; NULL, and wrong, where no pass gave one.
-CREATE OR REPLACE VIEW outcomes AS
+CREATE OR REPLACE VIEW predictions AS
 WITH chosen AS (
     SELECT
-        c.benchmark, c.task, c.doc_id, c.model,
+        c.benchmark, c.task, c.doc_id, c.model, max(c.logprob) AS highest, list(c.logprob) AS logprobs,
         arg_max(c.choice, {l: c.logprob, first: -c.choice}) AS prediction
     FROM choice_logprobs AS c
     GROUP BY ALL
@@ -41,30 +41,25 @@ given AS (
 ),
 answered AS (
     SELECT
-        g.benchmark, g.task, g.doc_id, g.model,
+        g.benchmark, g.task, g.doc_id, g.model, max(g.n) FILTER (g.answer IS NOT NULL) / sum(g.n) AS confidence,
         arg_max(g.answer, {n: g.n, first: -g.earliest}) FILTER (g.answer IS NOT NULL) AS answer
     FROM given AS g
     GROUP BY ALL
 )
 SELECT
-    c.benchmark, c.task, c.doc_id, d.split, c.model, c.prediction, NULL::VARCHAR AS answer,
-    coalesce(c.prediction = d.label, false) AS correct
+    c.benchmark, c.task, c.doc_id, c.model, c.prediction, NULL::VARCHAR AS answer,
+    coalesce(c.prediction = d.label, false) AS correct,
+    1 / list_sum(list_transform(c.logprobs, lambda l: exp(l - c.highest))) AS confidence, d.split
 FROM chosen AS c JOIN docs AS d USING (benchmark, task, doc_id)
 UNION ALL
 SELECT
-    a.benchmark, a.task, a.doc_id, d.split, a.model, NULL::INT AS prediction, a.answer,
-    coalesce(a.answer = d.gold, false) AS correct
+    a.benchmark, a.task, a.doc_id, a.model, NULL::INT AS prediction, a.answer,
+    coalesce(a.answer = d.gold, false) AS correct, a.confidence, d.split
 FROM answered AS a JOIN docs AS d USING (benchmark, task, doc_id);
 
--- confidence: the probability of what is predicted, which is the highest one.
-CREATE OR REPLACE VIEW predictions AS
-WITH highest AS (
-    SELECT c.benchmark, c.task, c.doc_id, c.model, max(c.prob) AS confidence FROM choice_probs AS c GROUP BY ALL
-    UNION ALL
-    SELECT a.benchmark, a.task, a.doc_id, a.model, max(a.prob) AS confidence FROM answer_probs AS a GROUP BY ALL
-)
-SELECT o.benchmark, o.task, o.doc_id, o.model, o.prediction, o.answer, o.correct, h.confidence, o.split
-FROM outcomes AS o LEFT JOIN highest AS h USING (benchmark, task, doc_id, model);
+-- The same without confidence: what every statistic is computed from.
+CREATE OR REPLACE VIEW outcomes AS
+SELECT p.benchmark, p.task, p.doc_id, p.split, p.model, p.prediction, p.answer, p.correct FROM predictions AS p;
 
 -- stderr: over documents, as lm-eval's; NULL for a single document.
 CREATE OR REPLACE VIEW accuracy AS
