@@ -1,0 +1,112 @@
+"""Old snapshots go with their files, those of evaluations stay; small files become few."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from test_warehouse import SCORES, choice_rows, docs, extraction
+from typer.testing import CliRunner
+
+from rlfocal.cli.app import app
+from rlfocal.errors import InputError
+from warehouse import Warehouse, open_warehouse
+from warehouse.expiry import expire, merge
+from warehouse.integrity import examine
+from warehouse.snapshots import diff, snapshots
+
+
+def put(warehouse: Warehouse, model: str, shift: float) -> int:
+    """Writes a partition of 40 documents; returns the snapshot."""
+    scores = [[SCORES[i % 2][c] + shift * c for c in range(3)] for i in range(40)]
+    warehouse.put_partition(docs(40), choice_rows(scores, model), extraction(model, f"{shift}", 40))
+    return warehouse.snapshot()
+
+
+def sums(warehouse: Warehouse, snapshot: int) -> list[tuple[object, ...]]:
+    state = (
+        f"SELECT model, sum(logprob) FROM choice_logprobs AT (VERSION => {snapshot}) GROUP BY 1 ORDER BY 1"
+    )
+    return warehouse.rows(state)
+
+
+def test_expiry_keeps_what_is_needed(place: str) -> None:
+    with open_warehouse(place) as warehouse:
+        ids = [put(warehouse, "m", float(i)) for i in range(4)]
+        put(warehouse, "other", 0.0)
+        with warehouse.transaction("an evaluation of the second"):
+            warehouse.append("evaluations", pa.table({"run_id": ["r"], "snapshot": [ids[1]]}))
+        newest = warehouse.snapshot()
+        seen = {i: sums(warehouse, i) for i in (ids[1], newest)}
+        data = Path(warehouse.data_path())
+        n_files = len(list(data.rglob("*.parquet")))
+
+        told = expire(warehouse, keep=1, dry_run=True)
+        assert told.evaluated == (ids[1],)
+        assert set(told.snapshots) == set(range(newest)) - {ids[1]}
+        assert told.files == 2  # of the first and third state; the second's is read by the evaluation
+        assert len(list(data.rglob("*.parquet"))) == n_files
+        assert len(snapshots(warehouse)) == newest + 1
+
+        assert expire(warehouse, keep=1) == told
+        assert len(list(data.rglob("*.parquet"))) == n_files - told.files
+        assert [s.id for s in snapshots(warehouse)] == [ids[1], newest]
+        assert {i: sums(warehouse, i) for i in seen} == seen
+        assert examine(warehouse).is_sound
+        assert [p.change for p in diff(place, ids[1], newest).partitions] == ["replaced", "added"]
+        with pytest.raises(InputError, match=f"no snapshot {ids[0]}"):
+            open_warehouse(place, snapshot=ids[0])
+
+        assert expire(warehouse, keep=1, evaluated=True).snapshots == (ids[1],)
+        assert [s.id for s in snapshots(warehouse)] == [newest]
+        assert expire(warehouse, keep=1).snapshots == ()
+
+
+def test_age(warehouse: Warehouse) -> None:
+    put(warehouse, "m", 0.0)
+    assert expire(warehouse, older_than=timedelta(days=1)).snapshots == ()
+    assert expire(warehouse, older_than=timedelta(0), keep=2).snapshots == (0,)
+    for wrong in ({}, {"keep": 0}, {"older_than": timedelta(-1)}):
+        with pytest.raises(InputError, match="snapshot"):
+            expire(warehouse, **wrong)
+
+
+def test_merging_changes_no_snapshot(place: str) -> None:
+    with open_warehouse(place) as warehouse:
+        for i in range(6):
+            put(warehouse, f"m{i}", float(i))
+        put(warehouse, "m0", 9.0)
+        newest = warehouse.snapshot()
+        before = [sums(warehouse, i) for i in range(2, newest + 1)]
+        history = snapshots(warehouse)
+        merged = merge(warehouse)
+        assert merged.files_after < merged.files_before
+        assert [sums(warehouse, i) for i in range(2, newest + 1)] == before
+        assert snapshots(warehouse)[: len(history)] == history
+        found = examine(warehouse)
+        assert found.is_sound
+        assert (found.orphans, found.scheduled) == ((), ())
+        put(warehouse, "m1", 3.5)
+        assert examine(warehouse).is_sound
+
+
+def test_commands(warehouse: Warehouse) -> None:
+    put(warehouse, "m", 0.0)
+    put(warehouse, "m", 1.0)
+    newest = warehouse.snapshot()
+    where = ["--warehouse", str(warehouse.location.directory)]
+    run = CliRunner().invoke
+    result = run(app, ["expire", "--keep", "1", *where])
+    assert result.exit_code == 0
+    assert "nothing is done yet; --yes does it" in result.stdout
+    assert len(snapshots(warehouse)) == newest + 1
+    result = run(app, ["expire", "--older-than", "0d", "--yes", "--json", *where])
+    assert json.loads(result.stdout)["snapshots"] == list(range(newest))
+    assert [s.id for s in snapshots(warehouse)] == [newest]
+    assert isinstance(run(app, ["expire", *where]).exception, InputError)
+    assert isinstance(run(app, ["expire", "--older-than", "soon", *where]).exception, InputError)
+    result = run(app, ["compact", *where])
+    assert result.exit_code == 0
