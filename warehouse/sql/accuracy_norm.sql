@@ -1,5 +1,5 @@
 -- Choices by log-likelihood per character and per UTF-8 byte, lm-eval's acc_norm and acc_bytes: the official scores of
--- BBH, MuSR and GPQA. Ties go to the lowest index. Logs that were imported without lengths leave NULL.
+-- BBH, MuSR and GPQA. Ties go to the lowest index. Scores imported without the choices' texts leave NULL.
 CREATE OR REPLACE VIEW outcomes_norm AS
 WITH rated AS (
     SELECT
@@ -11,7 +11,8 @@ WITH rated AS (
 known AS (
     SELECT
         r.benchmark, r.task, r.doc_id, r.model,
-        CASE WHEN count(r.n_chars) = count(*) THEN arg_max(r.choice, {l: r.per_char, first: -r.choice}) END AS prediction,
+        CASE WHEN count(r.n_chars) = count(*) THEN arg_max(r.choice, {l: r.per_char, first: -r.choice}) END
+            AS prediction,
         CASE WHEN count(r.n_bytes) = count(*) THEN arg_max(r.choice, {l: r.per_byte, first: -r.choice}) END
             AS prediction_bytes
     FROM rated AS r

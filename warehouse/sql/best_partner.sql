@@ -15,6 +15,8 @@ SELECT
     (p.n - p.both_wrong) / p.n AS either_right, p.both_wrong / p.n AS double_fault
 FROM pairs AS p
 UNION ALL
-SELECT error('best_partner: no other model answered what ' || model || ' did on ' || benchmark), NULL, NULL, NULL, NULL, NULL
+SELECT
+    error('best_partner: no other model answered what ' || model || ' did on ' || benchmark),
+    NULL, NULL, NULL, NULL, NULL
 WHERE NOT EXISTS (FROM pairs)
 ORDER BY rescued DESC, partner;
