@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Kind
-from rlfocal.voting import plurality
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_EXACT_VOTERS = 44  # votes and their tie-break share one float64 of 53 bits
 _BLOCK = 1 << 24  # numbers in one temporary array
 
 
@@ -130,26 +128,22 @@ def pairwise_diversity(correct: Mask, answered: Mask | None = None) -> PairStati
 def focal_diversity(correct: Mask, pools: Mask) -> Floats:
     """(P,) focal diversity, Eq (8): the mean of 1 - P(2)/P(1) on f's failures, over the members f that fail.
 
-    One pass: P(1) = Σ F_tf k_t / (S n_f), P(2) = Σ F_tf k_t (k_t - 1) / (S (S-1) n_f); k_t members fail on t.
+    P(1) = Σ F_tf k_t / (S n_f), P(2) = Σ F_tf k_t (k_t - 1) / (S (S-1) n_f), where k_t members fail on t.
     """
-    failed, weight = _failure_patterns(correct)
-    diversity = np.empty(len(pools))
-    for block in _blocks(len(pools), len(failed)):
-        members = _float(pools[block])
-        k = failed @ members.T
-        once, twice = failed.T @ (weight * k), failed.T @ (weight * k * (k - 1))
-        focal = 1 - _ratio(twice, (members.sum(axis=1) - 1) * once)
-        diversity[block] = _mean_of_defined(np.where(pools[block].T, focal, np.nan))
-    return diversity
+    failed, times = _failure_patterns(correct)
+    # For many pools of few models, how often every three fail together is cheaper than the documents.
+    if pools.shape[1] ** 3 * (len(failed) + len(pools)) < len(failed) * pools.sum():
+        return _focal_of_joint_failures(_joint_failures(failed, times), pools)
+    by_model = np.ascontiguousarray(failed.T)
+    return np.array([_focal_of_failures(by_model[pool], times) for pool in pools])
 
 
 def generalized_diversity(correct: Mask, pools: Mask) -> Floats:
     """(P,) 1 - P(2)/P(1) over all documents (Partridge & Krzanowski)."""
-    failed, weight = _failure_patterns(correct)
-    once, twice = np.empty(len(pools)), np.empty(len(pools))
-    for block in _blocks(len(pools), len(failed)):
-        k = failed @ _float(pools[block]).T
-        once[block], twice[block] = (weight * k).sum(axis=0), (weight * k * (k - 1)).sum(axis=0)
+    failed, members = _float(~correct), _float(pools)
+    joint = failed.T @ failed
+    once = members @ joint.diagonal()
+    twice = ((members @ joint) * members).sum(axis=1) - once
     return 1 - _ratio(twice, (pools.sum(axis=1) - 1) * once)
 
 
@@ -181,25 +175,10 @@ def plurality_accuracy(
     predictions: Integers, labels: Integers, pools: Mask, kind: Kind = "choices"
 ) -> Floats:
     """(P,) accuracy of each pool's plurality; ties as in `rlfocal.voting.plurality`."""
-    if not len(labels):
-        return np.full(len(pools), np.nan)
-    n_models = predictions.shape[1]
-    if n_models > _EXACT_VOTERS and kind == "answers":
-        return np.array([_plurality_is_right(predictions, labels, pool, kind).mean() for pool in pools])
-    slots, right = _vote_slots(predictions, labels, kind)
-    # For answers, the first voter's bit decides a tie: groups of voters are disjoint, so no sums are equal.
-    weight = (
-        2.0**n_models + 2.0 ** np.arange(n_models - 1, -1, -1) if kind == "answers" else np.ones(n_models)
-    )
-    patterns, times = np.unique(np.column_stack([slots, right]), axis=0, return_counts=True)
-    n_slots = max(int(patterns.max()) + 1, 1)
-    ballots = (patterns[:, None, :-1] == np.arange(n_slots)[None, :, None]) * weight
-    accuracy = np.empty(len(pools))
-    for block in _blocks(len(pools), len(patterns) * n_slots):
-        votes = np.tensordot(ballots, _float(pools[block]), axes=(2, 1))
-        winner = np.where(votes.any(axis=1), votes.argmax(axis=1), -2)
-        accuracy[block] = times @ (winner == patterns[:, -1:]) / len(labels)
-    return accuracy
+    right = np.zeros(len(pools))
+    for _, pool, is_right in _pluralities(predictions, labels, pools, kind):
+        right[pool] += np.count_nonzero(is_right)
+    return _ratio(right, len(labels))
 
 
 def pool_diversity(
@@ -216,7 +195,8 @@ def pool_diversity(
     each = []
     for pool in pools:
         at = answered[:, pool].all(axis=1)
-        each.append(_over_all(predictions[at], labels[at], pool[None], kind))
+        members = np.ones((1, pool.sum()), np.bool_)
+        each.append(_over_all(predictions[at][:, pool], labels[at], members, kind))
     columns = {f.name: np.concatenate([getattr(s, f.name) for s in each]) for f in fields(PoolStatistics)}
     return PoolStatistics(**columns)
 
@@ -258,6 +238,9 @@ def pool_diversity_over_time(
     for code in range(int(codes.max(initial=-1)) + 1):
         squares += before(_float(codes == code).sum(axis=1)) ** 2
     observed, chance = _ratio(2 * before(same), entries * (size - 1)), _ratio(squares, entries**2)
+    plurality_right = np.zeros(len(labels))
+    for block, _, is_right in _pluralities(predictions, labels, pool[None], kind):
+        plurality_right[block] = is_right
     return PoolStatistics(
         n=n,
         size=np.full(len(labels), float(size)),
@@ -269,7 +252,7 @@ def pool_diversity_over_time(
         disagreement=_mean_of_defined(pairs.disagreement.T),
         kappa=_mean_of_defined(pairs.kappa.T),
         binary_entropy=_entropy(_ratio(entries - before(k), entries)),
-        plurality_accuracy=_ratio(before(_float(_plurality_is_right(predictions, labels, pool, kind))), n),
+        plurality_accuracy=_ratio(before(plurality_right), n),
     )
 
 
@@ -291,19 +274,51 @@ def _over_all(predictions: Integers, labels: Integers, pools: Mask, kind: Kind) 
     )
 
 
-def _vote_slots(predictions: Integers, labels: Integers, kind: Kind) -> tuple[Integers, Integers]:
-    """Votes and labels as small slots; an answer's slot is the first model that gave it."""
-    if kind == "choices":
-        return predictions, np.where(labels >= 0, labels, -1)
-    same = (predictions[:, :, None] == predictions[:, None, :]) & (predictions >= 0)[:, :, None]
-    slots = np.where(predictions >= 0, same.argmax(axis=2), -1)
-    gave = (predictions == labels[:, None]) & (predictions >= 0)
-    return slots, np.where(gave.any(axis=1), gave.argmax(axis=1), -1)
+def _pluralities(
+    predictions: Integers, labels: Integers, pools: Mask, kind: Kind
+) -> Iterator[tuple[slice, int, Mask]]:
+    """(a block of documents, a pool, on which of these documents its plurality is right).
+
+    A member's claim is how many members say the same; then, between equals, the lowest choice, or the first
+    member; and its last bit is whether it is right. So the highest claim tells whether the plurality is.
+    """
+    used = np.flatnonzero(pools.any(axis=0))
+    said = np.ascontiguousarray(predictions[:, used].T)
+    order = len(used) - 1 - np.arange(len(used))[:, None] if kind == "answers" else said.max(initial=0) - said
+    rest = 2 * order + ((said == labels) & (said >= 0))
+    unit = 2 * (int(order.max(initial=0)) + 1)
+    count = np.min_scalar_type(len(used))
+    claim = np.min_scalar_type(unit * (len(used) + 1))
+    rest = np.where(said >= 0, rest, 0).astype(claim)
+    members = [np.flatnonzero(pool) for pool in pools[:, used]]
+    for block in _blocks(len(labels), len(used) ** 2):
+        here = said[:, block]
+        same = ((here[:, None] == here) & (here >= 0)).astype(count)
+        for pool, chosen in enumerate(members):
+            votes = np.add.reduce(same[chosen[:, None], chosen], axis=1, dtype=count)
+            claims = votes.astype(claim) * claim.type(unit) + rest[chosen, block]
+            yield block, pool, (np.maximum.reduce(claims, axis=0, initial=0) & 1).astype(np.bool_)
 
 
-def _plurality_is_right(predictions: Integers, labels: Integers, pool: Mask, kind: Kind) -> Mask:
-    slots, right = _vote_slots(predictions, labels, kind)
-    return np.asarray((plurality(slots, pool, kind) == right) & (right >= 0))
+def _focal_of_failures(failed: Floats, times: Floats) -> Floats:
+    """() of one pool's failures (S, U), which occur so many times (U, 1)."""
+    k = failed.sum(axis=0)[:, None]
+    once, twice = (failed @ (times * np.hstack([k, k * (k - 1)]))).T
+    return _mean_of_defined(1 - _ratio(twice, (len(failed) - 1) * once))
+
+
+def _focal_of_joint_failures(joint: Floats, pools: Mask) -> Floats:
+    """(P,) of how often every three models fail together: Σ F_tf k_t and Σ F_tf k_t² without documents."""
+    members = _float(pools)
+    once = joint.diagonal().T @ members.T
+    twice = np.stack([((members @ c) * members).sum(axis=1) for c in joint]) - once
+    focal = 1 - _ratio(twice, (members.sum(axis=1) - 1) * once)
+    return _mean_of_defined(np.where(pools.T, focal, np.nan))
+
+
+def _joint_failures(failed: Floats, times: Floats) -> Floats:
+    """(N, N, N) how often every three models fail together; failed is (U, N), times (U, 1)."""
+    return np.stack([(failed * times * focal[:, None]).T @ failed for focal in failed.T])
 
 
 def _failure_patterns(correct: Mask) -> tuple[Floats, Floats]:
@@ -341,7 +356,7 @@ def _float(mask: Mask) -> Floats:
     return mask.astype(np.float64)
 
 
-def _blocks(n_pools: int, numbers_a_pool: int) -> Iterator[slice]:
-    step = max(1, _BLOCK // max(numbers_a_pool, 1))
-    for start in range(0, n_pools, step):
+def _blocks(n: int, numbers_each: int) -> Iterator[slice]:
+    step = max(1, _BLOCK // max(numbers_each, 1))
+    for start in range(0, n, step):
         yield slice(start, start + step)

@@ -1,5 +1,5 @@
--- Whether a rival's voters outvote the right answer's in a pool. Only a lower choice wins a tie; among answers the one of
--- the first voter, who has the highest bit.
+-- Whether a rival's voters outvote the right answer's in a pool. Only a lower choice wins a tie; among answers the one
+-- of the first voter, who has the highest bit.
 CREATE OR REPLACE MACRO outvotes(rival, supporters, pool) AS
     bit_count(rival.voters & pool) > bit_count(supporters & pool)
     OR bit_count(rival.voters & pool) = bit_count(supporters & pool)
