@@ -256,6 +256,35 @@ def pool_diversity_over_time(
     )
 
 
+def focal_diversity_over_time(correct: Mask, pools: Mask, window: int) -> Iterator[tuple[slice, Floats]]:
+    """(documents, (t, P)) by block: every pool's focal diversity over the `window` documents before each.
+
+    Meant for every pool of a few models: how often every three fail together slides as a difference of sums,
+    and says Σ F_tf k_t and Σ F_tf k_t² of every pool. Memory is bounded by a block, whatever T.
+    """
+    n_models = correct.shape[1]
+    g, h = np.triu_indices(n_models)
+    failed, members = _float(~correct), _float(pools)
+    both, pairs = failed[:, g] * failed[:, h] * np.where(g == h, 1, 2), members[:, g] * members[:, h]
+    holders = [np.flatnonzero(pool) for pool in pools.T]
+    joint = np.zeros((n_models, len(g)))  # in the window before a block, as if by _joint_failures
+    for block in _blocks(len(correct), 8 * len(pools)):
+        entering = np.arange(len(correct))[block]
+        leaving = entering[entering >= window] - window
+        ratios = np.zeros((len(pools), len(entering)))
+        fails = np.empty((n_models, len(entering)))
+        for f, holds in enumerate(holders):
+            steps = failed[entering, f, None] * both[entering]
+            steps[len(steps) - len(leaving) :] -= failed[leaving, f, None] * both[leaving]
+            sums = np.vstack([joint[f], steps]).cumsum(axis=0)
+            joint[f], before = sums[-1], sums[:-1]
+            fails[f] = before[:, (g == f) & (h == f)].T > 0
+            once, squares = members[holds] @ before[:, g == h].T, pairs[holds] @ before.T
+            ratios[holds] += np.where(fails[f], squares - once, 0) / np.where(fails[f], once, 1)
+        n_defined, others = members @ fails, members.sum(axis=1)[:, None] - 1
+        yield block, (1 - _ratio(ratios, others * n_defined)).T
+
+
 def _over_all(predictions: Integers, labels: Integers, pools: Mask, kind: Kind) -> PoolStatistics:
     correct = (predictions == labels[:, None]) & (predictions >= 0)
     pairs = pairwise_diversity(correct)
