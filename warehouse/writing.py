@@ -66,7 +66,7 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
     Where new documents extend a stored task, the longer listing decides every document's split.
     Raises InputError with the first document whose doc_hash, choices, label or gold differs.
     """
-    with _staged(connection, "given", with_canonical_gold(docs), like="docs"):
+    with _documents(connection, docs):
         if (different := difference(connection)) is not None:
             raise InputError(
                 f"{different}. Models are compared on equal documents only: give this variant another name, "
@@ -79,7 +79,7 @@ def documents_differ(
     connection: duckdb.DuckDBPyConnection, docs: pa.Table, n_whole: int | None
 ) -> str | None:
     """How the documents of a task differ from the stored ones, in one sentence; None where they do not."""
-    with _staged(connection, "given", with_canonical_gold(docs), like="docs"):
+    with _documents(connection, docs):
         return difference(connection, n_whole)
 
 
@@ -98,7 +98,7 @@ def check_partition(
     """
     target = _target(rows)
     with (
-        _staged(connection, "given", with_canonical_gold(docs), like="docs"),
+        _documents(connection, docs),
         _staged(connection, "answered", rows, like=target),
     ):
         check_coverage(connection, target, extraction["model"])
@@ -183,6 +183,14 @@ def _records(extractions: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 def _json(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+@contextmanager
+def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
+    """temp.given: the documents as they belong into the warehouse."""
+    with _staged(connection, "given", with_canonical_gold(docs), like="docs"):
+        connection.execute(script("writes/correct_given"))
+        yield
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rlfocal import __version__
-from rlfocal.cli import bench, datasets, history, learning, plan, pools, reading, upkeep
+from rlfocal.cli import bench, corrections, datasets, history, learning, plan, pools, reading, upkeep
 
 app = typer.Typer(
     name="rlfocal",
@@ -48,6 +48,9 @@ app.command("export")(history.export)
 app.command("doctor")(upkeep.doctor)
 app.command("expire")(upkeep.expire)
 app.command("compact")(upkeep.compact)
+app.command("correct-labels")(corrections.correct_labels)
+app.command("remove-model")(corrections.remove_model)
+app.command("rename-model")(corrections.rename_model)
 app.add_typer(datasets.datasets, name="datasets")
 app.add_typer(bench.bench, name="bench")
 app.add_typer(pools.lab, name="lab")

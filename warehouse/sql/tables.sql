@@ -17,6 +17,12 @@ CREATE TABLE IF NOT EXISTS docs (
 );
 ALTER TABLE docs ADD COLUMN IF NOT EXISTS confidential BOOLEAN;             -- schema 2
 
+-- Documents whose label or gold answer was corrected here, and what it was before (schema 3).
+CREATE TABLE IF NOT EXISTS corrections (
+    benchmark VARCHAR, task VARCHAR, doc_id BIGINT, doc_hash VARCHAR,
+    label INT, gold VARCHAR, label_before INT, gold_before VARCHAR, corrected_at TIMESTAMPTZ
+);
+
 CREATE TABLE IF NOT EXISTS choice_logprobs (
     benchmark VARCHAR, task VARCHAR, doc_id BIGINT, model VARCHAR, choice INT,
     token_ids INT[], token_logprobs FLOAT[],

@@ -1,0 +1,33 @@
+"""Corrected labels of stored documents, from a file."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from rlfocal.errors import InputError
+from rlfocal.imports.files import load_table
+from rlfocal.imports.rows import KEYS
+from warehouse import Warehouse
+from warehouse.corrections import correct_labels
+from warehouse.writing import with_canonical_gold
+
+LABELS = KEYS | {"label": "BIGINT", "gold": "VARCHAR"}
+
+
+def read_labels(path: str | Path) -> pa.Table:
+    """Rows of a Parquet, CSV or JSONL file, with a number each. Raises InputError where one is wrong."""
+    with closing(duckdb.connect()) as scratch:
+        load_table(scratch, "labels", Path(path), LABELS, tuple(KEYS))
+        rows = scratch.execute("FROM labels ORDER BY row").to_arrow_table()
+    if rows.num_rows == 0:
+        raise InputError(f"{path} has no rows")
+    return with_canonical_gold(rows)
+
+
+def correct_from_file(warehouse: Warehouse, path: str | Path) -> int:
+    """Corrects labels and gold answers as a file says; returns how many changed. All of them, or none."""
+    return correct_labels(warehouse, read_labels(path), lambda row: f"{path}, row {row}")

@@ -1,0 +1,163 @@
+"""Labels are corrected, models removed and renamed: each a snapshot, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from test_warehouse import SCORES, answer_rows, choice_rows, docs, extraction
+from typer.testing import CliRunner
+
+from rlfocal.cli.app import app
+from rlfocal.dataset import load_dataset
+from rlfocal.errors import InputError
+from rlfocal.evaluation import evaluate
+from rlfocal.imports.labels import correct_from_file
+from warehouse import Warehouse, open_warehouse
+from warehouse.corrections import remove_model, rename_model
+from warehouse.integrity import examine
+from warehouse.snapshots import diff, snapshots
+
+N = 20
+
+
+def fill(warehouse: Warehouse, *models: str) -> None:
+    for model in models:
+        warehouse.put_partition(docs(N), choice_rows(SCORES * (N // 2), model), extraction(model, n_docs=N))
+
+
+def write(path: Path, *rows: Mapping[str, object]) -> Path:
+    lines = [json.dumps({"benchmark": "b", "task": "t", **row}) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def accuracy(warehouse: Warehouse) -> list[float]:
+    return [a for (a,) in warehouse.rows("SELECT accuracy FROM accuracy ORDER BY model")]
+
+
+def test_corrected_labels(place: str, tmp_path: Path) -> None:
+    with open_warehouse(place) as warehouse:
+        fill(warehouse, "m")  # says 0, 1, 0, 1, ...; every label is 0
+        assert accuracy(warehouse) == [0.5]
+        before = warehouse.snapshot()
+        labels = write(tmp_path / "l.jsonl", *({"doc_id": i, "label": 1} for i in (1, 3, 4)))
+        assert correct_from_file(warehouse, labels) == 3
+        after = warehouse.snapshot()
+        assert accuracy(warehouse) == [(10 + 2 - 1) / N]
+        assert snapshots(warehouse)[-1].message == "correct labels"
+        assert warehouse.rows("SELECT label, gold FROM docs WHERE doc_id IN (2, 3) ORDER BY doc_id") == [
+            (0, "yes"),
+            (1, "no"),
+        ]
+        (change,) = diff(place, before, after).partitions
+        assert (change.change, change.became_right, change.became_wrong) == ("relabelled", 2, 1)
+        assert correct_from_file(warehouse, labels) == 0
+        assert warehouse.snapshot() == after
+        assert examine(warehouse).is_sound
+
+
+def test_a_correction_outlasts_the_same_documents_again(warehouse: Warehouse, tmp_path: Path) -> None:
+    fill(warehouse, "m")
+    correct_from_file(warehouse, write(tmp_path / "l.jsonl", {"doc_id": 3, "label": 1}))
+    correct_from_file(warehouse, write(tmp_path / "l.jsonl", {"doc_id": 3, "label": 2}))
+    longer = docs(N + 2)
+    warehouse.put_partition(longer, choice_rows(SCORES * (N // 2 + 1), "n"), extraction("n", n_docs=N + 2))
+    assert warehouse.rows("SELECT label, gold FROM docs WHERE doc_id = 3") == [(2, "maybe")]
+    assert warehouse.documents_differ(docs(N)) is None
+    elsewhere = docs(N, labels=[0, 0, 0, 1] + [0] * (N - 4))
+    assert "label was 2, is 1" in (warehouse.documents_differ(elsewhere) or "")
+    # Corrected back, it is as if it never had been.
+    correct_from_file(warehouse, write(tmp_path / "l.jsonl", {"doc_id": 3, "label": 0}))
+    assert warehouse.rows("FROM corrections") == []
+    assert warehouse.documents_differ(docs(N)) is None
+
+
+def test_corrected_answers(warehouse: Warehouse, tmp_path: Path) -> None:
+    documents = docs(2).drop_columns(["label", "gold", "choices"]).append_column("gold", pa.array(["7", "8"]))
+    warehouse.put_partition(documents, answer_rows([["18"], ["8"]]), extraction())
+    assert accuracy(warehouse) == [0.5]
+    assert correct_from_file(warehouse, write(tmp_path / "l.jsonl", {"doc_id": 0, "gold": "$18.0"})) == 1
+    assert accuracy(warehouse) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"doc_id": 99, "label": 0}, "row 2: b/t has no document 99"),
+        ({"doc_id": 0, "label": 0, "task": "other"}, "row 2: b/other has no document 0"),
+        ({"doc_id": 0, "label": 3}, "row 2: label 3 is out of range: document 0 of b/t has 3 choices"),
+        ({"doc_id": 0, "label": -1}, "row 2: label -1 is out of range"),
+        ({"doc_id": 0, "gold": "yes"}, "row 2: no label, but document 0 of b/t has choices"),
+        ({"doc_id": 1, "label": 2}, "row 1: document 1 of b/t stands there twice"),
+        ({"doc_id": 0, "label": "two"}, "label 'two' is not a whole number"),
+        ({"doc_id": None, "label": 1}, "row 2: no benchmark, task or doc_id"),
+    ],
+)
+def test_wrong_corrections(warehouse: Warehouse, tmp_path: Path, row: dict[str, object], reason: str) -> None:
+    fill(warehouse, "m")
+    before = warehouse.snapshot()
+    with pytest.raises(InputError, match=reason):
+        correct_from_file(warehouse, write(tmp_path / "l.jsonl", {"doc_id": 1, "label": 1}, row))
+    assert warehouse.snapshot() == before
+
+
+def test_an_evaluation_of_corrected_labels_is_another_run(warehouse: Warehouse, tmp_path: Path) -> None:
+    fill(warehouse, "m", "n")
+    earlier = evaluate(warehouse, "b", methods=["best_single"])
+    then = warehouse.snapshot()
+    test_row = {"doc_id": N - 1, "label": 1}
+    correct_from_file(warehouse, write(tmp_path / "l.jsonl", test_row))
+    later = evaluate(warehouse, "b", methods=["best_single"])
+    assert len(later.ran) == 1
+    assert earlier.rows[0].data != later.rows[0].data
+    assert later.rows[0].accuracy == earlier.rows[0].accuracy + 1 / 4
+    assert evaluate(warehouse, "b", methods=["best_single"], snapshot=then).rows[0].accuracy == (
+        earlier.rows[0].accuracy
+    )
+
+
+def test_rename(place: str) -> None:
+    with open_warehouse(place) as warehouse:
+        fill(warehouse, "m", "n")
+        before = load_dataset(warehouse, "b").predictions
+        then = warehouse.snapshot()
+        assert rename_model(warehouse, "m", "z") == 1
+        assert warehouse.fingerprints() == {("z", "b", "t"): "f", ("n", "b", "t"): "f"}
+        assert warehouse.rows("SELECT DISTINCT model FROM choice_logprobs ORDER BY 1") == [("n",), ("z",)]
+        assert (load_dataset(warehouse, "b").predictions == before[:, ::-1]).all()
+        assert examine(warehouse).is_sound
+        assert snapshots(warehouse)[-1].message == "rename m to z"
+        for old, new, reason in (
+            ("m", "y", "unknown model 'm'"),
+            ("z", "n", "there is a model 'n' already"),
+            ("z", " ", "no name for a model"),
+            ("z", "a\nb", "no name for a model"),
+        ):
+            with pytest.raises(InputError, match=reason):
+                rename_model(warehouse, old, new)
+    with open_warehouse(place, snapshot=then) as earlier:
+        assert ("m", "b", "t") in earlier.fingerprints()
+
+
+def test_remove(warehouse: Warehouse) -> None:
+    fill(warehouse, "m", "n")
+    evaluate(warehouse, "b", methods=["best_single"])
+    runs = warehouse.rows("FROM evaluations ORDER BY ALL")
+    with pytest.raises(InputError, match="unknown benchmark 'c'"):
+        remove_model(warehouse, "m", ["c"])
+    where = ["--warehouse", str(warehouse.location.directory)]
+    run = CliRunner().invoke
+    result = run(app, ["remove-model", "m", "--benchmarks", "b", *where, "--json"])
+    assert json.loads(result.stdout) == {"partitions": 1, "snapshot": warehouse.snapshot()}
+    assert warehouse.rows("SELECT DISTINCT model FROM choice_logprobs") == [("n",)]
+    assert list(warehouse.fingerprints()) == [("n", "b", "t")]
+    assert warehouse.rows("FROM evaluations ORDER BY ALL") == runs
+    assert examine(warehouse).is_sound
+    assert isinstance(run(app, ["remove-model", "m", *where]).exception, InputError)
+    assert "n is o now, with 1 partitions" in run(app, ["rename-model", "n", "o", *where]).stdout
+    fill(warehouse, "m")
+    assert {model for model, _, _ in warehouse.fingerprints()} == {"m", "o"}

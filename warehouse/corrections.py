@@ -1,0 +1,79 @@
+"""Corrections of what is stored: labels, and models removed or renamed. Each is a snapshot of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from rlfocal.errors import InputError, unknown
+from warehouse import writing
+from warehouse.scripts import script
+from warehouse.store import Warehouse
+
+
+def correct_labels(warehouse: Warehouse, asked: pa.Table, place: Callable[[int], str]) -> int:
+    """Gives documents the right label (choices) or gold answer (answers); returns how many changed.
+
+    asked: columns row, benchmark, task, doc_id, label, gold. A document that is imported or extracted again
+    with its former label keeps the corrected one. Raises InputError with `place(row)` of the first row that
+    names no document, is out of range, or does not suit the document's kind.
+    """
+    connection = warehouse.connection
+    with warehouse.transaction("correct labels"):
+        connection.register("asked_rows", asked)
+        connection.execute("CREATE OR REPLACE TEMP TABLE asked AS FROM asked_rows")
+        connection.unregister("asked_rows")
+        fault = connection.execute(script("corrections/faults")).fetchone()
+        if fault is not None:
+            raise InputError(f"{place(fault[0])}: {fault[1]}")
+        connection.execute(script("corrections/changed"))
+        n = int(warehouse.rows("SELECT count(*) FROM temp.changed")[0][0])
+        if n:
+            connection.execute(script("corrections/apply"))
+        return n
+
+
+def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | None = None) -> int:
+    """Deletes what a model answered, in some benchmarks or all; returns how many partitions.
+
+    Past evaluations stay, and earlier snapshots still have the rows. Raises InputError for unknown names.
+    """
+    with warehouse.transaction(f"remove {model}" + (f" from {', '.join(benchmarks)}" if benchmarks else "")):
+        _check_known(warehouse, model)
+        held = [place for place in warehouse.fingerprints() if place[0] == model]
+        for name in benchmarks or ():
+            if name not in {benchmark for _, benchmark, _ in held}:
+                raise unknown("benchmark", name, (b for _, b, _ in held), f"what {model} answered")
+        going = [place for place in held if benchmarks is None or place[1] in benchmarks]
+        writing.drop_partitions(warehouse.connection, going)
+        if len(going) == len(held):
+            warehouse.connection.execute("DELETE FROM models WHERE model = ?", [model])
+    return len(going)
+
+
+def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
+    """Gives a model another name everywhere but in past evaluations; returns how many partitions it has.
+
+    Raises InputError for an unknown model, and for a name that is taken or cannot be one.
+    """
+    if not new.strip() or any(not character.isprintable() for character in new) or len(new) > 200:
+        raise InputError(f"{new!r} is no name for a model: give 1 to 200 printable characters")
+    with warehouse.transaction(f"rename {old} to {new}"):
+        _check_known(warehouse, old)
+        if new in _models(warehouse):
+            raise InputError(f"there is a model {new!r} already; remove it first, or choose another name")
+        for statement in warehouse.connection.extract_statements(script("corrections/rename_model")):
+            warehouse.connection.execute(statement, {"old": old, "new": new})
+        return sum(model == new for model, _, _ in warehouse.fingerprints())
+
+
+def _check_known(warehouse: Warehouse, model: str) -> None:
+    there = _models(warehouse)
+    if model not in there:
+        raise unknown("model", model, there, "the warehouse")
+
+
+def _models(warehouse: Warehouse) -> set[str]:
+    named = warehouse.rows("SELECT model FROM models UNION SELECT model FROM extractions")
+    return {name for (name,) in named}
