@@ -86,3 +86,44 @@ def extraction(
             console.print(f"{row.way}, {row.work}: {row.share_of_peak:.1%} of the GPU's peak")
     for engine, reason in found.failed.items():
         console.print(f"{engine} was not measured: {reason}", style="yellow")
+
+
+@bench.command("diversity")
+def diversity(
+    models: Annotated[int, typer.Option(min=2, max=16, help="Of which every pool is taken.")] = 12,
+    documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 14_042,
+    many_models: Annotated[int, typer.Option(min=2, max=1000, help="Out of which one pool is taken.")] = 100,
+    many_documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 1_000_000,
+    as_json: Json = False,
+) -> None:
+    """Statistics of pools in Python and in SQL, against enumeration by their definitions.
+
+    On made-up answers, of which a temporary folder holds about 8 bytes a model and document. `scaled`: the
+    reference was measured on 20 pools or windows and multiplied. `max Δ`: the largest difference from it.
+    """
+    from rlfocal.bench.diversity import Sizes, bench_diversity
+
+    sizes = Sizes(models, documents, many_models, many_documents)
+    found = bench_diversity(sizes, lambda line: print(line, file=sys.stderr, flush=True))
+    if as_json:
+        print_json(found)
+        return
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console.print(f"{documents:,} documents unless said otherwise, {found.cores} cores")
+    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
+    table.add_column("way")
+    for heading in ("seconds", "faster", "max Δ", "peak MB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    work = ""
+    for row in found.measured:
+        if row.work != work:
+            work = row.work
+            table.add_row(f"[bold]{work}[/bold]")
+        table.add_row(
+            f"  {row.way}",
+            f"{row.seconds:.3f}",
+            f"{row.times_faster:,.2g}x" if row.times_faster < 10 else f"{row.times_faster:,.0f}x",
+            "–" if row.max_difference is None else f"{row.max_difference:.1e}",
+            "–" if row.peak_bytes is None else f"{row.peak_bytes / 1e6:,.0f}",
+        )
+    console.print(table)

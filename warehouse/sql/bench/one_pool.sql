@@ -1,0 +1,1 @@
+FROM pool_diversity('made-up', ?);
