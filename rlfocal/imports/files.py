@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 import duckdb
@@ -13,6 +14,7 @@ import pyarrow.parquet
 from rlfocal.errors import InputError
 
 _FORMATS = (".parquet", ".csv", ".jsonl")
+_SIMILAR = 0.8  # of two names, by difflib
 _MEANING = {"BIGINT": "a whole number", "DOUBLE[]": "a list of numbers", "VARCHAR[]": "a list of texts"}
 
 
@@ -26,7 +28,7 @@ def load_table(
     """Creates `table` from a file: `row` (from 1; in JSONL the line) and `columns` (name: DuckDB type).
 
     Columns the file lacks are NULL. Raises InputError: no such file, an unreadable one, a missing required
-    column, or a value of the wrong type.
+    column, one that is misspelt, or a value of the wrong type.
     """
     if not path.is_file():
         raise InputError(f"there is no file {path}")
@@ -37,7 +39,8 @@ def load_table(
     is_json = "line" in raw.column_names and path.suffix.lower() == ".jsonl"
     if is_json:
         _check_lines(scratch, raw, path)
-    else:
+    _check_spelling(scratch, raw, path, columns, is_json=is_json)
+    if not is_json:
         _check_columns(raw, path, required)
     scratch.register("raw", raw)
     present = columns if is_json else [name for name in columns if name in raw.column_names]
@@ -76,7 +79,7 @@ def _typed(name: str, kind: str, *, is_json: bool, nested: bool) -> tuple[str, s
 
 def _parquet(path: Path) -> pa.Table:
     try:
-        return pyarrow.parquet.ParquetFile(path).read()
+        return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} is torn or no Parquet file: {_first_line(error)}") from None
 
@@ -122,6 +125,32 @@ def _check_columns(raw: pa.Table, path: Path, required: tuple[str, ...]) -> None
     if lacking:
         found = ", ".join(raw.column_names)
         raise InputError(f"{path} has no column {lacking[0]!r}; it has {found}")
+
+
+def _check_spelling(
+    scratch: duckdb.DuckDBPyConnection,
+    raw: pa.Table,
+    path: Path,
+    columns: Mapping[str, str],
+    *,
+    is_json: bool,
+) -> None:
+    """Raises InputError for a column that is nearly a known one which the file lacks."""
+    found = list(raw.column_names)
+    if is_json:
+        scratch.register("lines", raw)
+        keys = "SELECT DISTINCT unnest(json_keys(line)) FROM lines WHERE line IS NOT NULL ORDER BY 1"
+        found = [name for (name,) in scratch.execute(keys).fetchall()]
+        scratch.unregister("lines")
+    lacking = [name for name in columns if name not in found]
+    for name in found:
+        if name in columns:
+            continue
+        plain = name.strip().lower().replace("-", "_").replace(" ", "_")
+        if meant := get_close_matches(plain, lacking, n=1, cutoff=_SIMILAR):
+            raise InputError(
+                f"{path}: unknown column {name!r}; did you mean {meant[0]!r}? Rename it, or leave it out"
+            )
 
 
 def _first_line(error: Exception) -> str:

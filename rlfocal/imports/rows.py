@@ -77,6 +77,8 @@ class ImportReport:
     """(benchmark, model, documents it has no row for), admitted by allow_missing."""
     left: tuple[str, ...] = ()
     """What else was left out, and why."""
+    uneven: tuple[tuple[str, str, str, int, int], ...] = ()
+    """(benchmark, task, model, fewest, most): answers to one document, where their number differs."""
 
     def __str__(self) -> str:
         taken = (
@@ -89,6 +91,11 @@ class ImportReport:
             lines.append(f"left out: {self.n_unscored:,} documents that no model scored")
         lines += [f"left out: {what}" for what in self.left]
         lines += [f"gap: {model} lacks {n:,} documents of {name}" for name, model, n in self.missing]
+        for name, task, model, fewest, most in self.uneven:
+            lines.append(
+                f"uneven: {model} answered documents of {name}/{task} {fewest} to {most} times; "
+                "an answer's probability is its share of those of its document"
+            )
         return "\n".join(lines)
 
 
@@ -288,6 +295,7 @@ def _report(scratch: duckdb.DuckDBPyConnection, n_written: int, left: tuple[str,
         n_unscored=count(scratch, "SELECT (SELECT count(*) FROM docs) - (SELECT count(*) FROM documents)"),
         missing=tuple((benchmark, model, n) for benchmark, model, n in missing),
         left=left,
+        uneven=tuple(scratch.execute(script("imports/uneven_passes")).fetchall()),
     )
 
 

@@ -1,0 +1,158 @@
+"""Files that are broken, foreign or misspelt are refused by name, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from rlfocal.errors import InputError
+from rlfocal.imports.labels import correct_from_file
+from rlfocal.imports.leaderboard import read_leaderboard
+from rlfocal.imports.lm_eval import read_lm_eval
+from rlfocal.imports.predictions import import_predictions
+from warehouse import Warehouse
+
+N = 400
+
+
+def docs_table() -> pa.Table:
+    keys = {"benchmark": ["b"] * N, "task": ["t"] * N, "doc_id": list(range(N))}
+    return pa.table(
+        keys | {"label": [i % 3 for i in range(N)], "question": [f"Question {i}" for i in range(N)]}
+    )
+
+
+def scores_table() -> pa.Table:
+    numbers = random.Random(0)
+    scores = [[numbers.gauss(0, 1) for _ in range(3)] for _ in range(N)]
+    keys = {"benchmark": ["b"] * N, "task": ["t"] * N, "doc_id": list(range(N))}
+    return pa.table(keys | {"model": ["m"] * N, "choice_logprobs": scores})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    pq.write_table(docs_table(), tmp_path / "docs.parquet")
+    pq.write_table(scores_table(), tmp_path / "scores.parquet", write_page_checksum=True)
+    return tmp_path / "docs.parquet", tmp_path / "scores.parquet"
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda content: content[: len(content) // 2],
+    "without its end": lambda content: content[:-1],
+    "empty": lambda content: b"",
+    "foreign": lambda content: b"%PDF-1.7 and so on" * 20,
+    "only its frame": lambda content: content[:4] + content[-4:],
+    "zeros inside": lambda content: content[:200] + bytes(400) + content[600:],
+    "broken footer": lambda content: content[:-400] + bytes(200) + content[-200:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("which", [0, 1], ids=["docs", "scores"])
+def test_damaged_parquet(
+    warehouse: Warehouse, files: tuple[Path, Path], damage: Callable[[bytes], bytes], which: int
+) -> None:
+    victim = files[which]
+    victim.write_bytes(damage(victim.read_bytes()))
+    before = warehouse.snapshot()
+    with pytest.raises(InputError, match=f"{victim.name} is torn or no Parquet file"):
+        import_predictions(warehouse, *files)
+    assert warehouse.snapshot() == before
+
+
+def test_flipped_bits(warehouse: Warehouse, files: tuple[Path, Path]) -> None:
+    """One refusal names the file; a flip that no reader can see leaves a valid file with another number."""
+    content = files[1].read_bytes()
+    moments = random.Random(1)
+    refused = []
+    for _ in range(60):
+        place, bit = moments.randrange(len(content)), 1 << moments.randrange(8)
+        files[1].write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+        try:
+            import_predictions(warehouse, *files, allow_missing=True)
+        except InputError as error:
+            refused.append(str(error))
+    assert len(refused) > 40
+    assert all(str(files[1]) in message for message in refused)
+
+
+def test_a_foreign_parquet(warehouse: Warehouse, files: tuple[Path, Path]) -> None:
+    pq.write_table(pa.table({"x": [1, 2]}), files[0])
+    with pytest.raises(InputError, match=r"docs\.parquet has no column 'benchmark'; it has x"):
+        import_predictions(warehouse, *files)
+    for reader in (read_lm_eval, read_leaderboard):
+        with pytest.raises(InputError, match=r"docs\.parquet"), reader([str(files[0])]):
+            pass
+    with pytest.raises(InputError, match="has no column 'benchmark'"):
+        correct_from_file(warehouse, files[0])
+
+
+@pytest.mark.parametrize(
+    "line", ['{"benchmark": "b", "task"', "[1, 2]", "null", "\x00\x01", '{"a": 1} trailing']
+)
+def test_a_broken_line_is_named(warehouse: Warehouse, files: tuple[Path, Path], line: str) -> None:
+    lines = [json.dumps(row) for row in docs_table().to_pylist()]
+    lines[6] = line
+    broken = files[0].with_suffix(".jsonl")
+    broken.write_text("\n".join(lines))
+    with pytest.raises(InputError, match=r"docs\.jsonl, line 7: not a JSON object"):
+        import_predictions(warehouse, broken, files[1])
+
+
+@pytest.mark.parametrize(
+    ("table", "known", "given"),
+    [
+        ("docs", "split", "Split"),
+        ("docs", "question", "questions"),
+        ("docs", "label", "Label "),
+        ("docs", "choices", "choises"),
+        ("docs", "doc_id", "doc-id"),
+        ("scores", "choice_logprobs", "choice_logprob"),
+        ("scores", "model", "modle"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_misspelt_columns(
+    warehouse: Warehouse, tmp_path: Path, table: str, known: str, given: str, suffix: str
+) -> None:
+    tables = {"docs": docs_table().slice(0, 4), "scores": scores_table().slice(0, 4)}
+    documents = tables["docs"].append_column("split", pa.array(["train", "train", "test", "test"]))
+    tables["docs"] = documents.append_column("choices", pa.array([["a", "b", "c"]] * 4))
+    renamed = [given if name == known else name for name in tables[table].column_names]
+    tables[table] = tables[table].rename_columns(renamed)
+    paths = {name: tmp_path / f"{name}{suffix}" for name in tables}
+    for name, path in paths.items():
+        if suffix == ".parquet":
+            pq.write_table(tables[name], path)
+        else:
+            path.write_text("\n".join(json.dumps(row) for row in tables[name].to_pylist()))
+    with pytest.raises(InputError, match=f"unknown column {given!r}; did you mean {known!r}"):
+        import_predictions(warehouse, paths["docs"], paths["scores"])
+
+
+def test_other_columns_are_left_alone(warehouse: Warehouse, files: tuple[Path, Path]) -> None:
+    pq.write_table(docs_table().append_column("labels", pa.array(["x"] * N)), files[0])
+    pq.write_table(scores_table().append_column("remarks", pa.array([1] * N)), files[1])
+    assert import_predictions(warehouse, *files).n_written == 1
+
+
+def test_uneven_passes_are_told(warehouse: Warehouse, tmp_path: Path) -> None:
+    keys = {"benchmark": ["b"] * 5, "task": ["t"] * 5}
+    docs = pa.table(keys | {"doc_id": range(5), "gold": ["1"] * 5})
+    pyarrow.csv.write_csv(docs, tmp_path / "docs.csv")
+    passes = [(i, k) for i in range(5) for k in range(3 if i < 4 else 1)]
+    n = len(passes)
+    scores = {"benchmark": ["b"] * n, "task": ["t"] * n, "model": ["m"] * n, "answer": ["1"] * n}
+    numbered = scores | {"doc_id": [i for i, _ in passes], "pass": [k for _, k in passes]}
+    pyarrow.csv.write_csv(pa.table(numbered), tmp_path / "scores.csv")
+    report = import_predictions(warehouse, tmp_path / "docs.csv", tmp_path / "scores.csv")
+    assert report.uneven == (("b", "t", "m", 1, 3),)
+    assert "uneven: m answered documents of b/t 1 to 3 times" in str(report)
+    assert warehouse.rows("SELECT DISTINCT prob FROM answer_probs") == [(1.0,)]
