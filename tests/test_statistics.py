@@ -1,0 +1,223 @@
+"""What the statistics must also stand: DESlib and literal oracles, wide pools, all kinds of ties, blocks."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import duckdb
+import numpy as np
+import pytest
+from deslib.util import diversity as deslib
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pool_oracles import (
+    FEW,
+    METRICS,
+    Answers,
+    answers,
+    column,
+    fill,
+    insert,
+    pool_oracle,
+    same,
+)
+
+from rlfocal import diversity
+from rlfocal.bench.eq8 import focal_diversity_of_pool
+from rlfocal.dataset import Kind
+from warehouse import Warehouse
+from warehouse.scripts import SCHEMA, script
+
+
+@pytest.fixture(scope="module")
+def sql() -> duckdb.DuckDBPyConnection:
+    """The tables, views and macros in a plain DuckDB: without commits, a fill takes milliseconds."""
+    connection = duckdb.connect()
+    for name in SCHEMA:
+        connection.execute(script(name))
+    return connection
+
+
+def whole(kind: Kind, predictions: np.ndarray, labels: np.ndarray) -> Answers:
+    return Answers(kind, predictions, labels, np.ones(predictions.shape, bool))
+
+
+def constant(code: int, label: int) -> Answers:
+    """Two models that always say the same, over three documents."""
+    return whole("choices", np.full((3, 2), code), np.full(3, label))
+
+
+@FEW
+@given(data=answers())
+def test_pairs_are_deslibs(sql: duckdb.DuckDBPyConnection, data: Answers) -> None:
+    models = fill(sql, data)
+    twin = diversity.pairwise_diversity(data.correct, data.answered)
+    rows = sql.execute("FROM pairwise_diversity('b')").to_arrow_table().to_pylist()
+    found = {(r["model_a"], r["model_b"]): r for r in rows}
+    for a, b in combinations(range(len(models)), 2):
+        at = data.answered[:, [a, b]].all(axis=1)
+        if not at.any():
+            assert (models[a], models[b]) not in found
+            continue
+        given = data.labels[at], data.predictions[at, a], data.predictions[at, b]
+        # A wrong answer of DESlib is any that differs from the label: none is one, too.
+        oracles = {
+            "q_statistic": deslib.Q_statistic,
+            "correlation": deslib.correlation_coefficient,
+            "disagreement": deslib.disagreement_measure,
+            "double_fault": deslib.double_fault,
+        }
+        row = found[models[a], models[b]]
+        for name, oracle in oracles.items():
+            same(column([row[name]])[0], getattr(twin, name)[a, b])
+            if row[name] is not None:  # DESlib divides by zero where a statistic is undefined
+                same(row[name], oracle(*given))
+
+
+@FEW
+@given(data=answers(gaps=False), window=st.integers(1, 16), block=st.integers(1, 200))
+def test_every_pool_at_every_document(data: Answers, window: int, block: int) -> None:
+    """Blocks of any length give what each pool gives alone."""
+    n_models = data.predictions.shape[1]
+    pools = diversity.every_pool(n_models, n_models)
+    if not len(pools):
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diversity, "_BLOCK", block * 8)
+        blocks = list(diversity.focal_diversity_over_time(data.correct, pools, window))
+    assert [t for at, _ in blocks for t in range(len(data.labels))[at]] == list(range(len(data.labels)))
+    found = np.vstack([values for _, values in blocks])
+    assert found.shape == (len(data.labels), len(pools))
+    for i, pool in enumerate(pools):
+        alone = diversity.pool_diversity_over_time(
+            data.predictions, data.labels, pool, window, kind=data.kind
+        )
+        same(found[:, i], alone.focal_diversity)
+        for t in range(len(data.labels)):
+            same(found[t, i], focal_diversity_of_pool(data.correct[max(0, t - window) : t, pool]))
+
+
+@settings(FEW, max_examples=60)
+@given(data=answers(gaps=False), block=st.integers(1, 64))
+@example(data=constant(0, 0), block=1)
+@example(data=constant(0, 1), block=1)
+@example(data=whole("answers", np.full((3, 2), -1), np.zeros(3, int)), block=1)
+def test_blocks_and_ways_agree(data: Answers, block: int) -> None:
+    """Votes in blocks of documents, and focal diversity by both of its ways."""
+    n_models = data.predictions.shape[1]
+    pools = diversity.every_pool(n_models, n_models)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diversity, "_BLOCK", block)
+        accuracy = diversity.plurality_accuracy(data.predictions, data.labels, pools, data.kind)
+    failed, times = diversity._failure_patterns(data.correct)
+    joint = diversity._focal_of_joint_failures(diversity._joint_failures(failed, times), pools)
+    by_pool = [diversity._focal_of_failures(failed.T[pool], times) for pool in pools]
+    for i, pool in enumerate(pools):
+        oracle = pool_oracle(data, tuple(np.flatnonzero(pool).tolist()))
+        same(accuracy[i], oracle["plurality_accuracy"])
+        same(joint[i], oracle["focal_diversity"])
+        same(by_pool[i], oracle["focal_diversity"])
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_a_batch_of_pools_of_a_hundred_models(sql: duckdb.DuckDBPyConnection, kind: Kind) -> None:
+    rng = np.random.default_rng(5)
+    data = whole(kind, rng.integers(0 if kind == "choices" else -1, 4, (40, 100)), rng.integers(0, 4, 40))
+    pools = rng.random((6, 100)).argsort(axis=1) < np.array([2, 3, 10, 45, 99, 100])[:, None]
+    batch = diversity.pool_diversity(data.predictions, data.labels, pools, kind=kind)
+    models = fill(sql, data)
+    for i, pool in enumerate(pools):
+        oracle = pool_oracle(data, tuple(np.flatnonzero(pool).tolist()))
+        chosen = [models[m] for m in np.flatnonzero(pool)]
+        (row,) = sql.execute("FROM pool_diversity('b', ?)", [chosen]).to_arrow_table().to_pylist()
+        for name in METRICS:
+            same(getattr(batch, name)[i], oracle[name])
+            same(column([row[name]])[0], oracle[name])
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_pairs_of_more_models_than_a_word_has_bits(sql: duckdb.DuckDBPyConnection, kind: Kind) -> None:
+    rng = np.random.default_rng(6)
+    data = whole(kind, rng.integers(0, 3, (10, 70)), rng.integers(0, 3, 10))
+    fill(sql, data)
+    found = sql.execute("FROM all_pools('b', 2)").to_arrow_table().to_pylist()
+    pairs = list(combinations(range(70), 2))
+    assert [r["models"] for r in found] == [[f"m{a:02}", f"m{b:02}"] for a, b in pairs]
+    for i in (0, 1, 68, 69, 1000, 2000, len(pairs) - 1):
+        oracle = pool_oracle(data, pairs[i])
+        same(column([found[i]["focal_diversity"]])[0], oracle["focal_diversity"])
+        same(found[i]["plurality_accuracy"], oracle["plurality_accuracy"])
+
+
+def test_more_rivals_than_three(sql: duckdb.DuckDBPyConnection) -> None:
+    """Six answers among seven models: the right one is beaten, ties or wins in turn."""
+    rng = np.random.default_rng(7)
+    data = whole("answers", rng.integers(0, 6, (60, 7)), rng.integers(0, 6, 60))
+    models = fill(sql, data)
+    found = sql.execute("FROM all_pools('b', 7)").to_arrow_table().to_pylist()
+    assert len(found) == 2**7 - 8
+    for row in found:
+        pool = tuple(models.index(m) for m in row["models"])
+        same(row["plurality_accuracy"], pool_oracle(data, pool)["plurality_accuracy"])
+
+
+@FEW
+@given(
+    scores=st.lists(
+        st.lists(st.sampled_from([-math.inf, -2.0, -1.0, -0.0, 0.0, 1.0]), min_size=2, max_size=6),
+        min_size=1,
+        max_size=6,
+    ),
+    seed=st.integers(0, 99),
+)
+def test_ties_go_to_the_lowest_choice(
+    sql: duckdb.DuckDBPyConnection, scores: list[list[float]], seed: int
+) -> None:
+    """Whatever order rows are stored in; the pool of one says what the view says."""
+    fill(sql, whole("choices", np.zeros((0, 1), int), np.zeros(0, int)))
+    key = {"benchmark": "b", "task": "t"}
+    insert(sql, "docs", [{**key, "doc_id": i, "label": 0, "split": "test"} for i in range(len(scores))])
+    rows: list[dict[str, object]] = [
+        {**key, "model": "m00", "doc_id": i, "choice": c, "logprob": score}
+        for i, row in enumerate(scores)
+        for c, score in enumerate(row)
+    ]
+    np.random.default_rng(seed).shuffle(rows)
+    insert(sql, "choice_logprobs", rows)
+    best = [row.index(max(row)) for row in scores]
+    said = sql.execute("SELECT prediction, correct FROM predictions ORDER BY doc_id").fetchall()
+    assert said == [(choice, choice == 0) for choice in best]
+    right = sql.execute("SELECT plurality_accuracy FROM pool_diversity('b', ['m00'])").fetchall()
+    same(right[0][0], sum(choice == 0 for choice in best) / len(best))
+
+
+def test_several_passes_of_one_answer(sql: duckdb.DuckDBPyConnection) -> None:
+    """A pool reads answers as the view does: most passes, then the earliest."""
+    fill(sql, whole("answers", np.zeros((0, 2), int), np.zeros(0, int)))
+    key = {"benchmark": "b", "task": "t", "doc_id": 0}
+    insert(sql, "docs", [{**key, "gold": "7", "split": "test"}])
+    passes: dict[str, list[str | None]] = {"m00": ["9", "7", "7", "9"], "m01": [None, None, None, "7"]}
+    insert(
+        sql,
+        "answer_passes",
+        [
+            {**key, "model": m, "pass": i, "answer": a}
+            for m, said in passes.items()
+            for i, a in enumerate(said)
+        ],
+    )
+    assert sql.execute("SELECT model, answer FROM outcomes ORDER BY model").fetchall() == [
+        ("m00", "9"),
+        ("m01", "7"),
+    ]
+    (row,) = sql.execute("FROM pool_diversity('b', ['m00', 'm01'])").to_arrow_table().to_pylist()
+    assert (row["n"], row["focal_diversity"], row["disagreement"]) == (1, 1.0, 1.0)
+    assert row["plurality_accuracy"] == 0  # a tie: the first model's answer, which is wrong
+
+
+def test_an_unknown_model_is_named(warehouse: Warehouse) -> None:
+    """Also where nothing was ever stored."""
+    for call in ("pool_diversity('nowhere', ['m00'])", "pool_diversity_over_time('nowhere', ['m00'], 3)"):
+        with pytest.raises(duckdb.Error, match="nothing of model m00 on benchmark nowhere"):
+            warehouse.rows(f"FROM {call}")
