@@ -45,3 +45,19 @@ def test_bench_extraction_compares_equal_numbers(tmp_path: Path) -> None:
         assert reference["times_faster"] == 1
         assert ours["max_difference"] < 1e-4
         assert ours["agreement"] == 1
+
+
+def test_bench_diversity_measures_equal_numbers(tmp_path: Path) -> None:
+    sizes = ["--models", "5", "--documents", "600", "--many-models", "12", "--many-documents", "300"]
+    command = [str(Path(sys.executable).with_name("rlfocal")), "bench", "diversity", "--json", *sizes]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
+    found = json.loads(done.stdout)["measured"]
+    references = {row["work"]: row["seconds"] for row in reversed(found)}
+    assert len(references) == 6
+    for row in found:
+        assert row["times_faster"] == pytest.approx(references[row["work"]] / row["seconds"])
+    differences = [row["max_difference"] for row in found if row["max_difference"] is not None]
+    assert len(differences) == 7
+    assert max(differences) < 1e-9
+    assert all(row["peak_bytes"] < 2e9 for row in found if row["peak_bytes"] is not None)
+    assert not list(tmp_path.iterdir())
