@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from rlfocal.bench.questions import SHOTS, multiple_choice, unique_tokens
+from rlfocal.cli.app import app
 
 prompts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=12)
 
@@ -61,3 +63,12 @@ def test_bench_diversity_measures_equal_numbers(tmp_path: Path) -> None:
     assert max(differences) < 1e-9
     assert all(row["peak_bytes"] < 2e9 for row in found if row["peak_bytes"] is not None)
     assert not list(tmp_path.iterdir())
+
+
+def test_warehouse_bench_imports_what_it_says() -> None:
+    result = CliRunner().invoke(app, ["bench", "warehouse", "--share", "0.01", "--json"])
+    assert result.exit_code == 0, result.stdout
+    found = json.loads(result.stdout)
+    assert found["choice_rows"] == 12 * sum(n * c for n, c in ((140, 4), (57, 12), (7, 3), (4, 4), (87, 10)))
+    assert found["parquet_bytes"] > 10 * found["choice_rows"] / 4
+    assert found["open_seconds"] > 0

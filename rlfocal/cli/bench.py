@@ -127,3 +127,23 @@ def diversity(
             "–" if row.peak_bytes is None else f"{row.peak_bytes / 1e6:,.0f}",
         )
     console.print(table)
+
+
+@bench.command("warehouse")
+def warehouse(
+    share: Annotated[float, typer.Option(min=0.001, max=1, help="Of the benchmarks' documents.")] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Import made-up scores of twelve models on five benchmarks, open the warehouse and ask for accuracies.
+
+    The whole is 2.6 million choices, as MMLU, BBH, MuSR, GPQA and GSM8K have them, without token lists.
+    """
+    from rlfocal.bench.warehouse import bench_warehouse
+
+    found = bench_warehouse(share)
+    if as_json:
+        print_json(found._asdict())
+        return
+    typer.echo(f"{found.choice_rows:,} choices imported in {found.import_seconds:.1f} s")
+    typer.echo(f"{found.parquet_bytes / 1e6:.1f} MB of Parquet")
+    typer.echo(f"opened in {found.open_seconds:.2f} s, every accuracy in {found.query_seconds:.2f} s")
