@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rlfocal.agents.config import RLFocalConfig, paper_config
-from rlfocal.agents.environment import Environment, train_environment
+from rlfocal.agents.environment import Buffer, Choose, Environment, Fuse, train_environment, train_stream
 from rlfocal.agents.metrics import METRICS
-from rlfocal.agents.outcomes import Outcomes
+from rlfocal.agents.outcomes import MODELS_RANKED, Outcomes
+from rlfocal.agents.stream import MODELS_TABULATED, Stream
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.diversity import pairwise_diversity, pool_diversity
 from rlfocal.errors import InputError
@@ -39,7 +41,7 @@ def random_dataset(seed: int, kind: Kind, n_docs: int = 60, n_models: int = 4, n
     return Dataset(
         benchmark="random",
         kind=kind,
-        models=tuple("abcdefgh"[:n_models]),
+        models=tuple("abcdefghijklmnopqrstuvwxyz"[:n_models]),
         prices=np.ones(n_models),
         tasks=np.full(n_docs, "task"),
         doc_ids=np.arange(n_docs),
@@ -134,44 +136,59 @@ class LiteralWalk:
 @pytest.mark.parametrize("kind", ["choices", "answers"])
 @pytest.mark.parametrize("fusing", [False, True])
 @pytest.mark.parametrize(("window", "past_rewards"), [(7, 3), (60, 0)])
-def test_environment_is_the_papers(kind: Kind, fusing: bool, window: int, past_rewards: int) -> None:
-    data = random_dataset(3, kind)
+@pytest.mark.parametrize("n_models", [4, MODELS_TABULATED + 1, MODELS_RANKED + 1])
+def test_environment_is_the_papers(
+    kind: Kind, fusing: bool, window: int, past_rewards: int, n_models: int
+) -> None:
+    """Two buffers of one walk, by every way in which metrics and pluralities are worked out."""
+    data = random_dataset(3, kind, n_models=n_models)
     config = RLFocalConfig(past_rewards=past_rewards, size_penalty=0.6, answer_slots=3)
-    seeds, copies, stretches, first, length = 2, 3, 4, 6, 13
+    alphas, copies, stretches, first, length = [0.6, 0.2], 3, 4, 6, 13
+    stream = Stream(data, config, window)
     environment = Environment(
-        data, config, seeds, stretches=stretches, copies=copies, first=first, length=length, window=window
+        stream, torch.tensor(alphas), stretches=stretches, copies=copies, first=first, length=length
     )
     walks = [
         [
-            LiteralWalk(data, config, window, first + g * length)
+            LiteralWalk(data, replace(config, size_penalty=alpha), window, first + g * length)
             for _ in range(copies)
             for g in range(stretches)
         ]
-        for _ in range(seeds)
+        for alpha in alphas
     ]
-    n_slots = environment.n_slots
     rng = np.random.default_rng(0)
-    state = environment.reset()
-    for _ in range(length):
-        observed = [[w.decider_observation() for w in of_seed] for of_seed in walks]
-        np.testing.assert_allclose(state.decider, observed, atol=1e-6)
-        observed = [[w.fusion_observation(n_slots) for w in of_seed] for of_seed in walks]
-        np.testing.assert_allclose(state.fusion, observed, atol=1e-6)
-        exist = [[[c < len(w.slots()) for c in range(n_slots)] for w in of_seed] for of_seed in walks]
-        assert state.open.tolist() == exist
-        pools = rng.random((seeds, copies * stretches, len(data.models))) < 0.5
-        answers = rng.integers(0, n_slots, size=pools.shape[:2])
-        step = environment.step(torch.tensor(pools).float(), torch.tensor(answers) if fusing else None)
-        rewards = [
-            [
-                walk.step(np.flatnonzero(pools[s, b]).tolist(), int(answers[s, b]) if fusing else None)
-                for b, walk in enumerate(of_seed)
-            ]
-            for s, of_seed in enumerate(walks)
-        ]
-        np.testing.assert_allclose(step.reward, rewards, atol=1e-6)
-        assert ((step.right > 0) == (step.reward == 1)).all()
-        state = step.state
+    shape = (len(alphas), length, copies * stretches)
+    pools = rng.random((*shape, n_models)) < 0.5
+    pools[rng.random(shape) < 0.1] = False
+    answers = rng.integers(0, stream.n_slots, size=shape)
+    for part in (slice(0, 5), slice(5, length)):
+        steps = range(length)[part]
+        chosen, answered = torch.tensor(pools[:, part]).float(), torch.tensor(answers[:, part])
+        choose, fuse = _script(chosen, answered)
+        buffer = environment.walk(len(steps), choose, fuse if fusing else None)
+        for s, of_seed in enumerate(walks):
+            for b, walk in enumerate(of_seed):
+                for at, t in enumerate(steps):
+                    _compare(walk, buffer, (s, at, b), stream.n_slots)
+                    reward = walk.step(
+                        np.flatnonzero(pools[s, t, b]).tolist(), int(answers[s, t, b]) if fusing else None
+                    )
+                    assert buffer.rewards[s, at, b].item() == pytest.approx(reward, abs=1e-6)
+                    assert (buffer.right[s, at, b].item() > 0) == (reward == 1)
+                _compare(walk, buffer, (s, len(steps), b), stream.n_slots)
+
+
+def _script(pools: Tensor, answers: Tensor) -> tuple[Choose, Fuse]:
+    """Agents that read out what they do: pools (S, L, B, N) and answers (S, L, B)."""
+    return lambda t, *_: pools[:, t], lambda *_: lambda t, _: answers[:, t]
+
+
+def _compare(walk: LiteralWalk, buffer: Buffer, at: tuple[int, int, int], n_slots: int) -> None:
+    """The state the walk is in."""
+    np.testing.assert_allclose(buffer.states.decider[at], walk.decider_observation(), atol=1e-6)
+    np.testing.assert_allclose(buffer.states.fusion[at], walk.fusion_observation(n_slots), atol=1e-6)
+    assert buffer.states.open[at].tolist() == [c < len(walk.slots()) for c in range(n_slots)]
+    assert np.flatnonzero(buffer.pools[at]).tolist() == walk.pool
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
@@ -222,7 +239,8 @@ def test_focal_diversity_vectors(correct: list[list[int]], focal: float) -> None
 
 def test_every_document_of_the_stream_is_walked_once() -> None:
     data = random_dataset(0, "choices", n_docs=50)
-    environment = train_environment(data, RLFocalConfig(stretches=4, copies=1), 1, "cpu")
+    stream = train_stream(data, RLFocalConfig(stretches=4, copies=1))
+    environment = train_environment(stream, torch.ones(1))
     last = environment.first + 4 * environment.length
     assert environment.first == 0
     assert last == 48  # of 49 transitions, four equal stretches
@@ -230,12 +248,12 @@ def test_every_document_of_the_stream_is_walked_once() -> None:
 
 def test_short_streams_look_back_on_all_history() -> None:
     data = random_dataset(0, "choices", n_docs=50)
-    assert train_environment(data, paper_config(50), 1, "cpu").window == 50
-    assert train_environment(data, RLFocalConfig(window=10), 1, "cpu").window == 10
+    assert train_stream(data, paper_config(50)).window == 50
+    assert train_stream(data, RLFocalConfig(window=10)).window == 10
 
 
 @pytest.mark.parametrize(("n_docs", "n_models"), [(1, 4), (20, 1)])
 def test_too_little_to_learn_from(n_docs: int, n_models: int) -> None:
     data = random_dataset(0, "choices", n_docs=n_docs, n_models=n_models)
     with pytest.raises(InputError, match="at least 2"):
-        train_environment(data, RLFocalConfig(), 1, "cpu")
+        train_stream(data, RLFocalConfig())

@@ -10,7 +10,17 @@ import torch
 
 from rlfocal.agents.gae import advantages
 from rlfocal.agents.losses import mappo
-from rlfocal.agents.policies import mask_closed, modal_pool, sample_slot
+from rlfocal.agents.policies import (
+    gumbel_noise,
+    logistic_noise,
+    mask_closed,
+    modal_move,
+    modal_pool,
+    move,
+    moves,
+    sample_pool,
+    sample_slot,
+)
 
 
 def test_advantages_are_the_discounted_sum_of_td_errors() -> None:
@@ -114,12 +124,28 @@ def test_choices_that_do_not_exist_have_no_probability() -> None:
     assert logits.grad[0, 2] == 0
 
 
-def test_sampled_slots_follow_the_distribution() -> None:
-    logits = torch.tensor([0.0, 1.0, -torch.inf, 0.5]).expand(200_000, 4)
-    draws = torch.rand(200_000, generator=torch.Generator().manual_seed(0))
-    shares = torch.bincount(sample_slot(logits, draws), minlength=4) / 200_000
-    np.testing.assert_allclose(shares, torch.softmax(logits[0], -1), atol=5e-3)
-    assert sample_slot(logits[0], torch.tensor(1.0)).item() == 3
+def test_sampled_slots_and_pools_follow_their_distributions() -> None:
+    draws = torch.rand(200_000, 4, generator=torch.Generator().manual_seed(0))
+    logits = torch.tensor([0.0, 1.0, -torch.inf, 0.5])
+    shares = torch.bincount(sample_slot(logits, gumbel_noise(draws)), minlength=4) / 200_000
+    np.testing.assert_allclose(shares, torch.softmax(logits, -1), atol=5e-3)
+    branches = torch.tensor([0.0, 1.0, -2.0, 0.5])
+    asked = sample_pool(branches, logistic_noise(draws)).mean(0)
+    np.testing.assert_allclose(asked, torch.sigmoid(branches), atol=5e-3)
+    ends = torch.tensor([0.0, 1 - 2**-24])
+    assert torch.isfinite(gumbel_noise(ends)).all()
+    assert torch.isfinite(logistic_noise(ends)).all()
+
+
+def test_moves_of_a_single_branch() -> None:
+    pools = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+    actions = torch.tensor([0, 2, 1, 3])
+    after = move(pools, actions)
+    assert after.tolist() == [[0, 0, 1], [0, 1, 1], [0, 1, 0], [1, 1, 1]]
+    assert moves(pools, after).tolist() == actions.tolist()
+    wish = torch.tensor([1.0, 5.0, 2.0, 0.0])
+    # The likeliest move would leave nobody in the second pool.
+    assert modal_move(wish.expand(4, 4), pools).tolist() == [[1, 1, 1], [0, 1, 1], [0, 1, 0], [1, 0, 1]]
 
 
 def test_modal_pool_is_never_empty() -> None:

@@ -11,11 +11,11 @@ import torch
 
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.config import RLFocalConfig, paper_config
-from rlfocal.agents.environment import State
-from rlfocal.agents.learning import Buffer, clip_per_seed, judge
+from rlfocal.agents.learning import judge
 from rlfocal.agents.networks import Agents, Sizes
+from rlfocal.agents.optimiser import StackedAdam
 from rlfocal.agents.trained import TrainedAgents
-from rlfocal.agents.training import train
+from rlfocal.agents.training import TOGETHER, train
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.rl_focal import RLFocal
@@ -70,11 +70,9 @@ def test_critic_targets_and_advantages_against_a_literal_computation() -> None:
     usual = rng.random((50, 3, 2))
     agents.standardiser.learn(torch.tensor(usual))
     mean, scale = usual.mean(axis=0), 1 / (usual.std(axis=0) + 1e-3)
-    nothing = torch.zeros(0)
-    states = State(torch.tensor(decider), torch.tensor(fusion), nothing)
-    got = judge(
-        agents, Buffer(states, nothing, nothing, torch.tensor(rewards), nothing, nothing), gamma=0.9, lam=0.4
-    )
+    judged = agents.value(*(torch.tensor(part).movedim(0, 1).flatten(1, 2) for part in (decider, fusion)))
+    gamma, lam = torch.tensor([[0.9], [0.8]]), torch.tensor([[0.4], [0.5]])
+    got = judge(torch.tensor(rewards).movedim(0, 1), judged, gamma, lam)
     for s in range(seeds):
         layers = [(w[s].detach().numpy(), b[s].detach().numpy()) for w, b in _layers(agents.critic)]
         for b in range(walks):
@@ -90,8 +88,8 @@ def test_critic_targets_and_advantages_against_a_literal_computation() -> None:
             advantage, target = [0.0] * length, [0.0] * length
             for t in range(length):
                 for later in range(t, length):
-                    error = centred[later] + 0.9 * values[later + 1] - values[later]
-                    advantage[t] += (0.9 * 0.4) ** (later - t) * error
+                    error = centred[later] + (0.9, 0.8)[s] * values[later + 1] - values[later]
+                    advantage[t] += (0.9 * 0.4, 0.8 * 0.5)[s] ** (later - t) * error
                 target[t] = advantage[t] + values[t]
             rows = [t * walks + b for t in range(length)]
             np.testing.assert_allclose(got.advantages[s, rows].detach(), advantage, atol=1e-6)
@@ -103,18 +101,43 @@ def _layers(network: torch.nn.Sequential) -> list[tuple[torch.Tensor, torch.Tens
     return list(zip(tensors[::2], tensors[1::2], strict=True))
 
 
-def test_gradients_are_clipped_seed_by_seed() -> None:
+def test_every_seed_descends_as_torchs_adam_would_alone() -> None:
+    """With its own rate and its own gradient norm, network by network."""
     agents = Agents(Sizes(3, 2, 1, 0), TINY, [torch.Generator().manual_seed(s) for s in range(3)])
-    scales = torch.tensor([1e-3, 1.0, 50.0])
-    for p in agents.critic.parameters():
-        p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(1)) * scales[:, None, None]
-    before = [[p.grad[s].clone() for p in agents.critic.parameters() if p.grad is not None] for s in range(3)]
-    clip_per_seed(agents.critic, 2.0)
-    for s, own in enumerate(before):
-        norm = torch.cat([g.flatten() for g in own]).norm()
-        for p, g in zip(agents.critic.parameters(), own, strict=True):
-            assert p.grad is not None
-            torch.testing.assert_close(p.grad[s], g * min(1.0, 2.0 / norm.item()), rtol=1e-5, atol=1e-8)
+    networks, scales = (agents.fusion, agents.critic), torch.tensor([1e-3, 1.0, 50.0])[:, None, None]
+    rates, norms = [1e-3, 1e-2, 3e-3], [2.0, 2.0, 1.0]
+    alone = []
+    for s in range(3):
+        copies = [[torch.nn.Parameter(p[s].detach().clone()) for p in n.parameters()] for n in networks]
+        alone.append((copies, torch.optim.Adam([p for own in copies for p in own], lr=rates[s])))
+    optimiser = StackedAdam(networks, torch.tensor(rates), torch.tensor(norms))
+    for step in range(4):
+        noise = torch.Generator().manual_seed(step)
+        gradients = [torch.randn(p.shape, generator=noise) * scales for p in optimiser.parameters]
+        optimiser.step(gradients)
+        for s, (copies, adam) in enumerate(alone):
+            for p, g in zip([p for own in copies for p in own], gradients, strict=True):
+                p.grad = g[s].clone()
+            for own in copies:
+                torch.nn.utils.clip_grad_norm_(own, norms[s])
+            adam.step()
+    for s, (copies, _) in enumerate(alone):
+        for stacked, p in zip(optimiser.parameters, [p for own in copies for p in own], strict=True):
+            torch.testing.assert_close(stacked[s].detach(), p.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_what_acted_is_what_is_learned() -> None:
+    """Fusion's logits step by step are those of the whole observation."""
+    sizes = Sizes(models=3, slots=4, metrics=2, past_rewards=2)
+    agents = Agents(sizes, replace(TINY, actor_gain=1.0), [torch.Generator().manual_seed(s) for s in (0, 1)])
+    agents.standardiser.learn(torch.rand(50, 3, 4))
+    outputs, past = torch.rand(2, 5, 6, 12), torch.rand(2, 5, 6, 2)
+    outputs[:, :, :3, :4] = 0
+    is_open = torch.rand(2, 5, 6, 4) < 0.7
+    by_step = agents.fuser(outputs, is_open)
+    for t in range(5):
+        whole = agents.slot_logits(torch.cat([outputs[:, t], past[:, t]], -1), is_open[:, t])
+        torch.testing.assert_close(by_step(t, past[:, t]), whole)
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
@@ -135,6 +158,19 @@ def test_a_seed_learns_the_same_alone_and_in_company() -> None:
         torch.testing.assert_close(value, parameters(together)[name], rtol=1e-4, atol=1e-5)
 
 
+def test_settings_side_by_side_are_settings_one_by_one() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=60)
+    other = replace(TINY, learning_rate=1e-2, fusion_gamma=0.9, size_penalty=0.1, clip=0.1, entropy=0.1)
+    both = train(data.train, [TINY, other], [4, 4])
+    for config, agents in zip((TINY, other), both, strict=True):
+        assert agents.config == config
+        alone = train(data.train, config, [4])[0]
+        for name, value in parameters(alone).items():
+            torch.testing.assert_close(value, parameters(agents)[name], rtol=1e-3, atol=1e-4)
+    with pytest.raises(InputError, match="side by side differ in window"):
+        train(data.train, [TINY, replace(TINY, window=3)], [0, 1])
+
+
 def test_decider_drops_the_models_that_are_always_wrong() -> None:
     data = skilled([0.9, 0.0, 0.9, 0.0, 0.9, 0.0], n_docs=400)
     config = RLFocalConfig(decider_episodes=15, fusion_episodes=0, past_rewards=0)
@@ -144,6 +180,80 @@ def test_decider_drops_the_models_that_are_always_wrong() -> None:
         assert not pools[:, 1::2].any()
         assert pools.any(axis=1).all()
         assert agents.history[-1].reward > agents.history[0].reward + 0.5
+
+
+def test_a_single_branch_learns_too_one_move_at_a_time() -> None:
+    data = skilled([0.9, 0.0, 0.9, 0.0, 0.9, 0.0], n_docs=400)
+    config = RLFocalConfig(decider_episodes=40, fusion_episodes=0, past_rewards=0, branching=False)
+    for agents in train(data.train, config, [0, 1]):
+        assert agents.history[-1].reward > agents.history[0].reward + 0.5
+        pools = agents.decide(data.test).pools
+        assert pools.any(axis=1).all()
+        assert (np.abs(np.diff(pools.astype(int), axis=0)).sum(axis=1) <= 1).all()
+
+
+def test_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    """Killed in either phase or between them, it ends with the same agents bit for bit."""
+    data = skilled([0.9, 0.5, 0.3], n_docs=60)
+    config = replace(TINY, decider_episodes=5, fusion_episodes=9)
+    uninterrupted = train(data.train, config, [3, 4])
+    for killed_after in (1, 5, 6, 7, 10, 13):
+        episodes = 0
+
+        def kill(share: float, at: int = killed_after) -> None:
+            nonlocal episodes
+            episodes += 1
+            if episodes == at:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(data.train, config, [3, 4], kill, kept=tmp_path)
+        told: list[float] = []
+        resumed = train(data.train, config, [3, 4], told.append, kept=tmp_path)
+        assert len(told) == 14 - killed_after // 5 * 5
+        assert list(tmp_path.iterdir()) == []
+        for one, other in zip(uninterrupted, resumed, strict=True):
+            assert one.history == other.history
+            for name, value in parameters(one).items():
+                assert torch.equal(value, parameters(other)[name]), (killed_after, name)
+
+
+def test_what_was_kept_of_other_settings_or_torn_is_not_gone_on_from(tmp_path: Path) -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=60)
+    config = replace(TINY, decider_episodes=7)
+
+    def kill(share: float) -> None:
+        if share > 0.7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(data.train, config, [3], kill, kept=tmp_path)
+    [kept] = tmp_path.iterdir()
+    told: list[float] = []
+    train(data.train, replace(config, clip=0.1), [3], told.append, kept=tmp_path)
+    assert len(told) == 9
+    kept.write_bytes(kept.read_bytes()[:-10])
+    told.clear()
+    train(data.train, config, [3], told.append, kept=tmp_path)
+    assert len(told) == 9
+
+
+def test_groups_of_seeds_train_side_by_side_and_fail_together() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=60)
+    seeds = range(2 * TOGETHER + 1)
+    told: list[float] = []
+    trained = train(data.train, TINY, seeds, told.append)
+    assert [agents.seed for agents in trained] == list(seeds)
+    assert told == sorted(told)
+    assert told[-1] == 1
+    again = train(data.train, TINY, seeds)
+    assert all(torch.equal(value, parameters(again[-1])[n]) for n, value in parameters(trained[-1]).items())
+
+    def fail(share: float) -> None:
+        raise RuntimeError("told too much")
+
+    with pytest.raises(RuntimeError, match="told too much"):
+        train(data.train, TINY, seeds, fail)
 
 
 def test_fusion_unlearns_what_plurality_cannot() -> None:

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 
 from rlfocal.agents.config import RLFocalConfig
 from rlfocal.agents.environment import Memory
 from rlfocal.agents.networks import Agents, Sizes
+from rlfocal.agents.tensorfiles import read_tensors, under, write_tensors
 from rlfocal.agents.trained import TrainedAgents
 from rlfocal.errors import InputError
 from rlfocal.methods.base import Episode
 
 _FORMAT = "rlfocal-agents-1"
-"""The one metadata key: safetensors writes several in no fixed order, and equal agents make equal files."""
 
 
 def save_checkpoint(trained: TrainedAgents, path: Path) -> None:
     """Write one seed's agents; the file appears whole or not at all."""
-    tensors = {f"agents.{name}": value.contiguous() for name, value in trained.agents.state_dict().items()}
-    tensors |= {f"memory.{name}": value.contiguous() for name, value in trained.memory._asdict().items()}
+    tensors = {f"agents.{name}": value for name, value in trained.agents.state_dict().items()}
+    tensors |= {f"memory.{name}": value for name, value in trained.memory._asdict().items()}
     about = {
         "config": trained.config.to_dict(),
         "sizes": trained.sizes._asdict(),
@@ -37,13 +34,7 @@ def save_checkpoint(trained: TrainedAgents, path: Path) -> None:
         "snapshot": trained.snapshot,
         "history": trained.history,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        save_file(tensors, partial, metadata={_FORMAT: json.dumps(about)})
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_tensors(path, tensors, _FORMAT, about)
 
 
 def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedAgents:
@@ -52,15 +43,13 @@ def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedA
     Raises InputError for a file that is not a whole checkpoint, or is one of another pool than `models`.
     """
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
+        about, tensors = read_tensors(path, _FORMAT)
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path} is not a readable checkpoint ({error}); train again") from error
-    if _FORMAT not in metadata:
-        raise InputError(f"{path} is not a checkpoint of format {_FORMAT}; train again")
+    except KeyError as error:
+        raise InputError(f"{path} is not a checkpoint of format {_FORMAT}; train again") from error
     try:
-        trained = _assemble(json.loads(metadata[_FORMAT]), tensors)
+        trained = _assemble(about, tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{path} is not a whole checkpoint ({error}); train again") from error
     if models is not None and trained.models != tuple(models):
@@ -75,17 +64,13 @@ def _assemble(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Traine
     config = RLFocalConfig.from_dict(about.pop("config"))
     sizes = Sizes(**about.pop("sizes"))
     agents = Agents(sizes, config, [torch.Generator()])
-    agents.load_state_dict(_under("agents.", tensors))
+    agents.load_state_dict(under("agents.", tensors))
     return TrainedAgents(
         agents=agents,
-        memory=Memory(**_under("memory.", tensors)),
+        memory=Memory(**under("memory.", tensors)),
         sizes=sizes,
         config=config,
         models=tuple(about.pop("models")),
         history=tuple(Episode(*row) for row in about.pop("history")),
         **about,
     )
-
-
-def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -11,7 +11,7 @@ from rlfocal.errors import InputError, unknown
 
 ALL_HISTORY_BELOW = 600
 """Train documents under which the window is all history (paper, section 2)."""
-REVISION = 1
+REVISION = 2
 """Raised whenever the same settings train other agents, so that earlier ones do not stand for them."""
 
 
@@ -55,6 +55,9 @@ class RLFocalConfig:
     """Widths of the Decider's shared trunk (paper: 128)."""
     fusion_hidden: tuple[int, ...] = (100, 100)
     """Widths of Fusion's hidden layers (paper: 100, 100)."""
+    branching: bool = True
+    """A Bernoulli branch per model (paper). False: one branch, a softmax over N+1 moves that each ask or drop
+    one model, or keep the pool (our reading of the paper's single branch, which it does not define)."""
     critic_hidden: tuple[int, ...] = (64, 64)
     """Widths of the critic's hidden layers (unknown in the paper; MAPPO's 64)."""
     actor_gain: float = 0.01

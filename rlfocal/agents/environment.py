@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rlfocal.agents.config import RLFocalConfig
-from rlfocal.agents.metrics import Window, observed_metrics
 from rlfocal.agents.networks import Sizes
-from rlfocal.agents.outcomes import Outcomes
-from rlfocal.agents.slots import build_slots, slot_inputs
+from rlfocal.agents.stream import Stream, slots_kept, window_length
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 
+Choose = Callable[[int, Tensor, Tensor], Tensor]
+"""From step t, o^Dec (S, B, N+K+1) and the pools that answer now (S, B, N) to those that answer next."""
+Fuse = Callable[[Tensor, Tensor], Callable[[int, Tensor], Tensor]]
+"""From what the pools put out, (S, L, B, N·C), and the slots that exist, (S, L, B, C), to a function from
+step t and the past rewards (S, B, k) to the slots answered (S, B)."""
+
 
 class State(NamedTuple):
-    """The global state s_t = [o^Dec_{t+1}; o^Fus_t] of S seeds × B walks, and what Fusion may answer."""
+    """The global states s_t = [o^Dec_{t+1}; o^Fus_t] of S seeds × B walks, and what Fusion may answer."""
 
     decider: Tensor
-    """(S, B, N+K+1) what the Decider chooses the next document's pool from."""
+    """(S, L, B, N+K+1) what the Decider chooses the next document's pool from."""
     fusion: Tensor
-    """(S, B, N·C+k) what Fusion answers this document from."""
+    """(S, L, B, N·C+k) what Fusion answers this document from."""
     open: Tensor
-    """(S, B, C) the slots that exist."""
+    """(S, L, B, C) the slots that exist."""
 
 
-class Step(NamedTuple):
-    """What a joint action led to."""
+class Buffer(NamedTuple):
+    """L joint actions of S seeds × B walks."""
 
-    reward: Tensor
-    """(S, B)"""
+    states: State
+    """L+1 of them: the last is where the actions led"""
+    pools: Tensor
+    """(S, L+1, B, N) who answers at each state, 0 or 1: from the second on the Decider's actions"""
+    answers: Tensor
+    """(S, L, B) Fusion's actions; empty in the first phase"""
+    rewards: Tensor
+    """(S, L, B)"""
     right: Tensor
-    """(S, B) 0 or 1"""
-    size: Tensor
-    """(S, B) models asked"""
-    state: State
+    """(S, L, B) 0 or 1"""
+
+    @property
+    def sizes(self) -> Tensor:
+        """(S, L, B) models asked"""
+        return self.pools[:, :-1].sum(-1)
 
 
 class Memory(NamedTuple):
@@ -58,117 +71,96 @@ class Environment:
 
     All walks move in step, so that stretch g stands at document `first + g * length + t`. A walk starts with
     the full pool answering its first document; from then on the Decider's action is the pool of the next
-    document.
+    document. `size_penalty` (S,) is each seed's α.
     """
 
     def __init__(
-        self,
-        train: Dataset,
-        config: RLFocalConfig,
-        n_seeds: int,
-        *,
-        stretches: int,
-        copies: int,
-        first: int,
-        length: int,
-        window: int,
-        device: torch.device | str = "cpu",
+        self, stream: Stream, size_penalty: Tensor, *, stretches: int, copies: int, first: int, length: int
     ) -> None:
-        self.config, self.kind = config, train.kind
-        self.stretches, self.copies, self.n_seeds = stretches, copies, n_seeds
+        self.stream, self.size_penalty = stream, size_penalty.view(-1, 1, 1)
+        self.n_seeds, self.stretches, self.copies = len(size_penalty), stretches, copies
         self.first, self.length = first, length
-        self.window = window
-        self.probs, self.n_choices = (
-            part.to(device) for part in slot_inputs(train, slots_kept(train, config))
-        )
-        self.labels = torch.tensor(train.labels, device=device)
-        self.predictions = torch.tensor(train.predictions, device=device)
-        self.outcomes = Outcomes(self.predictions, self.labels, self.probs.shape[2], train.kind, self.window)
-        self.n_slots = slots_kept(train, config)
+        self._starts = first + length * torch.arange(stretches, device=size_penalty.device)
         self.reset()
 
-    def reset(self) -> State:
+    def reset(self) -> None:
         """Every walk at its start: full pool, past rewards 0."""
-        shape = (self.n_seeds * self.copies, self.stretches)
-        self._at = self.first
-        self._pools = self.probs.new_ones((*shape, self.probs.shape[1]))
-        self._past = self.probs.new_zeros((*shape, self.config.past_rewards))
-        return self._observe()
+        probs, walks = self.stream.probs, (self.n_seeds, self.copies * self.stretches)
+        self._t = 0
+        self._pools = probs.new_ones((*walks, self.stream.n_models))
+        self._past = probs.new_zeros((*walks, self.stream.config.past_rewards))
 
-    def step(self, pool: Tensor, answer: Tensor | None) -> Step:
-        """Answer this document, then let `pool` (S, B, N; 0 or 1) answer the next one.
+    def walk(self, length: int, choose: Choose, fuse: Fuse | None) -> Buffer:
+        """Answer `length` documents. Without `fuse` the interim plurality answers, rewarded by Eq (6); Fusion
+        earns ±1. An empty pool is wrong, and by Eq (6) costs nothing else: -1.
 
-        `answer` (S, B) is Fusion's slot, rewarded ±1; None lets the interim plurality answer, rewarded by
-        Eq (6). An empty pool is wrong, and by Eq (6) costs nothing else: -1.
+        What Fusion answers does not change what the Decider sees, so that the pools of all steps come first.
         """
-        size = self._pools.sum(-1)
-        if answer is None:
-            grouped = self._pools.transpose(0, 1)
-            right = self.outcomes.right(grouped, self._at, 1, self.length)[..., 0].T
-            wrong_reward = -1 - self.config.size_penalty * size / self._pools.shape[-1]
+        decider, pools = self._choose(length, choose)
+        rows = self._starts + torch.arange(self._t, self._t + length + 1, device=self._starts.device)[:, None]
+        slots = self.stream.slots(self._by_document(pools), rows.flatten())
+        outputs = self._by_seed(slots.distributions.flatten(2))
+        is_open = self._by_seed(slots.open)
+        if fuse is None:
+            asked = self._by_document(pools[:, :-1]).transpose(0, 1)
+            right = self._by_seed(self.stream.right(asked, rows[:-1].flatten()).T[..., None])[..., 0]
+            wrong = -1 - self.size_penalty * pools[:, :-1].mean(-1)
+            earned = torch.where(right > 0, 1.0, wrong)
+            past = torch.cat([self._past, earned.transpose(1, 2)], -1)
+            answers = right.new_zeros(0)
         else:
-            chosen = self._slot_at.gather(-1, answer.view(*size.shape, 1))[..., 0]
-            labels = self.labels[self._at :: self.length][: self.stretches]
-            right = ((chosen == labels) & (chosen >= 0)).to(size.dtype)
-            wrong_reward = -torch.ones_like(size)
-        reward = torch.where(right > 0, 1.0, wrong_reward)
-        self._past = (
-            torch.cat([self._past, reward[..., None]], -1)[..., 1:] if self._past.shape[-1] else self._past
-        )
-        self._pools = pool.view_as(self._pools)
-        self._at += 1
-        return Step(self._seeds(reward), self._seeds(right), self._seeds(size), self._observe())
-
-    def outputs(self) -> Tensor:
-        """(T, N, C) the slots' distributions were every model asked about every document."""
-        everyone = self.probs.new_ones((1, *self.probs.shape[:2]))
-        slots = build_slots(self.probs, self.n_choices, everyone, self.kind, self.n_slots)
-        return slots.distributions[0]
+            labels = self.stream.labels[rows].view(-1, 1)
+            is_right = self._by_seed(((slots.at == labels) & (slots.at >= 0)).to(outputs.dtype))
+            answers, past = self._answer(is_right[:, :-1], fuse(outputs[:, :-1], is_open[:, :-1]))
+            earned = past[..., past.shape[-1] - length :].transpose(1, 2)
+            right = (earned > 0).to(earned.dtype)
+        seen = past.unfold(-1, self._past.shape[-1], 1).transpose(1, 2)[:, : length + 1]
+        self._t += length
+        self._pools, self._past = pools[:, -1], seen[:, -1]
+        states = State(decider, torch.cat([outputs, seen], -1), is_open)
+        return Buffer(states, pools, answers, earned, right)
 
     def memories(self) -> list[Memory]:
         """Per seed, where its last walk stands."""
-        window = slice(-self.window, None)
-        seen = self.predictions[window].cpu(), self.labels[window].cpu()
-        at = range(self.copies - 1, self.n_seeds * self.copies, self.copies)
-        return [Memory(*seen, self._past[p, -1].cpu(), self._pools[p, -1].cpu()) for p in at]
+        window = slice(-self.stream.window, None)
+        seen = self.stream.predictions[window].cpu(), self.stream.labels[window].cpu()
+        return [Memory(*seen, self._past[s, -1].cpu(), self._pools[s, -1].cpu()) for s in range(self.n_seeds)]
 
-    def _observe(self) -> State:
-        documents = slice(self._at, None, self.length)
-        probs, n_choices = (
-            self.probs[documents][: self.stretches],
-            self.n_choices[documents][: self.stretches],
-        )
-        slots = build_slots(probs, n_choices, self._pools, self.kind, self.n_slots)
-        self._slot_at = slots.at
-        looked_back = self.outcomes.window(
-            self._pools.transpose(0, 1), self._at + 1, self.window, self.length
-        )
-        fusion = torch.cat([slots.distributions.flatten(2), self._past], -1)
-        return State(
-            self._seeds(decider_observation(looked_back, self.config).transpose(0, 1)),
-            self._seeds(fusion),
-            self._seeds(slots.open),
-        )
+    def _choose(self, length: int, choose: Choose) -> tuple[Tensor, Tensor]:
+        """(S, length+1, B, ...) what the Decider observed, and the pools, from this document on."""
+        pools, observed = [self._pools], [self._observe(self._pools, self._t)]
+        for t in range(length):
+            pools.append(choose(t, observed[-1], pools[-1]))
+            observed.append(self._observe(pools[-1], self._t + t + 1))
+        return torch.stack(observed, 1), torch.stack(pools, 1)
 
-    def _seeds(self, walks: Tensor) -> Tensor:
-        """(S·copies, stretches, ...) -> (S, B, ...)."""
-        return walks.reshape(self.n_seeds, self.copies * self.stretches, *walks.shape[2:])
+    def _observe(self, pools: Tensor, t: int) -> Tensor:
+        """(S, B, N+K+1) o^Dec after the t-th document of each stretch."""
+        by_stretch = pools.reshape(-1, self.stretches, pools.shape[-1]).transpose(0, 1)
+        observed = self.stream.observe(by_stretch, self.first + t + 1, self.length)
+        return observed.transpose(0, 1).reshape(*pools.shape[:2], -1)
 
+    def _answer(self, is_right: Tensor, answer: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """(S, L, B) Fusion's slots and (S, B, k+L) its rewards, the k past ones before them."""
+        length, k = is_right.shape[1], self._past.shape[-1]
+        rewards = torch.cat([self._past, self._past.new_empty((*self._past.shape[:2], length))], -1)
+        worth = 2 * is_right - 1
+        answers = []
+        for t in range(length):
+            slot = answer(t, rewards[..., t : t + k])
+            rewards[..., t + k] = worth[:, t].gather(-1, slot[..., None])[..., 0]
+            answers.append(slot)
+        return torch.stack(answers, 1), rewards
 
-def decider_observation(window: Window, config: RLFocalConfig) -> Tensor:
-    """(E, P, N+K+1) o^Dec = [pool; metrics; size], the size as m/N to be on the scale of the rest."""
-    share = window.pools.mean(-1, keepdim=True)
-    return torch.cat([window.pools, observed_metrics(window, config.metrics), share], -1)
+    def _by_document(self, walks: Tensor) -> Tensor:
+        """(S, L, B, ...) -> (S·copies, L·stretches, ...)."""
+        parted = walks.view(*walks.shape[:2], self.copies, self.stretches, *walks.shape[3:]).transpose(1, 2)
+        return parted.flatten(0, 1).flatten(1, 2)
 
-
-def window_length(wanted: int, n_train: int) -> int:
-    """The window, or all history where train is too short for it."""
-    return min(wanted, n_train)
-
-
-def slots_kept(documents: Dataset, config: RLFocalConfig) -> int:
-    """C: the most choices of a document, or the answers kept."""
-    return config.answer_slots if documents.kind == "answers" else int(documents.n_choices.max())
+    def _by_seed(self, documents: Tensor) -> Tensor:
+        """(S·copies, L·stretches, ...) -> (S, L, B, ...)."""
+        walks = (self.n_seeds, self.copies, -1, self.stretches)
+        return documents.reshape(*walks, *documents.shape[2:]).transpose(1, 2).flatten(2, 3)
 
 
 def network_sizes(train: Dataset, config: RLFocalConfig) -> Sizes:
@@ -176,54 +168,40 @@ def network_sizes(train: Dataset, config: RLFocalConfig) -> Sizes:
     return Sizes(len(train.models), slots_kept(train, config), len(config.metrics), config.past_rewards)
 
 
-def train_environment(
-    train: Dataset, config: RLFocalConfig, n_seeds: int, device: torch.device | str
-) -> Environment:
-    """All of train, as many stretches as the configuration asks for and the stream has room for.
-
-    Raises InputError for a pool of one model or a stream too short to walk.
-    """
+def check_train(train: Dataset) -> None:
+    """Raises InputError for a pool of one model or a stream too short to walk."""
     if len(train.models) < 2:
         raise InputError(f"benchmark {train.benchmark!r} has one model; RL-Focal needs at least 2")
-    first = start_of(train, config)
-    room = len(train) - 1 - first
-    if room < 1:
+    if len(train) < 2:
         raise InputError(
             f"benchmark {train.benchmark!r} has {len(train)} train documents; RL-Focal needs at least 2"
         )
+
+
+def train_stream(train: Dataset, config: RLFocalConfig, device: torch.device | str = "cpu") -> Stream:
+    """All of train. Raises InputError as `check_train` does."""
+    check_train(train)
+    return Stream(train, config, window_length(config.window, len(train)), device)
+
+
+def train_environment(stream: Stream, size_penalty: Tensor) -> Environment:
+    """As many stretches as the configuration asks for and the stream has room for."""
+    config, first = stream.config, start_of(stream)
+    room = stream.n_documents - 1 - first
     stretches = min(config.stretches, room)
+    length = room // stretches
     return Environment(
-        train,
-        config,
-        n_seeds,
-        stretches=stretches,
-        copies=config.copies,
-        first=first,
-        length=room // stretches,
-        window=window_length(config.window, len(train)),
-        device=device,
+        stream, size_penalty, stretches=stretches, copies=config.copies, first=first, length=length
     )
 
 
-def tail_environment(
-    train: Dataset, config: RLFocalConfig, n_seeds: int, device: torch.device | str
-) -> Environment:
+def tail_environment(stream: Stream, size_penalty: Tensor) -> Environment:
     """The last T_u train documents, walked once: where a stream stands when test begins."""
-    first = max(start_of(train, config), len(train) - 1 - config.update_period)
-    return Environment(
-        train,
-        config,
-        n_seeds,
-        stretches=1,
-        copies=1,
-        first=first,
-        length=len(train) - 1 - first,
-        window=window_length(config.window, len(train)),
-        device=device,
-    )
+    first = max(start_of(stream), stream.n_documents - 1 - stream.config.update_period)
+    length = stream.n_documents - 1 - first
+    return Environment(stream, size_penalty, stretches=1, copies=1, first=first, length=length)
 
 
-def start_of(train: Dataset, config: RLFocalConfig) -> int:
+def start_of(stream: Stream) -> int:
     """The first document that is walked: the first with a full window, or the very first."""
-    window = window_length(config.window, len(train))
-    return window - 1 if window < len(train) else 0
+    return stream.window - 1 if stream.window < stream.n_documents else 0

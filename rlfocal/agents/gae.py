@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def advantages(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:
+def advantages(rewards: Tensor, values: Tensor, gamma: float | Tensor, lam: float | Tensor) -> Tensor:
     """Â_t = δ_t + γλ Â_{t+1} with δ_t = r_t + γ V(s_{t+1}) - V(s_t).
 
     `rewards` is (L, ...), `values` (L+1, ...): the last value stands for everything after the buffer. Returns

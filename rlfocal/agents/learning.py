@@ -2,75 +2,118 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rlfocal.agents.config import RLFocalConfig
-from rlfocal.agents.environment import State
+from rlfocal.agents.environment import Buffer
 from rlfocal.agents.gae import advantages
 from rlfocal.agents.losses import mappo
 from rlfocal.agents.networks import Agents
+from rlfocal.agents.optimiser import StackedAdam
+from rlfocal.agents.policies import moves
+from rlfocal.errors import InputError
 
 Phase = Literal["decider", "fusion"]
 
 
-class Buffer(NamedTuple):
-    """L joint actions of S seeds × B walks; states has one more, the last."""
+class Scalars(NamedTuple):
+    """Settings in which seeds that train side by side may differ, (S,) each."""
 
-    states: State
-    """each (L+1, S, B, ...)"""
-    pools: Tensor
-    """(L, S, B, N) the Decider's actions, 0 or 1"""
-    answers: Tensor
-    """(L, S, B) Fusion's actions; empty in the first phase"""
-    rewards: Tensor
-    """(L, S, B)"""
-    right: Tensor
-    """(L, S, B) 0 or 1"""
-    sizes: Tensor
-    """(L, S, B)"""
+    size_penalty: Tensor
+    learning_rate: Tensor
+    clip: Tensor
+    decider_gamma: Tensor
+    fusion_gamma: Tensor
+    gae_lambda: Tensor
+    entropy: Tensor
+    max_grad_norm: Tensor
+
+    @classmethod
+    def of(cls, configs: Sequence[RLFocalConfig], device: torch.device | str = "cpu") -> Scalars:
+        """One value per seed. Raises InputError where the configurations differ in anything else."""
+        alike = {name: getattr(configs[0], name) for name in cls._fields}
+        for config in configs[1:]:
+            if replace(config, **alike) != configs[0]:
+                names = [f.name for f in fields(config) if f.name not in cls._fields]
+                differs = [n for n in names if getattr(config, n) != getattr(configs[0], n)]
+                raise InputError(
+                    f"settings trained side by side differ in {', '.join(differs)}; only "
+                    f"{', '.join(cls._fields)} may differ. Train them one after the other"
+                )
+        return cls(*(torch.tensor([getattr(c, n) for c in configs], device=device) for n in cls._fields))
 
 
 class Learner:
     """The acting agent of one phase and the critic, with the optimiser of both."""
 
-    def __init__(self, agents: Agents, config: RLFocalConfig, phase: Phase) -> None:
-        self.agents, self.config, self.phase = agents, config, phase
+    def __init__(self, agents: Agents, config: RLFocalConfig, scalars: Scalars, phase: Phase) -> None:
+        self.agents, self.config, self.scalars, self.phase = agents, config, scalars, phase
         self.actor: nn.Module = agents.decider if phase == "decider" else agents.fusion
-        self.gamma = config.decider_gamma if phase == "decider" else config.fusion_gamma
-        learned = [*self.actor.parameters(), *agents.critic.parameters()]
-        self.optimiser = torch.optim.Adam(learned, lr=config.learning_rate)
+        self.gamma = (scalars.decider_gamma if phase == "decider" else scalars.fusion_gamma)[:, None]
+        self.optimiser = StackedAdam(
+            [self.actor, agents.critic], scalars.learning_rate, scalars.max_grad_norm
+        )
 
     def update(self, buffer: Buffer) -> None:
         """Several gradient steps of Eq (7) and of the critic's squared error on one buffer."""
-        with torch.no_grad():
-            targets, estimate = judge(self.agents, buffer, gamma=self.gamma, lam=self.config.gae_lambda)
-            scaled = mappo.normalised(estimate, (1,))
-            acted = State(*(by_seed(part[:-1]) for part in buffer.states))
-            actions = by_seed(buffer.pools if self.phase == "decider" else buffer.answers)
-            old = self.log_probs(acted, actions)[0]
-        for _ in range(self.config.epochs):
-            log_probs, entropy = self.log_probs(acted, actions)
-            weights = scaled[..., None] if self.phase == "decider" else scaled
-            gain = mappo.clipped_surrogate(log_probs, old, weights, self.config.clip)
-            error = (self.agents.value(acted.decider, acted.fusion) - targets).square()
+        seen, acting = self._seen(buffer), self._acting(buffer)
+        n = buffer.rewards[0].numel()
+        for epoch in range(self.config.epochs):
+            log_probs, entropy = acting.log_probs()
+            values = self.agents.critic(seen)[..., 0]
+            if epoch == 0:  # what acted and judged before the first step
+                old = log_probs.detach()
+                lam = self.scalars.gae_lambda[:, None]
+                targets, estimate = judge(buffer.rewards, values.detach(), self.gamma, lam)
+                weights = mappo.normalised(estimate, (1,)).view(*estimate.shape, *[1] * (old.dim() - 2))
+                clip, entropy_weight = (
+                    per_seed.view(-1, *[1] * (old.dim() - 1))
+                    for per_seed in (self.scalars.clip, self.scalars.entropy)
+                )
+                seen = seen[:, :n]
+            gain = mappo.clipped_surrogate(log_probs, old, weights, clip)
+            error = (values[:, :n] - targets).square()
             # Means per seed, summed over seeds: no seed's gradient knows of another seed.
-            per_seed: Tensor = error.mean(1) - (gain + self.config.entropy * entropy).flatten(1).mean(1)
-            self.optimiser.zero_grad(set_to_none=True)
-            torch.autograd.backward(per_seed.sum())
-            for network in (self.actor, self.agents.critic):
-                clip_per_seed(network, self.config.max_grad_norm)
-            self.optimiser.step()
+            loss: Tensor = error.mean(1) - (gain + entropy_weight * entropy).flatten(1).mean(1)
+            self.optimiser.descend(loss.sum())
 
-    def log_probs(self, state: State, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability and entropy of the acting agent: per branch (S, M, N), or per answer (S, M)."""
-        if self.phase == "decider":
-            logits = self.agents.pool_logits(state.decider)
-            return mappo.branch_log_probs(logits, actions), mappo.branch_entropy(logits)
-        logits = self.agents.slot_logits(state.fusion, state.open)
-        return mappo.choice_log_probs(logits, actions), mappo.choice_entropy(logits)
+    @torch.no_grad()
+    def _seen(self, buffer: Buffer) -> Tensor:
+        """(S, (L+1)·B, ...) what the critic judges."""
+        return self.agents.critic_input(*(part.flatten(1, 2) for part in buffer.states[:2]))
+
+    def _acting(self, buffer: Buffer) -> _Acting:
+        decider, fusion, is_open = (part[:, :-1].flatten(1, 2) for part in buffer.states)
+        if self.phase == "fusion":
+            standard = self.agents.standardiser(fusion)
+            start = self.agents.head_start(standard, is_open)
+            return _Acting(self.actor, standard, start, buffer.answers.flatten(1, 2))
+        before, after = (pools.flatten(1, 2) for pools in (buffer.pools[:, :-1], buffer.pools[:, 1:]))
+        action = after if self.config.branching else moves(before, after)
+        return _Acting(self.actor, decider, None, action)
+
+
+class _Acting(NamedTuple):
+    """The acting agent's inputs and actions of a buffer, M = L·B of each."""
+
+    network: nn.Module
+    inputs: Tensor
+    head_start: Tensor | None
+    actions: Tensor
+    """(S, M, N) of branches, (S, M) of a categorical policy"""
+
+    def log_probs(self) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy: per branch (S, M, N), or per action (S, M)."""
+        logits = self.network(self.inputs)
+        if self.actions.dim() == 3:
+            return mappo.branch_log_probs(logits, self.actions), mappo.branch_entropy(logits)
+        logits = logits if self.head_start is None else logits + self.head_start
+        return mappo.choice_log_probs(logits, self.actions), mappo.choice_entropy(logits)
 
 
 class Judgement(NamedTuple):
@@ -82,29 +125,15 @@ class Judgement(NamedTuple):
     """(S, M) Â_t, common to both agents"""
 
 
-def judge(agents: Agents, buffer: Buffer, *, gamma: float, lam: float) -> Judgement:
-    """Values of all states, then advantages and critic targets (paper, section 1.6).
+def judge(rewards: Tensor, values: Tensor, gamma: Tensor, lam: Tensor) -> Judgement:
+    """Advantages and critic targets (paper, section 1.6) from `rewards` (S, L, B), the critic's values of all
+    L+1 states (S, (L+1)·B), and γ and λ (S, 1).
 
     The Decider's action in s_t is the pool of the *next* document, so that V(s_t) does not know it: a
     baseline that knew the action would take away what there is to learn from it.
     """
-    values = agents.value(by_seed(buffer.states.decider), by_seed(buffer.states.fusion))
-    values = values.view(len(values), len(buffer.states.decider), -1).movedim(1, 0)
     # Only the return above the mean is learned: at γ = 0.99 the mean itself is worth 100 rewards.
-    centred = buffer.rewards - buffer.rewards.mean((0, 2), keepdim=True)
-    estimate = advantages(centred, values, gamma, lam)
-    return Judgement(by_seed(estimate + values[:-1]), by_seed(estimate))
-
-
-def by_seed(steps: Tensor) -> Tensor:
-    """(L, S, B, ...) -> (S, L·B, ...)."""
-    return steps.movedim(1, 0).flatten(1, 2)
-
-
-def clip_per_seed(network: nn.Module, max_norm: float) -> None:
-    """Scale each seed's gradient down to `max_norm`, apart from the other seeds'."""
-    gradients = [p.grad for p in network.parameters() if p.grad is not None]
-    norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
-    scale = (max_norm / (norms + 1e-6)).clamp(max=1.0)
-    for gradient in gradients:
-        gradient.mul_(scale[:, None, None])
+    centred = rewards - rewards.mean((1, 2), keepdim=True)
+    values = values.view(len(values), -1, rewards.shape[2])
+    estimate = advantages(centred.movedim(1, 0), values.movedim(1, 0), gamma, lam).movedim(0, 1)
+    return Judgement(*((part.flatten(1)) for part in (estimate + values[:, :-1], estimate)))

@@ -4,18 +4,55 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
+
+SMALLEST = torch.finfo(torch.float32).tiny
 
 
-def sample_pool(logits: Tensor, draws: Tensor) -> Tensor:
-    """(..., N) 1 where a uniform draw falls under the branch's probability, else 0."""
-    return (draws < torch.sigmoid(logits)).to(logits.dtype)
+def logistic_noise(draws: Tensor) -> Tensor:
+    """From uniform draws: a branch whose logit lies above its noise is asked."""
+    return torch.logit(draws, eps=1e-7)
+
+
+def gumbel_noise(draws: Tensor) -> Tensor:
+    """From uniform draws: the slot whose logit plus noise is highest is drawn by the softmax."""
+    return -(-draws.clamp_min(SMALLEST).log()).clamp_min(SMALLEST).log()
+
+
+def sample_pool(logits: Tensor, noise: Tensor) -> Tensor:
+    """(..., N) 1 with the branch's probability, else 0, by logistic noise."""
+    return (logits > noise).to(logits.dtype)
 
 
 def modal_pool(logits: Tensor) -> Tensor:
     """(..., N) 1 where a branch is likelier than not; if none is, at the likeliest: one has to answer."""
-    likeliest = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
+    likeliest = one_hot(logits.argmax(-1), logits.shape[-1])
     chosen = (logits > 0).long()
     return torch.where(chosen.any(-1, keepdim=True), chosen, likeliest).to(logits.dtype)
+
+
+def move(pool: Tensor, action: Tensor) -> Tensor:
+    """(..., N) the pool after a move of the single branch: model `action` (...) asked or dropped; N none."""
+    changes = one_hot(action, pool.shape[-1] + 1)[..., :-1]
+    return (pool - changes).abs()
+
+
+def moves(before: Tensor, after: Tensor) -> Tensor:
+    """(...) the moves that led from one pool (..., N) to the next."""
+    changed = before != after
+    return torch.where(changed.any(-1), changed.long().argmax(-1), before.shape[-1])
+
+
+def modal_move(logits: Tensor, pool: Tensor) -> Tensor:
+    """(..., N) the pool after the likeliest move (of N+1) that leaves somebody to answer."""
+    last_one = (pool > 0) & (pool.sum(-1, keepdim=True) == 1)
+    allowed = torch.cat([~last_one, torch.ones_like(last_one[..., :1])], -1)
+    return move(pool, logits.masked_fill(~allowed, -torch.inf).argmax(-1))
+
+
+def next_modal_pool(logits: Tensor, pool: Tensor) -> Tensor:
+    """The pool that a frozen Decider asks next: by branches, or from N+1 logits by one move."""
+    return modal_pool(logits) if logits.shape[-1] == pool.shape[-1] else modal_move(logits, pool)
 
 
 def mask_closed(logits: Tensor, open_slots: Tensor) -> Tensor:
@@ -25,11 +62,9 @@ def mask_closed(logits: Tensor, open_slots: Tensor) -> Tensor:
     return logits.masked_fill(~allowed, -torch.inf)
 
 
-def sample_slot(logits: Tensor, draws: Tensor) -> Tensor:
-    """(...) the slot at which the cumulated probability passes a uniform draw."""
-    slot = (torch.softmax(logits, -1).cumsum(-1) <= draws[..., None]).sum(-1)
-    last = torch.isfinite(logits).long().cumsum(-1).argmax(-1)  # rounding may leave the last total below 1
-    return torch.minimum(slot, last)
+def sample_slot(logits: Tensor, noise: Tensor) -> Tensor:
+    """(...) a slot drawn by the softmax of the logits (..., C), by Gumbel noise of as many."""
+    return (logits + noise).argmax(-1)
 
 
 def modal_answer(logits: Tensor) -> Tensor:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlfocal.agents.config import RLFocalConfig
-from rlfocal.agents.environment import Memory, decider_observation
+from rlfocal.agents.environment import Memory
 from rlfocal.agents.networks import Agents, Sizes
 from rlfocal.agents.outcomes import Outcomes
-from rlfocal.agents.policies import modal_answer, modal_pool
+from rlfocal.agents.policies import modal_answer, next_modal_pool
 from rlfocal.agents.slots import build_slots, slot_inputs
+from rlfocal.agents.stream import decider_observation
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.base import Decisions, Episode
@@ -66,9 +67,8 @@ class TrainedAgents:
             key = pool.numpy().tobytes()
             if key not in follows:
                 looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
-                follows[key] = modal_pool(
-                    self.agents.pool_logits(decider_observation(looked_back, self.config))
-                )[0, 0]
+                logits = self.agents.pool_logits(decider_observation(looked_back, self.config))[0, 0]
+                follows[key] = next_modal_pool(logits, pool)
             pool = follows[key]
             pools.append(pool)
         return torch.stack(pools) if pools else self.memory.pool.new_zeros((0, len(self.models)))
@@ -88,11 +88,11 @@ def _bools(pools: Tensor) -> NDArray[np.bool_]:
 
 def remember(
     agents: Agents, memories: Sequence[Memory], history: Sequence[Sequence[Episode]], train_rows: Dataset,
-    sizes: Sizes, config: RLFocalConfig, seeds: Sequence[int],
+    sizes: Sizes, configs: Sequence[RLFocalConfig], seeds: Sequence[int],
 ) -> list[TrainedAgents]:  # fmt: skip
     """Part the stacked networks into one TrainedAgents per seed, on the CPU."""
     result = []
-    for at, (seed, memory, rows) in enumerate(zip(seeds, memories, history, strict=True)):
+    for at, (seed, config, memory, rows) in enumerate(zip(seeds, configs, memories, history, strict=True)):
         one = Agents(sizes, config, [torch.Generator()])
         one.load_state_dict(
             {name: value[at : at + 1].cpu().clone() for name, value in agents.state_dict().items()}

@@ -2,73 +2,136 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from rlfocal.agents.config import RLFocalConfig
 from rlfocal.agents.environment import (
+    Buffer,
+    Choose,
     Environment,
+    Fuse,
     Memory,
-    State,
     network_sizes,
     tail_environment,
     train_environment,
+    train_stream,
 )
-from rlfocal.agents.learning import Buffer, Learner, Phase
+from rlfocal.agents.learning import Learner, Phase, Scalars
 from rlfocal.agents.networks import Agents
-from rlfocal.agents.policies import modal_answer, modal_pool, sample_pool, sample_slot
+from rlfocal.agents.policies import (
+    gumbel_noise,
+    logistic_noise,
+    modal_answer,
+    move,
+    next_modal_pool,
+    sample_pool,
+    sample_slot,
+)
+from rlfocal.agents.resuming import Kept, Position
+from rlfocal.agents.stream import Stream
 from rlfocal.agents.trained import TrainedAgents, remember
 from rlfocal.dataset import Dataset
 from rlfocal.methods.base import Episode
 
 Progress = Callable[[float], None]
 """Called with the finished share of the training, 0 to 1."""
+TOGETHER = 3
+"""Seeds whose networks are stacked on a CPU; such groups train on as many threads as there are cores.
+
+The same on every machine, because how many are stacked decides the last bits of a product.
+"""
 
 
 def train(
     train_rows: Dataset,
-    config: RLFocalConfig,
+    config: RLFocalConfig | Sequence[RLFocalConfig],
     seeds: Sequence[int],
     on_progress: Progress | None = None,
     device: torch.device | str = "cpu",
+    kept: Path | None = None,
 ) -> list[TrainedAgents]:
     """One pair of agents per seed, trained side by side; a seed's result does not hang on the others.
 
+    A sequence of configurations gives each seed its own; they may differ in `Scalars` only. Into the folder
+    `kept` goes, every few episodes, all that training goes on from: called again with the same arguments
+    after it was killed, it ends with the agents it would have ended with.
     Raises InputError for a pool of one model or fewer than two train documents.
     """
-    environment = train_environment(train_rows, config, len(seeds), device)
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    sizes = network_sizes(train_rows, config)
-    agents = Agents(sizes, config, generators).to(device)
-    agents.standardiser.learn(environment.outputs())
-    history: list[list[Episode]] = [[] for _ in seeds]
-    phases: tuple[tuple[Phase, int], ...] = (
-        ("decider", config.decider_episodes),
-        ("fusion", config.fusion_episodes),
-    )
-    done, total = 0, config.decider_episodes + config.fusion_episodes
-    with _one_thread():
+    configs = [config] * len(seeds) if isinstance(config, RLFocalConfig) else list(config)
+    if not seeds:
+        return []
+    stream = train_stream(train_rows, configs[0], device)
+    Scalars.of(configs)
+    pairs = list(zip(seeds, configs, strict=True))
+    size = TOGETHER if torch.device(device).type == "cpu" else len(pairs)
+    parts = -(-len(pairs) // size)
+    groups = [pairs[len(pairs) * i // parts : len(pairs) * (i + 1) // parts] for i in range(parts)]
+    told = _Shares(on_progress, [len(group) / len(pairs) for group in groups])
+    runs = [
+        _Group(train_rows, stream, group, kept, partial(told.tell, at)) for at, group in enumerate(groups)
+    ]
+    with one_thread():
+        return [agents for trained in _side_by_side([run.train for run in runs], told) for agents in trained]
+
+
+class _Group:
+    """Seeds that are stacked into one set of networks."""
+
+    def __init__(
+        self, rows: Dataset, stream: Stream, pairs: Sequence[tuple[int, RLFocalConfig]],
+        kept: Path | None, tell: Progress,
+    ) -> None:  # fmt: skip
+        self.rows, self.stream, self.tell = rows, stream, tell
+        self.seeds = [seed for seed, _ in pairs]
+        self.configs = [config for _, config in pairs]
+        self.config = self.configs[0]
+        self.kept = None if kept is None else Kept.beside(kept, rows, self.seeds, self.configs)
+
+    def train(self) -> list[TrainedAgents]:
+        torch.set_num_threads(1)  # a thread's own setting
+        device = self.stream.probs.device
+        generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
+        sizes = network_sizes(self.rows, self.config)
+        agents = Agents(sizes, self.config, generators).to(device)
+        agents.standardiser.learn(self.stream.outputs())
+        scalars = Scalars.of(self.configs, device)
+        environment = train_environment(self.stream, scalars.size_penalty)
+        position = Position.start(len(self.seeds)) if self.kept is None else self.kept.position()
+        phases: tuple[tuple[Phase, int], ...] = (
+            ("decider", self.config.decider_episodes),
+            ("fusion", self.config.fusion_episodes),
+        )
+        total = max(sum(episodes for _, episodes in phases), 1)
         for phase, episodes in phases:
-            learner = Learner(agents, config, phase)
-            for episode in range(episodes):
+            learner = Learner(agents, self.config, scalars, phase)
+            if self.kept is not None and position.phase == phase and position.episode:
+                self.kept.restore(agents, learner.optimiser, generators)
+            for episode in range(position.episodes_of(phase), episodes):
                 buffers = walk(environment, learner, generators)
-                for of_seed, row in zip(history, episode_means(phase, episode, buffers), strict=True):
-                    of_seed.append(row)
-                done += 1
-                if on_progress is not None:
-                    on_progress(done / total)
-        memories = end_of_train(agents, train_rows, config, len(seeds), device)
-    return remember(agents, memories, history, train_rows, sizes, config, seeds)
+                position = position.after(phase, episode_means(phase, episode, buffers))
+                if self.kept is not None and self.kept.is_due(position):
+                    self.kept.save(position, agents, learner.optimiser, generators)
+                self.tell(len(position.history[0]) / total)
+        memories = end_of_train(agents, self.stream, scalars.size_penalty)
+        if self.kept is not None:
+            self.kept.forget()
+        return remember(agents, memories, position.history, self.rows, sizes, self.configs, self.seeds)
 
 
 def walk(environment: Environment, learner: Learner, generators: Sequence[torch.Generator]) -> list[Buffer]:
     """One episode of every walk, with an update after each buffer."""
-    state = environment.reset()
+    environment.reset()
     buffers = []
     for length in _even_parts(environment.length, learner.config.update_period):
-        buffer, state = collect(environment, learner, state, length, generators)
+        buffer = collect(environment, learner, length, generators)
         learner.update(buffer)
         buffers.append(buffer)
     return buffers
@@ -76,62 +139,63 @@ def walk(environment: Environment, learner: Learner, generators: Sequence[torch.
 
 @torch.no_grad()
 def collect(
-    environment: Environment,
-    learner: Learner,
-    state: State,
-    length: int,
-    generators: Sequence[torch.Generator],
-) -> tuple[Buffer, State]:
+    environment: Environment, learner: Learner, length: int, generators: Sequence[torch.Generator]
+) -> Buffer:
     """`length` steps of sampled actions; the Decider samples in both phases, Fusion answers in the second."""
-    agents, fusing = learner.agents, learner.phase == "fusion"
-    walks, n_models = state.decider.shape[1], environment.probs.shape[1]
-    draws = torch.stack([torch.rand(length, walks, n_models + 1, generator=g) for g in generators], 1)
-    draws = draws.to(state.decider.device)
-    states, pools, answers, steps = [state], [], [], []
-    for t in range(length):
-        pool = sample_pool(agents.pool_logits(state.decider), draws[t, ..., :-1])
-        answer = None
-        if fusing:
-            answer = sample_slot(agents.slot_logits(state.fusion, state.open), draws[t, ..., -1])
-            answers.append(answer)
-        step = environment.step(pool, answer)
-        state = step.state
-        states.append(state)
-        pools.append(pool)
-        steps.append(step)
-    buffer = Buffer(
-        State(*(torch.stack(parts) for parts in zip(*states, strict=True))),
-        torch.stack(pools),
-        torch.stack(answers) if answers else draws.new_zeros(0),
-        torch.stack([step.reward for step in steps]),
-        torch.stack([step.right for step in steps]),
-        torch.stack([step.size for step in steps]),
-    )
-    return buffer, state
+    agents = learner.agents
+    walks, n_models = environment.copies * environment.stretches, environment.stream.n_models
+    shape = (length, walks, n_models if learner.config.branching else n_models + 1)
+    draws = _draws(shape, generators, environment)
+    if learner.config.branching:
+        noise = logistic_noise(draws)
+
+        def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
+            return sample_pool(agents.pool_logits(observed), noise[:, t])
+    else:
+        noise = gumbel_noise(draws)
+
+        def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
+            return move(pools, sample_slot(agents.pool_logits(observed), noise[:, t]))
+
+    fuse: Fuse | None = None
+    if learner.phase == "fusion":
+        shape = (length, walks, environment.stream.n_slots)
+        slot_noise = gumbel_noise(_draws(shape, generators, environment))
+
+        def fuse(outputs: Tensor, open_slots: Tensor) -> Callable[[int, Tensor], Tensor]:
+            logits = agents.fuser(outputs, open_slots)
+            return lambda t, past: sample_slot(logits(t, past), slot_noise[:, t])
+
+    return environment.walk(length, choose, fuse)
 
 
 def episode_means(phase: Phase, episode: int, buffers: Sequence[Buffer]) -> list[Episode]:
     """One history row per seed: means over all walks and steps."""
     rewards, right, sizes = (
-        torch.cat(parts).mean((0, 2)).tolist()
+        torch.cat(parts, 1).mean((1, 2)).tolist()
         for parts in zip(*[(b.rewards, b.right, b.sizes) for b in buffers], strict=True)
     )
     return [Episode(phase, episode, *row) for row in zip(rewards, right, sizes, strict=True)]
 
 
 @torch.no_grad()
-def end_of_train(
-    agents: Agents, train_rows: Dataset, config: RLFocalConfig, n_seeds: int, device: torch.device | str
-) -> list[Memory]:
+def end_of_train(agents: Agents, stream: Stream, size_penalty: Tensor) -> list[Memory]:
     """Where the agents stand after walking the last train documents as they will act at test."""
-    environment = tail_environment(train_rows, config, n_seeds, device)
-    state = environment.reset()
-    for _ in range(environment.length):
-        state = environment.step(
-            modal_pool(agents.pool_logits(state.decider)),
-            modal_answer(agents.slot_logits(state.fusion, state.open)),
-        ).state
+    environment = tail_environment(stream, size_penalty)
+
+    def fuse(outputs: Tensor, open_slots: Tensor) -> Callable[[int, Tensor], Tensor]:
+        logits = agents.fuser(outputs, open_slots)
+        return lambda t, past: modal_answer(logits(t, past))
+
+    choose: Choose = lambda t, observed, pools: next_modal_pool(agents.pool_logits(observed), pools)  # noqa: E731
+    environment.walk(environment.length, choose, fuse)
     return environment.memories()
+
+
+def _draws(shape: tuple[int, ...], generators: Sequence[torch.Generator], environment: Environment) -> Tensor:
+    """(S, ...) uniform draws, each seed's from its own generator."""
+    draws = torch.stack([torch.rand(shape, generator=g) for g in generators])
+    return draws.to(environment.stream.probs.device)
 
 
 def _even_parts(total: int, most: int) -> list[int]:
@@ -140,8 +204,43 @@ def _even_parts(total: int, most: int) -> list[int]:
     return [total // parts + (i < total % parts) for i in range(parts)]
 
 
+class _Shares:
+    """Adds up what groups on several threads have done, and stops them all."""
+
+    def __init__(self, on_progress: Progress | None, weights: Sequence[float]) -> None:
+        self._tell, self._weights = on_progress, weights
+        self._done = [0.0] * len(weights)
+        self._lock = threading.Lock()
+        self.stopped = False
+
+    def tell(self, at: int, share: float) -> None:
+        with self._lock:
+            if self.stopped:
+                raise InterruptedError("another group failed")
+            self._done[at] = share
+            if self._tell is not None:
+                done = sum(d * w for d, w in zip(self._done, self._weights, strict=True))
+                self._tell(1.0 if all(d >= 1 for d in self._done) else done)
+
+
+def _side_by_side(
+    runs: Sequence[Callable[[], list[TrainedAgents]]], told: _Shares
+) -> list[list[TrainedAgents]]:
+    """Runs all on as many threads as there are cores; the products release Python's lock."""
+    import os
+
+    if len(runs) == 1:
+        return [runs[0]()]
+    with ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool:
+        futures = [pool.submit(run) for run in runs]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            told.stopped = True  # after all is done, or when one failed
+
+
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Torch's thread pool loses more on these small products than it wins, and most on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

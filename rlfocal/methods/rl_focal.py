@@ -57,7 +57,8 @@ class RLFocal:
         fitted = self._trained_before(train, seeds)
         missing = [seed for seed in seeds if seed not in fitted]
         if missing:
-            for agents in train_agents(train, self._config(len(train)), missing, self.on_progress):
+            kept = None if self.store is None else self.checkpoint(train, missing[0]).parent
+            for agents in train_agents(train, self._config(len(train)), missing, self.on_progress, kept=kept):
                 fitted[agents.seed] = agents
                 if self.store is not None:
                     save_checkpoint(agents, self.checkpoint(train, agents.seed))

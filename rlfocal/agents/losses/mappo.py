@@ -29,7 +29,9 @@ def choice_entropy(logits: Tensor) -> Tensor:
     return -(log_p.exp() * log_p.clamp_min(torch.finfo(log_p.dtype).min)).sum(-1)
 
 
-def clipped_surrogate(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, clip: float) -> Tensor:
+def clipped_surrogate(
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, clip: float | Tensor
+) -> Tensor:
     """min(ρ Â, clip(ρ, 1-ε, 1+ε) Â), elementwise and to be maximised; the arguments broadcast."""
     ratio = (log_probs - old_log_probs).exp()
     return torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
