@@ -10,6 +10,7 @@ import duckdb
 
 from rlfocal.errors import InputError, RunError
 from warehouse.locations import Location, without_password
+from warehouse.object_store import use_object_store
 
 CATALOG = "warehouse"
 METADATA = f"__ducklake_metadata_{CATALOG}"
@@ -75,6 +76,10 @@ def attach(
             raise _no_snapshot(connection, location, snapshot) from None
         raise _explained(error, location) from None
     connection.execute(f"USE {name}")
+    if location.is_postgres:
+        stored = f"SELECT value FROM {name}.options() WHERE option_name = 'data_path'"
+        (path,) = connection.execute(stored).fetchone() or (None,)
+        use_object_store(connection, location.data or path)
     connection.execute("SET ducklake_max_retry_count = 100")
 
 

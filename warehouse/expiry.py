@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rlfocal.errors import InputError
 from warehouse.disk import writing_to
+from warehouse.object_store import delete_file
 from warehouse.scripts import script
 from warehouse.store import Warehouse
 
@@ -84,7 +85,10 @@ def scheduled(warehouse: Warehouse) -> list[str]:
 
 def delete_orphans(warehouse: Warehouse) -> int:
     """Deletes `orphans`; returns how many. Needs the write lock, which tells them from a running write's."""
-    return len(warehouse.rows("CALL ducklake_delete_orphaned_files('warehouse', cleanup_all => true)"))
+    found = orphans(warehouse)
+    for path in found:
+        delete_file(path)
+    return len(found)
 
 
 def delete_scheduled(warehouse: Warehouse) -> int:

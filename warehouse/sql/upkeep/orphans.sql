@@ -19,6 +19,8 @@ named AS (
     SELECT CASE WHEN s.path_is_relative::BOOLEAN THEN concat($data, s.path) ELSE s.path END
     FROM __ducklake_metadata_warehouse.ducklake_files_scheduled_for_deletion AS s
 )
-SELECT g.file FROM glob($data || '**') AS g ANTI JOIN named AS n ON n.path = g.file
+-- Object stores spell a path's beginning in more than one way.
+SELECT g.file FROM glob($data || '**') AS g
+ANTI JOIN named AS n ON regexp_replace(n.path, '^[a-z0-9]+:/+|^/', '') = regexp_replace(g.file, '^[a-z0-9]+:/+|^/', '')
 WHERE g.file LIKE '%.parquet'
 ORDER BY g.file;
