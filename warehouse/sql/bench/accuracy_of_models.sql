@@ -1,1 +1,4 @@
-SELECT o.model, avg(o.correct::INT) FROM outcomes AS o WHERE o.benchmark = 'made-up' AND list_contains(?, o.model) GROUP BY ALL;
+SELECT o.model, avg(o.correct::INT) AS accuracy
+FROM outcomes AS o
+WHERE o.benchmark = 'made-up' AND list_contains(?, o.model)
+GROUP BY ALL;
