@@ -131,33 +131,45 @@ def evaluate(
     groups = group_rows(dataset, per)
     names = list(dict.fromkeys(methods_for(len(dataset.models)) if methods is None else methods))
     check_methods(names, variant, dataset.models)
-    sizes = [int((mask & dataset.is_train).sum()) for mask in groups]
-    data, prices = dataset.fingerprint(), tuple(dataset.prices.tolist())
     run_ids: list[str] = []
     ran: list[str] = []
     for name in names:
         tell = _titled(on_progress, f"{benchmark} {name}", len(groups))
         method = make_method(name, variant, _store(warehouse, force), tell)
-        recipes = tuple(method.recipe(n) for n in sizes)
         label = variant if name == "rl_focal" else None
-        runs = [
-            Run(benchmark, name, label, protocol, seed, per, recipes, data, prices)
-            for seed in (range(seeds) if method.seeded else [None])
-        ]
-        missing = [run for run in runs if force or not stored(warehouse, run.run_id)]
-        started = time.perf_counter()
-        fitted = fit_groups(method, dataset, groups, [run.seed or 0 for run in missing])
-        fitting = (time.perf_counter() - started) / max(len(missing), 1)
-        for run, policies in zip(missing, fitted, strict=True):
-            started = time.perf_counter()
-            decisions = decide_groups(dataset, groups, policies)
-            seconds = fitting + time.perf_counter() - started
-            _record(warehouse, run, dataset, decisions, _curves(dataset, groups, policies), seconds)
-        run_ids += [run.run_id for run in runs]
-        ran += [run.run_id for run in missing]
-    _renew(warehouse, benchmark, protocol, per, data, run_ids)
+        runs, new = run_method(warehouse, dataset, method, name, label, seeds, per, protocol, force)
+        run_ids += runs
+        ran += new
+    _renew(warehouse, benchmark, protocol, per, dataset.fingerprint(), run_ids)
     rows = tuple(row for run_id in run_ids for row in stored(warehouse, run_id))
     return EvaluationReport(rows, tuple(ran), dataset.left_out)
+
+
+def run_method(
+    warehouse: Warehouse, dataset: Dataset, method: Method, name: str, variant: str | None,
+    seeds: int, per: Per = "benchmark", protocol: str = "frozen", force: bool = False,
+) -> tuple[list[str], list[str]]:  # fmt: skip
+    """Fit one method on train rows, decide on test rows and store what came out, unless it is there already.
+
+    `name` and `variant` are what its rows are called. Returns the run ids, one a seed, and those run now.
+    """
+    groups = group_rows(dataset, per)
+    recipes = tuple(method.recipe(int((mask & dataset.is_train).sum())) for mask in groups)
+    data, prices = dataset.fingerprint(), tuple(dataset.prices.tolist())
+    runs = [
+        Run(dataset.benchmark, name, variant, protocol, seed, per, recipes, data, prices)
+        for seed in (range(seeds) if method.seeded else [None])
+    ]
+    missing = [run for run in runs if force or not stored(warehouse, run.run_id)]
+    started = time.perf_counter()
+    fitted = fit_groups(method, dataset, groups, [run.seed or 0 for run in missing])
+    fitting = (time.perf_counter() - started) / max(len(missing), 1)
+    for run, policies in zip(missing, fitted, strict=True):
+        started = time.perf_counter()
+        decisions = decide_groups(dataset, groups, policies)
+        seconds = fitting + time.perf_counter() - started
+        _record(warehouse, run, dataset, decisions, _curves(dataset, groups, policies), seconds)
+    return [run.run_id for run in runs], [run.run_id for run in missing]
 
 
 def train(
