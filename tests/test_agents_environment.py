@@ -14,7 +14,7 @@ from rlfocal.agents.config import RLFocalConfig, paper_config
 from rlfocal.agents.environment import Buffer, Choose, Environment, Fuse, train_environment, train_stream
 from rlfocal.agents.metrics import METRICS
 from rlfocal.agents.outcomes import MODELS_RANKED, Outcomes
-from rlfocal.agents.stream import MODELS_TABULATED, Stream
+from rlfocal.agents.stream import MODELS_TABULATED
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.diversity import pairwise_diversity, pool_diversity
 from rlfocal.errors import InputError
@@ -144,9 +144,15 @@ def test_environment_is_the_papers(
     data = random_dataset(3, kind, n_models=n_models)
     config = RLFocalConfig(past_rewards=past_rewards, size_penalty=0.6, answer_slots=3)
     alphas, copies, stretches, first, length = [0.6, 0.2], 3, 4, 6, 13
-    stream = Stream(data, config, window)
+    stream = train_stream(data, replace(config, window=window))
     environment = Environment(
-        stream, torch.tensor(alphas), stretches=stretches, copies=copies, first=first, length=length
+        stream,
+        torch.tensor(alphas),
+        past_rewards,
+        stretches=stretches,
+        copies=copies,
+        first=first,
+        length=length,
     )
     walks = [
         [
@@ -239,8 +245,9 @@ def test_focal_diversity_vectors(correct: list[list[int]], focal: float) -> None
 
 def test_every_document_of_the_stream_is_walked_once() -> None:
     data = random_dataset(0, "choices", n_docs=50)
-    stream = train_stream(data, RLFocalConfig(stretches=4, copies=1))
-    environment = train_environment(stream, torch.ones(1))
+    config = RLFocalConfig(stretches=4, copies=1)
+    stream = train_stream(data, config)
+    environment = train_environment(stream, config, torch.ones(1))
     last = environment.first + 4 * environment.length
     assert environment.first == 0
     assert last == 48  # of 49 transitions, four equal stretches

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rlfocal.agents.config import RLFocalConfig
+from rlfocal.agents.metrics import observed_metrics
 from rlfocal.agents.networks import Sizes
-from rlfocal.agents.stream import Stream, slots_kept, window_length
+from rlfocal.agents.stream import Stream, beside_pool, slots_kept, window_length
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 
@@ -75,9 +77,11 @@ class Environment:
     """
 
     def __init__(
-        self, stream: Stream, size_penalty: Tensor, *, stretches: int, copies: int, first: int, length: int
-    ) -> None:
+        self, stream: Stream, size_penalty: Tensor, past_rewards: int,
+        *, stretches: int, copies: int, first: int, length: int,
+    ) -> None:  # fmt: skip
         self.stream, self.size_penalty = stream, size_penalty.view(-1, 1, 1)
+        self.past_rewards = past_rewards
         self.n_seeds, self.stretches, self.copies = len(size_penalty), stretches, copies
         self.first, self.length = first, length
         self._starts = first + length * torch.arange(stretches, device=size_penalty.device)
@@ -88,7 +92,7 @@ class Environment:
         probs, walks = self.stream.probs, (self.n_seeds, self.copies * self.stretches)
         self._t = 0
         self._pools = probs.new_ones((*walks, self.stream.n_models))
-        self._past = probs.new_zeros((*walks, self.stream.config.past_rewards))
+        self._past = probs.new_zeros((*walks, self.past_rewards))
 
     def walk(self, length: int, choose: Choose, fuse: Fuse | None) -> Buffer:
         """Answer `length` documents. Without `fuse` the interim plurality answers, rewarded by Eq (6); Fusion
@@ -137,7 +141,8 @@ class Environment:
     def _observe(self, pools: Tensor, t: int) -> Tensor:
         """(S, B, N+K+1) o^Dec after the t-th document of each stretch."""
         by_stretch = pools.reshape(-1, self.stretches, pools.shape[-1]).transpose(0, 1)
-        observed = self.stream.observe(by_stretch, self.first + t + 1, self.length)
+        looked_back = self.stream.metrics(by_stretch, self.first + t + 1, self.length)
+        observed = beside_pool(by_stretch, looked_back)
         return observed.transpose(0, 1).reshape(*pools.shape[:2], -1)
 
     def _answer(self, is_right: Tensor, answer: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
@@ -165,7 +170,9 @@ class Environment:
 
 def network_sizes(train: Dataset, config: RLFocalConfig) -> Sizes:
     """The shapes the agents take on this data."""
-    return Sizes(len(train.models), slots_kept(train, config), len(config.metrics), config.past_rewards)
+    return Sizes(
+        len(train.models), slots_kept(train, config.answer_slots), len(config.metrics), config.past_rewards
+    )
 
 
 def check_train(train: Dataset) -> None:
@@ -181,25 +188,39 @@ def check_train(train: Dataset) -> None:
 def train_stream(train: Dataset, config: RLFocalConfig, device: torch.device | str = "cpu") -> Stream:
     """All of train. Raises InputError as `check_train` does."""
     check_train(train)
-    return Stream(train, config, window_length(config.window, len(train)), device)
+    return Stream(
+        train,
+        partial(observed_metrics, names=config.metrics),
+        n_slots=slots_kept(train, config.answer_slots),
+        window=window_length(config.window, len(train)),
+        device=device,
+    )
 
 
-def train_environment(stream: Stream, size_penalty: Tensor) -> Environment:
+def train_environment(stream: Stream, config: RLFocalConfig, size_penalty: Tensor) -> Environment:
     """As many stretches as the configuration asks for and the stream has room for."""
-    config, first = stream.config, start_of(stream)
+    first = start_of(stream)
     room = stream.n_documents - 1 - first
     stretches = min(config.stretches, room)
     length = room // stretches
     return Environment(
-        stream, size_penalty, stretches=stretches, copies=config.copies, first=first, length=length
+        stream,
+        size_penalty,
+        config.past_rewards,
+        stretches=stretches,
+        copies=config.copies,
+        first=first,
+        length=length,
     )
 
 
-def tail_environment(stream: Stream, size_penalty: Tensor) -> Environment:
+def tail_environment(stream: Stream, config: RLFocalConfig, size_penalty: Tensor) -> Environment:
     """The last T_u train documents, walked once: where a stream stands when test begins."""
-    first = max(start_of(stream), stream.n_documents - 1 - stream.config.update_period)
+    first = max(start_of(stream), stream.n_documents - 1 - config.update_period)
     length = stream.n_documents - 1 - first
-    return Environment(stream, size_penalty, stretches=1, copies=1, first=first, length=length)
+    return Environment(
+        stream, size_penalty, config.past_rewards, stretches=1, copies=1, first=first, length=length
+    )
 
 
 def start_of(stream: Stream) -> int:

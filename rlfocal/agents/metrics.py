@@ -60,15 +60,19 @@ class Window:
         return self.n[:, :, None] - both_wrong - only_a - only_b, both_wrong, only_a, only_b
 
 
-def focal_diversity(window: Window) -> Tensor:
-    """Eq (8): mean over the members that fail at all of 1 - P(2)/P(1) on the member's failures."""
+def focal_correlations(window: Window) -> tuple[Tensor, Tensor]:
+    """(E, P, N) each model's 1 - P(2)/P(1) on its failures, Eq (8), and 1 for the members that fail."""
     k = window.n_failing
-    pools = k.shape[1]
-    moments = torch.bmm(torch.cat([k, k * k], 1), window.fails)
-    first, second = moments[:, :pools], moments[:, pools:]  # Σ F_tf k_t and Σ F_tf k_t²
+    first, second = torch.bmm(k, window.fails), torch.bmm(k * k, window.fails)  # Σ F_tf k_t, Σ F_tf k_t²
     rho = 1 - (second - first) / ((window.size[..., None] - 1) * first)
     counted = window.pools * (first > 0)
-    return torch.where(counted > 0, rho, 0).sum(-1) / counted.sum(-1)
+    return torch.where(counted > 0, rho, 0), counted
+
+
+def focal_diversity(window: Window) -> Tensor:
+    """Eq (8): mean of the focal correlations of the members that fail at all."""
+    rho, counted = focal_correlations(window)
+    return rho.sum(-1) / counted.sum(-1)
 
 
 def generalized_diversity(window: Window) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -14,37 +16,45 @@ from rlfocal.dataset import Dataset
 MODELS_TABULATED = 8
 """Most models of which every pool's metrics are worked out beforehand."""
 TABLE_ENTRIES = 1 << 22
-"""Most metrics that are (16 MB)."""
+"""Most positions × pools of which they are (32 MB with two metrics)."""
 _CHUNK = 1 << 22
 """Rows × pools looked at together while the table is made (some 16 MB)."""
 
 
 class Stream:
-    """Documents in order, nothing about who walks them. Positions are documents, 0 .. T-1."""
+    """Documents in order, nothing about who walks them. Positions are documents, 0 .. T-1.
+
+    `measure` turns windows and pools (E, P, N) into metrics (E, P, K).
+    """
 
     def __init__(
-        self, train: Dataset, config: RLFocalConfig, window: int, device: torch.device | str = "cpu"
+        self,
+        train: Dataset,
+        measure: Callable[[Window], Tensor],
+        *,
+        n_slots: int,
+        window: int,
+        device: torch.device | str = "cpu",
     ) -> None:
-        self.config, self.kind, self.window = config, train.kind, window
+        self.kind, self.window, self.n_slots = train.kind, window, n_slots
         self.n_documents, self.n_models = len(train), len(train.models)
-        self.n_slots = slots_kept(train, config)
-        self.probs, self.n_choices = (part.to(device) for part in slot_inputs(train, self.n_slots))
+        self.probs, self.n_choices = (part.to(device) for part in slot_inputs(train, n_slots))
         self.labels = torch.tensor(train.labels, device=device)
         self.predictions = torch.tensor(train.predictions, device=device)
         self._outcomes = Outcomes(self.predictions, self.labels, self.probs.shape[2], train.kind, window)
-        entries = len(train) * 2**self.n_models * max(len(config.metrics), 1)
+        self._measure = measure
         self._table: Tensor | None = None
-        if self.n_models <= MODELS_TABULATED and entries <= TABLE_ENTRIES:
+        if self.n_models <= MODELS_TABULATED and len(train) << self.n_models <= TABLE_ENTRIES:
             self._bits = 2.0 ** torch.arange(self.n_models, device=device)
             self._table = self._tabulate()
 
-    def observe(self, pools: Tensor, end: int, stride: int) -> Tensor:
-        """(G, P, N+K+1) o^Dec of the pools (G, P, N), from the windows before `end + g * stride`."""
+    def metrics(self, pools: Tensor, end: int, stride: int = 1) -> Tensor:
+        """(G, P, K) of the pools (G, P, N), over the windows before `end + g * stride`."""
         if self._table is None:
-            return decider_observation(self._outcomes.window(pools, end, self.window, stride), self.config)
+            return self._measure(self._outcomes.window(pools, end, self.window, stride))
         ends = self._table[end : end + (len(pools) - 1) * stride + 1 : stride]
         at = (pools @ self._bits).long()[..., None].expand(-1, -1, ends.shape[-1])
-        return _beside_pool(pools, ends.gather(1, at))
+        return ends.gather(1, at)
 
     def slots(self, pools: Tensor, rows: Tensor) -> Slots:
         """What Fusion chooses among: `pools` (P, D, N) asked about the documents `rows` (D,)."""
@@ -63,27 +73,29 @@ class Stream:
         """(T+1, 2^N, K) the metrics of every pool over the window before every position."""
         codes = torch.arange(2**self.n_models, device=self._bits.device)
         pools = (codes[:, None] // self._bits.long() % 2).to(self._bits.dtype)
-        parts = [pools.new_zeros((1, len(pools), len(self.config.metrics)))]  # nothing to look back on
+        parts: list[Tensor] = []
         together = max(1, _CHUNK // (len(pools) * self.window))
         for end in range(1, self.n_documents + 1, together):
             stacked = pools.expand(min(together, self.n_documents + 1 - end), -1, -1)
             looked_back = self._outcomes.window(stacked, end, self.window, 1)
-            parts.append(observed_metrics(looked_back, self.config.metrics))
-        return torch.cat(parts)
+            parts.append(self._measure(looked_back))
+        nothing_yet = torch.zeros_like(parts[0][:1])
+        return torch.cat([nothing_yet, *parts])
 
 
 def decider_observation(window: Window, config: RLFocalConfig) -> Tensor:
     """(E, P, N+K+1) o^Dec = [pool; metrics; size], the size as m/N to be on the scale of the rest."""
-    return _beside_pool(window.pools, observed_metrics(window, config.metrics))
+    return beside_pool(window.pools, observed_metrics(window, config.metrics))
 
 
-def _beside_pool(pools: Tensor, metrics: Tensor) -> Tensor:
+def beside_pool(pools: Tensor, metrics: Tensor) -> Tensor:
+    """[pool; metrics; size] of pools (..., N) and metrics (..., K)."""
     return torch.cat([pools, metrics, pools.mean(-1, keepdim=True)], -1)
 
 
-def slots_kept(documents: Dataset, config: RLFocalConfig) -> int:
+def slots_kept(documents: Dataset, answer_slots: int) -> int:
     """C: the most choices of a document, or the answers kept."""
-    return config.answer_slots if documents.kind == "answers" else int(documents.n_choices.max())
+    return answer_slots if documents.kind == "answers" else int(documents.n_choices.max())
 
 
 def window_length(wanted: int, n_train: int) -> int:

@@ -103,7 +103,7 @@ class _Group:
         agents = Agents(sizes, self.config, generators).to(device)
         agents.standardiser.learn(self.stream.outputs())
         scalars = Scalars.of(self.configs, device)
-        environment = train_environment(self.stream, scalars.size_penalty)
+        environment = train_environment(self.stream, self.config, scalars.size_penalty)
         position = Position.start(len(self.seeds)) if self.kept is None else self.kept.position()
         phases: tuple[tuple[Phase, int], ...] = (
             ("decider", self.config.decider_episodes),
@@ -120,7 +120,7 @@ class _Group:
                 if self.kept is not None and self.kept.is_due(position):
                     self.kept.save(position, agents, learner.optimiser, generators)
                 self.tell(len(position.history[0]) / total)
-        memories = end_of_train(agents, self.stream, scalars.size_penalty)
+        memories = end_of_train(agents, self.stream, self.config, scalars.size_penalty)
         if self.kept is not None:
             self.kept.forget()
         return remember(agents, memories, position.history, self.rows, sizes, self.configs, self.seeds)
@@ -179,9 +179,9 @@ def episode_means(phase: Phase, episode: int, buffers: Sequence[Buffer]) -> list
 
 
 @torch.no_grad()
-def end_of_train(agents: Agents, stream: Stream, size_penalty: Tensor) -> list[Memory]:
+def end_of_train(agents: Agents, stream: Stream, config: RLFocalConfig, size_penalty: Tensor) -> list[Memory]:
     """Where the agents stand after walking the last train documents as they will act at test."""
-    environment = tail_environment(stream, size_penalty)
+    environment = tail_environment(stream, config, size_penalty)
 
     def fuse(outputs: Tensor, open_slots: Tensor) -> Callable[[int, Tensor], Tensor]:
         logits = agents.fuser(outputs, open_slots)

@@ -1,0 +1,1 @@
+"""What speed is measured against: references that the library does not need."""

@@ -1,0 +1,1 @@
+"""Variant `released`: what the published code does, each artefact a switch."""

@@ -1,0 +1,40 @@
+"""The released networks, each a stack of one MLP per seed. Eight models of four choices: 17,276 weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rlfocal.agents.networks import Sizes, StackedLinear, stacked_mlp
+from rlfocal.agents.released.config import ReleasedConfig
+
+
+class ReleasedAgents(nn.Module):
+    """Decider (a ReLU layer and a softmax of two per model) and Fusion; a critic each where switched on."""
+
+    def __init__(self, sizes: Sizes, config: ReleasedConfig, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        self.sizes = sizes
+        layers: list[nn.Module] = []
+        width = sizes.decider
+        for hidden in config.decider_hidden:
+            layers += [StackedLinear(width, hidden, generators), nn.ReLU()]
+            width = hidden
+        self.decider = nn.Sequential(*layers, StackedLinear(width, 2 * sizes.models, generators))
+        self.fusion = stacked_mlp([sizes.fusion, *config.fusion_hidden, sizes.slots], generators)
+        self.critics = nn.ModuleDict()
+        if not config.artefacts.no_critic:
+            for phase, width in (("decider", sizes.decider), ("fusion", sizes.fusion)):
+                self.critics[phase] = stacked_mlp([width, 64, 1], generators)
+
+    def pool_log_probs(self, decider: Tensor) -> Tensor:
+        """(S, B, N, 2) log-probabilities of leaving a model out and of asking it."""
+        logits: Tensor = self.decider(decider)
+        return torch.log_softmax(logits.view(*logits.shape[:2], self.sizes.models, 2), -1)
+
+    def slot_logits(self, fusion: Tensor) -> Tensor:
+        """(S, B, C)"""
+        logits: Tensor = self.fusion(fusion)
+        return logits
