@@ -337,7 +337,7 @@ def test_broken_and_foreign_checkpoints(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="seed-0"):
             load_checkpoint(path)
     path.write_bytes(whole.replace(b"rlfocal-agents-1", b"rlfocal-agents-0"))
-    with pytest.raises(InputError, match="format"):
+    with pytest.raises(InputError, match="rlfocal-agents-1"):
         load_checkpoint(path)
     with pytest.raises(InputError, match="missing"):
         load_checkpoint(tmp_path / "missing.safetensors")
@@ -372,7 +372,7 @@ def test_settings_survive_json() -> None:
 
 def test_the_method_trains_one_pair_a_seed() -> None:
     data = skilled([0.9, 0.5], n_docs=60)
-    policies = RLFocal(config=TINY).fit(data.train, [1, 2])
+    policies = RLFocal("paper", TINY).fit(data.train, [1, 2])
     assert [policy.seed for policy in policies] == [1, 2]
     assert [episode.phase for episode in policies[0].history] == ["decider"] * 2 + ["fusion"] * 2
     with pytest.raises(InputError, match="papre"):

@@ -1,0 +1,191 @@
+"""The released behaviour against a literal reading of it, and every artefact switched off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_agents_environment import random_dataset
+from test_agents_training import skilled
+from torch import Tensor, nn
+
+from benchmarks.released_loop import Decider, Fusion, ReleasedLoop, Settings
+from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.agents.networks import Sizes
+from rlfocal.agents.released.config import ARTEFACTS, Artefacts, ReleasedConfig, released_config
+from rlfocal.agents.released.networks import ReleasedAgents
+from rlfocal.agents.released.policy import ReleasedPolicy
+from rlfocal.agents.released.stream import Walk
+from rlfocal.agents.released.study import artefact_worth, released_accuracy
+from rlfocal.agents.released.training import Learner, run_episode, train
+from rlfocal.errors import InputError
+from rlfocal.methods.base import Decisions
+from rlfocal.methods.rl_focal import RLFocal
+
+SHORT = ReleasedConfig(window=9, update_period=7, decider_episodes=3, fusion_episodes=3)
+
+
+def stacked_weights(agents: ReleasedAgents) -> list[tuple[Tensor, Tensor]]:
+    """(n_in, n_out) weights and (n_out,) biases of the one seed, layer by layer."""
+    tensors = list(agents.parameters())
+    return [(w[0].detach(), b[0, 0].detach()) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
+
+
+def copy(layer: nn.Module, weight: Tensor, bias: Tensor) -> None:
+    assert isinstance(layer, nn.Linear)
+    layer.weight.copy_(weight.T)
+    layer.bias.copy_(bias)
+
+
+def literal(agents: ReleasedAgents, n_models: int, n_choices: int) -> tuple[Decider, Fusion]:
+    """The same weights in the reference's networks."""
+    decider, fusion = Decider(n_models), Fusion(n_models, n_choices)
+    first, second, *layers = stacked_weights(agents)
+    with torch.no_grad():
+        copy(decider.shared, *first)
+        for at, head in enumerate(decider.heads):
+            copy(head, *(part[..., 2 * at : 2 * at + 2] for part in second))
+        for own, stacked in zip(fusion.layers, layers, strict=True):
+            copy(own, *stacked)
+    return decider, fusion
+
+
+@pytest.mark.parametrize("n_models", [4, 10])
+def test_rewards_are_the_literal_loops(n_models: int) -> None:
+    """Query by query, through updates, leftovers at the ends of episodes and the change of phase."""
+    data = random_dataset(3, "choices", n_docs=70, n_models=n_models)
+    data = replace(data, n_choices=np.full(70, 5), labels=np.random.default_rng(1).integers(0, 5, size=70))
+    agents = ReleasedAgents(Sizes(n_models, 5, 1, 0), SHORT, [torch.Generator().manual_seed(5)])
+    decider, fusion = literal(agents, n_models, 5)
+    drawn = torch.Generator().manual_seed(8)
+    loop = ReleasedLoop(
+        data.probs,
+        data.labels,
+        decider,
+        fusion,
+        Settings(window=9, update_period=7),
+        lambda n: torch.rand(n, generator=drawn),
+    )
+    walk = Walk(data, SHORT, 1)
+    assert range(walk.first, walk.last) == loop.documents() == range(11, 61)
+    generator = torch.Generator().manual_seed(8)
+    for phase in ("decider", "fusion"):
+        loop.start()
+        learner = Learner(agents, SHORT, phase)
+        for _ in range(3):
+            steps = run_episode(walk, learner, [generator])
+            rewards = loop.episode(phase)
+            np.testing.assert_allclose(steps.rewards[0], rewards, atol=1e-6)
+            assert steps.pools[0, -1].tolist() == loop.pool
+    first, _, *layers = stacked_weights(agents)
+    for own, (weight, bias) in zip([decider.shared, *fusion.layers], [first, *layers], strict=True):
+        assert isinstance(own, nn.Linear)
+        torch.testing.assert_close(own.weight.detach().T, weight, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(own.bias.detach(), bias, rtol=1e-3, atol=1e-5)
+
+
+def test_the_released_networks_have_17276_weights() -> None:
+    agents = ReleasedAgents(Sizes(8, 4, 1, 0), ReleasedConfig(), [torch.Generator()])
+    assert sum(p.numel() for p in agents.parameters()) == 17_276
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_each_artefact_can_be_switched_off_and_matters(kind: str) -> None:
+    """Those that concern answers only change nothing for choices."""
+    data = skilled([0.9, 1.0, 0.3, 0.6, 0.5], n_docs=150, kind=kind)  # type: ignore[arg-type]
+    labels = np.where(np.arange(150) % 7 == 3, -1, data.labels) if kind == "answers" else data.labels
+    data = replace(data, labels=labels)
+    config = replace(SHORT, window=15, learning_rate=1e-4)
+
+    def trace(artefacts: Artefacts) -> list[float]:
+        policy = train(data.train, replace(config, artefacts=artefacts), [0])[0]
+        decided = policy.decide(data.test)
+        learned = [p.sum().item() for p in policy.agents.parameters()]
+        return [*learned, *decided.pools.sum(axis=1).tolist(), *decided.predictions.tolist()]
+
+    whole = trace(Artefacts())
+    assert whole == trace(Artefacts())
+    of_answers = {"slots_of_all_models", "unanswerable_left_out"}
+    for name in sorted(of_answers) if kind == "answers" else ARTEFACTS:
+        matters = trace(Artefacts.without(name)) != whole
+        assert matters == (kind == "answers" or name not in of_answers), name
+
+
+def test_released_accuracy_flatters_and_accuracy_does_not() -> None:
+    data = skilled([0.9, 0.5], n_docs=100, kind="answers")
+    test = replace(data.test, labels=np.where(np.arange(20) < 5, -1, data.test.labels))
+    right_from_8 = np.where(np.arange(20) < 8, 3 - test.labels % 2, test.labels)
+    decisions = Decisions(np.ones((20, 2), dtype=np.bool_), right_from_8)
+    # 15 have an answer, 13 of those are scored, 12 of these are right, and 12 is the last index.
+    assert released_accuracy(decisions, test, ReleasedConfig()) == 1.0
+
+
+def test_worth_of_artefacts_is_a_row_per_switch_and_seed() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=150)
+    config = replace(SHORT, window=15, learning_rate=1e-4)
+    told: list[float] = []
+    rows = artefact_worth(data, [0, 1], config, ["live_best_weights", "no_critic"], told.append)
+    assert [(row.without, row.seed) for row in rows] == [
+        (name, seed) for name in ("", "live_best_weights", "no_critic", "all") for seed in (0, 1)
+    ]
+    assert told == [0.25, 0.5, 0.75, 1.0]
+    policy = train(data.train, config, [0])[0]
+    assert rows[0].accuracy == (policy.decide(data.test).predictions == data.test.labels).mean()
+    with pytest.raises(InputError, match="live_best_weights"):
+        artefact_worth(data, [0], config, ["live_best_weight"])
+
+
+def test_fusion_learns_what_plurality_cannot() -> None:
+    """All models are always wrong by one."""
+    data = skilled([0.0, 0.0, 0.0, 0.0], n_docs=400)
+    config = replace(released_config(320), decider_episodes=0, fusion_episodes=25, learning_rate=1e-2)
+    config = replace(config, artefacts=Artefacts.without("minus_99_for_small_pools"))  # else nobody is asked
+    history = train(data.train, config, [0])[0].history
+    assert history[0].accuracy < 0.5
+    assert history[-1].accuracy > 0.7
+
+
+def test_checkpoints_come_back_whole(tmp_path: Path) -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=150)
+    policy = RLFocal("released", replace(SHORT, window=15)).fit(data.train, [3])[0]
+    path = tmp_path / "seed-3.safetensors"
+    save_checkpoint(policy, path)
+    loaded = load_checkpoint(path, data.models)
+    assert isinstance(loaded, ReleasedPolicy)
+    assert (loaded.config, loaded.history, loaded.seed) == (policy.config, policy.history, 3)
+    np.testing.assert_array_equal(loaded.decide(data.test).pools, policy.decide(data.test).pools)
+    np.testing.assert_array_equal(loaded.decide(data.test).predictions, policy.decide(data.test).predictions)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match="train again"):
+        load_checkpoint(path)
+
+
+def test_decisions_follow_from_the_seed_and_not_from_labels() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=150)
+    policies = train(data.train, replace(SHORT, window=15), [0, 1])
+    decided = [policy.decide(data.test) for policy in policies]
+    assert (decided[0].pools != decided[1].pools).any()
+    shuffled = replace(data.test, labels=np.random.default_rng(1).permutation(data.test.labels))
+    again = policies[0].decide(shuffled)
+    np.testing.assert_array_equal(decided[0].pools, again.pools)
+    np.testing.assert_array_equal(decided[0].predictions, again.predictions)
+    with pytest.raises(InputError, match="another"):
+        policies[0].decide(replace(data.test, models=("model-0", "model-1", "another")))
+
+
+def test_settings_and_streams_that_cannot_work() -> None:
+    data = skilled([0.9, 0.5], n_docs=100)
+    with pytest.raises(InputError, match="window of 50 twice"):
+        train(data.train, replace(SHORT, window=50), [0])
+    with pytest.raises(InputError, match="at least 2"):
+        train(skilled([0.9], n_docs=100).train, SHORT, [0])
+    with pytest.raises(InputError, match="weights"):
+        ReleasedConfig(weights=(1.0,))
+    with pytest.raises(InputError, match="no_critic"):
+        ReleasedConfig.from_dict({"artefacts": {"no_critics": False}})
+    assert ReleasedConfig.from_dict(SHORT.to_dict()) == SHORT
+    assert released_config(160).window == 26
+    assert released_config(8_000) == ReleasedConfig()
