@@ -22,6 +22,7 @@ from rlfocal.methods import (
     Learned,
     Method,
     Policy,
+    VARIANTS,
     RLFocal,
     check_methods,
     make_method,
@@ -111,7 +112,7 @@ def evaluate(
     *,
     methods: Sequence[str] | None = None,
     models: Sequence[str] | None = None,
-    variant: str = "paper",
+    variant: str = VARIANTS[0],
     seeds: int = 3,
     per: Per = "benchmark",
     protocol: str = "frozen",
@@ -129,8 +130,9 @@ def evaluate(
         raise InputError(f"protocol {protocol!r} is not available; use 'frozen'")
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
     groups = group_rows(dataset, per)
-    names = list(dict.fromkeys(methods_for(len(dataset.models)) if methods is None else methods))
-    check_methods(names, variant, dataset.models)
+    known = methods_for(len(dataset.models), dataset.kind, protocol)
+    names = list(dict.fromkeys(known if methods is None else methods))
+    check_methods(names, variant, dataset.models, protocol)
     run_ids: list[str] = []
     ran: list[str] = []
     for name in names:
@@ -177,7 +179,7 @@ def train(
     benchmark: str,
     *,
     models: Sequence[str] | None = None,
-    variant: str = "paper",
+    variant: str = VARIANTS[0],
     seeds: int = 3,
     per: Per = "benchmark",
     snapshot: int | None = None,

@@ -41,7 +41,16 @@ def soft_vote(probs: NDArray[np.float64], pools: NDArray[np.bool_], kind: Kind) 
     else:
         # Shares such as 0.1 are inexact in binary, and a tie must not hang on the order of a sum.
         top = np.round(mean, 9) == np.round(mean, 9).max(axis=1, keepdims=True)
-        gave = members[:, :, None] & (probs > 0)
-        first = np.where(gave.any(axis=1), gave.argmax(axis=1), probs.shape[1])
-        winner = np.where(top, first, probs.shape[1] + 1).argmin(axis=1)
+        winner = first_given(top, members[:, :, None] & (probs > 0))
     return np.where(mean.any(axis=1), winner, -1).astype(np.int64)
+
+
+def first_given(top: NDArray[np.bool_], gave: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """(T,) of the slots in `top` (T, C), the one that the first model gave; `gave` is (T, N, C).
+
+    If that model gave several, or nobody gave any, the lowest of them.
+    """
+    n_models = gave.shape[1]
+    first = np.where(gave.any(axis=1), gave.argmax(axis=1), n_models)
+    found: NDArray[np.int64] = np.where(top, first, n_models + 1).argmin(axis=1)
+    return found

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from rlfocal.dataset import Kind
 from rlfocal.errors import InputError, unknown
 from rlfocal.methods.base import Decisions, Learned, Method, Policy
+from rlfocal.methods.constant_pools import BestPool, ByLogLinear, ByPlurality, BySoftVote
+from rlfocal.methods.greedy import LatestCorrect, RandomSelect
+from rlfocal.methods.log_linear import LogLinear
 from rlfocal.methods.reference import BestSingle, ConstantChoice, Oracle, Plurality, Single, SoftVote
 from rlfocal.methods.rl_focal import VARIANTS, CheckpointStore, RLFocal
+from rlfocal.methods.stacking import Stacking
+from rlfocal.methods.weighted_vote import WeightedVote
 
 __all__ = [
+    "CONSTANT_POOLS",
     "METHODS",
+    "ONLINE_ONLY",
+    "SIZED",
+    "VARIANTS",
     "CheckpointStore",
     "Decisions",
     "Learned",
@@ -22,38 +33,81 @@ __all__ = [
     "methods_for",
 ]
 
+_plurality = partial(BestPool, ByPlurality())
+_soft_vote = partial(BestPool, BySoftVote())
+_log_linear = partial(BestPool, ByLogLinear())
+
 METHODS: dict[str, Callable[[], Method]] = {
     "rl_focal": RLFocal,
     "best_single": BestSingle,
+    "best_plurality": _plurality,
+    "best_soft_vote": _soft_vote,
+    "best_log_linear": _log_linear,
     "plurality": Plurality,
     "soft_vote": SoftVote,
+    "weighted_vote": WeightedVote,
+    "log_linear": LogLinear,
+    "stacking": Stacking,
+    "random_select": RandomSelect,
+    "latest_correct": LatestCorrect,
     "constant_choice": ConstantChoice,
     "oracle": Oracle,
 }
+SIZED: dict[str, Callable[[int], Method]] = {
+    "best_plurality": _plurality,
+    "best_soft_vote": _soft_vote,
+    "best_log_linear": _log_linear,
+    "random_select": RandomSelect,
+    "latest_correct": LatestCorrect,
+}
+"""Methods that may be called `<name>:<size>`: of so many models of the pool."""
+CONSTANT_POOLS = ("best_plurality", "best_soft_vote", "best_log_linear")
+ONLINE_ONLY = ("latest_correct",)
+"""Methods that look at the label of the document before."""
 
 
-def methods_for(n_models: int) -> list[str]:
-    """Every method that a pool of this size admits: with one model there is no team to choose."""
-    return [name for name in METHODS if n_models > 1 or name != "rl_focal"]
+def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen") -> list[str]:
+    """Every method that a pool of this size, a kind of benchmark and a protocol admit.
+
+    With one model there is no team to choose, and free answers cannot be stacked.
+    """
+    out = [
+        *(["rl_focal"] if n_models < 2 else []),
+        *(["stacking"] if kind == "answers" else []),
+        *(ONLINE_ONLY if protocol == "frozen" else []),
+    ]
+    return [name for name in METHODS if name not in out]
 
 
-def check_methods(names: Sequence[str], variant: str, models: Sequence[str]) -> None:
-    """Raises InputError for a method, a variant or a `single:<model>` that does not exist."""
+def check_methods(
+    names: Sequence[str], variant: str, models: Sequence[str], protocol: str = "frozen"
+) -> None:
+    """Raises InputError for a method, a variant, a `single:<model>` or a size that does not exist."""
     if variant not in VARIANTS:
         raise unknown("variant", variant, VARIANTS)
     for name in names:
-        if name.startswith("single:"):
-            if (model := name.removeprefix("single:")) not in models:
-                raise unknown("model", model, models, f"method {name!r}")
+        method, colon, argument = name.partition(":")
+        if method == "single" and colon:
+            if argument not in models:
+                raise unknown("model", argument, models, f"method {name!r}")
+        elif method in SIZED and colon:
+            if not argument.isdecimal() or not 1 <= int(argument) <= len(models):
+                raise InputError(
+                    f"method {name!r}: {argument!r} is no number of models, 1 to {len(models)} in this pool"
+                )
         elif name not in METHODS:
-            raise unknown("method", name, [*METHODS, "single:<model>"])
+            raise unknown("method", name, [*METHODS, "single:<model>", *(f"{m}:<size>" for m in SIZED)])
+        if method in ONLINE_ONLY and protocol == "frozen":
+            raise InputError(
+                f"method {name!r} looks at the label of the document before; it needs --protocol online"
+            )
     if not names:
         raise InputError(f"no method named; known: {', '.join(METHODS)}, single:<model>")
 
 
 def make_method(
     name: str,
-    variant: str = "paper",
+    variant: str = VARIANTS[0],
     store: CheckpointStore | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> Method:
@@ -62,4 +116,5 @@ def make_method(
         return Single(name.removeprefix("single:"))
     if name == "rl_focal":
         return RLFocal(variant, store=store, on_progress=on_progress)
-    return METHODS[name]()
+    method, colon, size = name.partition(":")
+    return SIZED[method](int(size)) if colon else METHODS[name]()

@@ -1,0 +1,101 @@
+"""Log-linear pools: a weight per model and a bias per choice, fitted by cross-entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import RunError
+from rlfocal.methods.base import Decisions
+from rlfocal.voting import first_given
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+RIDGE = 1e-3
+_CONVERGED = 1e-4  # the largest slope of the mean loss that is let pass
+
+
+@dataclass(frozen=True)
+class LogLinear:
+    """All models of the pool, weighted."""
+
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[LogLinearPool]:
+        return [fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_))]
+
+
+@dataclass(frozen=True)
+class LogLinearPool:
+    """Answers the slot c of the highest Σ_i w_i x_ic + b_c over the members i."""
+
+    members: Mask
+    """(N,)"""
+    weights: Floats
+    """(M,) w, one a member"""
+    biases: Floats
+    """(C,) b"""
+
+    def decide(self, documents: Dataset) -> Decisions:
+        x, exists = _evidence(documents, self.members)
+        logits = np.einsum("tmc,m->tc", x, self.weights) + self.biases
+        # Rounded, or the float error of a sum would break a tie.
+        logits = np.where(exists, logits.round(9), -np.inf)
+        top = exists & (logits == logits.max(axis=1, keepdims=True))
+        winner = first_given(top, x > 0) if documents.kind == "answers" else top.argmax(axis=1)
+        pools = np.broadcast_to(self.members, documents.predictions.shape).copy()
+        return Decisions(pools, np.where(exists.any(axis=1), winner, -1).astype(np.int64))
+
+
+def fit_log_linear(train: Dataset, members: Mask) -> LogLinearPool:
+    """The log-linear pool of some models, converged by L-BFGS.
+
+    Minimises the cross-entropy summed over the train documents + RIDGE / 2 · Σ w². For choices, x is the
+    log-softmax over a document's choices. Answers have no fixed slots, so that no bias can be learned, and
+    most shares are 0, which has no logarithm: there x is the share of passes, and the biases stay 0. A
+    document where no slot is right, or no member gave the right answer, teaches nothing.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax
+
+    every_x, every_exists = _evidence(train, members)
+    T, M, C = every_x.shape
+    has_right = (train.labels >= 0) & every_exists[np.arange(T), train.labels]
+    start = np.concatenate([np.full(M, 1 / M), np.zeros(C)])
+    if not has_right.any():
+        return LogLinearPool(members, start[:M], start[M:])
+    labels = train.labels[has_right]
+    right = np.eye(C)[labels]
+    closed = np.where(every_exists[has_right], 0.0, -np.inf)
+    x = np.ascontiguousarray(every_x[has_right].transpose(1, 0, 2)).reshape(M, -1)
+    n, learns_bias = len(labels), train.kind == "choices"
+
+    def mean_loss(parameters: Floats) -> tuple[float, Floats]:
+        w, b = parameters[:M], parameters[M:]
+        log_p = log_softmax((w @ x).reshape(n, C) + b + closed, axis=1)
+        surplus = (np.exp(log_p) - right) / n
+        slope = np.concatenate([x @ surplus.ravel() + RIDGE / n * w, learns_bias * surplus.sum(axis=0)])
+        return float(-log_p[np.arange(n), labels].mean() + RIDGE / (2 * n) * w @ w), slope
+
+    limits = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-7}
+    found = minimize(mean_loss, start, jac=True, method="L-BFGS-B", options=limits)
+    if not np.abs(found.jac).max() < _CONVERGED:
+        raise RunError(f"the log-linear pool of {train.benchmark!r} did not converge: {found.message}")
+    return LogLinearPool(members, found.x[:M], found.x[M:])
+
+
+def _evidence(documents: Dataset, members: Mask) -> tuple[Floats, Mask]:
+    """(T, M, C) x, 0 where no slot is, and (T, C) which slots the members' outputs have."""
+    if documents.kind == "answers":
+        shares = documents.probs[:, members]
+        return shares, np.asarray((shares > 0).any(axis=1))
+    exists = np.arange(documents.probs.shape[2]) < documents.n_choices[:, None]
+    return np.where(exists[:, None], documents.logprobs[:, members], 0.0), exists

@@ -1,0 +1,75 @@
+"""Stacking: logistic regression on what all models say, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods.base import Decisions
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+
+INVERSE_RIDGE = 0.1
+"""scikit-learn's C."""
+
+
+@dataclass(frozen=True)
+class Stacking:
+    """Multinomial regression on the standardised log-probs of all models; free answers cannot be stacked."""
+
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Stacked]:
+        # scikit-learn takes a second to import, and listing the methods must not.
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        if train.kind == "answers":
+            raise InputError(
+                f"stacking needs numbered choices, and {train.benchmark!r} has free answers; leave it out of "
+                "--methods (log_linear and weighted_vote take answers)"
+            )
+        has_right = train.labels >= 0
+        classes = np.unique(train.labels[has_right])
+        if not len(classes):
+            raise InputError(f"stacking: no train document of {train.benchmark!r} has a right choice")
+        if len(classes) == 1:
+            return [Stacked(classes, None)]
+        regression = LogisticRegression(C=INVERSE_RIDGE, tol=1e-8, max_iter=10_000)
+        model = make_pipeline(StandardScaler(), regression)
+        model.fit(_features(train)[has_right], train.labels[has_right])
+        return [Stacked(classes, model)]
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Answers the likeliest choice that a document has, of those that were ever right in train."""
+
+    classes: NDArray[np.int64]
+    model: Pipeline | None
+    """None where only one choice was ever right."""
+
+    def decide(self, documents: Dataset) -> Decisions:
+        shape = (len(documents), len(self.classes))
+        scores = np.zeros(shape) if self.model is None else self.model.predict_log_proba(_features(documents))
+        exists = self.classes < documents.n_choices[:, None]
+        winner = self.classes[np.where(exists, scores, -np.inf).argmax(axis=1)]
+        pools = np.ones(documents.predictions.shape, dtype=np.bool_)
+        return Decisions(pools, np.where(exists.any(axis=1), winner, -1).astype(np.int64))
+
+
+def _features(documents: Dataset) -> NDArray[np.float64]:
+    """(T, N · C) log-probs, 0 where a document has no such choice."""
+    finite = np.isfinite(documents.logprobs)
+    return np.where(finite, documents.logprobs, 0.0).reshape(len(documents), -1)

@@ -1,0 +1,42 @@
+"""A vote in which better models count more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods.base import Decisions
+from rlfocal.voting import soft_vote
+
+
+@dataclass(frozen=True)
+class WeightedVote:
+    """Every model votes for what it predicts, with its accuracy on train as weight."""
+
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Votes]:
+        # Counts and not shares, so that sums are exact and ties are ties.
+        n_right = train.correct.sum(axis=0).astype(np.float64)
+        return [Votes(n_right if n_right.any() else np.ones(len(n_right)))]
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The slot with the highest sum of votes."""
+
+    weights: NDArray[np.float64]
+    """(N,)"""
+
+    def decide(self, documents: Dataset) -> Decisions:
+        slots = np.arange(documents.probs.shape[2])
+        votes = (documents.predictions[:, :, None] == slots) * self.weights[:, None]
+        pools = np.ones(documents.predictions.shape, dtype=np.bool_)
+        return Decisions(pools, soft_vote(votes, pools, documents.kind))
