@@ -136,7 +136,7 @@ def evaluate(
     run_ids: list[str] = []
     ran: list[str] = []
     for name in names:
-        tell = _titled(on_progress, f"{benchmark} {name}", len(groups))
+        tell = titled(on_progress, f"{benchmark} {name}", len(groups))
         method = make_method(name, variant, _store(warehouse, force), tell)
         label = variant if name == "rl_focal" else None
         runs, new = run_method(warehouse, dataset, method, name, label, seeds, per, protocol, force)
@@ -193,7 +193,7 @@ def train(
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
     groups = group_rows(dataset, per)
     check_methods(["rl_focal"], variant, dataset.models)
-    tell = _titled(on_progress, f"{benchmark} rl_focal", len(groups))
+    tell = titled(on_progress, f"{benchmark} rl_focal", len(groups))
     method = RLFocal(variant, store=_store(warehouse, force), on_progress=tell)
     train_rows = [dataset.rows(mask & dataset.is_train) for mask in groups]
     paths = [method.checkpoint(rows, seed) for rows in train_rows for seed in range(seeds)]
@@ -369,7 +369,7 @@ def _store(warehouse: Warehouse, force: bool) -> CheckpointStore:
     return CheckpointStore(warehouse.location.checkpoints, reuse=not force)
 
 
-def _titled(progress: Progress | None, title: str, parts: int) -> Callable[[float], None] | None:
+def titled(progress: Progress | None, title: str, parts: int) -> Callable[[float], None] | None:
     """Turns the share of each of `parts` fits, one after the other, into the share of all."""
     if progress is None:
         return None
