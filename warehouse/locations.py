@@ -38,6 +38,11 @@ class Location:
         return (self.directory or DEFAULT.parent) / "checkpoints"
 
     @property
+    def studies(self) -> Path:
+        """Where what studies of this warehouse found is kept."""
+        return (self.directory or DEFAULT.parent) / "studies"
+
+    @property
     def shards(self) -> Path:
         """Where extractions keep what is answered but not committed yet; always on this machine."""
         if self.directory is not None:

@@ -14,7 +14,7 @@ from rlfocal.agents.config import RLFocalConfig
 from rlfocal.agents.environment import Memory
 from rlfocal.agents.networks import Agents, Sizes
 from rlfocal.agents.outcomes import Outcomes
-from rlfocal.agents.policies import modal_answer, next_modal_pool
+from rlfocal.agents.policies import likeliest_pool, modal_answer, next_modal_pool
 from rlfocal.agents.slots import build_slots, slot_inputs
 from rlfocal.agents.stream import decider_observation
 from rlfocal.dataset import Dataset, Kind
@@ -40,15 +40,15 @@ class TrainedAgents:
     history: tuple[Episode, ...]
 
     @torch.no_grad()
-    def decide(self, documents: Dataset) -> Decisions:
+    def decide(self, documents: Dataset, size: int | None = None) -> Decisions:
         """Act on T documents in order, frozen: modes of the policies; diversity window and past rewards as
-        after train.
+        after train. With a `size`, the so many models whose branches are likeliest are asked instead.
 
         No label enters. Choices beyond those that train had are never answered. Raises InputError if the
         documents come from another pool.
         """
         self._check(documents)
-        pools = self._pools(len(documents))
+        pools = self._pools(len(documents), size)
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
         slots = build_slots(probs, n_choices, pools[None], self.kind, self.sizes.slots)
         past = self.memory.past_rewards.expand(1, len(documents), -1)
@@ -57,7 +57,7 @@ class TrainedAgents:
         predictions = slots.at.gather(2, answer[..., None])[0, :, 0]
         return Decisions(_bools(pools), predictions.numpy().astype(np.int64))
 
-    def _pools(self, n: int) -> Tensor:
+    def _pools(self, n: int, size: int | None) -> Tensor:
         """(n, N) the Decider's pools. Frozen, each follows from the last one alone, so is worked out once."""
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
@@ -68,7 +68,7 @@ class TrainedAgents:
             if key not in follows:
                 looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
                 logits = self.agents.pool_logits(decider_observation(looked_back, self.config))[0, 0]
-                follows[key] = next_modal_pool(logits, pool)
+                follows[key] = next_modal_pool(logits, pool) if size is None else likeliest_pool(logits, size)
             pool = follows[key]
             pools.append(pool)
         return torch.stack(pools) if pools else self.memory.pool.new_zeros((0, len(self.models)))
