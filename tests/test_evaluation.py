@@ -180,7 +180,7 @@ def put_choices(warehouse: Warehouse, rights: dict[str, list[bool]], label: int 
 
 def test_a_pool_of_one_model_is_evaluated_without_a_team(warehouse: Warehouse) -> None:
     put_choices(warehouse, {"m": [True, True, False, False]})
-    assert {row.method for row in evaluate(warehouse, "b").rows} == set(METHODS) - {"rl_focal"}
+    assert {row.method for row in evaluate(warehouse, "b").rows} == set(METHODS) - {"rl_focal", "latest_correct"}
     with pytest.raises(InputError, match="at least 2"):
         evaluate(warehouse, "b", methods=["rl_focal"])
 

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from rlfocal.cli.options import Json, Location, Models, Seeds, Snapshot, names, print_json, progress_bars
+from rlfocal.methods.rl_focal import VARIANTS
 
 Benchmark = Annotated[str, typer.Option("--benchmark", "-b", help="A benchmark of the warehouse.")]
-Variant = Annotated[str, typer.Option(help="RL-Focal's variant: paper.")]
+Variant = Annotated[str, typer.Option(help=f"RL-Focal's variant: {', '.join(VARIANTS)}.")]
 Per = Annotated[
     Literal["benchmark", "task"],
     typer.Option(
@@ -21,7 +22,7 @@ Per = Annotated[
 def train(
     benchmark: Benchmark,
     models: Models = None,
-    variant: Variant = "paper",
+    variant: Variant = VARIANTS[0],
     seeds: Seeds = 3,
     per: Per = "benchmark",
     snapshot: Snapshot = None,
@@ -63,7 +64,7 @@ def evaluate(
         ),
     ] = None,
     models: Models = None,
-    variant: Variant = "paper",
+    variant: Variant = VARIANTS[0],
     seeds: Seeds = 3,
     per: Per = "benchmark",
     protocol: Annotated[str, typer.Option(help="frozen: nothing about test labels enters.")] = "frozen",
@@ -74,8 +75,11 @@ def evaluate(
 ) -> None:
     """Fit methods on train rows, decide on test rows, store the result and print the table.
 
-    Methods: rl_focal, best_single, plurality, soft_vote, constant_choice, oracle, `single:<model>`. Runs that
-    the warehouse has for the same data are shown, not repeated.
+    Methods: rl_focal; one model: best_single, random_select, latest_correct (online only), `single:<model>`;
+    a pool chosen on train: best_plurality, best_soft_vote, best_log_linear; all models: plurality, soft_vote,
+    weighted_vote, log_linear, stacking (no free answers); and constant_choice, oracle. `best_plurality:4` is of
+    four models; best_* and the policies of one model but best_single take such a size. Runs that the warehouse
+    has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation import evaluate as run
     from rlfocal.report import leaderboard, print_table

@@ -42,10 +42,8 @@ class Stacking:
             )
         has_right = train.labels >= 0
         classes = np.unique(train.labels[has_right])
-        if not len(classes):
-            raise InputError(f"stacking: no train document of {train.benchmark!r} has a right choice")
-        if len(classes) == 1:
-            return [Stacked(classes, None)]
+        if len(classes) < 2:
+            return [Stacked(classes if len(classes) else np.zeros(1, dtype=np.int64), None)]
         regression = LogisticRegression(C=INVERSE_RIDGE, tol=1e-8, max_iter=10_000)
         model = make_pipeline(StandardScaler(), regression)
         model.fit(_features(train)[has_right], train.labels[has_right])
@@ -58,7 +56,7 @@ class Stacked:
 
     classes: NDArray[np.int64]
     model: Pipeline | None
-    """None where only one choice was ever right."""
+    """None where no two choices were ever right."""
 
     def decide(self, documents: Dataset) -> Decisions:
         shape = (len(documents), len(self.classes))
