@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import torch
@@ -30,6 +30,43 @@ class Settings:
     fusion_gamma: float = 0.8
     learning_rate: float = 1e-3
     clip: float = 0.2
+    all_terms: bool = True
+    """Every term of the weighted sum is worked out, whatever its weight."""
+
+
+WEIGHTS = (0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""Of focal diversity, plurality accuracy, Fleiss' kappa, Q, correlation, disagreement, kappa, entropy."""
+
+
+def contingency(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> tuple[int, int, int, int]:
+    """Rows both right, both wrong, only the first right, only the second right."""
+    return int((a & b).sum()), int((~a & ~b).sum()), int((a & ~b).sum()), int((~a & b).sum())
+
+
+def ratio(above: float, below: float) -> float:
+    return above / below if below else 0.0
+
+
+def q_statistic(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
+    n11, n00, n10, n01 = contingency(a, b)
+    return ratio(n11 * n00 - n01 * n10, n11 * n00 + n01 * n10)
+
+
+def correlation(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
+    n11, n00, n10, n01 = contingency(a, b)
+    below = (n11 + n10) * (n01 + n00) * (n11 + n01) * (n10 + n00)
+    return ratio(n11 * n00 - n01 * n10, float(np.sqrt(below)))
+
+
+def disagreement(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
+    _, _, n10, n01 = contingency(a, b)
+    return (n01 + n10) / len(a)
+
+
+def kappa(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
+    n11, n00, n10, n01 = contingency(a, b)
+    below = (n11 + n10) * (n01 + n00) + (n11 + n01) * (n10 + n00)
+    return ratio(2 * (n11 * n00 - n01 * n10), below)
 
 
 class Decider(nn.Module):
@@ -136,7 +173,10 @@ class ReleasedLoop:
         if size < 2:
             return [*self.pool, -99.0, size]
         rows = range(query - 1 - self.settings.window, query - 1)
-        value = 0.5 * self.focal_diversity(rows) + 0.5 * self.plurality_accuracy(rows)
+        terms = [self.focal_diversity(rows), self.plurality_accuracy(rows)]
+        if self.settings.all_terms:
+            terms += [self.fleiss_kappa(rows), *self.pairwise(rows), self.binary_entropy(rows)]
+        value = sum(w * term for w, term in zip(WEIGHTS, terms, strict=False))
         return [*self.pool, value, size]
 
     def focal_diversity(self, rows: range) -> float:
@@ -156,6 +196,30 @@ class ReleasedLoop:
 
     def plurality_accuracy(self, rows: range) -> float:
         return sum(float(self.plurality(row) == self.labels[row]) for row in rows) / len(rows)
+
+    def fleiss_kappa(self, rows: range) -> float:
+        votes = self.predictions[rows.start : rows.stop, np.array(self.pool, dtype=bool)]
+        n, size = votes.shape
+        counts = np.array([np.bincount(row, minlength=self.probs.shape[2]) for row in votes])
+        agreement = ((counts**2).sum(axis=1) - size).mean() / (size * (size - 1))
+        chance = ((counts.sum(axis=0) / (n * size)) ** 2).sum()
+        return float((agreement - chance) / (1 - chance)) if chance < 1 else 0.0
+
+    def pairwise(self, rows: range) -> list[float]:
+        """Means over pairs of Yule's Q, the correlation, the disagreement and the pairwise kappa."""
+        right = self.predictions[rows.start : rows.stop] == self.labels[rows.start : rows.stop, None]
+        members = [model for model, asked in enumerate(self.pool) if asked]
+        terms = []
+        for term in (q_statistic, correlation, disagreement, kappa):
+            values = [term(right[:, a], right[:, b]) for a, b in combinations(members, 2)]
+            terms.append(float(np.nan_to_num(np.mean(values))))
+        return terms
+
+    def binary_entropy(self, rows: range) -> float:
+        members = [model for model, asked in enumerate(self.pool) if asked]
+        right = self.predictions[rows.start : rows.stop, members] == self.labels[rows.start : rows.stop, None]
+        share = float(right.mean())
+        return -sum(p * float(np.log2(p)) for p in (share, 1 - share) if p > 0)
 
     def plurality(self, row: int) -> int:
         """The slot most members predict, the lowest of equals; -1 for nobody."""

@@ -43,8 +43,8 @@ from rlfocal.methods.base import Episode
 
 Progress = Callable[[float], None]
 """Called with the finished share of the training, 0 to 1."""
-TOGETHER = 3
-"""Seeds whose networks are stacked on a CPU; such groups train on as many threads as there are cores.
+TOGETHER = 5
+"""Most seeds whose networks are stacked on a CPU; such groups train on as many threads as there are cores.
 
 The same on every machine, because how many are stacked decides the last bits of a product.
 """
@@ -71,8 +71,9 @@ def train(
     stream = train_stream(train_rows, configs[0], device)
     Scalars.of(configs)
     pairs = list(zip(seeds, configs, strict=True))
-    size = TOGETHER if torch.device(device).type == "cpu" else len(pairs)
-    parts = -(-len(pairs) // size)
+    parts = 1
+    if torch.device(device).type == "cpu":
+        parts = max(min(len(pairs), 2), -(-len(pairs) // TOGETHER))
     groups = [pairs[len(pairs) * i // parts : len(pairs) * (i + 1) // parts] for i in range(parts)]
     told = _Shares(on_progress, [len(group) / len(pairs) for group in groups])
     runs = [

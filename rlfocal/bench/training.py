@@ -1,0 +1,195 @@
+"""How fast agents train, against the released algorithm's own loop, on generated logits."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+
+if TYPE_CHECKING:
+    from rlfocal.agents.config import RLFocalConfig
+
+SETTINGS = ((5, 50), (16, 500))
+"""(models, window) of the speeds."""
+CHOICES = 4
+SCALES = (12, 24, 48, 96)
+"""Models of the growth."""
+
+
+class Speed(NamedTuple):
+    """One way to train on one setting."""
+
+    models: int
+    window: int
+    way: str
+    seeds: int
+    steps: int
+    """environment steps, each with its share of the update"""
+    seconds: float
+    times_faster: float
+    """steps/s over the released loop's"""
+
+    @property
+    def steps_per_second(self) -> float:
+        return self.steps / self.seconds
+
+
+class Growth(NamedTuple):
+    """The same training with another number of models."""
+
+    models: int
+    seconds: float
+    steps_per_second: float
+
+
+@dataclass(frozen=True)
+class TrainingBench:
+    """All that was measured in one run."""
+
+    documents: int
+    speeds: list[Speed]
+    growth: list[Growth]
+    exponent: float | None
+    """p of seconds ~ models^p, least squares; None for fewer than two sizes"""
+    peak_mb: float
+    """most memory this process has held, torch included"""
+
+
+def bench_training(
+    documents: int = 2_000,
+    seeds: Sequence[int] = (1, 10),
+    scales: Sequence[int] = SCALES,
+    queries: int = 200,
+    episodes: int | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> TrainingBench:
+    """Train on generated logits: `documents` train rows, once per number of seeds.
+
+    The reference walks `queries` documents of each phase. `episodes` caps both phases, for a quick look.
+    Raises InputError where the reference is not at hand (it is in the repository only).
+    """
+    speeds = []
+    for models, window in SETTINGS:
+        rows = generated(documents, models, CHOICES, seed=0)
+        looked_back = min(window, documents // 4)
+        tell(f"{models} models, window {looked_back}: the released loop")
+        reference = _reference(rows, looked_back, queries, all_terms=True)
+        fewer = _reference(rows, looked_back, queries, all_terms=False)
+        speeds += [reference, fewer._replace(times_faster=reference.seconds / fewer.seconds)]
+        for n in seeds:
+            tell(f"{models} models, window {looked_back}: {n} seeds")
+            speeds.append(_ours(rows, looked_back, n, episodes, reference))
+    growth = []
+    for models in scales:
+        tell(f"{models} models")
+        growth.append(_grown(generated(1_000, models, CHOICES, seed=0)))
+    return TrainingBench(documents, speeds, growth, _exponent(growth), peak_megabytes())
+
+
+def generated(documents: int, models: int, choices: int, seed: int) -> Dataset:
+    """Train rows whose models are right about half the time, and tend to err together."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, choices, size=documents)
+    logits = rng.normal(size=(documents, models, choices)) + rng.normal(size=(documents, 1, choices))
+    logits[np.arange(documents), :, labels] += rng.uniform(0.5, 2.0, size=models)
+    logprobs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return Dataset(
+        benchmark="generated",
+        kind="choices",
+        models=tuple(f"model-{at:03d}" for at in range(models)),
+        prices=np.ones(models),
+        tasks=np.full(documents, "task"),
+        doc_ids=np.arange(documents),
+        probs=np.exp(logprobs),
+        logprobs=logprobs,
+        n_choices=np.full(documents, choices),
+        predictions=logits.argmax(axis=-1),
+        labels=labels,
+        is_train=np.ones(documents, dtype=np.bool_),
+        slots=(),
+        snapshot=0,
+    )
+
+
+def peak_megabytes() -> float:
+    """Most memory this process has held."""
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return held / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> Speed:
+    """The released loop, both phases, on one thread as its products are too small for more."""
+    import torch
+
+    from rlfocal.agents.training import one_thread
+
+    try:
+        from benchmarks.released_loop import Decider, Fusion, ReleasedLoop, Settings
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "the reference is not installed; run `rlfocal bench training` in a checkout of the repository"
+        ) from error
+    n_models, choices = rows.probs.shape[1:]
+    with one_thread(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        networks = Decider(n_models), Fusion(n_models, choices)
+        settings = Settings(window=window, all_terms=all_terms)
+        loop = ReleasedLoop(rows.probs, rows.labels, *networks, settings, torch.rand)
+        walked = loop.documents()[:queries]
+        started = time.perf_counter()
+        for phase in ("decider", "fusion"):
+            loop.start()
+            loop.episode(phase, walked)
+        seconds = time.perf_counter() - started
+    way = "released loop" if all_terms else "released loop, two terms"
+    return Speed(n_models, window, way, 1, 2 * len(walked), seconds, 1.0)
+
+
+def _ours(rows: Dataset, window: int, n_seeds: int, episodes: int | None, reference: Speed) -> Speed:
+    from rlfocal.agents.config import paper_config
+
+    config = replace(paper_config(len(rows)), window=window)
+    if episodes is not None:
+        config = replace(config, decider_episodes=episodes, fusion_episodes=episodes)
+    steps, seconds = _train(rows, config, n_seeds)
+    one_step = reference.seconds / reference.steps
+    return Speed(len(rows.models), window, "paper", n_seeds, steps, seconds, steps * one_step / seconds)
+
+
+def _grown(rows: Dataset) -> Growth:
+    """Few episodes, in the proportion of a whole training on as long a stream as MMLU's."""
+    from rlfocal.agents.config import RLFocalConfig
+
+    config = RLFocalConfig(window=500, decider_episodes=1, fusion_episodes=2)
+    steps, seconds = _train(rows, config, n_seeds=4)
+    return Growth(len(rows.models), seconds, steps / seconds)
+
+
+def _train(rows: Dataset, config: RLFocalConfig, n_seeds: int) -> tuple[int, float]:
+    """Environment steps and the seconds they took, preparation included."""
+    import torch
+
+    from rlfocal.agents.environment import train_environment, train_stream
+    from rlfocal.agents.training import train
+
+    environment = train_environment(train_stream(rows, config), config, torch.ones(n_seeds))
+    walks = environment.copies * environment.stretches * n_seeds
+    episodes = config.decider_episodes + config.fusion_episodes
+    started = time.perf_counter()
+    train(rows, config, range(n_seeds))
+    return environment.length * walks * episodes, time.perf_counter() - started
+
+
+def _exponent(growth: Sequence[Growth]) -> float | None:
+    if len(growth) < 2:
+        return None
+    sizes, seconds = np.log([row.models for row in growth]), np.log([row.seconds for row in growth])
+    return float(np.polyfit(sizes, seconds, 1)[0])
