@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +24,8 @@ SCALES = (12, 24, 48, 96)
 """Models of the growth."""
 
 
-class Speed(NamedTuple):
+@dataclass(frozen=True)
+class Speed:
     """One way to train on one setting."""
 
     models: int
@@ -37,12 +38,9 @@ class Speed(NamedTuple):
     times_faster: float
     """steps/s over the released loop's"""
 
-    @property
-    def steps_per_second(self) -> float:
-        return self.steps / self.seconds
 
-
-class Growth(NamedTuple):
+@dataclass(frozen=True)
+class Growth:
     """The same training with another number of models."""
 
     models: int
@@ -69,6 +67,7 @@ def bench_training(
     scales: Sequence[int] = SCALES,
     queries: int = 200,
     episodes: int | None = None,
+    *,
     tell: Callable[[str], None] = lambda line: None,
 ) -> TrainingBench:
     """Train on generated logits: `documents` train rows, once per number of seeds.
@@ -77,15 +76,16 @@ def bench_training(
     Raises InputError where the reference is not at hand (it is in the repository only).
     """
     speeds = []
+    _grown(generated(100, 2, CHOICES, seed=0))  # torch's own start is nobody's training
     for models, window in SETTINGS:
         rows = generated(documents, models, CHOICES, seed=0)
         looked_back = min(window, documents // 4)
         tell(f"{models} models, window {looked_back}: the released loop")
         reference = _reference(rows, looked_back, queries, all_terms=True)
         fewer = _reference(rows, looked_back, queries, all_terms=False)
-        speeds += [reference, fewer._replace(times_faster=reference.seconds / fewer.seconds)]
+        speeds += [reference, replace(fewer, times_faster=reference.seconds / fewer.seconds)]
         for n in seeds:
-            tell(f"{models} models, window {looked_back}: {n} seeds")
+            tell(f"{models} models, window {looked_back}: {n} seed{'s' if n > 1 else ''}")
             speeds.append(_ours(rows, looked_back, n, episodes, reference))
     growth = []
     for models in scales:
@@ -168,7 +168,7 @@ def _grown(rows: Dataset) -> Growth:
     """Few episodes, in the proportion of a whole training on as long a stream as MMLU's."""
     from rlfocal.agents.config import RLFocalConfig
 
-    config = RLFocalConfig(window=500, decider_episodes=1, fusion_episodes=2)
+    config = RLFocalConfig(window=min(500, len(rows)), decider_episodes=1, fusion_episodes=2)
     steps, seconds = _train(rows, config, n_seeds=4)
     return Growth(len(rows.models), seconds, steps / seconds)
 

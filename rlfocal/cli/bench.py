@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlfocal.cli.options import Json, names, print_json
-from rlfocal.errors import unknown
+from rlfocal.errors import InputError, unknown
 
 ENGINES = ("vllm", "hf")
 WIDTH = 110  # of a table in a file
@@ -147,3 +147,64 @@ def warehouse(
     typer.echo(f"{found.choice_rows:,} choices imported in {found.import_seconds:.1f} s")
     typer.echo(f"{found.parquet_bytes / 1e6:.1f} MB of Parquet")
     typer.echo(f"opened in {found.open_seconds:.2f} s, every accuracy in {found.query_seconds:.2f} s")
+
+
+@bench.command("training")
+def training(
+    documents: Annotated[int, typer.Option(min=60, help="Train rows, generated.")] = 2_000,
+    seeds: Annotated[str, typer.Option(metavar="K,...", help="Seeds trained side by side.")] = "1,10",
+    scales: Annotated[str, typer.Option(metavar="N,...", help="Models of the growth.")] = "12,24,48,96",
+    queries: Annotated[int, typer.Option(min=10, help="Queries of each phase that the loop walks.")] = 200,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Of each phase.", show_default="as many as training takes")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Environment steps a second, each with its share of the update, against the released algorithm's loop.
+
+    The loop answers one query at a time with autograd throughout, works out all eight terms of its weighted
+    metric (or the two that weigh anything) and records no stack traces. It lies in the repository's
+    `benchmarks/`, not in the package.
+    """
+    from rlfocal.bench.training import bench_training
+
+    found = bench_training(
+        documents,
+        whole_numbers(seeds, "--seeds"),
+        whole_numbers(scales, "--scales"),
+        queries,
+        episodes,
+        tell=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    if as_json:
+        print_json(found)
+        return
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console.print(f"{documents:,} train rows of four choices; at most {found.peak_mb:,.0f} MB of memory")
+    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
+    table.add_column("way", no_wrap=True)
+    for heading in ("steps", "seconds", "steps/s", "faster"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    setting = None
+    for row in found.speeds:
+        if (row.models, row.window) != setting:
+            setting = (row.models, row.window)
+            table.add_row(f"[bold]{row.models} models, window {row.window}[/bold]")
+        way = row.way if row.way != "paper" else f"paper, {row.seeds} seed{'s' if row.seeds > 1 else ''}"
+        rate = row.steps / row.seconds
+        table.add_row(
+            f"  {way}", f"{row.steps:,}", f"{row.seconds:.2f}", f"{rate:,.0f}", f"{row.times_faster:,.1f}x"
+        )
+    console.print(table)
+    if found.growth:
+        times = ", ".join(f"{row.models} models {row.seconds:.1f} s" for row in found.growth)
+        power = "" if found.exponent is None else f": as models^{found.exponent:.2f}"
+        console.print(f"the same training with {times}{power}")
+
+
+def whole_numbers(given: str, option: str) -> list[int]:
+    """The numbers of a list like "1,10". Raises InputError for anything else."""
+    try:
+        return [int(part) for part in given.split(",") if part.strip()]
+    except ValueError as error:
+        raise InputError(f"{option} {given!r} is not a list of whole numbers such as 1,10") from error
