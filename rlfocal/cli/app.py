@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rlfocal import __version__
-from rlfocal.cli import bench, corrections, datasets, history, learning, plan, pools, reading, upkeep
+from rlfocal.cli import bench, corrections, datasets, history, learning, plan, pools, reading, study, upkeep
 
 app = typer.Typer(
     name="rlfocal",
@@ -52,5 +52,6 @@ app.command("correct-labels")(corrections.correct_labels)
 app.command("remove-model")(corrections.remove_model)
 app.command("rename-model")(corrections.rename_model)
 app.add_typer(datasets.datasets, name="datasets")
+app.add_typer(study.study, name="study")
 app.add_typer(bench.bench, name="bench")
 app.add_typer(pools.lab, name="lab")

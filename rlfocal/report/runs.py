@@ -88,7 +88,7 @@ class Comparable:
 
 
 def comparable_runs(warehouse: Warehouse, wanted: Collection[str] | None) -> dict[BoardKey, Comparable]:
-    """Every board of `evaluations` on test documents; `wanted`: only of these run ids."""
+    """Every board of `evaluations` on test documents, studies left out; `wanted`: only of these run ids."""
     boards: dict[BoardKey, list[Evaluated]] = defaultdict(list)
     for run in _evaluated(warehouse, wanted):
         boards[run.board].append(run)
@@ -100,7 +100,7 @@ def _evaluated(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Eva
     rows = warehouse.query("SELECT * FROM evaluations WHERE split = 'test' ORDER BY run_id, task")
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows.to_pylist():
-        if wanted is None or row["run_id"] in wanted:
+        if row["run_id"] in wanted if wanted is not None else not is_of_a_study(row["variant"]):
             by_run[row["run_id"]].append(row)
     found = []
     for run in by_run.values():
@@ -152,6 +152,11 @@ def _complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:
         (benchmark, benchmark),
     )
     return {model for (model,) in rows}
+
+
+def is_of_a_study(variant: str | None) -> bool:
+    """Whether a run has settings of its own: it stands in its study, not among the methods."""
+    return variant is not None and variant.endswith("]")
 
 
 def label(method: str, variant: str | None) -> str:

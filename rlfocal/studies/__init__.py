@@ -1,0 +1,104 @@
+"""Studies: questions about RL-Focal, each answered by one command."""
+
+from __future__ import annotations
+
+from rlfocal.studies.arms import Conditions
+from rlfocal.studies.artefacts import artefacts
+from rlfocal.studies.findings import Findings, Point, load
+from rlfocal.studies.pools import scale, sizes
+from rlfocal.studies.search import TRIALS, search
+from rlfocal.studies.study import Study
+from rlfocal.studies.success import success
+from rlfocal.studies.sweeps import branching, metrics, sweep, windows
+
+__all__ = ["STUDIES", "Conditions", "Findings", "Point", "Study", "load"]
+
+METRICS = (
+    "none",
+    "focal_diversity",
+    "generalized_diversity",
+    "plurality_accuracy",
+    "fleiss_kappa",
+    "q_statistic",
+    "correlation",
+    "disagreement",
+    "kappa",
+    "double_fault",
+    "binary_entropy",
+)
+
+_STUDIES = (
+    Study(
+        "size-penalty",
+        "What does punishing large teams cost in accuracy, and save in models asked?",
+        "size penalty α",
+        sweep("size_penalty", "α", ("best_single",)),
+        (0, 0.1, 0.6, 1.5, 3),
+    ),
+    Study(
+        "window",
+        "How many past documents should diversity be measured on?",
+        "window, documents",
+        windows,
+        (50, 100, 250, 500, "all"),
+    ),
+    Study(
+        "discount",
+        "How far should Fusion look ahead?",
+        "Fusion's discount γ",
+        sweep("fusion_gamma", "γ", ("best_single",)),
+        (0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
+    ),
+    Study(
+        "metrics",
+        "Which diversity metric helps the Decider, against none and against asking all models?",
+        "metric the Decider sees",
+        metrics,
+        METRICS,
+    ),
+    Study(
+        "branching",
+        "Is a branch per model better than a single branch?",
+        "the Decider's action",
+        branching,
+        ("true", "false"),
+    ),
+    Study(
+        "pool-scale",
+        "How do time and accuracy follow the size of the pool, models repeated?",
+        "models to choose from",
+        scale,
+        (8, 16, 24, 40, 80, 120),
+        beside="seconds",
+    ),
+    Study(
+        "pool-size",
+        "How does a team of few compare with picking one model at random, or the one right last?",
+        "models in the team",
+        sizes,
+        (2, 3, 4, 5, 6),
+    ),
+    Study(
+        "success",
+        "How often is the fused answer right when exactly so many members are?",
+        "right members of the team",
+        success,
+        beside=None,
+    ),
+    Study(
+        "artefacts",
+        "What is each artefact of the released code worth?",
+        "released behaviour",
+        artefacts,
+        ("all",),
+        variant="released",
+    ),
+    Study(
+        "search",
+        "Which settings do best on train rows, and what are they worth on test rows?",
+        "settings",
+        search,
+        (TRIALS,),
+    ),
+)
+STUDIES = {study.name: study for study in _STUDIES}

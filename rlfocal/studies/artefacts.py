@@ -1,0 +1,58 @@
+"""What each artefact of the released code is worth: switched off one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rlfocal.errors import InputError
+from rlfocal.methods import Method
+from rlfocal.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
+from rlfocal.studies.study import Found
+from rlfocal.studies.tuned import Tuned
+
+if TYPE_CHECKING:
+    from rlfocal.agents.released.config import Artefacts
+
+ALL = "all"
+AS_RELEASED = "as released"
+NONE = "no artefact"
+
+
+def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """The released behaviour, it without each artefact in turn, and with none of them."""
+    from rlfocal.agents.released.config import ARTEFACTS, Artefacts
+
+    if conditions.variant != "released":
+        raise InputError(
+            f"variant {conditions.variant!r} has no artefacts; study artefacts is about `released`"
+        )
+    names = ARTEFACTS if ALL in values else [str(name) for name in values]
+    without = {f"without {name}": Artefacts.without(name) for name in names}
+    switched = {AS_RELEASED: Artefacts()} | without
+    if set(names) == set(ARTEFACTS):
+        switched[NONE] = Artefacts(**dict.fromkeys(ARTEFACTS, False))
+    arms = [_arm(conditions, text, artefact) for text, artefact in switched.items()]
+    references = [reference_arm(conditions, name) for name in ("best_single", "soft_vote")]
+    points = run_arms(conditions, [*arms, *references])
+    base = points[0].accuracy
+    worth = {p.label: 100 * (base - p.accuracy) for p in points[1 : len(arms)]}
+    notes = ["Accuracy that goes when the artefact does, in points: " + _listed(worth)] if worth else []
+    return Found(points, notes)
+
+
+def _arm(conditions: Conditions, text: str, switched: Artefacts) -> Arm:
+    mark = "" if text == AS_RELEASED else text
+    arm = tuned_arm(conditions, text, None, {}, mark=mark)
+
+    def build(tell: Callable[[float], None] | None) -> Method:
+        settings = {**conditions.settings, "artefacts": switched}
+        return Tuned(conditions.variant, settings, conditions.store, tell)
+
+    return replace(arm, build=build)
+
+
+def _listed(worth: dict[str, float]) -> str:
+    ordered = sorted(worth.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name.removeprefix('without ')} {points:+.2f}" for name, points in ordered) + "."

@@ -1,0 +1,111 @@
+"""What a study found: plain values that a table, a figure and a file show."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from math import isnan, sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from rlfocal.errors import InputError
+
+Beside = Literal["mean_pool_size", "seconds"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One thing that a study tried. Accuracies are fractions, means over seeds."""
+
+    series: str
+    """Points of one series are joined by a line."""
+    label: str
+    x: float | None
+    """Its place on the axis; None where what is varied is no number."""
+    n: int
+    """Documents; where every seed has its own, their mean."""
+    seeds: int
+    accuracy: float
+    stderr_seeds: float | None
+    """None where there are not two seeds."""
+    stderr_docs: float
+    """sqrt(p (1 - p) / n)."""
+    mean_pool_size: float | None = None
+    cost: float | None = None
+    """Cents per 1,000 queries; None where a price is unknown."""
+    seconds: float | None = None
+    """To train and decide, per seed."""
+    runs: tuple[str, ...] = ()
+    """Run ids in `evaluations`."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that one run of a study shows."""
+
+    study: str
+    question: str
+    axis: str
+    """What is varied."""
+    benchmark: str
+    variant: str
+    per: str
+    models: tuple[str, ...]
+    settings: str
+    """What differs from the variant's defaults throughout; empty: nothing."""
+    points: tuple[Point, ...]
+    beside: Beside | None
+    """What the figure shows beside accuracy."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        settings = f" [{self.settings}]" if self.settings else ""
+        per = "" if self.per == "benchmark" else ", per task"
+        return f"{self.study} on {self.benchmark}, {self.variant}{settings}, {len(self.models)} models{per}"
+
+
+def point(
+    series: str,
+    label: str,
+    x: float | None,
+    n: int,
+    accuracies: Sequence[float],
+    **more: Any,
+) -> Point:
+    """The mean over seeds with both standard errors."""
+    p = fmean(accuracies)
+    spread = stdev(accuracies) / sqrt(len(accuracies)) if len(accuracies) > 1 else None
+    return Point(series, label, x, n, len(accuracies), p, spread, sqrt(p * (1 - p) / max(n, 1)), **more)
+
+
+def save(findings: Findings, folder: Path) -> Path:
+    """Keep the newest findings of a study on one benchmark and variant; returns the JSON file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{findings.study}-{findings.benchmark}-{findings.variant}".replace("/", "_")
+    path = folder / f"{name}.json"
+    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    staged.write_text(json.dumps(asdict(findings), indent=1), encoding="utf-8")
+    staged.replace(path)
+    return path
+
+
+def load(path: Path) -> Findings:
+    """The inverse of `save`. Raises InputError for a file that holds something else."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        values["points"] = tuple(Point(**p | {"runs": tuple(p["runs"])}) for p in values["points"])
+        lists = {f.name for f in fields(Findings)} & {"models", "notes"}
+        return Findings(**values | {name: tuple(values[name]) for name in lists})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{path} holds no findings of a study ({error}); delete it and run the study again"
+        ) from error
+
+
+def known(value: float | None) -> float | None:
+    """A number, or None where it is NULL or NaN."""
+    return None if value is None or isnan(value) else value

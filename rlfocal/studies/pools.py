@@ -1,0 +1,148 @@
+"""Studies of how many models there are to choose from, and how many are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods import Decisions, Learned, Method, Policy, make_method
+from rlfocal.methods.base import Episode
+from rlfocal.studies.arms import Arm, Conditions, run_arms, tuned_arm
+from rlfocal.studies.study import Found
+from rlfocal.studies.tuned import Tuned, read_value
+
+
+def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """Pools of the given sizes, made by taking models again and again; agents are trained here and now."""
+    sizes = [_count(value, 2) for value in values]
+    arms: list[Arm] = []
+    for size in sizes:
+        data = repeated(conditions.dataset, size)
+        mark = f"models={size}"
+        arms.append(
+            tuned_arm(conditions, f"{size} models", float(size), {}, data=data, mark=mark, keep=False)
+        )
+    vote = [
+        Arm(
+            "soft_vote",
+            arm.label,
+            arm.x,
+            arm.data,
+            lambda _: make_method("soft_vote"),
+            "soft_vote",
+            f"[{mark}]",
+        )
+        for arm, mark in zip(arms, (f"models={size}" for size in sizes), strict=True)
+    ]
+    n = len(conditions.dataset.models)
+    note = f"Pools beyond {n} models hold the same models again; smaller ones hold the alphabetically first."
+    return Found(run_arms(conditions, [*arms, *vote]), [note])
+
+
+def repeated(data: Dataset, size: int) -> Dataset:
+    """The first `size` models, begun anew after the last: `m`, then `m#2`, `m#3` and so on.
+
+    Slots and labels stay those of the models as they are.
+    """
+    n = len(data.models)
+    names = [data.models[i % n] + (f"#{i // n + 1}" if i >= n else "") for i in range(size)]
+    order = sorted(range(size), key=names.__getitem__)
+    return _models(data, tuple(names[i] for i in order), np.array([i % n for i in order]))
+
+
+def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """Teams of k models (`sequential`: at most k on the average), beside two greedy ways to pick among k."""
+    counts = [_count(value, 1, len(conditions.dataset.models)) for value in values]
+    arms = [_constrained(conditions, k) for k in counts]
+    for method, protocol in (("random_select", "frozen"), ("latest_correct", "online")):
+        arms += [_greedy(conditions, method, protocol, k) for k in counts]
+    how = (
+        "asks at most k models on the average over train"
+        if conditions.variant == "sequential"
+        else "asks the k models whose branches are likeliest"
+    )
+    return Found(
+        run_arms(conditions, arms),
+        [
+            f"RL-Focal {how}; random_select and latest_correct ask one of the k models that are best on "
+            "train, latest_correct with the label of the document before."
+        ],
+    )
+
+
+def _constrained(conditions: Conditions, k: int) -> Arm:
+    text = f"{k} models"
+    if conditions.variant == "sequential":
+        return tuned_arm(conditions, text, float(k), {"mean_pool": float(k)})
+    if conditions.variant != "paper":
+        raise InputError(
+            f"variant {conditions.variant!r} has no Decider that can be held to a size; "
+            "use paper or sequential"
+        )
+    arm = tuned_arm(conditions, text, float(k), {}, mark=f"size={k}")
+
+    def build(tell: Callable[[float], None] | None) -> Method:
+        return OfSize(Tuned(conditions.variant, conditions.settings, conditions.store, tell), k)
+
+    return replace(arm, build=build)
+
+
+def _greedy(conditions: Conditions, method: str, protocol: str, k: int) -> Arm:
+    name = f"{method}:{k}"
+    data = conditions.dataset
+    return Arm(method, f"{k} models", float(k), data, lambda _: make_method(name), name, None, protocol)
+
+
+@dataclass(frozen=True)
+class OfSize:
+    """RL-Focal (`paper`) trained as ever, but held to a team size when it decides."""
+
+    method: Tuned
+    size: int
+    seeded: bool = True
+
+    def recipe(self, n_train: int) -> str:
+        return f"{self.method.recipe(n_train)} size {self.size}"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Policy]:
+        return [_Held(policy, self.size) for policy in self.method.fit(train, seeds)]
+
+
+@dataclass(frozen=True)
+class _Held:
+    agents: Any
+    size: int
+
+    @property
+    def history(self) -> Sequence[Episode]:
+        return self.agents.history if isinstance(self.agents, Learned) else ()
+
+    def decide(self, documents: Dataset) -> Decisions:
+        decisions: Decisions = self.agents.decide(documents, size=self.size)
+        return decisions
+
+
+def _models(data: Dataset, names: tuple[str, ...], at: NDArray[np.int64]) -> Dataset:
+    """The dataset of the models at these positions, under these names."""
+    return replace(
+        data,
+        models=names,
+        prices=data.prices[at],
+        probs=data.probs[:, at],
+        logprobs=data.logprobs[:, at] if len(data.logprobs) else data.logprobs[:, :0],
+        predictions=data.predictions[:, at],
+    )
+
+
+def _count(value: Any, least: int, most: int | None = None) -> int:
+    count: int = read_value(str(value), 1, "size")
+    if count < least or (most is not None and count > most):
+        to = "or more" if most is None else f"to {most}"
+        raise InputError(f"a pool of {count} models cannot be; use {least} {to}")
+    return count

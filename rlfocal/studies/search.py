@@ -1,0 +1,182 @@
+"""Hyper-parameter search over train rows alone, with Optuna; killed, it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError, RunError
+from rlfocal.evaluation import Per, decide_groups, fit_groups, group_rows
+from rlfocal.studies.arms import Conditions, reference_arm, run_arms, tuned_arm
+from rlfocal.studies.study import Found
+from rlfocal.studies.tuned import Settings, Tuned, read_value, written
+
+TRIALS = 20
+VALIDATION = 0.2
+"""Share of each task's train rows, its last ones, that settings are judged on."""
+
+
+class Range(NamedTuple):
+    """Where one setting is looked for."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+
+SPACES: Mapping[str, Mapping[str, Range]] = {
+    "paper": {
+        "size_penalty": Range(0.0, 2.0),
+        "window": Range(50, 1000, log=True, whole=True),
+        "learning_rate": Range(3e-4, 5e-3, log=True),
+        "decider_gamma": Range(0.0, 0.99),
+        "fusion_gamma": Range(0.0, 0.99),
+        "gae_lambda": Range(0.0, 0.95),
+        "entropy": Range(1e-3, 3e-2, log=True),
+        "vote_weight": Range(0.0, 2.0),
+    },
+    "sequential": {
+        "size_penalty": Range(2e-3, 0.2, log=True),
+        "shared_ridge": Range(0.5, 50, log=True),
+        "task_ridge": Range(3, 300, log=True),
+        "word_directions": Range(20, 120, whole=True),
+    },
+    "released": {
+        "size_penalty": Range(0.0, 2.0),
+        "window": Range(50, 500, log=True, whole=True),
+        "learning_rate": Range(3e-4, 5e-3, log=True),
+        "decider_gamma": Range(0.0, 0.99),
+        "fusion_gamma": Range(0.0, 0.99),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best trial."""
+
+    settings: dict[str, Any]
+    """Empty where nothing beat the defaults."""
+    accuracy: float
+    """On the validation rows, the mean over seeds."""
+    default: float
+    """The same with the variant's own settings."""
+    trials: int
+
+
+def search(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """Searches on train rows, then evaluates what was found, and the defaults, on the test rows."""
+    trials = max(read_value(str(values[0]), TRIALS, "trials"), 1)
+    tell = conditions.on_progress
+    best = find_settings(
+        conditions.dataset.train,
+        conditions.variant,
+        seeds=conditions.seeds,
+        trials=trials,
+        journal=conditions.warehouse.location.studies / "search.journal",
+        per=conditions.per,
+        fixed=conditions.settings,
+        on_progress=None
+        if tell is None
+        else lambda share: tell(f"{conditions.dataset.benchmark} search", share),
+    )
+    arms = [tuned_arm(conditions, "the defaults", None, {}), reference_arm(conditions, "best_single")]
+    if best.settings:
+        arms.insert(0, tuned_arm(conditions, "what was found", None, best.settings))
+    notes = [
+        f"Best of {best.trials} trials on the last {VALIDATION:.0%} of each task's train rows: "
+        f"{100 * best.accuracy:.2f} %, the defaults {100 * best.default:.2f} %: "
+        f"{written(best.settings) or 'the defaults'}."
+    ]
+    return Found(run_arms(conditions, arms), notes)
+
+
+def find_settings(
+    train: Dataset,
+    variant: str,
+    *,
+    seeds: int,
+    trials: int,
+    journal: Path,
+    per: Per = "benchmark",
+    fixed: Settings | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> Best:
+    """The settings that do best on the last rows of train, among `trials`; the defaults are the first.
+
+    `train` holds train rows alone, so that no test row can enter: InputError otherwise. Trials are kept in
+    the Optuna journal under a name made of all that they depend on, and are not run again.
+    """
+    if not train.is_train.all():
+        raise InputError("a search is given train rows only, and these hold test rows; use Dataset.train")
+    try:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+    except ImportError as error:
+        raise RunError("a search needs Optuna; run `pip install 'rlfocal[search]'`") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    fixed = dict(fixed or {})
+    halves = split(train)
+    groups = group_rows(halves, per)
+    space = {name: where for name, where in SPACES[variant].items() if name not in fixed}
+    recipe = Tuned(variant, fixed).recipe(len(halves.train))
+    about = [train.fingerprint(), variant, recipe, seeds, per, space, sorted(fixed)]
+    name = f"{train.benchmark}-{variant}-{sha256(json.dumps(about).encode()).hexdigest()[:12]}"
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    storage = JournalStorage(JournalFileBackend(str(journal)))
+    study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+
+    def objective(trial: Any) -> float:
+        settings = {} if done == 0 else {n: _suggest(trial, n, where) for n, where in space.items()}
+        return validate(halves, groups, Tuned(variant, fixed | settings), seeds)
+
+    while (done := len(_complete(study))) < trials:
+        # Seeded by how many are done, so that a search that was killed ends as one that was not.
+        study.sampler = optuna.samplers.TPESampler(seed=done)
+        study.optimize(objective, n_trials=1)
+        if on_progress is not None:
+            on_progress((done + 1) / trials)
+    complete = _complete(study)[:trials]
+    best = max(complete, key=lambda trial: (trial.value, -trial.number))
+    return Best(dict(best.params), float(best.value), float(complete[0].value), len(complete))
+
+
+def split(train: Dataset) -> Dataset:
+    """The train rows, the last ones of each task as rows to be judged on."""
+    is_train = np.ones(len(train), dtype=np.bool_)
+    for task in dict.fromkeys(train.tasks.tolist()):
+        at = np.flatnonzero(train.tasks == task)
+        is_train[at[int(len(at) * (1 - VALIDATION)) :]] = False
+    if is_train.all() or not is_train.any():
+        raise InputError(f"benchmark {train.benchmark!r} has too few train rows to search on")
+    return replace(train, is_train=is_train)
+
+
+def validate(halves: Dataset, groups: Sequence[Any], method: Tuned, seeds: int) -> float:
+    """Mean accuracy over seeds on the rows that are judged on."""
+    judged = halves.test
+    scores = []
+    for policies in fit_groups(method, halves, groups, range(seeds)):
+        predictions = decide_groups(halves, groups, policies).predictions
+        scores.append(float(((predictions == judged.labels) & (judged.labels >= 0)).mean()))
+    return float(np.mean(scores))
+
+
+def _suggest(trial: Any, name: str, where: Range) -> Any:
+    if where.whole:
+        return trial.suggest_int(name, int(where.low), int(where.high), log=where.log)
+    return trial.suggest_float(name, where.low, where.high, log=where.log)
+
+
+def _complete(study: Any) -> list[Any]:
+    """Trials that have a value; one that was killed has none."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]

@@ -1,0 +1,61 @@
+"""What a study is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rlfocal.errors import InputError
+from rlfocal.studies.arms import Conditions
+from rlfocal.studies.findings import Beside, Findings, Point, save
+from rlfocal.studies.tuned import check_settings, written
+
+
+class Found(NamedTuple):
+    """What came out."""
+
+    points: list[Point]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question, and how it is answered."""
+
+    name: str
+    question: str
+    axis: str
+    """What is varied."""
+    answer: Callable[[Conditions, Sequence[Any]], Found]
+    """Given the values to try."""
+    values: tuple[Any, ...] = ()
+    """What is tried unless other values are given; empty: there is nothing to choose."""
+    beside: Beside | None = "mean_pool_size"
+    variant: str = "paper"
+    """RL-Focal's variant unless another is given."""
+
+    def run(self, conditions: Conditions, values: Sequence[Any] | None = None) -> Findings:
+        """Run what the warehouse does not have yet, and keep what was found beside it.
+
+        Raises InputError for settings or values that cannot be.
+        """
+        if values and not self.values:
+            raise InputError(f"study {self.name} takes no values")
+        check_settings(conditions.variant, conditions.settings)
+        found = self.answer(conditions, self.values if values is None else values)
+        findings = Findings(
+            study=self.name,
+            question=self.question,
+            axis=self.axis,
+            benchmark=conditions.dataset.benchmark,
+            variant=conditions.variant,
+            per=conditions.per,
+            models=conditions.dataset.models,
+            settings=written(conditions.settings),
+            points=tuple(found.points),
+            beside=self.beside,
+            notes=tuple(found.notes),
+        )
+        save(findings, conditions.warehouse.location.studies)
+        return findings
