@@ -50,6 +50,8 @@ class Dataset:
     """Per document, the answers its slots stand for (answers only; else empty)."""
     snapshot: int
     """The warehouse snapshot that was read."""
+    questions: tuple[str, ...] = ()
+    """(T,) what was asked; empty where the warehouse has no text."""
     left_out: tuple[tuple[str, int], ...] = ()
     """(model, documents it answered) of models that are not in the dataset because they missed some."""
 
@@ -67,8 +69,10 @@ class Dataset:
         at = np.flatnonzero(keep)
         per_row = ("tasks", "doc_ids", "probs", "logprobs", "n_choices", "predictions", "labels", "is_train")
         fields = {name: getattr(self, name)[at] for name in per_row if len(getattr(self, name))}
-        slots = tuple(self.slots[i] for i in at) if self.slots else ()
-        return replace(self, **fields, slots=slots)
+        texts = {
+            name: tuple(whole[i] for i in at) for name in ("slots", "questions") if (whole := getattr(self, name))
+        }
+        return replace(self, **fields, **texts)
 
     @property
     def train(self) -> Dataset:
@@ -85,7 +89,7 @@ class Dataset:
 
     def fingerprint(self) -> str:
         """A hash of all that a method learns from, decides on and is scored on; prices are not among it."""
-        digest = sha256(repr((self.benchmark, self.kind, self.models, self.slots)).encode())
+        digest = sha256(repr((self.benchmark, self.kind, self.models, self.slots, self.questions)).encode())
         for array in (self.doc_ids, self.probs, self.predictions, self.labels, self.is_train):
             digest.update(np.ascontiguousarray(array).tobytes())
         digest.update("\n".join(self.tasks.tolist()).encode())
@@ -104,7 +108,8 @@ def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | N
 
 def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) -> Dataset:
     docs = warehouse.query(
-        "SELECT task, doc_id, label, gold, split = 'train' AS is_train FROM docs WHERE benchmark = ? "
+        "SELECT task, doc_id, coalesce(question, '') AS question, label, gold, split = 'train' AS is_train "
+        "FROM docs WHERE benchmark = ? "
         "ORDER BY task, doc_id",
         [benchmark],
     ).to_pydict()
@@ -126,6 +131,7 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
         doc_ids=np.array(docs["doc_id"], dtype=np.int64),
         is_train=np.array(docs["is_train"], dtype=np.bool_),
         snapshot=warehouse.snapshot(),
+        questions=tuple(docs["question"]),
         left_out=() if models else tuple((m, n) for m, n in covered.items() if m not in names),
         **answers._asdict(),
     )

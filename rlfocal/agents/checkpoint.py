@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,10 @@ from safetensors import SafetensorError
 from rlfocal.agents.config import RLFocalConfig
 from rlfocal.agents.environment import Memory
 from rlfocal.agents.networks import Agents, Sizes
+from rlfocal.agents.released import storing as released_storing
+from rlfocal.agents.released.policy import ReleasedPolicy
+from rlfocal.agents.sequential import storing
+from rlfocal.agents.sequential.agents import SequentialAgents
 from rlfocal.agents.tensorfiles import read_tensors, under, write_tensors
 from rlfocal.agents.trained import TrainedAgents
 from rlfocal.errors import InputError
@@ -19,9 +23,50 @@ from rlfocal.methods.base import Episode
 
 _FORMAT = "rlfocal-agents-1"
 
+AnyAgents = TrainedAgents | ReleasedPolicy | SequentialAgents
 
-def save_checkpoint(trained: TrainedAgents, path: Path) -> None:
+
+def save_checkpoint(trained: AnyAgents, path: Path) -> None:
     """Write one seed's agents; the file appears whole or not at all."""
+    if isinstance(trained, SequentialAgents):
+        key, (tensors, about) = storing.FORMAT, storing.to_parts(trained)
+    elif isinstance(trained, ReleasedPolicy):
+        key, (tensors, about) = released_storing.FORMAT, released_storing.to_parts(trained)
+    else:
+        key, (tensors, about) = _FORMAT, _to_parts(trained)
+    write_tensors(path, tensors, key, about)
+
+
+def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> AnyAgents:
+    """Read one seed's agents, of whatever variant.
+
+    Raises InputError for a file that is not a whole checkpoint, or is one of another pool than `models`.
+    """
+    trained = _read(path)
+    if models is not None and trained.models != tuple(models):
+        raise InputError(
+            f"{path} holds agents for {', '.join(trained.models)}, not for {', '.join(models)}; "
+            "train on this pool"
+        )
+    return trained
+
+
+def _read(path: Path) -> AnyAgents:
+    for key, assemble in _FORMATS.items():
+        try:
+            about, tensors = read_tensors(path, key)
+        except (OSError, SafetensorError, ValueError) as error:
+            raise InputError(f"{path} is not a readable checkpoint ({error}); train again") from error
+        except KeyError:
+            continue
+        try:
+            return assemble(about, tensors)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"{path} is not a whole checkpoint ({error}); train again") from error
+    raise InputError(f"{path} is not a checkpoint of {' or '.join(_FORMATS)}; train again")
+
+
+def _to_parts(trained: TrainedAgents) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     tensors = {f"agents.{name}": value for name, value in trained.agents.state_dict().items()}
     tensors |= {f"memory.{name}": value for name, value in trained.memory._asdict().items()}
     about = {
@@ -34,30 +79,7 @@ def save_checkpoint(trained: TrainedAgents, path: Path) -> None:
         "snapshot": trained.snapshot,
         "history": trained.history,
     }
-    write_tensors(path, tensors, _FORMAT, about)
-
-
-def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedAgents:
-    """Read one seed's agents.
-
-    Raises InputError for a file that is not a whole checkpoint, or is one of another pool than `models`.
-    """
-    try:
-        about, tensors = read_tensors(path, _FORMAT)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} is not a readable checkpoint ({error}); train again") from error
-    except KeyError as error:
-        raise InputError(f"{path} is not a checkpoint of format {_FORMAT}; train again") from error
-    try:
-        trained = _assemble(about, tensors)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path} is not a whole checkpoint ({error}); train again") from error
-    if models is not None and trained.models != tuple(models):
-        raise InputError(
-            f"{path} holds agents for {', '.join(trained.models)}, not for {', '.join(models)}; "
-            "train on this pool"
-        )
-    return trained
+    return tensors, about
 
 
 def _assemble(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> TrainedAgents:
@@ -74,3 +96,10 @@ def _assemble(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Traine
         history=tuple(Episode(*row) for row in about.pop("history")),
         **about,
     )
+
+
+_FORMATS: Mapping[str, Callable[[dict[str, Any], dict[str, torch.Tensor]], AnyAgents]] = {
+    _FORMAT: _assemble,
+    released_storing.FORMAT: released_storing.from_parts,
+    storing.FORMAT: storing.from_parts,
+}

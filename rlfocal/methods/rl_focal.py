@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from rlfocal.agents.config import RLFocalConfig
-    from rlfocal.agents.trained import TrainedAgents
+    from rlfocal.agents.checkpoint import AnyAgents
 
-VARIANTS = ("paper",)
+VARIANTS = ("sequential", "paper", "released")
+"""Names of what `rlfocal.agents.variants` holds, the default first: listing them must not import torch."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,9 @@ class CheckpointStore:
 class RLFocal:
     """Raises InputError for an unknown variant."""
 
-    variant: str = "paper"
-    config: RLFocalConfig | None = None
-    """Settings; by default the variant's for as many train rows."""
+    variant: str = VARIANTS[0]
+    config: Any = None
+    """The variant's settings; by default the variant's for as many train rows."""
     store: CheckpointStore | None = None
     """Without one, nothing is saved."""
     on_progress: Callable[[float], None] | None = None
@@ -45,20 +44,21 @@ class RLFocal:
             raise unknown("variant", self.variant, VARIANTS)
 
     def recipe(self, n_train: int) -> str:
-        from rlfocal.agents.config import REVISION
+        from rlfocal.agents.variants import variant
 
-        return json.dumps([REVISION, self._config(n_train).to_dict()])
+        return variant(self.variant).recipe(self._settings(n_train))
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TrainedAgents]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[AnyAgents]:
         # torch takes seconds to import, and listing the methods must not.
         from rlfocal.agents.checkpoint import save_checkpoint
-        from rlfocal.agents.training import train as train_agents
+        from rlfocal.agents.variants import variant
 
         fitted = self._trained_before(train, seeds)
         missing = [seed for seed in seeds if seed not in fitted]
         if missing:
             kept = None if self.store is None else self.checkpoint(train, missing[0]).parent
-            for agents in train_agents(train, self._config(len(train)), missing, self.on_progress, kept=kept):
+            settings = self._settings(len(train))
+            for agents in variant(self.variant).train(train, settings, missing, self.on_progress, kept):
                 fitted[agents.seed] = agents
                 if self.store is not None:
                     save_checkpoint(agents, self.checkpoint(train, agents.seed))
@@ -79,10 +79,10 @@ class RLFocal:
             / f"seed-{seed}.safetensors"
         )
 
-    def _trained_before(self, train: Dataset, seeds: Sequence[int]) -> dict[int, TrainedAgents]:
+    def _trained_before(self, train: Dataset, seeds: Sequence[int]) -> dict[int, AnyAgents]:
         from rlfocal.agents.checkpoint import load_checkpoint
 
-        found: dict[int, TrainedAgents] = {}
+        found: dict[int, AnyAgents] = {}
         if self.store is not None and self.store.reuse:
             for seed in seeds:
                 path = self.checkpoint(train, seed)
@@ -93,7 +93,7 @@ class RLFocal:
                         continue
         return found
 
-    def _config(self, n_train: int) -> RLFocalConfig:
-        from rlfocal.agents.config import paper_config
+    def _settings(self, n_train: int) -> Any:
+        from rlfocal.agents.variants import variant
 
-        return self.config or paper_config(n_train)
+        return self.config or variant(self.variant).configure(n_train)

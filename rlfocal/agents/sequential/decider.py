@@ -1,0 +1,103 @@
+"""The sequential Decider: after each stage of asking, stop and answer, or ask the next models.
+
+Rewards of every action are known on train, so its value function is fitted by regression from the last stage
+back to the first (fitted Q-iteration): no sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+N_FEATURES = 5
+_RIDGE = 10.0
+
+
+class StageView(NamedTuple):
+    """What is known about T documents after one stage."""
+
+    features: Floats
+    """(T, 5) a constant, then how sure Fusion is and how far the models agree"""
+    size: int
+    """Models asked so far."""
+
+    @property
+    def expected_reward(self) -> Floats:
+        """(T,) what stopping here earns by Fusion's own account, fitted without the document.
+
+        Whether the answer was right says the same with more noise: on train, going by that cost half a point.
+        """
+        return self.features[:, 1]
+
+
+def view(probabilities: Floats, votes: NDArray[np.int64]) -> Floats:
+    """(T, 5) the Decider's observation from Fusion's distribution (T, C) and the asked models' slots (T, m).
+
+    A constant, the top probability, its lead over the second, the entropy as a share of its maximum, and the
+    share of asked models that say what Fusion says.
+    """
+    n_slots = probabilities.shape[1]
+    ranked = np.sort(probabilities, axis=1)[:, ::-1]
+    second = ranked[:, 1] if n_slots > 1 else np.zeros(len(ranked))
+    entropy = -(probabilities * np.log(np.maximum(probabilities, 1e-12))).sum(axis=1)
+    agree = (votes == probabilities.argmax(axis=1)[:, None]).mean(axis=1)
+    features = [
+        np.ones(len(ranked)),
+        ranked[:, 0],
+        ranked[:, 0] - second,
+        entropy / np.log(max(n_slots, 2)),
+        agree,
+    ]
+    return np.stack(features, axis=1)
+
+
+def fit_decider(stages: Sequence[StageView], penalty: float) -> Floats:
+    """(K-1, 5) weights of what going on is worth more than stopping, at each stage but the last.
+
+    The reward is 1 for a right answer, minus `penalty` a model asked.
+    """
+    value = stages[-1].expected_reward - penalty * stages[-1].size
+    weights = np.zeros((len(stages) - 1, N_FEATURES))
+    for at in range(len(stages) - 2, -1, -1):
+        stop = stages[at].expected_reward - penalty * stages[at].size
+        x = stages[at].features
+        ridge = _RIDGE * np.eye(N_FEATURES)
+        ridge[0, 0] = 1e-6
+        weights[at] = np.linalg.solve(x.T @ x + ridge, x.T @ (value - stop))
+        value = np.where(x @ weights[at] > 0, value, stop)
+    return weights
+
+
+def stop_stages(weights: Floats, features: Sequence[Floats]) -> NDArray[np.int64]:
+    """(T,) the stage at which each document is answered."""
+    n = len(features[0])
+    stage = np.full(n, len(features) - 1)
+    for at in range(len(features) - 2, -1, -1):
+        stage = np.where(features[at] @ weights[at] > 0, stage, at)
+    return stage
+
+
+def fit_within(stages: Sequence[StageView], mean_pool: float, least_penalty: float) -> tuple[Floats, float]:
+    """Weights, and the penalty a model: the least at which train asks no more than `mean_pool` on average."""
+    features, sizes = [s.features for s in stages], np.array([s.size for s in stages])
+
+    def fitted(penalty: float) -> tuple[Floats, float]:
+        weights = fit_decider(stages, penalty)
+        return weights, float(sizes[stop_stages(weights, features)].mean())
+
+    weights, mean = fitted(least_penalty)
+    if mean <= mean_pool:
+        return weights, least_penalty
+    low, high = least_penalty, 1.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        if fitted(middle)[1] <= mean_pool:
+            high = middle
+        else:
+            low = middle
+    return fitted(high)[0], high

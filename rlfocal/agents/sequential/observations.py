@@ -1,0 +1,149 @@
+"""What Fusion sees once the first models of the asking order have answered, as rows of a regression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlfocal.agents.sequential.queries import N_SURFACE, QueryFeatures
+from rlfocal.agents.sequential.softmax_regression import Rows
+from rlfocal.dataset import Dataset, Kind
+
+Floats = NDArray[np.float64]
+
+
+class Scales(NamedTuple):
+    """What the models' outputs look like on train, so that every number has deviation 1."""
+
+    shared: Floats
+    """(N,) deviation of a model's centred log-probs"""
+    mean: Floats
+    """(N, C) mean of the centred log-prob"""
+    own: Floats
+    """(N, C) 1 / its deviation; 0 where it never varies"""
+
+
+class Outputs(NamedTuple):
+    """The models' answers to T documents, in asking order and on the scale of train."""
+
+    shared: Floats
+    """(T, N, C) log-probs centred over the open slots, in deviations; for answers, shares of passes"""
+    own: Floats
+    """(T, N, C) the same in deviations from the slot's mean; (T, N, 0) for answers"""
+    given: NDArray[np.bool_]
+    """(T, N, C) slots that exist; for answers, those that the model itself gave"""
+    labels: NDArray[np.int64]
+    """(T,)"""
+    context: Floats
+    """(T, J + 13 + D) which task it is, then the question's surface and words"""
+
+
+def fit_scales(train: Dataset) -> Scales:
+    """From train's outputs, without labels."""
+    if train.kind == "answers":
+        n_models, n_slots = train.probs.shape[1:]
+        return Scales(np.ones(n_models), np.zeros((n_models, 0)), np.zeros((n_models, 0)))
+    exists = _exists(train.n_choices, train.logprobs.shape[2])
+    centred = _centred(train.logprobs, exists)
+    deviation = np.sqrt(np.square(centred).sum(axis=(0, 2)) / exists.sum())
+    spread = centred.std(axis=0)
+    return Scales(
+        np.maximum(deviation, 1e-6),
+        centred.mean(axis=0),
+        np.where(spread > 1e-6, 1 / np.maximum(spread, 1e-6), 0.0),
+    )
+
+
+def outputs(
+    documents: Dataset,
+    scales: Scales,
+    queries: QueryFeatures,
+    tasks: Sequence[str],
+    order: Sequence[int],
+    n_slots: int,
+) -> Outputs:
+    """The documents as Fusion sees them; slots beyond `n_slots` are never answered."""
+    context = np.hstack(
+        [
+            _one_hot(documents.tasks.tolist(), tasks),
+            queries.surface(documents.questions),
+            queries.words(documents.questions),
+        ]
+    )
+    at = list(order)
+    if documents.kind == "answers":
+        probs = documents.probs[:, at]
+        empty = np.zeros((*probs.shape[:2], 0))
+        return Outputs(probs, empty, probs > 0, documents.labels, context)
+    logprobs = _sized(documents.logprobs[:, at], n_slots)
+    exists = _exists(np.minimum(documents.n_choices, n_slots), n_slots)
+    centred = _centred(logprobs, exists)
+    shared = centred / scales.shared[at, None]
+    own = (centred - scales.mean[at]) * scales.own[at]
+    given = np.broadcast_to(exists[:, None], logprobs.shape)
+    return Outputs(shared, own * exists[:, None], given, documents.labels, context)
+
+
+def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
+    """What Fusion knows after the first `size` models of the order."""
+    asked = slice(0, size)
+    n_documents = len(seen.labels)
+    own = seen.own[:, asked].reshape(n_documents, -1)
+    context = seen.context if kind == "choices" else seen.context[:, :0]
+    return Rows(
+        torch.from_numpy(np.ascontiguousarray(seen.shared[:, asked].transpose(0, 2, 1))),
+        torch.from_numpy(np.hstack([own, context])),
+        torch.from_numpy(seen.given[:, asked].any(axis=1)),
+        torch.from_numpy(np.where(seen.labels < seen.given.shape[2], seen.labels, -1)),
+    )
+
+
+def recipe_scales(
+    recipes: Sequence[tuple[float, float, float]],
+    n_outputs: int,
+    n_tasks: int,
+    n_words: int,
+    task_ridge: float,
+) -> Tensor:
+    """(R, F) how much each recipe lets through of the outputs, the task, the surface and the words."""
+    rows = []
+    for outputs_ridge, surface_ridge, words_ridge in recipes:
+        parts = (
+            (n_outputs, outputs_ridge),
+            (n_tasks, task_ridge),
+            (N_SURFACE, surface_ridge),
+            (n_words, words_ridge),
+        )
+        rows.append(np.concatenate([np.full(n, ridge**-0.5 if ridge else 0.0) for n, ridge in parts]))
+    return torch.from_numpy(np.stack(rows))
+
+
+def _exists(n_choices: NDArray[np.int64], n_slots: int) -> NDArray[np.bool_]:
+    return np.arange(n_slots) < n_choices[:, None]
+
+
+def _sized(logprobs: Floats, n_slots: int) -> Floats:
+    """(T, N, n_slots) cut, or filled up with slots that do not exist."""
+    missing = max(0, n_slots - logprobs.shape[2])
+    return np.pad(logprobs[:, :, :n_slots], ((0, 0), (0, 0), (0, missing)), constant_values=-np.inf)
+
+
+def _centred(logprobs: Floats, exists: NDArray[np.bool_]) -> Floats:
+    """Log-probs, no smaller than a chance of e^-50, minus their mean over the open slots; 0 elsewhere."""
+    values = np.where(exists[:, None], np.maximum(logprobs, -50.0), 0.0)
+    mean = values.sum(axis=2, keepdims=True) / np.maximum(exists.sum(axis=1), 1)[:, None, None]
+    return np.where(exists[:, None], values - mean, 0.0)
+
+
+def _one_hot(tasks: Sequence[str], known: Sequence[str]) -> Floats:
+    place = {task: at for at, task in enumerate(known)}
+    rows = np.zeros((len(tasks), len(known)))
+    for row, task in enumerate(tasks):
+        if task in place:
+            rows[row, place[task]] = 1.0
+    return rows

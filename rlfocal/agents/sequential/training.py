@@ -1,0 +1,187 @@
+"""Training of the variant `sequential`: Fusion at every stage of asking, then the Decider on what they earn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlfocal.agents.sequential.agents import Fusion, SequentialAgents
+from rlfocal.agents.sequential.config import Recipe, SequentialConfig
+from rlfocal.agents.sequential.decider import StageView, fit_within, view
+from rlfocal.agents.sequential.observations import fit_scales, outputs, recipe_scales, stage_rows
+from rlfocal.agents.sequential.queries import fit_queries
+from rlfocal.agents.sequential.softmax_regression import Rows, Weights, fit_many
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods.base import Episode
+
+Progress = Callable[[float], None]
+Floats = NDArray[np.float64]
+
+_LEAST_SHARE = 0.03
+"""A recipe that earns less than this of the mixture where all models are asked is not fitted anywhere."""
+_FEW_TASKS = 10
+"""With as many tasks in train, whole tasks are held out: test may have tasks that train has not."""
+
+
+def train(
+    train_rows: Dataset,
+    config: SequentialConfig,
+    seeds: Sequence[int],
+    on_progress: Progress | None = None,
+) -> list[SequentialAgents]:
+    """One pair of agents per seed; seeds differ by which parts of train are held out together.
+
+    Raises InputError for a pool of one model, or too few train documents to hold some out.
+    """
+    if len(train_rows.models) < 2:
+        raise InputError(f"benchmark {train_rows.benchmark!r} has one model; RL-Focal needs at least 2")
+    if len(train_rows) < 2:
+        raise InputError(
+            f"benchmark {train_rows.benchmark!r} has {len(train_rows)} train documents; RL-Focal needs at least 2"
+        )
+    kind = train_rows.kind
+    tasks = tuple(dict.fromkeys(train_rows.tasks.tolist()))
+    known_tasks = tasks if len(tasks) > 1 else ()
+    queries = fit_queries(train_rows.questions, config.word_directions)
+    scales = fit_scales(train_rows)
+    order = asking_order(train_rows)
+    n_slots = train_rows.probs.shape[2]
+    seen = outputs(train_rows, scales, queries, known_tasks, order, n_slots)
+    held_out = np.stack([hold_out(train_rows, config.folds, seed) for seed in seeds])
+    sizes = stage_sizes(len(train_rows.models), config.mean_pool)
+    n_words = queries.directions.shape[1]
+
+    def fit(size: int, recipes: Sequence[Recipe], parts: NDArray[np.int64]) -> Stage:
+        rows = stage_rows(seen, size, kind)
+        scale = recipe_scales(recipes, seen.own[0, :size].size, len(known_tasks), n_words, config.task_ridge)[
+            :, : rows.own.shape[1]
+        ]
+        return fit_stage(rows, scale, parts, config, biased=kind == "choices")
+
+    recipes = config.recipes if kind == "choices" else config.recipes[:1]
+    if len(recipes) > 1:
+        shares = fit(sizes[-1], recipes, held_out[:1]).shares[0]
+        least = min(_LEAST_SHARE, shares.max())
+        recipes = tuple(r for r, share in zip(recipes, shares, strict=True) if share >= least)
+    fusions: list[list[Fusion]] = [[] for _ in seeds]
+    views: list[list[StageView]] = [[] for _ in seeds]
+    history: list[list[Episode]] = [[] for _ in seeds]
+    for done, size in enumerate(sizes):
+        stage = fit(size, recipes, held_out)
+        votes = train_rows.predictions[:, list(order[:size])]
+        for at in range(len(seeds)):
+            fusions[at].append(Fusion(stage.weights, stage.shares[at]))
+            right = stage.crossed[at].argmax(axis=1) == seen.labels
+            views[at].append(StageView(view(stage.crossed[at], votes), size))
+            accuracy = float(right.mean())
+            history[at].append(Episode("fusion", done, accuracy, accuracy, float(size)))
+        if on_progress is not None:
+            on_progress((done + 1) / len(sizes))
+    result = []
+    for at, seed in enumerate(seeds):
+        weights, penalty = fit_within(
+            views[at], config.mean_pool, config.size_penalty / len(train_rows.models)
+        )
+        result.append(
+            SequentialAgents(
+                config=config, benchmark=train_rows.benchmark, kind=kind, models=train_rows.models,
+                seed=seed, snapshot=train_rows.snapshot, n_slots=n_slots, tasks=known_tasks, order=order,
+                sizes=sizes, scales=scales, queries=queries, fusions=tuple(fusions[at]),
+                decider=weights, penalty=penalty, history=tuple(history[at]),
+            )
+        )  # fmt: skip
+    return result
+
+
+def asking_order(train_rows: Dataset) -> tuple[int, ...]:
+    """Models by falling train accuracy; ties: the alphabetically first."""
+    return tuple(np.argsort(-train_rows.correct.sum(axis=0), kind="stable").tolist())
+
+
+def stage_sizes(n_models: int, mean_pool: float) -> tuple[int, ...]:
+    """How many models have answered at each stage: steps of about a half more, up to four times `mean_pool`."""
+    most = min(n_models, max(int(4 * mean_pool), 2))
+    sizes = [1]
+    while sizes[-1] < most:
+        sizes.append(min(most, max(sizes[-1] + 1, sizes[-1] * 3 // 2)))
+    return tuple(sizes)
+
+
+def hold_out(train_rows: Dataset, folds: int, seed: int) -> NDArray[np.int64]:
+    """(T,) the part of train that each document is held out with: whole tasks where there are many."""
+    draw = np.random.default_rng(seed)
+    tasks = np.unique(train_rows.tasks, return_inverse=True)[1]
+    units = tasks if tasks.max() + 1 >= _FEW_TASKS else np.arange(len(train_rows))
+    part = draw.permutation(np.arange(units.max() + 1) % folds)
+    return np.asarray(part[units])
+
+
+class Stage(NamedTuple):
+    """Fusion after one stage of asking."""
+
+    weights: Weights
+    """One regression per recipe, on all train rows."""
+    shares: Floats
+    """(S, R) each seed's mixture of the recipes"""
+    crossed: Floats
+    """(S, T, C) each document's distribution by Fusion fitted without it"""
+
+
+def fit_stage(
+    rows: Rows, scales: Tensor, held_out: NDArray[np.int64], config: SequentialConfig, *, biased: bool
+) -> Stage:
+    """Every recipe on all of train, and on all but each held-out part, side by side for all seeds."""
+    n_recipes, n_rows = len(scales), len(rows.labels)
+    whole = fit_many(
+        rows,
+        rows.shared.new_ones((n_recipes, n_rows)),
+        scales,
+        shared_ridge=config.shared_ridge,
+        own_ridge=1.0,
+        biased=biased,
+    )
+    crossed = np.zeros((len(held_out), n_recipes, n_rows, rows.open.shape[1]))
+    parts = torch.from_numpy(held_out)
+    n_folds = int(parts.max()) + 1
+    taken = (parts[:, None] != torch.arange(n_folds)[:, None]).to(rows.shared.dtype)  # (S, folds, T)
+    every = torch.arange(n_recipes).repeat(len(held_out) * n_folds)
+    fitted = fit_many(
+        rows,
+        taken.flatten(0, 1).repeat_interleave(n_recipes, 0),
+        scales[every],
+        start=whole.at(every),
+        shared_ridge=config.shared_ridge,
+        own_ridge=1.0,
+        biased=biased,
+    )
+    for seed, part in enumerate(parts):
+        for fold in range(n_folds):
+            at = torch.nonzero(part == fold)[:, 0]
+            block = slice((seed * n_folds + fold) * n_recipes, (seed * n_folds + fold + 1) * n_recipes)
+            one = fitted.at(block)
+            held = Rows(rows.shared[at], rows.own[at], rows.open[at], rows.labels[at])
+            crossed[seed][:, at.numpy()] = one.probabilities(held).numpy()
+    labels = rows.labels.numpy()
+    known = labels >= 0
+    at_label = np.take_along_axis(crossed[:, :, known], labels[known][None, None, :, None], 3)[..., 0]
+    shares = np.stack([mixture(of_seed.T) for of_seed in at_label])
+    return Stage(whole, shares, np.einsum("sr,srtc->stc", shares, crossed))
+
+
+def mixture(at_label: Floats, iterations: int = 200) -> Floats:
+    """(R,) shares that maximise the likelihood of the labels, from (T, R) probabilities of them (EM)."""
+    n_recipes = at_label.shape[1]
+    shares = np.full(n_recipes, 1 / n_recipes)
+    for _ in range(iterations):
+        owed = np.maximum(at_label, 1e-6) * shares
+        owed /= owed.sum(axis=1, keepdims=True)
+        shares = owed.sum(axis=0) + 1 / n_recipes
+        shares /= shares.sum()
+    return shares
+
