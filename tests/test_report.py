@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from rich.console import Console
+from scipy.stats import bootstrap
 
 from rlfocal.errors import InputError
 from rlfocal.report import leaderboard, print_table
@@ -67,7 +68,9 @@ class Lab:
             "model": np.array(MODELS)[m],
         }
         scores |= {"choice": c, "logprob": logprob.ravel()}
+        partitions = [{"benchmark": name, "task": t, "model": model} for t in tasks for model in MODELS]
         with self.warehouse.transaction("answers"):
+            self.warehouse.append("extractions", pa.Table.from_pylist(partitions))
             self.warehouse.append("docs", pa.table(docs))
             self.warehouse.append("choice_logprobs", pa.table(scores))
         self.right[name], self.tasks[name] = right[split == "test"], task[split == "test"]
@@ -260,6 +263,50 @@ def test_the_interval_resamples_seeds_and_documents_together() -> None:
     assert not found.excludes_zero
 
 
+@pytest.mark.parametrize("shares", [(0.8, 0.7), (0.5, 0.5), (0.99, 0.9)])
+def test_the_interval_of_one_seed_is_scipys(shares: tuple[float, float]) -> None:
+    rng = np.random.default_rng(5)
+    both = (rng.random((2, 400)) < np.array(shares)[:, None]).astype(float)
+    found = paired_bootstrap(both[:1], both[1:])
+
+    def difference(one: NDArray[np.float64], other: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        return np.asarray(one.mean(axis=axis) - other.mean(axis=axis))
+
+    resampled = bootstrap(
+        tuple(both), difference, paired=True, method="percentile", n_resamples=9_999, rng=rng
+    ).confidence_interval
+    assert (found.low, found.high) == pytest.approx(tuple(resampled), abs=0.004)
+
+
+def test_our_best_variant_is_compared_with_every_rival(small: Lab) -> None:
+    right = small.right["facts"]
+    everyone, three = np.ones_like(right), np.tile(np.arange(6) < 3, (20, 1))
+    for name, n_right in (("log_linear", 9), ("stacking", 17), ("oracle", 20), ("single:ada", 12)):
+        small.evaluate("facts", name, np.arange(20) < n_right, everyone)
+    small.evaluate("facts", "best_plurality:3", np.arange(20) < 10, three)
+    small.evaluate("facts", "best_plurality:2", np.arange(20) < 8, three & (np.arange(6) < 2))
+    for seed, n_right in enumerate((12, 16)):
+        small.evaluate("facts", "rl_focal", np.arange(20) < n_right, three, variant="paper", seed=seed)
+    small.evaluate("facts", "rl_focal", np.arange(20) < 13, three, variant="released", seed=0)
+    [board] = leaderboard(small.warehouse)
+    above = {s.label: s.ours_above.mean for s in board.standings if s.ours_above}
+    assert above == pytest.approx(
+        {"stacking": -0.15, "log_linear": 0.25, "best_plurality:3": 0.2, "best_plurality:2": 0.3}
+        | {"rl_focal (released)": 0.05}
+    )
+    assert [s.label for s in board.standings if board.has_our_size(s)] == ["best_plurality:3"]
+    log_linear = standing(board, "log_linear").ours_above
+    hits = np.array([np.arange(20) < n for n in (12, 16, 9)], dtype=float)
+    assert log_linear == paired_bootstrap(hits[:2], hits[2:])
+    out = StringIO()
+    print_table([board], Console(file=out, width=100))
+    text = " ".join(out.getvalue().split())
+    assert "rl_focal (paper) less others, in points with paired 95 % intervals: stacking −15.0 [" in text
+    assert "; best_plurality:3, a constant pool of its size, +20.0 [" in text
+    assert "; log_linear +25.0 [" in text
+    assert "oracle +" not in text
+
+
 def test_the_verdict_rests_on_seeds_as_well(small: Lab) -> None:
     everyone = np.ones_like(small.right["facts"])
     small.evaluate("facts", "plurality", np.arange(20) < 8, everyone)
@@ -386,7 +433,9 @@ def test_pools_are_enumerated_by_the_models_of_the_warehouse(
         for c in range(2)
     ]
     chosen = [documents | {"run_id": "r", "doc_id": d, "pool": names[:3], "correct": True} for d in range(4)]
+    partitions = [documents | {"model": name} for name in names]
     with warehouse.transaction("answers"):
+        warehouse.append("extractions", pa.Table.from_pylist(partitions))
         warehouse.append("docs", pa.Table.from_pylist(docs))
         warehouse.append("choice_logprobs", pa.Table.from_pylist(scores))
         warehouse.append("decisions", pa.Table.from_pylist(chosen))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.methods import CONSTANT_POOLS
 from rlfocal.report.bootstrap import Difference, paired_bootstrap
 from rlfocal.report.runs import (
     SINGLE,
@@ -49,6 +50,8 @@ class Standing:
     """Unweighted mean over tasks; None where the benchmark has one task."""
     against_baseline: Difference | None
     """Paired difference to best_single; None for best_single itself, or where it was not evaluated."""
+    ours_above: Difference | None
+    """Paired difference of RL-Focal's best variant to this method; None where it is itself or no rival."""
     mean_pool_size: float
     cost: float | None
     """Cents per 1,000 queries; None where prices are unknown."""
@@ -56,6 +59,11 @@ class Standing:
     @property
     def label(self) -> str:
         return label(self.method, self.variant)
+
+    @property
+    def size(self) -> int:
+        """Of the pool, on average, as the nearest whole number of models."""
+        return round(self.mean_pool_size)
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,11 @@ class Board:
         """RL-Focal's best variant here."""
         return next((s for s in self.standings if s.method == OURS), None)
 
+    def has_our_size(self, standing: Standing) -> bool:
+        """Whether it is a constant pool of as many models as RL-Focal asks on average, rounded."""
+        is_constant = standing.method.partition(":")[0] in CONSTANT_POOLS
+        return is_constant and self.ours is not None and standing.size == self.ours.size
+
 
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
@@ -129,11 +142,14 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         name: np.stack([hits[evaluated.run.run_id] for evaluated in runs])
         for name, runs in found.methods.items()
     }
+    ours = _best_of_ours(found)
     standings = []
     for name, runs in found.methods.items():
         is_compared = (BASELINE, None) in correct and name[0] != BASELINE
         against = _difference(correct[name], correct[BASELINE, None]) if is_compared else None
-        standings.append(_standing(name, runs, against))
+        is_rival = name not in {ours, (CEILING, None)} and not name[0].startswith(SINGLE)
+        ours_above = _difference(correct[ours], correct[name]) if ours and is_rival else None
+        standings.append(_standing(name, runs, against, ours_above))
     standings.sort(key=lambda s: (-s.accuracy, s.method))
     note = note_left_out(warehouse, key, found)
     return Board(
@@ -143,12 +159,20 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         snapshot=found.snapshot,
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], found),
-        verdict=_verdict(standings, correct),
+        verdict=_verdict(standings),
         notes=(note,) if note else (),
     )
 
 
-def _standing(name: MethodKey, evaluated: list[Evaluated], against: Difference | None) -> Standing:
+def _best_of_ours(found: Comparable) -> MethodKey | None:
+    """RL-Focal's variant of the highest mean accuracy."""
+    mean = {name: fmean(e.run.accuracy for e in runs) for name, runs in found.methods.items()}
+    return max((name for name in mean if name[0] == OURS), key=mean.__getitem__, default=None)
+
+
+def _standing(
+    name: MethodKey, evaluated: list[Evaluated], against: Difference | None, ours_above: Difference | None
+) -> Standing:
     runs = tuple(e.run for e in evaluated)
     accuracies = [run.accuracy for run in runs]
     costs = [run.cost for run in runs if run.cost is not None]
@@ -161,6 +185,7 @@ def _standing(name: MethodKey, evaluated: list[Evaluated], against: Difference |
         stderr_docs=sqrt(accuracy * (1 - accuracy) / n),
         task_mean=fmean(fmean(e.tasks) for e in evaluated) if len(evaluated[0].tasks) > 1 else None,
         against_baseline=against,
+        ours_above=ours_above,
         mean_pool_size=fmean(run.mean_pool_size for run in runs),
         cost=fmean(costs) if len(costs) == len(runs) else None,
     )
@@ -217,7 +242,7 @@ def _single(model: str, price: float | None, tasks: tuple[tuple[str, int, float]
     return SingleModel(model, total, accuracy, sqrt(max(accuracy * (1 - accuracy), 0) / total), price, tasks)
 
 
-def _verdict(standings: Sequence[Standing], correct: Mapping[MethodKey, NDArray[np.float64]]) -> str:
+def _verdict(standings: Sequence[Standing]) -> str:
     """One honest sentence: who wins, by how much, and whether the documents settle it."""
     rivals = [s for s in standings if s.method not in {CEILING, OURS} and not s.method.startswith(SINGLE)]
     rivals.sort(key=lambda s: (-s.accuracy, s.method == FLOOR))  # on answers the floor is the soft vote
@@ -228,8 +253,7 @@ def _verdict(standings: Sequence[Standing], correct: Mapping[MethodKey, NDArray[
     if not rivals:
         return f"RL-Focal reaches {percent(ours.accuracy)} %; nothing was evaluated beside it."
     rival = rivals[0]
-    difference = _difference(correct[ours.method, ours.variant], correct[rival.method, rival.variant])
-    if difference is None:
+    if (difference := rival.ours_above) is None:
         return f"RL-Focal and {rival.label} decided no document in common."
     size = f"{abs(100 * difference.mean):.1f} points"
     interval = f"the 95 % interval of the difference, {points(difference.low)} to {points(difference.high)},"

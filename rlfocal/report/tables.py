@@ -8,7 +8,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rlfocal.report.leaderboard import BASELINE, CEILING, OURS, Board, Standing, cents, percent, points
+from rlfocal.report.bootstrap import Difference
+from rlfocal.report.leaderboard import (
+    BASELINE,
+    CEILING,
+    FLOOR,
+    OURS,
+    Board,
+    Standing,
+    cents,
+    percent,
+    points,
+)
 
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
@@ -16,13 +27,15 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
 
     `tasks` is the mean of the task accuracies, `asked` the models asked per document; the difference to
     best_single is in points, with its 95 % interval over resampled seeds and documents (where there is one
-    seed, documents only).
+    seed, documents only). Under the table, RL-Focal's best variant less every other method in the same way.
     """
     console = console or Console()
     width = min(console.width, 100)
     for board in boards:
         console.print(_table(board))
         console.print(Text(board.verdict), width=width)
+        if compared := [s for s in board.standings if s.ours_above and s.method not in {BASELINE, FLOOR}]:
+            console.print(Text(_ours_above(board, compared)), width=width)
         if board.singles:
             alone = ", ".join(f"{s.model} {percent(s.accuracy)}" for s in board.singles)
             console.print(Text(f"Each model alone, in %: {alone}", style="dim"), width=width)
@@ -40,6 +53,19 @@ def spread(standing: Standing) -> tuple[str, str]:
     """The standard errors over seeds and over documents, in points; a dash where there are not two seeds."""
     over_seeds = "–" if standing.stderr_seeds is None else f"±{100 * standing.stderr_seeds:.2f}"
     return over_seeds, f"±{100 * standing.stderr_docs:.2f}"
+
+
+def interval(difference: Difference) -> str:
+    """In points: `+0.4 [−0.3, +1.1]`."""
+    return f"{points(difference.mean)} [{points(difference.low)}, {points(difference.high)}]"
+
+
+def _ours_above(board: Board, others: Sequence[Standing]) -> str:
+    """RL-Focal's difference to each of the other methods."""
+    assert board.ours is not None
+    named = [s.label + (", a constant pool of its size," if board.has_our_size(s) else "") for s in others]
+    each = [f"{name} {interval(s.ours_above)}" for name, s in zip(named, others, strict=True) if s.ours_above]
+    return f"{board.ours.label} less others, in points with paired 95 % intervals: {'; '.join(each)}"
 
 
 def _table(board: Board) -> Table:
@@ -63,7 +89,7 @@ def _table(board: Board) -> Table:
             percent(s.accuracy),
             *spread(s),
             *([percent(s.task_mean) if s.task_mean is not None else "–"] if by_task else []),
-            f"{points(d.mean)} [{points(d.low)}, {points(d.high)}]" if d else "–",
+            interval(d) if d else "–",
             f"{s.mean_pool_size:.2f}",
             *([cents(s.cost)] if board.is_priced else []),
         ]
