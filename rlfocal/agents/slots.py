@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from rlfocal.dataset import Dataset, Kind
+from rlfocal.errors import InputError
 
 
 class Slots(NamedTuple):
@@ -23,7 +25,18 @@ class Slots(NamedTuple):
 
 
 def slot_inputs(documents: Dataset, n_slots: int) -> tuple[Tensor, Tensor]:
-    """Probabilities (T, N, C) and how many slots exist (T,); for choices, C is cut or filled to `n_slots`."""
+    """Probabilities (T, N, C) and how many slots exist (T,); for choices, C is cut or filled to `n_slots`.
+
+    Raises InputError for a probability that is not a finite number.
+    """
+    broken = np.argwhere(~np.isfinite(documents.probs).all(-1))
+    if len(broken):
+        row, model = broken[0]
+        raise InputError(
+            f"{documents.models[model]!r} has NaN or infinite probabilities on document "
+            f"{documents.doc_ids[row]} of task {str(documents.tasks[row])!r} of {documents.benchmark!r}; "
+            "import or extract it again, or leave the model out"
+        )
     probs = torch.tensor(documents.probs, dtype=torch.float32)
     if documents.kind == "choices":
         probs = pad(probs[..., :n_slots], (0, max(0, n_slots - probs.shape[2])))
