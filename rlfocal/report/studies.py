@@ -103,6 +103,7 @@ def _lines(findings: Findings) -> Figure:
                 lw=1.2,
             )
         beside.set_title(BESIDE[findings.beside])
+        beside.margins(y=0.1)
         beside.set_ylim(bottom=0)
         _axis(beside, findings)
     return drawn

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError, RunError
+from rlfocal.errors import InputError
 from rlfocal.evaluation import Per, decide_groups, fit_groups, group_rows
 from rlfocal.studies.arms import Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.studies.study import Found
@@ -117,12 +117,10 @@ def find_settings(
     """
     if not train.is_train.all():
         raise InputError("a search is given train rows only, and these hold test rows; use Dataset.train")
-    try:
-        import optuna
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-    except ImportError as error:
-        raise RunError("a search needs Optuna; run `pip install 'rlfocal[search]'`") from error
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     fixed = dict(fixed or {})
     halves = split(train)

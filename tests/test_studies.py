@@ -1,0 +1,326 @@
+"""Studies from end to end on a small made-up benchmark, and what each must and must not do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.dom import minidom
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rlfocal.cli import main
+from rlfocal.dataset import Dataset, load_dataset
+from rlfocal.errors import InputError
+from rlfocal.methods import make_method
+from rlfocal.report import leaderboard
+from rlfocal.report.studies import figure
+from rlfocal.studies import STUDIES, Conditions, Findings, load
+from rlfocal.studies.pools import repeated
+from rlfocal.studies.search import find_settings
+from rlfocal.studies.success import by_members, decisions
+from rlfocal.studies.tuned import label, parse, written
+from warehouse import Warehouse, open_warehouse
+
+FAST: dict[str, dict[str, Any]] = {
+    "paper": {"decider_episodes": 1, "fusion_episodes": 1, "window": 20, "decider_hidden": (8,)},
+    "released": {"decider_episodes": 1, "fusion_episodes": 1, "window": 10},
+}
+SKILL = {"a": 0.75, "b": 0.65, "c": 0.55, "d": 0.4}
+
+
+@pytest.fixture(scope="module")
+def filled(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four models on two tasks of 100 documents with three choices, 80 of them train."""
+    folder = tmp_path_factory.mktemp("studies") / "warehouse"
+    shutil.copytree(empty_warehouse, folder)
+    rng = np.random.default_rng(0)
+    with open_warehouse(folder) as opened, opened.transaction("fill"):
+        opened.append("models", pa.table({"model": list(SKILL), "price": [1.0, 2.0, 3.0, 4.0]}))
+        for task in ("s", "t"):
+            n = 100
+            keys = {"benchmark": ["b"] * n, "task": [task] * n, "doc_id": list(range(n))}
+            labels = rng.integers(0, 3, n)
+            split = ["train"] * 80 + ["test"] * 20
+            opened.append("docs", pa.table(keys | {"label": pa.array(labels, pa.int32()), "split": split}))
+            for model, skill in SKILL.items():
+                right = rng.random(n) < skill
+                given = np.where(right, labels, (labels + rng.integers(1, 3, n)) % 3)
+                for choice in range(3):
+                    scores = np.where(given == choice, 1.0, rng.random(n) * 0.5)
+                    row = {"model": [model] * n, "choice": [choice] * n, "logprob": scores}
+                    opened.append("choice_logprobs", pa.table(keys | row))
+    return folder
+
+
+@pytest.fixture
+def opened(filled: Path, tmp_path: Path) -> Iterator[Warehouse]:
+    shutil.copytree(filled, tmp_path / "own")
+    with open_warehouse(tmp_path / "own") as warehouse:
+        yield warehouse
+
+
+def conditions(warehouse: Warehouse, variant: str = "paper", seeds: int = 2) -> Conditions:
+    return Conditions(warehouse, load_dataset(warehouse, "b"), variant, seeds, settings=FAST[variant])
+
+
+def run(warehouse: Warehouse, name: str, *values: object, seeds: int = 2) -> Findings:
+    study = STUDIES[name]
+    found = study.run(conditions(warehouse, study.variant, seeds), values or None)
+    minidom.parseString(
+        figure(found, "x").replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1)
+    )
+    assert load(warehouse.location.studies / f"{name}-b-{study.variant}.json") == found
+    return found
+
+
+def n_runs(warehouse: Warehouse) -> int:
+    [(n,)] = warehouse.rows("SELECT count(DISTINCT run_id) FROM evaluations")
+    return int(n)
+
+
+def test_a_sweep_fills_evaluations_once(opened: Warehouse) -> None:
+    found = run(opened, "size-penalty", 0, 3)
+    assert [p.label for p in found.points] == ["α = 0", "α = 3", "best_single"]
+    variants = opened.rows(
+        "SELECT variant, count(*) FROM evaluations WHERE task = '*' AND method = 'rl_focal' "
+        "GROUP BY ALL ORDER BY 1"
+    )
+    common = "decider_episodes=1,decider_hidden=8,fusion_episodes=1,size_penalty={},window=20"
+    assert variants == [(f"paper[{common.format(alpha)}]", 2) for alpha in ("0", "3")]
+    for p in found.points:
+        rows = opened.rows(
+            "SELECT avg(accuracy), avg(mean_pool_size) FROM evaluations "
+            "WHERE task = '*' AND list_contains(?, run_id)",
+            [list(p.runs)],
+        )
+        assert rows == [(pytest.approx(p.accuracy), pytest.approx(p.mean_pool_size))]
+    before = opened.snapshot()
+    assert run(opened, "size-penalty", 0, 3) == found
+    assert opened.snapshot() == before  # nothing was run or written again
+
+
+def test_a_study_that_was_cut_short_goes_on(opened: Warehouse) -> None:
+    run(opened, "discount", 0.1)
+    done = n_runs(opened)
+    found = run(opened, "discount", 0.1, 0.9)
+    assert n_runs(opened) == done + 2  # the two seeds of the new value
+    assert {p.seeds for p in found.points if p.x is not None} == {2}
+
+
+def test_the_defaults_are_the_run_that_evaluate_makes(opened: Warehouse) -> None:
+    config = {"size_penalty": 0.6}  # paper's own for as few train rows
+    assert label("paper", config, [160]) == "paper"
+    assert label("paper", config, [160, 5_000]) == "paper[size_penalty=0.6]"
+
+
+def test_windows_beyond_train_are_one(opened: Warehouse) -> None:
+    found = run(opened, "window", 20, 500, "all", seeds=1)
+    assert [p.label for p in found.points] == ["20", "all", "best_single"]
+
+
+def test_metrics_against_none_and_all_models(opened: Warehouse) -> None:
+    found = run(opened, "metrics", "none", "kappa", seeds=1)
+    labels = [p.label for p in found.points]
+    assert labels == ["no metric", "kappa", "the default metrics", "soft_vote", "plurality", "best_single"]
+    with pytest.raises(InputError, match="kappas"):
+        run(opened, "metrics", "kappas")
+
+
+def test_branching(opened: Warehouse) -> None:
+    found = run(opened, "branching", seeds=1)
+    assert [p.label for p in found.points[:2]] == ["a branch per model", "a single branch"]
+
+
+def test_models_are_repeated_under_names_of_their_own(opened: Warehouse) -> None:
+    data = load_dataset(opened, "b")
+    large = repeated(data, 10)
+    assert large.models == ("a", "a#2", "a#3", "b", "b#2", "b#3", "c", "c#2", "d", "d#2")
+    for at, name in enumerate(large.models):
+        original = data.models.index(name.partition("#")[0])
+        assert np.array_equal(large.probs[:, at], data.probs[:, original])
+        assert np.array_equal(large.predictions[:, at], data.predictions[:, original])
+        assert large.prices[at] == data.prices[original]
+    twice = repeated(data, 8)
+    one, other = (make_method("soft_vote").fit(d.train, [0])[0].decide(d.test) for d in (data, twice))
+    assert np.array_equal(one.predictions, other.predictions)  # everybody twice votes as everybody once
+    assert repeated(data, 2).models == ("a", "b")
+
+
+def test_pool_scale_measures_time(opened: Warehouse) -> None:
+    found = run(opened, "pool-scale", 2, 6, seeds=1)
+    ours = [p for p in found.points if p.series == "RL-Focal"]
+    assert [p.x for p in ours] == [2.0, 6.0]
+    assert all(p.seconds is not None and p.seconds > 0 for p in ours)
+    models = opened.rows(
+        "SELECT DISTINCT models FROM evaluations WHERE method = 'rl_focal' ORDER BY len(models) DESC LIMIT 1"
+    )
+    assert models == [(["a", "a#2", "b", "b#2", "c", "d"],)]
+
+
+def test_teams_have_the_size_they_are_held_to(opened: Warehouse) -> None:
+    found = run(opened, "pool-size", 2, 3)
+    asked = {(p.series, p.x): p.mean_pool_size for p in found.points}
+    assert asked == {
+        ("RL-Focal", 2.0): 2.0,
+        ("RL-Focal", 3.0): 3.0,
+        **{(name, k): 1.0 for name in ("random_select", "latest_correct") for k in (2.0, 3.0)},
+    }
+    protocols = opened.rows("SELECT DISTINCT method, protocol FROM evaluations ORDER BY 1")
+    assert ("latest_correct:2", "online") in protocols
+    with pytest.raises(InputError, match="pool of 5 models"):
+        run(opened, "pool-size", 5)
+
+
+def test_success_is_counted_by_right_members(opened: Warehouse) -> None:
+    found = run(opened, "success")
+    data = load_dataset(opened, "b").test
+    ours = [p for p in found.points if p.series == "RL-Focal"]
+    runs = [
+        run_id
+        for (run_id,) in opened.rows(
+            "SELECT run_id FROM evaluations WHERE method = 'rl_focal' AND task = '*'"
+        )
+    ]
+    assert len(runs) == 2
+    by_hand: dict[int, list[list[bool]]] = {}
+    for seed, run_id in enumerate(runs):
+        for task, doc, pool, correct in opened.rows(
+            "SELECT task, doc_id, pool, correct FROM decisions WHERE run_id = ?", [run_id]
+        ):
+            [row] = np.flatnonzero((data.tasks == task) & (data.doc_ids == doc))
+            j = sum(bool(data.correct[row, data.models.index(m)]) for m in pool)
+            by_hand.setdefault(j, [[], []])[seed].append(correct)
+    assert [p.x for p in ours] == sorted(by_hand)
+    for p in ours:
+        rates = [np.mean(hits) for hits in by_hand[int(p.x or 0)] if hits]
+        assert p.accuracy == pytest.approx(np.mean(rates))
+    plurality = {p.x: p.accuracy for p in found.points if p.series.startswith("plurality")}
+    assert plurality[0.0] == 0.0  # a vote is never right where no member is
+    decided = decisions(opened, runs[0], data)
+    assert decided.pools.any(axis=1).all()
+
+
+def test_rates_by_members_leave_out_seeds_without_such_documents() -> None:
+    right = [np.array([0, 1, 1]), np.array([1, 1, 1])]
+    correct = [np.array([True, True, False]), np.array([True, True, True])]
+    zero, one = by_members("s", right, correct)
+    assert (zero.accuracy, zero.seeds, zero.stderr_seeds) == (1.0, 1, None)
+    assert (one.accuracy, one.seeds) == (0.75, 2)
+
+
+def test_artefacts_are_switched_off_one_by_one(opened: Warehouse) -> None:
+    found = run(opened, "artefacts", "no_critic", "exp_of_probabilities", seeds=1)
+    assert [p.label for p in found.points] == [
+        "as released",
+        "without no_critic",
+        "without exp_of_probabilities",
+        "best_single",
+        "soft_vote",
+    ]
+    variants = {
+        v for (v,) in opened.rows("SELECT DISTINCT variant FROM evaluations WHERE method = 'rl_focal'")
+    }
+    assert len(variants) == 3
+    with pytest.raises(InputError, match="no_critics"):
+        run(opened, "artefacts", "no_critics")
+
+
+def test_a_search_reads_train_rows_only(opened: Warehouse, tmp_path: Path) -> None:
+    data = load_dataset(opened, "b")
+    with pytest.raises(InputError, match="train rows only"):
+        find_settings(data, "paper", seeds=1, trials=2, journal=tmp_path / "j")
+    labels = data.labels.copy()
+    labels[~data.is_train] = np.random.default_rng(1).permutation(labels[~data.is_train])
+    assert not np.array_equal(labels, data.labels)
+
+    def found(dataset: Dataset, journal: str) -> object:
+        train = dataset.train
+        return find_settings(
+            train, "paper", seeds=1, trials=4, journal=tmp_path / journal, fixed=FAST["paper"]
+        )
+
+    assert found(data, "one") == found(replace(data, labels=labels), "other")
+
+
+def test_a_search_goes_on_where_it_stopped(opened: Warehouse, tmp_path: Path) -> None:
+    train = load_dataset(opened, "b").train
+
+    def search(trials: int, journal: str) -> object:
+        return find_settings(
+            train, "paper", seeds=1, trials=trials, journal=tmp_path / journal, fixed=FAST["paper"]
+        )
+
+    for trials in (4, 11, 13):  # stopped twice; the first ten draw at random, later ones learn from them
+        parts = search(trials, "parts")
+    assert parts == search(13, "whole")
+    assert search(13, "whole") == parts
+    created = [line for line in (tmp_path / "whole").read_text().splitlines() if '"datetime_start"' in line]
+    assert len(created) == 13  # none was run again
+
+
+def test_the_search_study_evaluates_what_it_found(opened: Warehouse) -> None:
+    found = run(opened, "search", 3, seeds=1)
+    assert "best_single" in {p.label for p in found.points}
+    assert "Best of 3 trials" in found.notes[0]
+
+
+def test_studies_stay_out_of_the_leaderboard(opened: Warehouse) -> None:
+    run(opened, "discount", 0.1, seeds=1)
+    [board] = leaderboard(opened)
+    assert [s.method for s in board.standings] == ["best_single"]
+
+
+def test_settings_are_written_as_they_are_read() -> None:
+    words = ["metrics=kappa+correlation", "branching=false", "window=50", "fusion_gamma=0.25"]
+    assert written(parse("paper", words)) == ",".join(sorted(words))
+    assert parse("paper", ["metrics=none"]) == {"metrics": ()}
+    for words, message in (
+        (["window"], "not NAME=VALUE"),
+        (["windows=3"], "windows"),
+        (["window=x"], "cannot be read"),
+        (["branching=maybe"], "cannot be read"),
+    ):
+        with pytest.raises(InputError, match=message):
+            parse("paper", words)
+
+
+def test_the_command(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(filled, tmp_path / "own")
+    place = ["-b", "b", "-w", str(tmp_path / "own"), "-o", str(tmp_path / "figures"), "--seeds", "1"]
+    fast = [word for name in ("decider", "fusion") for word in ("--set", f"{name}_episodes=1")]
+
+    def call(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["rlfocal", "study", *words])
+        capsys.readouterr()
+        try:
+            main()
+        except SystemExit as stop:
+            return int(stop.code or 0)
+        return 0
+
+    assert call("size-penalty", *place, *fast, "--values", "0,1", "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [p["label"] for p in shown["points"]] == ["α = 0", "α = 1", "best_single"]
+    minidom.parse(str(tmp_path / "figures" / "size-penalty-b.svg"))
+    assert call("size-penalty", *place, *fast, "--values", "0,1") == 0
+    assert "±docs" in capsys.readouterr().out
+    assert call("--help") == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in STUDIES)
+    for words, message in (
+        (["window", *place, "--variant", "sequential"], "window"),
+        (["size-penalty", *place, "--values", "much"], "cannot be read"),
+        (["success", *place, "--values", "3"], "takes no values"),
+        (["success", "-b", "bb", *place[2:]], "bb"),
+    ):
+        assert call(*words) == 2
+        assert message in capsys.readouterr().err
