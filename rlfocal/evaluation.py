@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -17,16 +18,18 @@ from numpy.typing import NDArray
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import (
+    CONSTANT_POOLS,
+    VARIANTS,
     CheckpointStore,
     Decisions,
     Learned,
     Method,
     Policy,
-    VARIANTS,
     RLFocal,
     check_methods,
     make_method,
     methods_for,
+    with_references,
 )
 from warehouse import Warehouse, open_warehouse
 
@@ -124,27 +127,30 @@ def evaluate(
 
     A run that the warehouse has already (same data, method, variant, seed, protocol) is not repeated, and
     agents that are trained already are not trained again, unless `force`. `snapshot` reads the warehouse as
-    it was then. Raises InputError for a wrong name and for data that cannot be split.
+    it was then. RL-Focal never comes without the reference policies, nor among all methods without the best
+    constant pools of its size. Raises InputError for a wrong name and for data that cannot be split.
     """
     if protocol != "frozen":
         raise InputError(f"protocol {protocol!r} is not available; use 'frozen'")
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
     groups = group_rows(dataset, per)
     known = methods_for(len(dataset.models), dataset.kind, protocol)
-    names = list(dict.fromkeys(known if methods is None else methods))
+    names = with_references(known if methods is None else methods)
     check_methods(names, variant, dataset.models, protocol)
-    run_ids: list[str] = []
-    ran: list[str] = []
-    for name in names:
+
+    def run(name: str) -> tuple[list[str], list[str]]:
         tell = titled(on_progress, f"{benchmark} {name}", len(groups))
         method = make_method(name, variant, _store(warehouse, force), tell)
         label = variant if name == "rl_focal" else None
-        runs, new = run_method(warehouse, dataset, method, name, label, seeds, per, protocol, force)
-        run_ids += runs
-        ran += new
+        return run_method(warehouse, dataset, method, name, label, seeds, per, protocol, force)
+
+    found = {name: run(name) for name in names}
+    if methods is None and "rl_focal" in found:
+        found |= {name: run(name) for name in _pools_of_its_size(warehouse, found["rl_focal"][0])}
+    run_ids = [run_id for of_method, _ in found.values() for run_id in of_method]
     _renew(warehouse, benchmark, protocol, per, dataset.fingerprint(), run_ids)
     rows = tuple(row for run_id in run_ids for row in stored(warehouse, run_id))
-    return EvaluationReport(rows, tuple(ran), dataset.left_out)
+    return EvaluationReport(rows, tuple(new for _, ran in found.values() for new in ran), dataset.left_out)
 
 
 def run_method(
@@ -338,6 +344,12 @@ def _record(
         warehouse.append("decisions", decided)
         if history:
             warehouse.append("training_history", pa.Table.from_pylist(history))
+
+
+def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str]) -> list[str]:
+    """The constant pools of as many models as these runs ask on average."""
+    size = round(fmean(stored(warehouse, run_id)[0].mean_pool_size for run_id in runs))
+    return [f"{name}:{max(size, 1)}" for name in CONSTANT_POOLS]
 
 
 def _renew(

@@ -14,15 +14,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from test_evaluation import put_choices
 from test_methods import datasets, make_dataset
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.evaluation import decide_groups, fit_groups, group_rows
-from rlfocal.methods import METHODS, SIZED, check_methods, make_method, methods_for
+from rlfocal.evaluation import decide_groups, evaluate, fit_groups, group_rows
+from rlfocal.methods import (
+    CONSTANT_POOLS,
+    METHODS,
+    REFERENCES,
+    SIZED,
+    check_methods,
+    make_method,
+    methods_for,
+    with_references,
+)
 from rlfocal.methods.base import Decisions
 from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
 from rlfocal.methods.stacking import Stacking
+from warehouse import Warehouse
 
 FROZEN = [name for name in methods_for(9) if name not in {"rl_focal", "oracle"}]
 
@@ -393,3 +404,16 @@ def _of_three(task: Dataset) -> float:
     """The accuracy to expect of a model drawn from the three that are best on train."""
     best = np.argsort(-task.train.correct.sum(axis=0), kind="stable")[:3]
     return float(task.test.correct[:, best].mean())
+
+
+@pytest.mark.slow
+def test_rl_focal_never_stands_alone(warehouse: Warehouse) -> None:
+    rights = {name: [bool((i * k) % 3) for i in range(40)] for k, name in enumerate("klmn", 1)}
+    assert with_references(["rl_focal", "oracle"]) == ["rl_focal", "oracle", *REFERENCES[:-1]]
+    assert with_references(["stacking"]) == ["stacking"]
+    put_choices(warehouse, rights)
+    rows = [row for row in evaluate(warehouse, "b", seeds=2).rows if row.task == "*"]
+    size = round(np.mean([row.mean_pool_size for row in rows if row.method == "rl_focal"]))
+    of_its_size = {f"{name}:{size}" for name in CONSTANT_POOLS}
+    assert {row.method for row in rows} == {*methods_for(4), *of_its_size}
+    assert {row.mean_pool_size for row in rows if row.method in of_its_size} == {float(size)}

@@ -20,6 +20,7 @@ __all__ = [
     "CONSTANT_POOLS",
     "METHODS",
     "ONLINE_ONLY",
+    "REFERENCES",
     "SIZED",
     "VARIANTS",
     "CheckpointStore",
@@ -31,6 +32,7 @@ __all__ = [
     "check_methods",
     "make_method",
     "methods_for",
+    "with_references",
 ]
 
 _plurality = partial(BestPool, ByPlurality())
@@ -62,6 +64,8 @@ SIZED: dict[str, Callable[[int], Method]] = {
 }
 """Methods that may be called `<name>:<size>`: of so many models of the pool."""
 CONSTANT_POOLS = ("best_plurality", "best_soft_vote", "best_log_linear")
+REFERENCES = ("best_single", "plurality", "soft_vote", "constant_choice", "oracle")
+"""Reference policies: no figure of RL-Focal says anything without them."""
 ONLINE_ONLY = ("latest_correct",)
 """Methods that look at the label of the document before."""
 
@@ -77,6 +81,11 @@ def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen")
         *(ONLINE_ONLY if protocol == "frozen" else []),
     ]
     return [name for name in METHODS if name not in out]
+
+
+def with_references(names: Sequence[str]) -> list[str]:
+    """Each name once, and the reference policies after them where RL-Focal is named."""
+    return list(dict.fromkeys([*names, *(REFERENCES if "rl_focal" in names else [])]))
 
 
 def check_methods(
