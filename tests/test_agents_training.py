@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from test_agents_environment import random_dataset
 
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.config import RLFocalConfig, paper_config
@@ -15,6 +16,7 @@ from rlfocal.agents.learning import judge
 from rlfocal.agents.metrics import METRICS
 from rlfocal.agents.networks import Agents, Sizes
 from rlfocal.agents.optimiser import StackedAdam
+from rlfocal.agents.quick import QuickAgents
 from rlfocal.agents.trained import TrainedAgents
 from rlfocal.agents.training import TOGETHER, train
 from rlfocal.dataset import Dataset, Kind
@@ -353,6 +355,20 @@ def test_labels_of_the_documents_decided_on_do_not_enter() -> None:
     again = agents.decide(shuffled)
     np.testing.assert_array_equal(decided.pools, again.pools)
     np.testing.assert_array_equal(decided.predictions, again.predictions)
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_one_query_at_a_time_is_decided_as_all_together(kind: Kind) -> None:
+    data = random_dataset(4, kind, n_docs=120)
+    rows = np.arange(120) < 90
+    agents = train(data.rows(rows), replace(TINY, vote_weight=0.3, answer_slots=3), [0])[0]
+    test = data.rows(~rows)
+    together, one_by_one = agents.decide(test), QuickAgents(agents)
+    for t in range(len(test)):
+        asked = one_by_one.choose()
+        assert asked.tolist() == together.pools[t].tolist()
+        unseen = np.where(asked[:, None], test.probs[t], np.nan)
+        assert one_by_one.fuse(unseen, int(test.n_choices[t])) == together.predictions[t]
 
 
 def test_choices_that_train_never_had_are_not_answered() -> None:

@@ -59,19 +59,24 @@ class TrainedAgents:
 
     def _pools(self, n: int, size: int | None) -> Tensor:
         """(n, N) the Decider's pools. Frozen, each follows from the last one alone, so is worked out once."""
-        predictions, labels = self.memory.predictions, self.memory.labels
-        outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         follows: dict[bytes, Tensor] = {}
         pools, pool = [], self.memory.pool
         for _ in range(n):
             key = pool.numpy().tobytes()
             if key not in follows:
-                looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
-                logits = self.agents.pool_logits(decider_observation(looked_back, self.config))[0, 0]
-                follows[key] = next_modal_pool(logits, pool) if size is None else likeliest_pool(logits, size)
+                follows[key] = self.pool_after(pool, size)
             pool = follows[key]
             pools.append(pool)
         return torch.stack(pools) if pools else self.memory.pool.new_zeros((0, len(self.models)))
+
+    @torch.no_grad()
+    def pool_after(self, pool: Tensor, size: int | None = None) -> Tensor:
+        """(N,) the pool that the frozen Decider asks after `pool` (N,), by the window at the end of train."""
+        predictions, labels = self.memory.predictions, self.memory.labels
+        outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
+        looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
+        logits = self.agents.pool_logits(decider_observation(looked_back, self.config))[0, 0]
+        return next_modal_pool(logits, pool) if size is None else likeliest_pool(logits, size)
 
     def _check(self, documents: Dataset) -> None:
         if documents.models != self.models or documents.kind != self.kind:
