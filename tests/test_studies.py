@@ -19,7 +19,7 @@ from rlfocal.cli import main
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import make_method
-from rlfocal.report import leaderboard
+from rlfocal.report import leaderboard, write_report
 from rlfocal.report.studies import figure
 from rlfocal.studies import STUDIES, Conditions, Findings, load
 from rlfocal.studies.pools import repeated
@@ -271,10 +271,13 @@ def test_the_search_study_evaluates_what_it_found(opened: Warehouse) -> None:
     assert "Best of 3 trials" in found.notes[0]
 
 
-def test_studies_stay_out_of_the_leaderboard(opened: Warehouse) -> None:
+def test_studies_stand_in_the_report_but_on_no_leaderboard(opened: Warehouse, tmp_path: Path) -> None:
     run(opened, "discount", 0.1, seeds=1)
     [board] = leaderboard(opened)
     assert [s.method for s in board.standings] == ["best_single"]
+    page = write_report(opened, tmp_path / "report.html").read_text()
+    assert STUDIES["discount"].question in page
+    assert "discount on b, paper" in page
 
 
 def test_settings_are_written_as_they_are_read() -> None:

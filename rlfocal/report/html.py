@@ -20,7 +20,9 @@ from rlfocal.report.figures import cost_accuracy, learning_curves, pool_diversit
 from rlfocal.report.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
 from rlfocal.report.pools import PoolChoice, pool_choice
 from rlfocal.report.runs import SINGLE
+from rlfocal.report.studies import figure
 from rlfocal.report.tables import spread
+from rlfocal.studies.findings import Findings, load
 from warehouse import Warehouse
 
 PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers")
@@ -75,6 +77,7 @@ def write_report(
     page = _template().render(
         sections=_sections(warehouse, boards),
         overview=_overview(boards),
+        studies=_studies(warehouse, benchmarks),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
     )
     target = Path(path)
@@ -121,6 +124,14 @@ def _span(standings: Sequence[Standing]) -> float:
         for end in (s.against_baseline.low, s.against_baseline.high)
     ]
     return max([0.02, *ends]) * 1.08
+
+
+def _studies(warehouse: Warehouse, benchmarks: Sequence[str] | None) -> list[tuple[Findings, Markup]]:
+    """What studies of this warehouse found, newest last, with their figures."""
+    files = sorted(warehouse.location.studies.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    found = [load(path) for path in files]
+    wanted = [f for f in found if benchmarks is None or f.benchmark in benchmarks]
+    return [(f, Markup(figure(f, f"study{at}"))) for at, f in enumerate(wanted)]
 
 
 def _overview(boards: Sequence[Board]) -> list[tuple[str, list[Standing | None]]]:

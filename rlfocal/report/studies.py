@@ -28,7 +28,9 @@ LIGHT = {"ink": "#1d1c1a", "muted": "#6b675f", "rule": "#dfdbd1", "accent": "#b2
 def print_findings(findings: Findings, console: Console | None = None) -> None:
     """The table and the notes."""
     console = console or Console()
-    table = Table(title=Text(findings.title), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(
+        title=Text(findings.title), title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
     table.add_column(findings.axis)
     several = len({p.series for p in findings.points if p.x is not None}) > 1
     asked = any(p.mean_pool_size is not None for p in findings.points)
