@@ -44,6 +44,17 @@ def test_bench_training_counts_steps_and_compares_with_the_released_loop() -> No
     assert 100 < found["peak_mb"] < 2_000
 
 
+@pytest.mark.slow
+def test_bench_decision_takes_the_median() -> None:
+    done = run("decision", "--models", "4", "--decisions", "200", "--json")
+    assert done.returncode == 0, done.stderr
+    reference, ours = json.loads(done.stdout)["latencies"]
+    assert reference["times_faster"] == 1
+    for row in (reference, ours):
+        assert 0 < row["median"] <= row["p99"]
+        assert row["times_faster"] == pytest.approx(reference["median"] / row["median"])
+
+
 def test_numbers_that_are_none() -> None:
     done = run("training", "--seeds", "one")
     assert done.returncode == 2

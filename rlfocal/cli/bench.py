@@ -202,6 +202,33 @@ def training(
         console.print(f"the same training with {times}{power}")
 
 
+@bench.command("decision")
+def decision(
+    models: Annotated[int, typer.Option(min=2, help="In the pool.")] = 16,
+    decisions: Annotated[int, typer.Option(min=100, help="Of which the median is taken.")] = 2_000,
+    as_json: Json = False,
+) -> None:
+    """Microseconds from a question to its answer, without the models' own time.
+
+    Agents trained on generated logits of four choices, from a checkpoint: the pool is chosen, then its
+    distributions are fused.
+    """
+    from rlfocal.bench.decision import bench_decision
+
+    found = bench_decision(models, decisions)
+    if as_json:
+        print_json(found)
+        return
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
+    table.add_column(f"{found.models} models", no_wrap=True)
+    for heading in ("median µs", "99 % µs", "faster"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in found.latencies:
+        table.add_row(row.way, f"{row.median:.1f}", f"{row.p99:.1f}", f"{row.times_faster:.1f}x")
+    console.print(table)
+
+
 def whole_numbers(given: str, option: str) -> list[int]:
     """The numbers of a list like "1,10". Raises InputError for anything else."""
     try:
