@@ -66,13 +66,15 @@ class Dataset:
 
     def rows(self, keep: NDArray[np.bool_]) -> Dataset:
         """The documents where `keep` (T,) is true."""
-        at = np.flatnonzero(keep)
+        return self.take(np.flatnonzero(keep))
+
+    def take(self, at: NDArray[np.int64]) -> Dataset:
+        """The documents at these positions, in this order."""
         per_row = ("tasks", "doc_ids", "probs", "logprobs", "n_choices", "predictions", "labels", "is_train")
         fields = {name: getattr(self, name)[at] for name in per_row if len(getattr(self, name))}
-        texts = {
-            name: tuple(whole[i] for i in at) for name in ("slots", "questions") if (whole := getattr(self, name))
-        }
-        return replace(self, **fields, **texts)
+        slots = tuple(self.slots[i] for i in at) if self.slots else ()
+        questions = tuple(self.questions[i] for i in at) if self.questions else ()
+        return replace(self, **fields, slots=slots, questions=questions)
 
     @property
     def train(self) -> Dataset:
