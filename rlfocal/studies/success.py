@@ -66,13 +66,18 @@ def by_members(series: str, right: Sequence[NDArray[np.int64]], correct: Sequenc
 def decisions(warehouse: Warehouse, run_id: str, test: Dataset) -> Decided:
     """What a run decided about the test rows, in their order."""
     table = warehouse.query(
-        "SELECT pool, correct FROM decisions WHERE run_id = ? ORDER BY task, doc_id", [run_id]
+        "SELECT task, doc_id, pool, correct FROM decisions WHERE run_id = ?", [run_id]
     ).to_pydict()
+    keys = zip(test.tasks.tolist(), test.doc_ids.tolist(), strict=True)
+    rows = {key: row for row, key in enumerate(keys)}
     place = {name: at for at, name in enumerate(test.models)}
     pools = np.zeros((len(test), len(test.models)), dtype=np.bool_)
-    for row, pool in enumerate(table["pool"]):
+    correct = np.zeros(len(test), dtype=np.bool_)
+    for task, doc_id, pool, hit in zip(*table.values(), strict=True):
+        row = rows[task, doc_id]
         pools[row, [place[name] for name in pool]] = True
-    return Decided(pools, np.array(table["correct"], dtype=np.bool_))
+        correct[row] = hit
+    return Decided(pools, correct)
 
 
 def _right(test: Dataset, predictions: NDArray[np.int64]) -> Bools:
