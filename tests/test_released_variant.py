@@ -187,5 +187,5 @@ def test_settings_and_streams_that_cannot_work() -> None:
     with pytest.raises(InputError, match="no_critic"):
         ReleasedConfig.from_dict({"artefacts": {"no_critics": False}})
     assert ReleasedConfig.from_dict(SHORT.to_dict()) == SHORT
-    assert released_config(160).window == 26
+    assert [released_config(n).window for n in (90, 160, 1_199)] == [30, 50, 50]
     assert released_config(8_000) == ReleasedConfig()

@@ -130,8 +130,8 @@ def released_config(n_train: int) -> ReleasedConfig:
     """The released defaults on a train stream of this length.
 
     Streams too short for a window of 500 twice take 50 and updates every 10 steps, with which the released
-    code ran best on tasks of 200 rows; still shorter ones a sixth.
+    code ran best on tasks of 200 rows; still shorter ones a third of their rows.
     """
     if n_train >= 1_200:
         return ReleasedConfig()
-    return ReleasedConfig(window=min(50, max(n_train // 6, 2)), update_period=10)
+    return ReleasedConfig(window=min(50, max(n_train // 3, 2)), update_period=10)
