@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from rlfocal import __version__
-from rlfocal.cli import bench, corrections, datasets, history, learning, plan, pools, reading, study, upkeep
+from rlfocal.cli import (
+    bench,
+    corrections,
+    datasets,
+    history,
+    learning,
+    openended,
+    plan,
+    pools,
+    reading,
+    study,
+    upkeep,
+)
 
 app = typer.Typer(
     name="rlfocal",
@@ -40,6 +52,7 @@ app.command("add-model")(pools.add_model)
 app.add_typer(reading.imports, name="import")
 app.command("train")(learning.train)
 app.command("evaluate")(learning.evaluate)
+app.command("open-ended")(openended.open_ended)
 app.command("report")(reading.report)
 app.command("sql")(reading.sql)
 app.command("snapshots")(history.snapshots)

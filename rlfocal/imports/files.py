@@ -15,7 +15,12 @@ from rlfocal.errors import InputError
 
 _FORMATS = (".parquet", ".csv", ".jsonl")
 _SIMILAR = 0.8  # of two names, by difflib
-_MEANING = {"BIGINT": "a whole number", "DOUBLE[]": "a list of numbers", "VARCHAR[]": "a list of texts"}
+_MEANING = {
+    "BIGINT": "a whole number",
+    "DOUBLE": "a number",
+    "DOUBLE[]": "a list of numbers",
+    "VARCHAR[]": "a list of texts",
+}
 
 
 def load_table(
