@@ -21,10 +21,11 @@ from rlfocal.errors import InputError
 from rlfocal.methods import make_method
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.studies import figure
-from rlfocal.studies import STUDIES, Conditions, Findings, load
+from rlfocal.studies import STUDIES, Conditions, Findings, Point, load
 from rlfocal.studies.pools import repeated
 from rlfocal.studies.search import find_settings
 from rlfocal.studies.success import by_members, decisions
+from rlfocal.studies.switch import furthest_apart, stream, stretches
 from rlfocal.studies.tuned import label, parse, written
 from warehouse import Warehouse, open_warehouse
 
@@ -327,3 +328,57 @@ def test_the_command(
     ):
         assert call(*words) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_stream_turns_from_one_task_to_the_other(opened: Warehouse) -> None:
+    data = load_dataset(opened, "b")
+    turned = stream(data, "t", "s")
+    assert turned.tasks.tolist() == ["t"] * 100 + ["s"] * 100
+    assert turned.is_train.tolist() == [True] * 80 + [False] * 120
+    assert np.array_equal(turned.labels[:100], data.labels[data.tasks == "t"])
+    assert np.array_equal(turned.probs[100:], data.probs[data.tasks == "s"])
+
+
+def test_the_tasks_furthest_apart_are_those_where_the_best_models_differ_most(opened: Warehouse) -> None:
+    data = load_dataset(opened, "b")
+    predictions = np.where(data.labels == 0, 1, 0)[:, None].repeat(4, axis=1)
+    for task, model in (("s", 0), ("t", 3)):
+        rows = data.tasks == task
+        predictions[rows, model] = data.labels[rows]
+    predictions[(data.tasks == "t") & (data.doc_ids < 40), 0] = data.labels[
+        (data.tasks == "t") & (data.doc_ids < 40)
+    ]
+    # d is never right on s; a is right on half of t: turning to s costs more.
+    assert furthest_apart(replace(data, predictions=predictions).train) == ("t", "s")
+
+
+def test_no_stretch_lies_across_the_switch() -> None:
+    for n_before, total in ((50, 300), (20, 120), (1, 2), (75, 80)):
+        parts = stretches(n_before, total)
+        assert [a for a, _ in parts] == [0, *(b for _, b in parts[:-1])]
+        assert parts[-1][1] == total
+        assert n_before in {a for a, _ in parts}
+        assert max(b - a for a, b in parts) <= 75
+
+
+def test_a_switch_shows_frozen_and_online_along_one_stream(opened: Warehouse) -> None:
+    found = run(opened, "switch", "s", "t")
+    shown: dict[str, list[Point]] = {}
+    for p in found.points:
+        shown.setdefault(p.series, []).append(p)
+    assert set(shown) == {"frozen", "online", "best_single"}
+    for points in shown.values():
+        assert sum(p.n for p in points) == 120  # the test rows of s, all rows of t
+        assert [(p.x or 0) < 0 for p in points] == [True, False, False]
+    for protocol in ("frozen", "online"):
+        runs = opened.rows(
+            "SELECT avg(accuracy) FROM evaluations WHERE protocol = ? AND task = '*' AND method = 'rl_focal' "
+            "AND contains(variant, 'switch=s>t')",
+            [protocol],
+        )
+        weighted = sum(p.n * p.accuracy for p in shown[protocol]) / 120
+        assert runs == [(pytest.approx(weighted),)]
+    with pytest.raises(InputError, match="'u'"):
+        run(opened, "switch", "s", "u")
+    with pytest.raises(InputError, match="two tasks"):
+        run(opened, "switch", "s")

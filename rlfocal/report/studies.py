@@ -36,12 +36,13 @@ def print_findings(findings: Findings, console: Console | None = None) -> None:
     asked = any(p.mean_pool_size is not None for p in findings.points)
     priced = any(p.cost is not None for p in findings.points)
     columns = ["acc %", "±seeds", "±docs", "n", "seeds"]
-    columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * asked
+    timed = findings.beside == "seconds"
+    columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * timed
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for p in findings.points:
         name = f"{p.series}, {p.label}" if several and p.series != p.label else p.label
-        table.add_row(*map(Text, [name, *_cells(p, asked, priced)]))
+        table.add_row(*map(Text, [name, *_cells(p, asked, priced, timed)]))
     console.print(table)
     for note in findings.notes:
         console.print(Text(note), width=min(console.width, 100))
@@ -86,6 +87,8 @@ def _lines(findings: Findings) -> Figure:
         axes.plot(x, y, color=colour, marker=marker, ms=4, lw=1.2, label=name)
     for p, dashes in zip([p for p in findings.points if p.x is None], (":", "--", "-."), strict=False):
         axes.axhline(p.accuracy, color=MUTED, lw=1, ls=dashes, label=p.label)
+    if min(p.x for p in findings.points if p.x is not None) < 0:
+        axes.axvline(0, color=MUTED, lw=0.8)
     _percents(axes, "y")
     _axis(axes, findings)
     axes.set_title("accuracy on test documents, %")
@@ -164,9 +167,9 @@ def _beside(findings: Findings, p: Point) -> float | None:
     return p.seconds if findings.beside == "seconds" else p.mean_pool_size
 
 
-def _cells(p: Point, asked: bool, priced: bool) -> Sequence[str]:
+def _cells(p: Point, asked: bool, priced: bool, timed: bool) -> Sequence[str]:
     over_seeds = "–" if p.stderr_seeds is None else f"±{100 * p.stderr_seeds:.2f}"
     cells = [percent(p.accuracy), over_seeds, f"±{100 * p.stderr_docs:.2f}", f"{p.n:,}", str(p.seeds)]
     cells += ["–" if p.mean_pool_size is None else f"{p.mean_pool_size:.2f}"] * asked
     cells += [cents(p.cost)] * priced
-    return [*cells, *(["–" if p.seconds is None else f"{p.seconds:.1f}"] * asked)]
+    return [*cells, *(["–" if p.seconds is None else f"{p.seconds:.1f}"] * timed)]

@@ -10,6 +10,7 @@ from rlfocal.studies.search import TRIALS, search
 from rlfocal.studies.study import Study
 from rlfocal.studies.success import success
 from rlfocal.studies.sweeps import branching, metrics, sweep, windows
+from rlfocal.studies.switch import FURTHEST_APART, switch
 
 __all__ = ["STUDIES", "Conditions", "Findings", "Point", "Study", "load"]
 
@@ -83,6 +84,14 @@ _STUDIES = (
         "How often is the fused answer right when exactly so many members are?",
         "right members of the team",
         success,
+        beside=None,
+    ),
+    Study(
+        "switch",
+        "What does learning on save where the stream turns to another task?",
+        "documents since the switch",
+        switch,
+        (FURTHEST_APART,),
         beside=None,
     ),
     Study(

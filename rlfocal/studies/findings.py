@@ -37,7 +37,7 @@ class Point:
     cost: float | None = None
     """Cents per 1,000 queries; None where a price is unknown."""
     seconds: float | None = None
-    """To train and decide, per seed."""
+    """To train (next to none for agents that were trained before) and decide, per seed."""
     runs: tuple[str, ...] = ()
     """Run ids in `evaluations`."""
 
