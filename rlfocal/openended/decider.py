@@ -27,7 +27,7 @@ class OpenEndedConfig:
     hidden: tuple[int, ...] = (100, 100)
     learning_rate: float = 1e-3
     episodes: int = 25
-    update_every: int = 50
+    update_every: int = 10
     """Documents between two updates; drawn without replacement where every action counts, else in order."""
     max_norm: float = 10.0
     """Of a step's gradient; the appendix says nothing of it, nor of `epochs`."""
@@ -38,7 +38,7 @@ class OpenEndedConfig:
     """Steps per buffer."""
 
 
-PAPER = OpenEndedConfig(every_action=False, learning_rate=1e-4, update_every=10)
+PAPER = OpenEndedConfig(every_action=False, learning_rate=1e-4)
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,19 @@ class OpenEndedDecider:
     network: nn.Sequential
     """(S, B, 2N) -> (S, B, N) logits"""
     n_seeds: int
+    mean: float
+    """Of the train scores."""
+    deviation: float
+    """Of the train scores, 1 where they are all equal."""
 
     @torch.no_grad()
     def choose(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
         """(S, T) the model each seed hands a document to, the likeliest one: parameters stay as they are.
 
         `scores` (T, N): those of a document enter the observations after it only. Nobody is the current
-        model at the start, and all rewards before are 0.
+        model at the start, and all scores before are average.
         """
-        rewards = torch.as_tensor(scores, dtype=torch.float32)
+        rewards = _standard(scores, self.mean, self.deviation)
         seen = _observations(rewards, self.n_seeds)
         logits = self.network(seen.flatten(1, 2)).view(*seen.shape[:3], -1)
         chosen, _ = _follow(logits.argmax(-1), torch.full((self.n_seeds,), rewards.shape[1]))
@@ -72,14 +76,16 @@ def train_decider(
     """Trains one Decider a seed on a stream of scores (T, N), which it goes through once an episode.
 
     The observation is [one-hot of the current model; all models' scores of the document before], the action
-    the model for this document, and the reward its score.
+    the model for this document, and the reward its score. Scores are brought to mean 0 and deviation 1 over
+    train, so that their unit does not matter.
     """
     config = config or OpenEndedConfig()
     n_models, S = scores.shape[1], len(seeds)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     network = stacked_mlp([2 * n_models, *config.hidden, n_models], generators)
     rates, norms = torch.full((S,), config.learning_rate), torch.full((S,), config.max_norm)
-    rewards = torch.as_tensor(scores, dtype=torch.float32)
+    mean, deviation = float(scores.mean()), float(scores.std()) or 1.0
+    rewards = _standard(scores, mean, deviation)
     learner = _Learner(network, StackedAdam([network], rates, norms), generators, config)
     for episode in range(config.episodes):
         if config.every_action:
@@ -88,7 +94,7 @@ def train_decider(
             learner.learn_from_samples(rewards)
         if on_progress is not None:
             on_progress((episode + 1) / config.episodes)
-    return OpenEndedDecider(network, S)
+    return OpenEndedDecider(network, S, mean, deviation)
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ class _Learner:
         n_seeds, T = len(self.generators), len(rewards)
         seen, _, _ = self._act(_observations(rewards, n_seeds), torch.full((n_seeds,), rewards.shape[1]))
         order = torch.stack([torch.randperm(T, generator=generator) for generator in self.generators])
-        gains = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(correction=0) + 1e-5)
+        gains = rewards - rewards.mean(1, keepdim=True)
         for rows in torch.split(order, self.config.update_every, 1):
             policy = torch.softmax(self.network(seen[torch.arange(n_seeds)[:, None], rows]), -1)
             self.optimiser.descend(-(policy * gains[rows]).sum(-1).mean(1).sum())
@@ -136,6 +142,10 @@ class _Learner:
         actions, states = _follow((logits + gumbel_noise(torch.stack(draws))).argmax(-1), current)
         at = (torch.arange(S)[:, None], torch.arange(L), states)
         return observations[at], actions, choice_log_probs(logits[at], actions)
+
+
+def _standard(scores: NDArray[np.float64], mean: float, deviation: float) -> Tensor:
+    return torch.as_tensor((scores - mean) / deviation, dtype=torch.float32)
 
 
 def _observations(rewards: Tensor, n_seeds: int) -> Tensor:
