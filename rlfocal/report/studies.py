@@ -16,7 +16,7 @@ from rich.text import Text
 
 from rlfocal.report.leaderboard import cents, percent
 from rlfocal.report.svg import ACCENT, BLUE, INK, MUTED, inline, style
-from rlfocal.studies.findings import Findings, Point
+from rlfocal.studies.findings import OURS, Findings, Point
 
 WIDTH = 7.0  # inches
 COLOURS = (ACCENT, BLUE, INK, MUTED)
@@ -122,7 +122,7 @@ def _dots(findings: Findings) -> Figure:
     grid = drawn.add_gridspec(1, panels, width_ratios=[2, 1][:panels])
     axes = drawn.add_subplot(grid[0])
     rows = np.arange(len(points))
-    colours = [ACCENT if "rl_focal" not in p.label and p.series != p.label else BLUE for p in points]
+    colours = [ACCENT if p.series == OURS else BLUE for p in points]
     for row, p, colour in zip(rows, points, colours, strict=True):
         axes.errorbar(p.accuracy, row, xerr=p.stderr_docs, color=colour, fmt="none", lw=0.7, alpha=0.4)
         axes.errorbar(p.accuracy, row, xerr=p.stderr_seeds or 0.0, color=colour, fmt="none", lw=1.8)

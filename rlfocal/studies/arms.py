@@ -10,11 +10,9 @@ from typing import Any
 from rlfocal.dataset import Dataset
 from rlfocal.evaluation import Evaluation, Per, Progress, group_rows, run_method, stored, titled
 from rlfocal.methods import CheckpointStore, Method, make_method
-from rlfocal.studies.findings import Point, known, point
+from rlfocal.studies.findings import OURS, Point, known, point
 from rlfocal.studies.tuned import Settings, Tuned, label
 from warehouse import Warehouse
-
-OURS = "RL-Focal"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from rlfocal.errors import InputError
 
+OURS = "RL-Focal"
 Beside = Literal["mean_pool_size", "seconds"]
 
 

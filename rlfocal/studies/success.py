@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
-from rlfocal.studies.arms import OURS, Conditions, run_arm, tuned_arm
-from rlfocal.studies.findings import Point, point
+from rlfocal.studies.arms import Conditions, run_arm, tuned_arm
+from rlfocal.studies.findings import OURS, Point, point
 from rlfocal.studies.study import Found
 from rlfocal.voting import plurality, soft_vote
 from warehouse import Warehouse
