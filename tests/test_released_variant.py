@@ -21,6 +21,7 @@ from rlfocal.agents.released.policy import ReleasedPolicy
 from rlfocal.agents.released.stream import Walk
 from rlfocal.agents.released.study import artefact_worth, released_accuracy
 from rlfocal.agents.released.training import Learner, run_episode, train
+from rlfocal.dataset import Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.base import Decisions
 from rlfocal.methods.rl_focal import RLFocal
@@ -69,7 +70,7 @@ def test_rewards_are_the_literal_loops(n_models: int) -> None:
         Settings(window=9, update_period=7),
         lambda n: torch.rand(n, generator=drawn),
     )
-    walk = Walk(data, SHORT, 1)
+    walk = Walk.of_train(data, SHORT, 1)
     assert range(walk.first, walk.last) == loop.documents() == range(11, 61)
     generator = torch.Generator().manual_seed(8)
     for phase in ("decider", "fusion"):
@@ -93,9 +94,9 @@ def test_the_released_networks_have_17276_weights() -> None:
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_each_artefact_can_be_switched_off_and_matters(kind: str) -> None:
+def test_each_artefact_can_be_switched_off_and_matters(kind: Kind) -> None:
     """Those that concern answers only change nothing for choices."""
-    data = skilled([0.9, 1.0, 0.3, 0.6, 0.5], n_docs=150, kind=kind)  # type: ignore[arg-type]
+    data = skilled([0.9, 1.0, 0.3, 0.6, 0.5], n_docs=150, kind=kind)
     labels = np.where(np.arange(150) % 7 == 3, -1, data.labels) if kind == "answers" else data.labels
     data = replace(data, labels=labels)
     config = replace(SHORT, window=15, learning_rate=1e-4)
@@ -174,6 +175,23 @@ def test_decisions_follow_from_the_seed_and_not_from_labels() -> None:
     np.testing.assert_array_equal(decided[0].predictions, again.predictions)
     with pytest.raises(InputError, match="another"):
         policies[0].decide(replace(data.test, models=("model-0", "model-1", "another")))
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_online_each_answer_comes_before_its_label(kind: Kind) -> None:
+    data = skilled([0.9, 0.5, 0.3, 0.6], n_docs=300, kind=kind)
+    artefacts = Artefacts.without("minus_99_for_small_pools")  # else nobody is asked after a small pool
+    policy = train(data.train, replace(SHORT, window=15, artefacts=artefacts), [0])[0]
+    before = {name: value.clone() for name, value in policy.agents.state_dict().items()}
+    decided = policy.decide_online(data.test)
+    for at in (0, 1, 6, 7, 30, 59):
+        labels = data.test.labels.copy()
+        labels[at:] = (labels[at:] + 1) % 4
+        other = policy.decide_online(replace(data.test, labels=labels))
+        np.testing.assert_array_equal(other.pools[: at + 1], decided.pools[: at + 1])
+        np.testing.assert_array_equal(other.predictions[: at + 1], decided.predictions[: at + 1])
+        assert at > 30 or (other.pools != decided.pools).any()
+    assert all(torch.equal(value, before[name]) for name, value in policy.agents.state_dict().items())
 
 
 def test_settings_and_streams_that_cannot_work() -> None:

@@ -72,12 +72,7 @@ class ReleasedPolicy:
 
         No label enters. Raises InputError if the documents come from another pool.
         """
-        if documents.models != self.models or documents.kind != self.kind:
-            raise InputError(
-                f"these agents were trained on {self.kind} of {', '.join(self.models)}; the documents of "
-                f"{documents.benchmark!r} hold {documents.kind} of {', '.join(documents.models)}. "
-                "Train on this pool"
-            )
+        self._check(documents)
         pools = self._pools(len(documents))
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
         seen, at = observed_outputs(probs, n_choices, pools[None], self.kind, self.config)
@@ -85,6 +80,21 @@ class ReleasedPolicy:
         answer = self.agents.slot_logits(torch.cat([seen, past], -1)).argmax(-1)
         predictions = at.gather(2, answer[..., None])[0, :, 0]
         return Decisions(pools.numpy() > 0, predictions.numpy().astype(np.int64))
+
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """Act on T documents in order, and learn from each after its answer, as the released code does."""
+        from rlfocal.agents.released.online import decide_online  # it builds on this class
+
+        self._check(documents)
+        return decide_online(self, documents)
+
+    def _check(self, documents: Dataset) -> None:
+        if documents.models != self.models or documents.kind != self.kind:
+            raise InputError(
+                f"these agents were trained on {self.kind} of {', '.join(self.models)}; the documents of "
+                f"{documents.benchmark!r} hold {documents.kind} of {', '.join(documents.models)}. "
+                "Train on this pool"
+            )
 
     def _pools(self, n: int) -> Tensor:
         """(n, N) the Decider's pools, each from the one before; drawn, by the released code, at test too."""

@@ -34,6 +34,8 @@ class Steps(NamedTuple):
     """(S, L, N·C+k) what Fusion answered from"""
     answers: Tensor
     """(S, L) Fusion's slots; 0 where plurality answered"""
+    predictions: Tensor
+    """(S, L) the same as the dataset's slots; -1 for none, and where plurality answered"""
     rewards: Tensor
     """(S, L)"""
     right: Tensor
@@ -41,25 +43,34 @@ class Steps(NamedTuple):
 
 
 class Walk:
-    """One walk per seed along the documents `first` .. `last` - 1."""
+    """One walk per seed along the documents `first` .. `last` - 1, looking back on `window`."""
 
-    def __init__(self, train: Dataset, config: ReleasedConfig, n_seeds: int) -> None:
-        self.config, artefacts = config, config.artefacts
+    def __init__(
+        self, documents: Dataset, config: ReleasedConfig, n_seeds: int,
+        *, window: int, first: int, last: int, n_slots: int,
+    ) -> None:  # fmt: skip
+        self.config, self.n_seeds, self.first, self.last = config, n_seeds, first, last
         self.stream = Stream(
-            train,
+            documents,
             partial(measure, config=config),
-            n_slots=slots_kept(train, config.answer_slots),
-            window=config.window,
+            n_slots=n_slots,
+            window=window,
         )
-        self.n_seeds = n_seeds
-        self.first = config.window + (2 if artefacts.first_rows_skipped else 0)
-        self.last = len(train) - (config.window if artefacts.window_subtracted_twice else 0)
-        if self.last <= self.first:
+        self.reset()
+
+    @classmethod
+    def of_train(cls, train: Dataset, config: ReleasedConfig, n_seeds: int) -> Walk:
+        """The part of train that the released code walks. Raises InputError for too few documents."""
+        artefacts, window = config.artefacts, config.window
+        first = window + (2 if artefacts.first_rows_skipped else 0)
+        last = len(train) - (window if artefacts.window_subtracted_twice else 0)
+        if last <= first:
             raise InputError(
                 f"benchmark {train.benchmark!r} has {len(train)} train documents, too few for the released "
-                f"window of {config.window} twice; set a smaller window"
+                f"window of {window} twice; set a smaller window"
             )
-        self.reset()
+        n_slots = slots_kept(train, config.answer_slots)
+        return cls(train, config, n_seeds, window=window, first=first, last=last, n_slots=n_slots)
 
     def reset(self) -> None:
         """At the start, with all models and no past rewards."""
@@ -84,23 +95,25 @@ class Walk:
                 2 * right - 1 - (paid if self.config.artefacts.size_penalty_only_when_wrong else penalty)
             )
             answers = torch.zeros_like(right, dtype=torch.long)
+            predictions = answers - 1
             past = torch.cat([self.past, rewards], 1)
         else:
             is_right = ((at == self.stream.labels[rows][:, None]) & (at >= 0)).to(outputs.dtype)
             answers, past = self._answer(outputs, is_right, fuse)
             rewards = past[:, self.past.shape[1] :]
             right = (rewards > 0).to(outputs.dtype)
+            predictions = at.gather(-1, answers[..., None])[..., 0]
         k = self.past.shape[1]
         fusion = torch.cat([outputs, past.unfold(1, k, 1)[:, :length]], -1)
         self.at += length
         self.pools, self.past = pools[:, -1], past[:, past.shape[1] - k :]
-        return Steps(seen, pools, fusion, answers, rewards, right)
+        return Steps(seen, pools, fusion, answers, predictions, rewards, right)
 
     def _choose(self, length: int, choose: Choose) -> tuple[Tensor, Tensor]:
         lag = 1 if self.config.artefacts.lagged_window else 0
         seen, pools = [], [self.pools]
         for t in range(length):
-            metrics = self.stream.metrics(pools[-1][None], self.at + t - lag)[0]
+            metrics = self.stream.metrics(pools[-1][None], max(self.at + t - lag, 0))[0]
             seen.append(decider_observation(pools[-1], metrics))
             pools.append(choose(t, seen[-1]))
         return torch.stack(seen, 1), torch.stack(pools[1:], 1)

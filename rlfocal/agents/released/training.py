@@ -42,7 +42,7 @@ def train(
     rows = train_rows
     if config.artefacts.unanswerable_left_out:
         rows = train_rows.rows(is_answerable(train_rows, config).numpy())
-    walk = Walk(rows, config, len(seeds))
+    walk = Walk.of_train(rows, config, len(seeds))
     metrics = 1 if config.artefacts.metrics_as_one_scalar else len(config.metrics)
     sizes = Sizes(len(rows.models), slots_kept(train_rows, config.answer_slots), metrics, config.past_rewards)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
