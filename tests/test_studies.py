@@ -22,6 +22,7 @@ from rlfocal.methods import make_method
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.studies import figure
 from rlfocal.studies import STUDIES, Conditions, Findings, Point, load
+from rlfocal.studies.artefacts import counted_as_released
 from rlfocal.studies.pools import repeated
 from rlfocal.studies.search import find_settings
 from rlfocal.studies.success import by_members, decisions
@@ -216,6 +217,13 @@ def test_rates_by_members_leave_out_seeds_without_such_documents() -> None:
     assert (one.accuracy, one.seeds) == (0.75, 2)
 
 
+def released_by_hand(warehouse: Warehouse, run_id: str) -> float:
+    """All test documents but the first two, the right ones divided by one less than their number."""
+    rows = warehouse.rows("SELECT correct FROM decisions WHERE run_id = ? ORDER BY task, doc_id", [run_id])
+    scored = [hit for (hit,) in rows][2:]
+    return float(sum(scored) / (len(scored) - 1))
+
+
 def test_artefacts_are_switched_off_one_by_one(opened: Warehouse) -> None:
     found = run(opened, "artefacts", "no_critic", "exp_of_probabilities", seeds=1)
     assert [p.label for p in found.points] == [
@@ -229,6 +237,9 @@ def test_artefacts_are_switched_off_one_by_one(opened: Warehouse) -> None:
         v for (v,) in opened.rows("SELECT DISTINCT variant FROM evaluations WHERE method = 'rl_focal'")
     }
     assert len(variants) == 3
+    assert counted_as_released(conditions(opened, "released"), found.points[0]) == pytest.approx(
+        released_by_hand(opened, found.points[0].runs[0])
+    )
     with pytest.raises(InputError, match="no_critics"):
         run(opened, "artefacts", "no_critics")
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rlfocal.errors import InputError
-from rlfocal.methods import Method
+from rlfocal.methods import Decisions, Method
 from rlfocal.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
+from rlfocal.studies.findings import Point
 from rlfocal.studies.study import Found
+from rlfocal.studies.success import decisions
 from rlfocal.studies.tuned import Tuned
 
 if TYPE_CHECKING:
@@ -38,8 +43,28 @@ def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
     points = run_arms(conditions, [*arms, *references])
     base = points[0].accuracy
     worth = {p.label: 100 * (base - p.accuracy) for p in points[1 : len(arms)]}
-    notes = ["Accuracy that goes when the artefact does, in points: " + _listed(worth)] if worth else []
+    notes = [
+        f"Counted as the released code counts, which drops what cannot be answered: as released "
+        f"{100 * counted_as_released(conditions, points[0]):.2f} %."
+    ]
+    if worth:
+        notes.append("Accuracy that goes when the artefact does, in points: " + _listed(worth))
     return Found(points, notes)
+
+
+def counted_as_released(conditions: Conditions, of: Point) -> float:
+    """The accuracy that the released code would have printed for these runs, the mean over seeds."""
+    from rlfocal.agents.released.config import released_config
+    from rlfocal.agents.released.study import released_accuracy
+
+    test = conditions.dataset.test
+    config = released_config(max(conditions.train_sizes))
+    counted = []
+    for run_id in of.runs:
+        decided = decisions(conditions.warehouse, run_id, test)
+        predictions = np.where(decided.correct, test.labels, -1)
+        counted.append(released_accuracy(Decisions(decided.pools, predictions), test, config))
+    return fmean(counted)
 
 
 def _arm(conditions: Conditions, text: str, switched: Artefacts) -> Arm:
