@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rlfocal.extraction.answers import extract_answer, normalise
+from rlfocal.extraction.answers import extract_answer, extract_text, is_number, normalise
 
 SOLUTIONS = [
     ("He has 3 + 4 = 7.\n#### 7", "7"),
@@ -51,6 +51,22 @@ SOLUTIONS = [
     ("9" * 60, "9." + "9" * 59 + "e59"),
 ]
 
+TEXTS = [
+    ("Paris", "paris"),
+    ("  Paris.\n\n", "paris"),
+    ("It lies on the Seine.\nThe answer is: **Paris**", "paris"),
+    ("The answer is Lyon. No,\nthe answer is Paris.", "paris"),
+    ("ANSWER: Paris\nI am sure.", "paris"),
+    ("Let me think.\nParis", "paris"),
+    ("Of 3 cities,\n#### Paris, of course\nAnswer: Lyon", "paris, of course"),
+    ("Answer: ", "answer"),
+    ("#### \nAnswer: Paris", "paris"),
+    ("The answer is 18.0 eggs", "18"),
+    ("It has several answers", "it has several answers"),
+    ("...\n", None),
+    ("", None),
+]
+
 EQUAL = [
     ["18", "18.0", "$18", " 18 ", "18.", "+18", "18.000", "018", "1.8e1", "18 eggs", "(18)", "18%"],
     ["1234", "1,234", "1,234.00", "$1,234", "1.234e3", "1234 km/h"],
@@ -59,6 +75,12 @@ EQUAL = [
     ["0.5", ".5", "0.50", "5e-1", "5E-1"],
     ["2000000", "2 million", "$2 million", "2,000,000"],
     ["blue whale", "Blue Whale", "  blue\twhale.", '"BLUE WHALE"'],
+    [
+        "caf\N{LATIN SMALL LETTER E WITH ACUTE}",
+        "Cafe\N{COMBINING ACUTE ACCENT}",
+        "CAFE\N{COMBINING ACUTE ACCENT}",
+    ],
+    ["don't know", "Don\N{RIGHT SINGLE QUOTATION MARK}t know."],
 ]
 DIFFERENT = ["18", "10 am", "10 pm", "10", "3/4", "3", "10:30", "1,2", "2 million", "2", "12", "2 dozen"]
 
@@ -66,6 +88,18 @@ DIFFERENT = ["18", "10 am", "10 pm", "10", "3/4", "3", "10:30", "1,2", "2 millio
 @pytest.mark.parametrize(("text", "answer"), SOLUTIONS)
 def test_solution(text: str, answer: str | None) -> None:
     assert extract_answer(text) == answer
+
+
+@pytest.mark.parametrize(("text", "answer"), TEXTS)
+def test_text(text: str, answer: str | None) -> None:
+    assert extract_text(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_one"), [("18", True), ("-0.5", True), ("9.9e59", True), ("18 mm", False), ("b12", False)]
+)
+def test_numbers_are_told_from_texts(answer: str, is_one: bool) -> None:
+    assert is_number(answer) is is_one
 
 
 @pytest.mark.parametrize("spellings", EQUAL)

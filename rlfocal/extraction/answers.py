@@ -1,9 +1,10 @@
-"""Answers of generated solutions: `extract_answer` finds one, `normalise` makes equal ones equal strings."""
+"""Answers of generated texts: finding one in a text, and making equal ones equal strings."""
 
 from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from decimal import Decimal
 
 CURRENCY = "$€£¥₹"
@@ -27,6 +28,7 @@ QUANTITY = re.compile(
 )
 OPENING = "".join(set(string.punctuation) - set("-+.$")) + string.whitespace
 PUNCTUATION = string.punctuation + string.whitespace + "“”‘’…"
+STATED = re.compile(r"\banswer(?:\s+is\b|\s*:)(.*)", re.IGNORECASE)
 
 
 def extract_answer(text: str) -> str | None:
@@ -51,6 +53,31 @@ def extract_answer(text: str) -> str | None:
     return _canonical(numbers[-1]) if numbers else None
 
 
+def extract_text(text: str) -> str | None:
+    """The normalised answer of a generated text that need not name a number.
+
+    What follows the first "####", else the last "answer is" or "answer:" of a line, else the last line. None
+    where nothing is said.
+
+    >>> extract_text("They met in France. So the answer is **Paris**.")
+    'paris'
+    >>> extract_text("Paris\\n")
+    'paris'
+    """
+    _, _, tail = text.partition("####")
+    final = tail.strip().split("\n", 1)[0]
+    candidates = [*text.splitlines(), *STATED.findall(text), final, *STATED.findall(final)]
+    for candidate in reversed(candidates):
+        if answer := normalise(candidate):
+            return answer
+    return None
+
+
+def is_number(answer: str) -> bool:
+    """Whether a normalised answer is a number."""
+    return NUMBER.fullmatch(answer) is not None
+
+
 def normalise(answer: str | None) -> str | None:
     """A canonical number where the answer is one ("18.0", "$18" and "18 eggs" are "18"), else folded text.
 
@@ -58,7 +85,8 @@ def normalise(answer: str | None) -> str | None:
     """
     if answer is None:
         return None
-    text = " ".join(answer.casefold().split())
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", answer).casefold())
+    text = " ".join(folded.replace("’", "'").split())
     bare = text.lstrip(OPENING).rstrip(PUNCTUATION.replace("%", ""))
     for candidate in (bare, text.strip(PUNCTUATION)):
         if number := QUANTITY.fullmatch(candidate):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from rlfocal.extraction.answers import extract_answer
+from rlfocal.extraction.answers import extract_answer, extract_text, is_number
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample
 from rlfocal.extraction.tasks import TaskDocuments
 
@@ -110,7 +110,11 @@ def choice_rows(
 def pass_rows(
     task: TaskDocuments, model: str, documents: Sequence[Document], samples: Sequence[Sequence[Sample]]
 ) -> pa.Table:
-    """Rows of `answer_passes` for some documents of the task, one a sampled text, with its parsed answer."""
+    """Rows of `answer_passes` for some documents of the task, one a sampled text, with its parsed answer.
+
+    Where every gold answer of the task is a number, a text without a number has no answer.
+    """
+    parse = extract_answer if all(is_number(document.gold) for document in task.documents) else extract_text
     rows = [
         {
             "benchmark": task.benchmark,
@@ -119,7 +123,7 @@ def pass_rows(
             "model": model,
             "pass": index,
             "text": sample.text,
-            "answer": extract_answer(sample.text),
+            "answer": parse(sample.text),
             "finish_reason": sample.finish_reason,
             "n_tokens": sample.n_tokens,
         }
