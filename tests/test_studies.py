@@ -287,6 +287,12 @@ def test_studies_stand_in_the_report_but_on_no_leaderboard(opened: Warehouse, tm
     run(opened, "discount", 0.1, seeds=1)
     [board] = leaderboard(opened)
     assert [s.method for s in board.standings] == ["best_single"]
+    some = load_dataset(opened, "b", ["a", "b"])
+    restricted = replace(conditions(opened, seeds=1), dataset=some, mark="models=a,b")
+    STUDIES["pool-size"].run(restricted, [1])
+    marks = opened.rows("SELECT DISTINCT variant FROM evaluations WHERE models = ['a', 'b'] ORDER BY 1")
+    assert all(variant.endswith("]") and "models=a,b" in variant for (variant,) in marks)
+    assert len(leaderboard(opened)) == 1
     page = write_report(opened, tmp_path / "report.html").read_text()
     assert STUDIES["discount"].question in page
     assert "discount on b, paper" in page

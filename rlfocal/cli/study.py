@@ -69,6 +69,7 @@ def _command(asked: Study) -> Callable[..., None]:
                     seeds,
                     per,
                     parse(kind, settings or []),
+                    f"models={models}" if models else "",
                     force,
                     tell,
                 )

@@ -11,7 +11,7 @@ from rlfocal.dataset import Dataset
 from rlfocal.evaluation import Evaluation, Per, Progress, group_rows, run_method, stored, titled
 from rlfocal.methods import CheckpointStore, Method, make_method
 from rlfocal.studies.findings import OURS, Point, known, point
-from rlfocal.studies.tuned import Settings, Tuned, label
+from rlfocal.studies.tuned import Settings, Tuned, label, marked
 from warehouse import Warehouse
 
 
@@ -26,6 +26,8 @@ class Conditions:
     per: Per = "benchmark"
     settings: Settings = field(default_factory=dict)
     """What differs from the variant's defaults in every arm."""
+    mark: str = ""
+    """What every run's variant says besides: rows of other data must not stand on the leaderboard."""
     force: bool = False
     on_progress: Progress | None = None
 
@@ -73,19 +75,31 @@ def tuned_arm(
     """
     every = {**conditions.settings, **settings}
     called = label(conditions.variant, every, conditions.train_sizes)
-    if mark:
-        called = f"{called[:-1]},{mark}]" if called.endswith("]") else f"{called}[{mark}]"
     store = conditions.store if keep else None
 
     def build(tell: Callable[[float], None] | None) -> Method:
         return Tuned(conditions.variant, every, store, tell)
 
-    return Arm(series, text, x, data or conditions.dataset, build, "rl_focal", called)
+    return Arm(
+        series, text, x, data or conditions.dataset, build, "rl_focal", marked(called, conditions.mark, mark)
+    )
 
 
-def reference_arm(conditions: Conditions, name: str, text: str | None = None, x: float | None = None) -> Arm:
-    """A method without settings on the same data."""
-    return Arm(name, text or name, x, conditions.dataset, lambda _: make_method(name), name)
+def reference_arm(
+    conditions: Conditions,
+    name: str,
+    text: str | None = None,
+    x: float | None = None,
+    *,
+    data: Dataset | None = None,
+    mark: str = "",
+    protocol: str = "frozen",
+) -> Arm:
+    """A method without settings; where nothing is marked, its rows are those that `evaluate` makes."""
+    variant = marked("", conditions.mark, mark) or None
+    series = name.partition(":")[0]
+    build: Callable[[Callable[[float], None] | None], Method] = lambda _: make_method(name)  # noqa: E731
+    return Arm(series, text or name, x, data or conditions.dataset, build, name, variant, protocol)
 
 
 def run_arms(conditions: Conditions, arms: Sequence[Arm]) -> list[Point]:
@@ -96,7 +110,7 @@ def run_arms(conditions: Conditions, arms: Sequence[Arm]) -> list[Point]:
 def run_arm(conditions: Conditions, arm: Arm) -> list[Evaluation]:
     """The pooled row of each seed in `evaluations`."""
     groups = len(group_rows(arm.data, conditions.per))
-    called = f"{arm.data.benchmark} {arm.series} {arm.label}" if arm.label != arm.series else arm.label
+    called = " ".join(dict.fromkeys([arm.data.benchmark, arm.series, arm.label]))
     method = arm.build(titled(conditions.on_progress, called, groups))
     runs, _ = run_method(
         conditions.warehouse,

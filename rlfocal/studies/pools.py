@@ -11,38 +11,23 @@ from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods import Decisions, Learned, Method, Policy, make_method
+from rlfocal.methods import Decisions, Learned, Method, Policy
 from rlfocal.methods.base import Episode
-from rlfocal.studies.arms import Arm, Conditions, run_arms, tuned_arm
+from rlfocal.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.studies.study import Found
 from rlfocal.studies.tuned import Tuned, read_value
 
 
 def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Pools of the given sizes, made by taking models again and again; agents are trained here and now."""
-    sizes = [_count(value, 2) for value in values]
     arms: list[Arm] = []
-    for size in sizes:
-        data = repeated(conditions.dataset, size)
-        mark = f"models={size}"
-        arms.append(
-            tuned_arm(conditions, f"{size} models", float(size), {}, data=data, mark=mark, keep=False)
-        )
-    vote = [
-        Arm(
-            "soft_vote",
-            arm.label,
-            arm.x,
-            arm.data,
-            lambda _: make_method("soft_vote"),
-            "soft_vote",
-            f"[{mark}]",
-        )
-        for arm, mark in zip(arms, (f"models={size}" for size in sizes), strict=True)
-    ]
+    for size in (_count(value, 2) for value in values):
+        data, mark, text = repeated(conditions.dataset, size), f"models={size}", f"{size} models"
+        arms.append(tuned_arm(conditions, text, float(size), {}, data=data, mark=mark, keep=False))
+        arms.append(reference_arm(conditions, "soft_vote", text, float(size), data=data, mark=mark))
     n = len(conditions.dataset.models)
     note = f"Pools beyond {n} models hold the same models again; smaller ones hold the alphabetically first."
-    return Found(run_arms(conditions, [*arms, *vote]), [note])
+    return Found(run_arms(conditions, arms), [note])
 
 
 def repeated(data: Dataset, size: int) -> Dataset:
@@ -61,7 +46,12 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
     counts = [_count(value, 1, len(conditions.dataset.models)) for value in values]
     arms = [_constrained(conditions, k) for k in counts]
     for method, protocol in (("random_select", "frozen"), ("latest_correct", "online")):
-        arms += [_greedy(conditions, method, protocol, k) for k in counts]
+        arms += [
+            reference_arm(
+                conditions, f"{method}:{k}", f"{k} models", float(k), mark=f"size={k}", protocol=protocol
+            )
+            for k in counts
+        ]
     how = (
         "asks at most k models on the average over train"
         if conditions.variant == "sequential"
@@ -91,12 +81,6 @@ def _constrained(conditions: Conditions, k: int) -> Arm:
         return OfSize(Tuned(conditions.variant, conditions.settings, conditions.store, tell), k)
 
     return replace(arm, build=build)
-
-
-def _greedy(conditions: Conditions, method: str, protocol: str, k: int) -> Arm:
-    name = f"{method}:{k}"
-    data = conditions.dataset
-    return Arm(method, f"{k} models", float(k), data, lambda _: make_method(name), name, None, protocol)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def switch(conditions: Conditions, values: Sequence[Any]) -> Found:
         replace(tuned_arm(conditions, protocol, None, {}, data=data, mark=mark), protocol=protocol)
         for protocol in ("frozen", "online")
     ]
-    arms.append(replace(reference_arm(conditions, "best_single"), data=data, variant=f"[{mark}]"))
+    arms.append(reference_arm(conditions, "best_single", data=data, mark=mark))
     n_before = int((data.test.tasks == before).sum())
     points = [p for arm in arms for p in _points(conditions, arm, data.test, n_before)]
     best = data.models[int(data.test.correct[n_before:].sum(axis=0).argmax())]

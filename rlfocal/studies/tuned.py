@@ -63,6 +63,13 @@ def label(variant: str, settings: Settings, sizes: Sequence[int]) -> str:
     return f"{variant}[{written(settings)}]"
 
 
+def marked(variant: str, *marks: str) -> str:
+    """The variant's name with more between its brackets, which it gets if it has none."""
+    name, _, inside = variant.removesuffix("]").partition("[")
+    every = ",".join(part for part in (inside, *marks) if part)
+    return f"{name}[{every}]" if every else name
+
+
 def written(settings: Settings) -> str:
     """`name=value,...` as `parse` reads it, in alphabetical order."""
     return ",".join(f"{name}={_shown(value)}" for name, value in sorted(settings.items()))
