@@ -87,6 +87,7 @@ def n_runs(warehouse: Warehouse) -> int:
     return int(n)
 
 
+@pytest.mark.slow
 def test_a_sweep_fills_evaluations_once(opened: Warehouse) -> None:
     found = run(opened, "size-penalty", 0, 3)
     assert [p.label for p in found.points] == ["α = 0", "α = 3", "best_single"]
@@ -261,6 +262,7 @@ def test_a_search_reads_train_rows_only(opened: Warehouse, tmp_path: Path) -> No
     assert found(data, "one") == found(replace(data, labels=labels), "other")
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_stopped(opened: Warehouse, tmp_path: Path) -> None:
     train = load_dataset(opened, "b").train
 
@@ -312,6 +314,7 @@ def test_settings_are_written_as_they_are_read() -> None:
             parse("paper", words)
 
 
+@pytest.mark.slow
 def test_the_command(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
