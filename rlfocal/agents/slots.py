@@ -29,6 +29,15 @@ def slot_inputs(documents: Dataset, n_slots: int) -> tuple[Tensor, Tensor]:
 
     Raises InputError for a probability that is not a finite number.
     """
+    refuse_broken(documents)
+    probs = torch.tensor(documents.probs, dtype=torch.float32)
+    if documents.kind == "choices":
+        probs = pad(probs[..., :n_slots], (0, max(0, n_slots - probs.shape[2])))
+    return probs, torch.tensor(documents.n_choices)
+
+
+def refuse_broken(documents: Dataset) -> None:
+    """Raises InputError for a probability that is not a finite number."""
     broken = np.argwhere(~np.isfinite(documents.probs).all(-1))
     if len(broken):
         row, model = broken[0]
@@ -37,10 +46,6 @@ def slot_inputs(documents: Dataset, n_slots: int) -> tuple[Tensor, Tensor]:
             f"{documents.doc_ids[row]} of task {str(documents.tasks[row])!r} of {documents.benchmark!r}; "
             "import or extract it again, or leave the model out"
         )
-    probs = torch.tensor(documents.probs, dtype=torch.float32)
-    if documents.kind == "choices":
-        probs = pad(probs[..., :n_slots], (0, max(0, n_slots - probs.shape[2])))
-    return probs, torch.tensor(documents.n_choices)
 
 
 def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, keep: int) -> Slots:

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from rlfocal.agents.sequential.config import SequentialConfig
 from rlfocal.agents.sequential.decider import stop_stages, view
-from rlfocal.agents.sequential.observations import Scales, outputs, stage_rows
+from rlfocal.agents.sequential.observations import Scales, best_slots, outputs, real_slots, stage_rows
 from rlfocal.agents.sequential.queries import QueryFeatures
 from rlfocal.agents.sequential.softmax_regression import Rows, Weights
+from rlfocal.agents.slots import refuse_broken
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.base import Decisions, Episode
@@ -55,26 +56,36 @@ class SequentialAgents:
     fusions: tuple[Fusion, ...]
     decider: Floats
     """(K-1, 5)"""
+    train_accuracy: tuple[float, ...]
+    """Each model's, in the order of `models`."""
     penalty: float
     """What asking one model costs, where being right earns 1."""
     history: tuple[Episode, ...]
 
     def decide(self, documents: Dataset) -> Decisions:
-        """Act on T documents, frozen; each on its own. Raises InputError if they come from another pool."""
+        """Act on T documents, frozen; each on its own.
+
+        Raises InputError if they come from another pool, or hold a probability that is not a finite number.
+        """
         self._check(documents)
         seen = outputs(documents, self.scales, self.queries, self.tasks, self.order, self.n_slots)
-        distributions = [
-            fusion.probabilities(stage_rows(seen, size, self.kind))
-            for fusion, size in zip(self.fusions, self.sizes, strict=True)
-        ]
         votes = documents.predictions[:, list(self.order)]
-        features = [view(p, votes[:, :size]) for p, size in zip(distributions, self.sizes, strict=True)]
+        said, features = [], []
+        for fusion, size in zip(self.fusions, self.sizes, strict=True):
+            distributions = real_slots(fusion.probabilities(stage_rows(seen, size, self.kind)), self.kind)
+            said.append(best_slots(distributions, seen, size, documents.slots))
+            features.append(view(distributions, said[-1], votes[:, :size], self.n_slots))
         stage = stop_stages(self.decider, features)
-        answered = np.stack(distributions)[stage, np.arange(len(documents))]
-        predictions = np.where(answered.any(axis=1), answered.argmax(axis=1), -1)
+        predictions = np.stack(said)[stage, np.arange(len(documents))]
         place = np.argsort(self.order)
         pools = place < np.array(self.sizes)[stage][:, None]
-        return Decisions(pools, predictions.astype(np.int64))
+        return Decisions(pools, predictions)
+
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """Act on T documents in order, learning each label after its answer."""
+        from rlfocal.agents.sequential.online import decide_online
+
+        return decide_online(self, documents)
 
     def _check(self, documents: Dataset) -> None:
         if documents.models != self.models or documents.kind != self.kind:
@@ -83,3 +94,4 @@ class SequentialAgents:
                 f"{documents.benchmark!r} hold {documents.kind} of {', '.join(documents.models)}. "
                 "Train on this pool"
             )
+        refuse_broken(documents)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Slots = NDArray[np.int64]
 
 N_FEATURES = 5
 _RIDGE = 10.0
@@ -35,17 +36,17 @@ class StageView(NamedTuple):
         return self.features[:, 1]
 
 
-def view(probabilities: Floats, votes: NDArray[np.int64]) -> Floats:
-    """(T, 5) the Decider's observation from Fusion's distribution (T, C) and the asked models' slots (T, m).
+def view(probabilities: Floats, said: Slots, votes: Slots, n_slots: int) -> Floats:
+    """(T, 5) the Decider's observation from Fusion's distribution (T, C), the slot it `said` (T,) and the
+    slots of the asked models' votes (T, m).
 
-    A constant, the top probability, its lead over the second, the entropy as a share of its maximum, and the
-    share of asked models that say what Fusion says.
+    A constant, the top probability, its lead over the second, the entropy as a share of its maximum over
+    `n_slots` slots, and the share of asked models that say what Fusion says.
     """
-    n_slots = probabilities.shape[1]
     ranked = np.sort(probabilities, axis=1)[:, ::-1]
-    second = ranked[:, 1] if n_slots > 1 else np.zeros(len(ranked))
+    second = ranked[:, 1] if ranked.shape[1] > 1 else np.zeros(len(ranked))
     entropy = -(probabilities * np.log(np.maximum(probabilities, 1e-12))).sum(axis=1)
-    agree = (votes == probabilities.argmax(axis=1)[:, None]).mean(axis=1)
+    agree = (votes == said[:, None]).mean(axis=1)
     features = [
         np.ones(len(ranked)),
         ranked[:, 0],

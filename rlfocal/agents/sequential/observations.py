@@ -15,6 +15,10 @@ from rlfocal.agents.sequential.softmax_regression import Rows
 from rlfocal.dataset import Dataset, Kind
 
 Floats = NDArray[np.float64]
+Slots = NDArray[np.int64]
+
+TIE = 1e-9
+"""Equal sums differ by less, whatever the order in which they were taken."""
 
 
 class Scales(NamedTuple):
@@ -40,13 +44,13 @@ class Outputs(NamedTuple):
     labels: NDArray[np.int64]
     """(T,)"""
     context: Floats
-    """(T, J + 13 + D) which task it is, then the question's surface and words"""
+    """(T, J + 13 + D) which task it is, then the question's surface and words; (T, 0) for answers"""
 
 
 def fit_scales(train: Dataset) -> Scales:
     """From train's outputs, without labels."""
     if train.kind == "answers":
-        n_models, n_slots = train.probs.shape[1:]
+        n_models = len(train.models)
         return Scales(np.ones(n_models), np.zeros((n_models, 0)), np.zeros((n_models, 0)))
     exists = _exists(train.n_choices, train.logprobs.shape[2])
     centred = _centred(train.logprobs, exists)
@@ -68,18 +72,19 @@ def outputs(
     n_slots: int,
 ) -> Outputs:
     """The documents as Fusion sees them; slots beyond `n_slots` are never answered."""
-    context = np.hstack(
-        [
-            _one_hot(documents.tasks.tolist(), tasks),
-            queries.surface(documents.questions),
-            queries.words(documents.questions),
-        ]
-    )
     at = list(order)
     if documents.kind == "answers":
         probs = documents.probs[:, at]
-        empty = np.zeros((*probs.shape[:2], 0))
-        return Outputs(probs, empty, probs > 0, documents.labels, context)
+        nothing = np.zeros((*probs.shape[:2], 0))
+        return Outputs(probs, nothing, probs > 0, documents.labels, nothing[:, 0])
+    questions = documents.questions or ("",) * len(documents)
+    context = np.hstack(
+        [
+            _one_hot(documents.tasks.tolist(), tasks),
+            queries.surface(questions),
+            queries.words(questions),
+        ]
+    )
     logprobs = _sized(documents.logprobs[:, at], n_slots)
     exists = _exists(np.minimum(documents.n_choices, n_slots), n_slots)
     centred = _centred(logprobs, exists)
@@ -90,17 +95,49 @@ def outputs(
 
 
 def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
-    """What Fusion knows after the first `size` models of the order."""
+    """What Fusion knows after the first `size` models of the order.
+
+    Of answers, one more slot stands for the case that nobody asked is right: without it, an answer that all
+    agree on would be certain.
+    """
     asked = slice(0, size)
-    n_documents = len(seen.labels)
-    own = seen.own[:, asked].reshape(n_documents, -1)
-    context = seen.context if kind == "choices" else seen.context[:, :0]
+    n_documents, n_slots = len(seen.labels), seen.given.shape[2]
+    shared = seen.shared[:, asked].transpose(0, 2, 1)
+    exists = seen.given[:, asked].any(axis=1)
+    labels = np.where(seen.labels < n_slots, seen.labels, -1)
+    if kind == "answers":
+        shared = np.pad(shared, ((0, 0), (0, 1), (0, 1)))
+        shared[:, -1, -1] = 1.0
+        among = (labels >= 0) & np.take_along_axis(exists, np.maximum(labels, 0)[:, None], 1)[:, 0]
+        labels = np.where(among, labels, n_slots)
+        exists = np.pad(exists, ((0, 0), (0, 1)), constant_values=True)
     return Rows(
-        torch.from_numpy(np.ascontiguousarray(seen.shared[:, asked].transpose(0, 2, 1))),
-        torch.from_numpy(np.hstack([own, context])),
-        torch.from_numpy(seen.given[:, asked].any(axis=1)),
-        torch.from_numpy(np.where(seen.labels < seen.given.shape[2], seen.labels, -1)),
+        torch.from_numpy(np.ascontiguousarray(shared)),
+        torch.from_numpy(np.hstack([seen.own[:, asked].reshape(n_documents, -1), seen.context])),
+        torch.from_numpy(exists),
+        torch.from_numpy(labels),
     )
+
+
+def real_slots(probabilities: Floats, kind: Kind) -> Floats:
+    """(..., C) without the slot that `stage_rows` adds to answers."""
+    return probabilities if kind == "choices" else probabilities[..., :-1]
+
+
+def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[Sequence[str]]) -> Slots:
+    """(T,) the likeliest slot, -1 where none is open.
+
+    A tie goes to the slot that the first model asked gives more to, then the second and so on, then to the
+    alphabetically first answer: the order of a dataset's answers depends on models that were not asked.
+    """
+    best = (probabilities >= probabilities.max(axis=1, keepdims=True) - TIE) & (probabilities > 0)
+    slots = best.argmax(axis=1)
+    for row in np.flatnonzero(best.sum(axis=1) > 1):
+        tied = np.flatnonzero(best[row])
+        for given in seen.shared[row, :size]:
+            tied = tied[given[tied] >= given[tied].max() - TIE]
+        slots[row] = min(tied, key=lambda slot: texts[row][slot]) if texts else tied[0]
+    return np.where(probabilities.any(axis=1), slots, -1)
 
 
 def recipe_scales(

@@ -36,15 +36,15 @@ class QueryFeatures(NamedTuple):
     """(4096, D) principal directions of the train questions"""
 
     def surface(self, questions: Sequence[str]) -> Floats:
-        """(T, 13) standardised logarithms of counts."""
-        return (np.log1p(_surface(questions)) - self.surface_mean) * self.surface_scale
+        """(T, 13) standardised logarithms of counts; 0 without a text."""
+        return (np.log1p(_surface(questions)) - self.surface_mean) * self.surface_scale * _has_text(questions)
 
     def words(self, questions: Sequence[str]) -> Floats:
-        """(T, D) where the questions' words lie along the principal directions."""
+        """(T, D) where the questions' words lie along the principal directions; 0 without a text."""
         if not self.directions.shape[1]:
             return np.zeros((len(questions), 0))
         projected = _weighed(questions, self.rarity) @ self.directions
-        return np.asarray(projected - self.centre @ self.directions)
+        return np.asarray(projected - self.centre @ self.directions) * _has_text(questions)
 
 
 def fit_queries(questions: Sequence[str], dimensions: int) -> QueryFeatures:
@@ -58,13 +58,16 @@ def fit_queries(questions: Sequence[str], dimensions: int) -> QueryFeatures:
     weighed = _weighed(questions, rarity)
     centre = np.asarray(weighed.mean(axis=0)).ravel()
     kept = min(dimensions, len(questions) - 1, len(set(questions)) - 1)
-    if kept < 1:
-        directions = np.zeros((_BUCKETS, 0))
-    else:
-        directions = randomized_svd(weighed, kept, random_state=0)[2].T
+    nowhere = np.zeros((_BUCKETS, 0))
+    directions = randomized_svd(weighed, kept, random_state=0)[2].T if kept > 0 else nowhere
     parts = (surface.mean(axis=0), scale, rarity, centre, np.ascontiguousarray(directions))
     # Rounded as checkpoints store them, so that agents decide alike before and after they are saved.
     return QueryFeatures(*(part.astype(np.float32).astype(np.float64) for part in parts))
+
+
+def _has_text(questions: Sequence[str]) -> Floats:
+    """(T, 1) 1 or 0."""
+    return np.array([[float(bool(text))] for text in questions]).reshape(-1, 1)
 
 
 def _surface(questions: Sequence[str]) -> Floats:

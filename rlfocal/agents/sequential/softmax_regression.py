@@ -35,9 +35,9 @@ class Weights:
     shared: Tensor
     """(B, G) a"""
     bias: Tensor
-    """(B, C) b"""
+    """(B, C) b; (B, 1), zeros, where slots have no meaning of their own"""
     own: Tensor
-    """(B, F, C) W"""
+    """(B, F, C) W; (B, 0, 1) where slots have no meaning of their own"""
 
     def probabilities(self, rows: Rows) -> Tensor:
         """(B, T, C) distributions over the open slots; a row without any is all 0."""
@@ -58,8 +58,9 @@ def fit_many(
 
     `taken` (B, T) holds 0 or 1. `scales` (B, F) shrinks or, at 0, leaves out a document's numbers: scale s is
     a ridge of own_ridge / s². Cross-entropy is the policy gradient over all slots: the logarithm of the
-    reward expected when the right slot earns 1. Rows without a right slot teach nothing. `start` holds B
-    earlier solutions to set out from; the solution is one where no gradient exceeds `tolerance`.
+    reward expected when the right slot earns 1. Rows without a right slot teach nothing. Not `biased`, slots
+    have no meaning of their own, and rows no `own` numbers. `start` holds B earlier solutions to set out
+    from; the solution is one where no gradient exceeds `tolerance`.
     """
     n_problems, n_rows = taken.shape
     n_shared, n_slots, n_own = rows.shared.shape[2], rows.open.shape[1], rows.own.shape[1]
@@ -68,12 +69,12 @@ def fit_many(
     closed = torch.where(rows.open, 0.0, -torch.inf).to(rows.shared.dtype)
     closed[~rows.open.any(1)] = 0.0
     flat = rows.shared.reshape(n_rows * n_slots, n_shared)
-    sizes = [n_shared, n_slots, n_own * n_slots]
+    sizes = [n_shared, n_slots if biased else 1, n_own * n_slots]
 
     def loss(x: Tensor) -> tuple[Tensor, Tensor]:
-        a, b, w = x.split(sizes, 1)
+        a, b, w = torch.split(x, sizes, 1)
         own = (w.view(n_problems, n_own, n_slots) * scales[..., None]).permute(1, 0, 2)
-        logits = (rows.own @ own.reshape(n_own, -1)).view(n_rows, n_problems, n_slots)
+        logits = (rows.own @ own.reshape(n_own, n_problems * n_slots)).view(n_rows, n_problems, n_slots)
         logits = logits + (flat @ a.T).view(n_rows, n_slots, n_problems).transpose(1, 2)
         logits = logits + b + closed[:, None]
         log_p = torch.log_softmax(logits, -1)
@@ -90,7 +91,7 @@ def fit_many(
 
     def precondition(x: Tensor) -> Tensor:
         """The inverse of a bound of the Hessian, block by block (Böhning 1992)."""
-        a, b, w = x.split(sizes, 1)
+        a, b, w = torch.split(x, sizes, 1)
         to_own = torch.cholesky_solve(w.view(n_problems, n_own, n_slots), own_factor[kinds])
         return torch.cat([torch.cholesky_solve(a.T, shared_factor).T, b / n_rows, to_own.flatten(1)], 1)
 
@@ -106,8 +107,9 @@ def fit_many(
     if start is not None:
         unscaled = start.own * torch.where(scales > 0, 1 / scales, 0.0)[..., None]
         x = torch.cat([start.shared, start.bias, unscaled.flatten(1)], 1)
-    a, b, w = minimise(loss, x, precondition, tolerance).split(sizes, 1)
-    return Weights(a, b, w.view(n_problems, n_own, n_slots) * scales[..., None])
+    a, b, w = torch.split(minimise(loss, x, precondition, tolerance), sizes, 1)
+    own = w.view(n_problems, n_own, n_slots) * scales[..., None]
+    return Weights(a, b, own if biased else own[..., :1])
 
 
 def minimise(
@@ -127,7 +129,7 @@ def minimise(
     value, gradient = loss(x)
     steps: list[tuple[Tensor, Tensor, Tensor]] = []
     active = gradient.abs().amax(1) > tolerance
-    for iteration in range(iterations):
+    for _ in range(iterations):
         if not active.any():
             break
         direction = -_two_loops(gradient, steps, precondition)
@@ -137,7 +139,7 @@ def minimise(
         slope = torch.where(uphill, (gradient * direction).sum(1), slope)
         length = torch.ones_like(value)
         direction = direction * active[:, None]
-        for _ in range(20):
+        for _halving in range(20):
             candidate = x + length[:, None] * direction
             new_value, new_gradient = loss(candidate)
             accepted = (new_value <= value + 1e-4 * length * slope) | ~active

@@ -20,7 +20,8 @@ from rlfocal.methods.base import Episode
 FORMAT = "rlfocal-sequential-1"
 
 _PLAIN = (
-    "benchmark", "kind", "models", "seed", "snapshot", "n_slots", "tasks", "order", "sizes", "penalty", "history",
+    "benchmark", "kind", "models", "seed", "snapshot", "n_slots", "tasks", "order", "sizes", "penalty",
+    "train_accuracy", "history",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Training of the variant `sequential`: Fusion at every stage of asking, then the Decider on what they earn."""
+"""Training of the variant `sequential`: Fusion at every stage of asking, then the Decider on that."""
 
 from __future__ import annotations
 
@@ -13,9 +13,17 @@ from torch import Tensor
 from rlfocal.agents.sequential.agents import Fusion, SequentialAgents
 from rlfocal.agents.sequential.config import Recipe, SequentialConfig
 from rlfocal.agents.sequential.decider import StageView, fit_within, view
-from rlfocal.agents.sequential.observations import fit_scales, outputs, recipe_scales, stage_rows
+from rlfocal.agents.sequential.observations import (
+    best_slots,
+    fit_scales,
+    outputs,
+    real_slots,
+    recipe_scales,
+    stage_rows,
+)
 from rlfocal.agents.sequential.queries import fit_queries
 from rlfocal.agents.sequential.softmax_regression import Rows, Weights, fit_many
+from rlfocal.agents.slots import refuse_broken
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods.base import Episode
@@ -37,18 +45,21 @@ def train(
 ) -> list[SequentialAgents]:
     """One pair of agents per seed; seeds differ by which parts of train are held out together.
 
-    Raises InputError for a pool of one model, or too few train documents to hold some out.
+    Raises InputError for a pool of one model, too few train documents to hold some out, and a probability
+    that is not a finite number.
     """
     if len(train_rows.models) < 2:
         raise InputError(f"benchmark {train_rows.benchmark!r} has one model; RL-Focal needs at least 2")
     if len(train_rows) < 2:
         raise InputError(
-            f"benchmark {train_rows.benchmark!r} has {len(train_rows)} train documents; RL-Focal needs at least 2"
+            f"benchmark {train_rows.benchmark!r} has {len(train_rows)} train documents; "
+            "RL-Focal needs at least 2"
         )
+    refuse_broken(train_rows)
     kind = train_rows.kind
     tasks = tuple(dict.fromkeys(train_rows.tasks.tolist()))
     known_tasks = tasks if len(tasks) > 1 else ()
-    queries = fit_queries(train_rows.questions, config.word_directions)
+    queries = fit_queries(train_rows.questions or ("",) * len(train_rows), config.word_directions)
     scales = fit_scales(train_rows)
     order = asking_order(train_rows)
     n_slots = train_rows.probs.shape[2]
@@ -59,10 +70,9 @@ def train(
 
     def fit(size: int, recipes: Sequence[Recipe], parts: NDArray[np.int64]) -> Stage:
         rows = stage_rows(seen, size, kind)
-        scale = recipe_scales(recipes, seen.own[0, :size].size, len(known_tasks), n_words, config.task_ridge)[
-            :, : rows.own.shape[1]
-        ]
-        return fit_stage(rows, scale, parts, config, biased=kind == "choices")
+        n_outputs = rows.own.shape[1] - seen.context.shape[1]
+        scale = recipe_scales(recipes, n_outputs, len(known_tasks), n_words, config.task_ridge)
+        return fit_stage(rows, scale[:, : rows.own.shape[1]], parts, config, biased=kind == "choices")
 
     recipes = config.recipes if kind == "choices" else config.recipes[:1]
     if len(recipes) > 1:
@@ -77,9 +87,10 @@ def train(
         votes = train_rows.predictions[:, list(order[:size])]
         for at in range(len(seeds)):
             fusions[at].append(Fusion(stage.weights, stage.shares[at]))
-            right = stage.crossed[at].argmax(axis=1) == seen.labels
-            views[at].append(StageView(view(stage.crossed[at], votes), size))
-            accuracy = float(right.mean())
+            crossed = real_slots(stage.crossed[at], kind)
+            said = best_slots(crossed, seen, size, train_rows.slots)
+            views[at].append(StageView(view(crossed, said, votes, n_slots), size))
+            accuracy = float(((said == seen.labels) & (said >= 0)).mean())
             history[at].append(Episode("fusion", done, accuracy, accuracy, float(size)))
         if on_progress is not None:
             on_progress((done + 1) / len(sizes))
@@ -94,6 +105,7 @@ def train(
                 seed=seed, snapshot=train_rows.snapshot, n_slots=n_slots, tasks=known_tasks, order=order,
                 sizes=sizes, scales=scales, queries=queries, fusions=tuple(fusions[at]),
                 decider=weights, penalty=penalty, history=tuple(history[at]),
+                train_accuracy=tuple(train_rows.correct.mean(axis=0).tolist()),
             )
         )  # fmt: skip
     return result
@@ -105,7 +117,7 @@ def asking_order(train_rows: Dataset) -> tuple[int, ...]:
 
 
 def stage_sizes(n_models: int, mean_pool: float) -> tuple[int, ...]:
-    """How many models have answered at each stage: steps of about a half more, up to four times `mean_pool`."""
+    """How many models have answered at each stage: about a half more each, up to four times `mean_pool`."""
     most = min(n_models, max(int(4 * mean_pool), 2))
     sizes = [1]
     while sizes[-1] < most:
@@ -184,4 +196,3 @@ def mixture(at_label: Floats, iterations: int = 200) -> Floats:
         shares = owed.sum(axis=0) + 1 / n_recipes
         shares /= shares.sum()
     return shares
-
