@@ -20,9 +20,9 @@ class ReleasedAgents(nn.Module):
         layers: list[nn.Module] = []
         width = sizes.decider
         for hidden in config.decider_hidden:
-            layers += [StackedLinear(width, hidden, generators), nn.ReLU()]
+            layers += [_torch_linear(width, hidden, generators), nn.ReLU()]
             width = hidden
-        self.decider = nn.Sequential(*layers, StackedLinear(width, 2 * sizes.models, generators))
+        self.decider = nn.Sequential(*layers, _torch_linear(width, 2 * sizes.models, generators))
         self.fusion = stacked_mlp([sizes.fusion, *config.fusion_hidden, sizes.slots], generators)
         self.critics = nn.ModuleDict()
         if not config.artefacts.no_critic:
@@ -38,3 +38,11 @@ class ReleasedAgents(nn.Module):
         """(S, B, C)"""
         logits: Tensor = self.fusion(fusion)
         return logits
+
+
+def _torch_linear(n_in: int, n_out: int, generators: Sequence[torch.Generator]) -> StackedLinear:
+    """A layer that starts as torch's own do: weights and biases uniform within 1/sqrt(n_in)."""
+    layer = StackedLinear(n_in, n_out, generators, gain=((n_in + n_out) / (6 * n_in)) ** 0.5)
+    biases = [torch.rand(1, n_out, generator=generator) for generator in generators]
+    layer.bias = nn.Parameter((torch.stack(biases) * 2 - 1) * n_in**-0.5)
+    return layer
