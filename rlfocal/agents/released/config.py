@@ -9,7 +9,7 @@ from typing import Any
 from rlfocal.agents.metrics import METRICS
 from rlfocal.errors import InputError, unknown
 
-REVISION = 1
+REVISION = 2
 """Raised whenever the same settings train other agents."""
 
 
