@@ -11,6 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlfocal.extraction.answers import extract_answer, extract_text, is_number, normalise
+from rlfocal.extraction.engine import Document, Sample
+from rlfocal.extraction.partition import pass_rows
+from rlfocal.extraction.tasks import TaskDocuments
 
 SOLUTIONS = [
     ("He has 3 + 4 = 7.\n#### 7", "7"),
@@ -100,6 +103,19 @@ def test_text(text: str, answer: str | None) -> None:
 )
 def test_numbers_are_told_from_texts(answer: str, is_one: bool) -> None:
     assert is_number(answer) is is_one
+
+
+@pytest.mark.parametrize(
+    ("golds", "answers"),
+    [(("18", "7"), ["18", None]), (("18", "paris"), ["so 18 it is", "paris"])],
+)
+def test_texts_are_answers_where_a_gold_answer_is_one(
+    golds: tuple[str, ...], answers: list[str | None]
+) -> None:
+    documents = tuple(Document(i, "", "", None, gold, (), "", ()) for i, gold in enumerate(golds))
+    task = TaskDocuments("b", "t", "1", documents, ("test", "test"), None, 2, "")
+    samples = [[Sample("So 18 it is.", 5, "stop")], [Sample("Paris", 1, "stop")]]
+    assert pass_rows(task, "m", documents, samples)["answer"].to_pylist() == answers
 
 
 @pytest.mark.parametrize("spellings", EQUAL)
