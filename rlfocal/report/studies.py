@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -148,13 +149,25 @@ def _axis(axes: Axes, findings: Findings) -> None:
     axes.set_xlabel(findings.axis)
     axes.grid(axis="x", visible=False)
     values = sorted({p.x for p in findings.points if p.x is not None})
-    if values[0] > 0 and values[-1] > 12 * values[0]:
+    is_log = values[0] > 0 and values[-1] > 12 * values[0]
+    if is_log:
         axes.set_xscale("log")
     if len(values) <= 8:
-        axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.set_xticks(values, _apart(values, np.log(values) if is_log else np.array(values)))
         axes.set_xticks([], minor=True)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+
+
+def _apart(values: Sequence[float], places: NDArray[np.float64]) -> list[str]:
+    """The values as labels, left empty where one would run into the last."""
+    labels: list[str] = []
+    taken = -np.inf
+    for value, place in zip(values, places, strict=True):
+        fits = place - taken >= 0.06 * (places[-1] - places[0])
+        labels.append(f"{value:g}" if fits else "")
+        taken = place if fits else taken
+    return labels
 
 
 def _percents(axes: Axes, which: str) -> None:
