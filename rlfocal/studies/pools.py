@@ -119,7 +119,7 @@ def _models(data: Dataset, names: tuple[str, ...], at: NDArray[np.int64]) -> Dat
         models=names,
         prices=data.prices[at],
         probs=data.probs[:, at],
-        logprobs=data.logprobs[:, at] if len(data.logprobs) else data.logprobs[:, :0],
+        logprobs=data.logprobs[:, at],
         predictions=data.predictions[:, at],
     )
 
