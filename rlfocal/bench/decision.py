@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from rlfocal.bench.training import CHOICES, generated
 from rlfocal.dataset import Dataset
+from rlfocal.methods.rl_focal import VARIANTS, CheckpointStore, RLFocal
+from rlfocal.router import Output, Router
+
+if TYPE_CHECKING:
+    from rlfocal.agents.checkpoint import AnyAgents
 
 Query = TypeVar("Query")
 
@@ -28,7 +33,7 @@ class Latency:
     median: float
     p99: float
     times_faster: float
-    """the median of the first way over this one's"""
+    """the first way's median over this one's"""
 
 
 @dataclass(frozen=True)
@@ -42,48 +47,54 @@ class DecisionBench:
 
 
 def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> DecisionBench:
-    """Agents of the variant `paper` are trained briefly on generated logits, saved, loaded, and asked.
+    """Agents of each variant that a Router takes are trained briefly on generated logits, saved, and loaded.
 
-    A document given to `decide` is the reference; choosing and fusing one query at a time is ours.
+    The reference is a document given to `decide`; ours are whole queries to a Router: what to ask, until it
+    is enough, and the answer.
     """
-    from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-    from rlfocal.agents.config import RLFocalConfig
-    from rlfocal.agents.quick import QuickAgents
-    from rlfocal.agents.trained import TrainedAgents
-    from rlfocal.agents.training import one_thread, train
+    from rlfocal.agents.training import one_thread
 
     rows = generated(600, models, CHOICES, seed)
-    config = RLFocalConfig(window=500, decider_episodes=1, fusion_episodes=1)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "agents.safetensors"
-        save_checkpoint(train(rows, config, [seed])[0], path)
-        loaded = load_checkpoint(path, rows.models)
-    assert isinstance(loaded, TrainedAgents)
-    quick = QuickAgents(loaded)
-    asked = [row % len(rows) for row in range(decisions + WARM_UP)]
-    singles = [rows.rows(np.arange(len(rows)) == row) for row in asked[: WARM_UP + decisions // 10]]
-
-    def one_by_one(row: int) -> None:
-        quick.choose()
-        quick.fuse(rows.probs[row], CHOICES)
-
-    def by_document(document: Dataset) -> None:
-        loaded.decide(document)
-
+    documents = [rows.rows(np.arange(len(rows)) == row) for row in range(WARM_UP + decisions // 20)]
+    outputs = [dict(zip(rows.models, of_document, strict=True)) for of_document in rows.logprobs.tolist()]
+    queries = [outputs[row % len(rows)] for row in range(WARM_UP + decisions)]
+    timed: dict[str, list[float]] = {}
     with one_thread():
-        timed = [
-            ("paper, a document to decide", _microseconds(by_document, singles)),
-            ("paper, choose and fuse", _microseconds(one_by_one, asked)),
-        ]
-    reference = float(np.median(timed[0][1]))
+        for name, agents in _loaded(rows, seed).items():
+            router = Router(agents)
+
+            def ask(said: Mapping[str, Output], router: Router = router) -> None:
+                heard: dict[str, Output] = {}
+                while wanted := router.choose("", heard):
+                    heard |= {model: said[model] for model in wanted}
+                router.fuse(heard)
+
+            timed[f"{name}, a document to decide"] = _microseconds(agents.decide, documents)
+            timed[f"{name}, a query to a Router"] = _microseconds(ask, queries)
+    reference = float(np.median(next(iter(timed.values()))))
     latencies = [
         Latency(way, float(np.median(us)), float(np.quantile(us, 0.99)), reference / float(np.median(us)))
-        for way, us in timed
+        for way, us in timed.items()
     ]
     return DecisionBench(models, CHOICES, decisions, latencies)
 
 
-def _microseconds(decide: Callable[[Query], None], queries: list[Query]) -> list[float]:
+def _loaded(rows: Dataset, seed: int) -> dict[str, AnyAgents]:
+    """Agents by variant, from their checkpoints."""
+    from rlfocal.agents.checkpoint import load_checkpoint
+    from rlfocal.agents.config import RLFocalConfig
+
+    loaded = {}
+    with TemporaryDirectory() as folder:
+        for name in ("paper", VARIANTS[0]):
+            settings = RLFocalConfig(decider_episodes=1, fusion_episodes=1) if name == "paper" else None
+            method = RLFocal(name, settings, CheckpointStore(Path(folder)))
+            method.fit(rows, [seed])
+            loaded[name] = load_checkpoint(method.checkpoint(rows, seed), rows.models)
+    return loaded
+
+
+def _microseconds(decide: Callable[[Query], object], queries: list[Query]) -> list[float]:
     taken = []
     for query in queries:
         started = time.perf_counter_ns()

@@ -210,8 +210,8 @@ def decision(
 ) -> None:
     """Microseconds from a question to its answer, without the models' own time.
 
-    Agents trained on generated logits of four choices, from a checkpoint: the pool is chosen, then its
-    distributions are fused.
+    Agents trained on generated logits of four choices, loaded from a checkpoint. A query to a Router is all
+    of its calls: which models to ask, until there is enough, and the answer; no text is embedded.
     """
     from rlfocal.bench.decision import bench_decision
 
