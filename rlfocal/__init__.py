@@ -5,6 +5,8 @@ and `polars.from_arrow(...)` go on from there:
 
     with rlfocal.open_warehouse(read_only=True) as warehouse:
         accuracy = warehouse.query("FROM accuracy").to_pandas()
+
+`rlfocal.Router.load(checkpoint)` stands between your questions and your models (see `rlfocal.router`).
 """
 
 from __future__ import annotations
@@ -12,13 +14,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlfocal.router import Router as Router
     from warehouse import open_warehouse as open_warehouse
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    # The warehouse itself imports rlfocal's names, and `rlfocal --help` must not wait for DuckDB.
+    # The warehouse itself imports rlfocal's names, and `rlfocal --help` must not wait for DuckDB or torch.
+    if name == "Router":
+        from rlfocal.router import Router
+
+        return Router
     if name == "open_warehouse":
         from warehouse import open_warehouse
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset, load_dataset
-from rlfocal.errors import InputError
+from rlfocal.errors import InputError, unknown
 from rlfocal.methods import (
     CONSTANT_POOLS,
     VARIANTS,
@@ -24,6 +24,7 @@ from rlfocal.methods import (
     Decisions,
     Learned,
     Method,
+    OnlineLearner,
     Policy,
     RLFocal,
     check_methods,
@@ -34,6 +35,7 @@ from rlfocal.methods import (
 from warehouse import Warehouse, open_warehouse
 
 Per = Literal["benchmark", "task"]
+PROTOCOLS = ("frozen", "online")
 Mask = NDArray[np.bool_]
 Progress = Callable[[str, float], None]
 """Called with what is running and the finished share of it, 0 to 1."""
@@ -127,11 +129,23 @@ def evaluate(
 
     A run that the warehouse has already (same data, method, variant, seed, protocol) is not repeated, and
     agents that are trained already are not trained again, unless `force`. `snapshot` reads the warehouse as
-    it was then. RL-Focal never comes without the reference policies, nor among all methods without the best
-    constant pools of its size. Raises InputError for a wrong name and for data that cannot be split.
+    it was then. `protocol` is frozen (nothing about test labels enters), online (each label is revealed after
+    its answer) or both. RL-Focal never comes without the reference policies, nor among all methods without
+    the best constant pools of its size. Raises InputError for a wrong name and for data that cannot be split.
     """
-    if protocol != "frozen":
-        raise InputError(f"protocol {protocol!r} is not available; use 'frozen'")
+    if protocol == "both":
+        reports = [
+            evaluate(
+                warehouse, benchmark, methods=methods, models=models, variant=variant, seeds=seeds, per=per,
+                protocol=one, snapshot=snapshot, force=force, on_progress=on_progress,
+            )
+            for one in PROTOCOLS
+        ]  # fmt: skip
+        ran = tuple(run_id for report in reports for run_id in report.ran)
+        rows = tuple(row for report in reports for row in report.rows)
+        return EvaluationReport(rows, ran, reports[0].left_out)
+    if protocol not in PROTOCOLS:
+        raise unknown("protocol", protocol, [*PROTOCOLS, "both"])
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
     groups = group_rows(dataset, per)
     known = methods_for(len(dataset.models), dataset.kind, protocol)
@@ -174,7 +188,7 @@ def run_method(
     fitting = (time.perf_counter() - started) / max(len(missing), 1)
     for run, policies in zip(missing, fitted, strict=True):
         started = time.perf_counter()
-        decisions = decide_groups(dataset, groups, policies)
+        decisions = decide_groups(dataset, groups, policies, protocol)
         seconds = fitting + time.perf_counter() - started
         _record(warehouse, run, dataset, decisions, _curves(dataset, groups, policies), seconds)
     return [run.run_id for run in runs], [run.run_id for run in missing]
@@ -247,14 +261,22 @@ def fit_groups(
     return [list(policies) for policies in zip(*per_group, strict=True)]
 
 
-def decide_groups(dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Policy]) -> Decisions:
-    """Each group's policy decides on the group's test rows; returned in the order of the test rows."""
+def decide_groups(
+    dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Policy], protocol: str = "frozen"
+) -> Decisions:
+    """Each group's policy decides on the group's test rows; returned in the order of the test rows.
+
+    Online, a policy that can learns from every label after its answer; the others stay as they are.
+    """
     test = dataset.test
     pools = np.zeros((len(test), len(test.models)), dtype=np.bool_)
     predictions = np.full(len(test), -1, dtype=np.int64)
     for mask, policy in zip(groups, policies, strict=True):
         rows = mask[~dataset.is_train]
-        decided = policy.decide(test.rows(rows))
+        if protocol == "online" and isinstance(policy, OnlineLearner):
+            decided = policy.decide_online(test.rows(rows))
+        else:
+            decided = policy.decide(test.rows(rows))
         pools[rows], predictions[rows] = decided.pools, decided.predictions
     return Decisions(pools, predictions)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,15 +22,9 @@ DETERMINISTIC = ["best_single", "plurality", "soft_vote", "constant_choice", "or
 
 
 @pytest.fixture(scope="module")
-def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with the three real data sets, through the import that users have."""
-    folder = tmp_path_factory.mktemp("real")
-    with open_warehouse(folder / "warehouse") as warehouse:
-        for name in ("mmlu16", "bbh5", "gsm8k44"):
-            tool = shared / "tools" / "to_predictions.py"
-            subprocess.run([sys.executable, tool, name, shared, folder], check=True)
-            import_predictions(warehouse, folder / f"{name}-docs.parquet", folder / f"{name}-scores.parquet")
-    return folder / "warehouse"
+def real(real_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The three real data sets, in a copy that tests may write to."""
+    return Path(shutil.copytree(real_warehouse, tmp_path_factory.mktemp("real") / "warehouse"))
 
 
 def pooled(rows: tuple[Evaluation, ...]) -> dict[str, float]:
@@ -180,7 +173,10 @@ def put_choices(warehouse: Warehouse, rights: dict[str, list[bool]], label: int 
 
 def test_a_pool_of_one_model_is_evaluated_without_a_team(warehouse: Warehouse) -> None:
     put_choices(warehouse, {"m": [True, True, False, False]})
-    assert {row.method for row in evaluate(warehouse, "b").rows} == set(METHODS) - {"rl_focal", "latest_correct"}
+    assert {row.method for row in evaluate(warehouse, "b").rows} == set(METHODS) - {
+        "rl_focal",
+        "latest_correct",
+    }
     with pytest.raises(InputError, match="at least 2"):
         evaluate(warehouse, "b", methods=["rl_focal"])
 

@@ -94,6 +94,12 @@ class Environment:
         self._pools = probs.new_ones((*walks, self.stream.n_models))
         self._past = probs.new_zeros((*walks, self.past_rewards))
 
+    def go_on_from(self, pool: Tensor, past_rewards: Tensor) -> None:
+        """Every walk at its start, but with this pool (N,) and these past rewards (k,)."""
+        self.reset()
+        self._pools = pool.expand_as(self._pools).clone()
+        self._past = past_rewards.expand_as(self._past).clone()
+
     def walk(self, length: int, choose: Choose, fuse: Fuse | None) -> Buffer:
         """Answer `length` documents. Without `fuse` the interim plurality answers, rewarded by Eq (6); Fusion
         earns ±1. An empty pool is wrong, and by Eq (6) costs nothing else: -1.

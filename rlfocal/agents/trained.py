@@ -57,6 +57,13 @@ class TrainedAgents:
         predictions = slots.at.gather(2, answer[..., None])[0, :, 0]
         return Decisions(_bools(pools), predictions.numpy().astype(np.int64))
 
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """Act on T documents in order, learning each label after its answer (Algorithm 2)."""
+        from rlfocal.agents.online import decide_online
+
+        self._check(documents)
+        return decide_online(self, documents)
+
     def _pools(self, n: int, size: int | None) -> Tensor:
         """(n, N) the Decider's pools. Frozen, each follows from the last one alone, so is worked out once."""
         follows: dict[bytes, Tensor] = {}

@@ -14,7 +14,8 @@ import numpy as np
 from rlfocal.bench.training import CHOICES, generated
 from rlfocal.dataset import Dataset
 from rlfocal.methods.rl_focal import VARIANTS, CheckpointStore, RLFocal
-from rlfocal.router import Output, Router
+from rlfocal.router import Router
+from rlfocal.routing.outputs import Output
 
 if TYPE_CHECKING:
     from rlfocal.agents.checkpoint import AnyAgents

@@ -67,7 +67,12 @@ def evaluate(
     variant: Variant = VARIANTS[0],
     seeds: Seeds = 3,
     per: Per = "benchmark",
-    protocol: Annotated[str, typer.Option(help="frozen: nothing about test labels enters.")] = "frozen",
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="frozen: nothing about test labels enters; online: each is revealed after its answer; both."
+        ),
+    ] = "frozen",
     snapshot: Snapshot = None,
     force: Annotated[bool, typer.Option("--force", help="Run again what the warehouse already has.")] = False,
     warehouse: Location = None,
@@ -77,9 +82,9 @@ def evaluate(
 
     Methods: rl_focal; one model: best_single, random_select, latest_correct (online only), `single:<model>`;
     a pool chosen on train: best_plurality, best_soft_vote, best_log_linear; all models: plurality, soft_vote,
-    weighted_vote, log_linear, stacking (no free answers); and constant_choice, oracle. `best_plurality:4` is of
-    four models; best_* and the policies of one model but best_single take such a size. Runs that the warehouse
-    has for the same data are shown, not repeated.
+    weighted_vote, log_linear, stacking (no free answers); and constant_choice, oracle. `best_plurality:4`
+    is of four models; best_* and the policies of one model but best_single take such a size. Runs that the
+    warehouse has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation import evaluate as run
     from rlfocal.report import leaderboard, print_table

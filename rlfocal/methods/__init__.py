@@ -7,7 +7,7 @@ from functools import partial
 
 from rlfocal.dataset import Kind
 from rlfocal.errors import InputError, unknown
-from rlfocal.methods.base import Decisions, Learned, Method, Policy
+from rlfocal.methods.base import Decisions, Learned, Method, OnlineLearner, Policy
 from rlfocal.methods.constant_pools import BestPool, ByLogLinear, ByPlurality, BySoftVote
 from rlfocal.methods.greedy import LatestCorrect, RandomSelect
 from rlfocal.methods.log_linear import LogLinear
@@ -27,6 +27,7 @@ __all__ = [
     "Decisions",
     "Learned",
     "Method",
+    "OnlineLearner",
     "Policy",
     "RLFocal",
     "check_methods",

@@ -28,6 +28,13 @@ class Policy(Protocol):
     def decide(self, documents: Dataset) -> Decisions: ...
 
 
+@runtime_checkable
+class OnlineLearner(Protocol):
+    """A policy that can go on learning along test: each label is revealed after its document's answer."""
+
+    def decide_online(self, documents: Dataset) -> Decisions: ...
+
+
 class Episode(NamedTuple):
     """One episode of training, averaged over its parallel environments."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from rlfocal.agents.sequential.observations import (
 from rlfocal.agents.sequential.queries import fit_queries
 from rlfocal.agents.sequential.softmax_regression import Rows, Weights, fit_many
 from rlfocal.agents.slots import refuse_broken
+from rlfocal.agents.training import one_thread
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods.base import Episode
@@ -33,6 +35,8 @@ Floats = NDArray[np.float64]
 
 _LEAST_SHARE = 0.03
 """A recipe that earns less than this of the mixture where all models are asked is not fitted anywhere."""
+_LONG = 2_000
+"""Train documents from which the products are worth more than one thread."""
 _FEW_TASKS = 10
 """With as many tasks in train, whole tasks are held out: test may have tasks that train has not."""
 
@@ -72,7 +76,8 @@ def train(
         rows = stage_rows(seen, size, kind)
         n_outputs = rows.own.shape[1] - seen.context.shape[1]
         scale = recipe_scales(recipes, n_outputs, len(known_tasks), n_words, config.task_ridge)
-        return fit_stage(rows, scale[:, : rows.own.shape[1]], parts, config, biased=kind == "choices")
+        with one_thread() if len(train_rows) < _LONG else nullcontext():
+            return fit_stage(rows, scale[:, : rows.own.shape[1]], parts, config, biased=kind == "choices")
 
     recipes = config.recipes if kind == "choices" else config.recipes[:1]
     if len(recipes) > 1:
@@ -112,8 +117,10 @@ def train(
 
 
 def asking_order(train_rows: Dataset) -> tuple[int, ...]:
-    """Models by falling train accuracy; ties: the alphabetically first."""
-    return tuple(np.argsort(-train_rows.correct.sum(axis=0), kind="stable").tolist())
+    """Models by falling train accuracy; ties: the alphabetically first. Copies of another come last."""
+    ranked = np.argsort(-train_rows.correct.sum(axis=0), kind="stable").tolist()
+    first = {train_rows.probs[:, model].tobytes(): model for model in reversed(ranked)}
+    return tuple(sorted(ranked, key=lambda model: model not in first.values()))
 
 
 def stage_sizes(n_models: int, mean_pool: float) -> tuple[int, ...]:

@@ -1,0 +1,92 @@
+"""Which models are good now: accuracies that forget, and a vote of the best of them.
+
+What Fusion learned on train is worth nothing once the stream turns to something else; this is what the
+variant `sequential` falls back on, and what it is compared with as labels come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MEMORY = 100.0
+"""Labels after which an observation counts 1/e."""
+COMPARED = 20.0
+"""Comparisons of the two ways to answer after which one counts 1/e."""
+PROBE = 0.1
+"""Share of queries at which both ways are asked for, to compare them."""
+ALARM = 0.5
+"""The same while rewards are clearly below what train promised."""
+_BONUS = 0.5
+_PRIOR = 20.0
+
+
+class Tracker:
+    """Learns from every label; N models, teams of `size`. `train_accuracy` (N,) is where it starts."""
+
+    def __init__(self, train_accuracy: Floats, expected: float, size: int, seed: int) -> None:
+        self._seen = np.full(len(train_accuracy), _PRIOR)
+        self._hits = _PRIOR * train_accuracy
+        self._expected, self._size = expected, size
+        self._recent = expected
+        self._gain = 0.0
+        self._draw = np.random.default_rng(seed)
+
+    @property
+    def accuracy(self) -> Floats:
+        """(N,) as of now."""
+        accuracy: Floats = self._hits / self._seen
+        return accuracy
+
+    @property
+    def leads(self) -> bool:
+        """Whether the vote of the team has lately been right more often than the trained agents."""
+        return self._gain > 0
+
+    def team(self, down: Sequence[int] = ()) -> Mask:
+        """(N,) the models that are best, or might be for all that is known; never those that are down."""
+        bound = self.accuracy + _BONUS / np.sqrt(self._seen)
+        bound[list(down)] = -np.inf
+        chosen = np.argsort(-bound, kind="stable")[: self._size]
+        team = np.zeros(len(bound), dtype=np.bool_)
+        team[chosen[np.isfinite(bound[chosen])]] = True
+        return team
+
+    def probes(self) -> bool:
+        """Whether to ask for both ways this time; more often while rewards fall short."""
+        alarmed = self._recent < self._expected - 0.1
+        return bool(self._draw.random() < (ALARM if alarmed else PROBE))
+
+    def vote(self, probs: Floats, team: Mask) -> int:
+        """The slot that the team's votes, weighted by the log-odds of being right, add up to; -1 for none.
+
+        `probs` (N, C) has rows of zeros for models without an answer; probabilities break ties.
+        """
+        members = team & probs.any(axis=1)
+        if not members.any():
+            return -1
+        n_slots = max(probs.shape[1], 2)
+        right = np.clip(self.accuracy[members], 0.02, 0.98)
+        weight = np.maximum(np.log(right * (n_slots - 1) / (1 - right)), 1e-3)
+        votes = np.bincount(probs[members].argmax(axis=1), weights=weight, minlength=probs.shape[1])
+        return int((votes + 1e-6 * probs[members].mean(axis=0)).argmax())
+
+    def learn(
+        self, asked: Mask, right: Mask, answered_right: bool, compared: tuple[bool, bool] | None
+    ) -> None:
+        """One label: who was asked and right, whether the answer was, and (agents, team) where both were."""
+        keep = np.exp(-1 / MEMORY)
+        self._seen = self._seen * keep + asked
+        self._hits = self._hits * keep + (asked & right)
+        # A model that was not asked for long is as unknown as one with two answers, not more.
+        scale = np.maximum(2.0 / np.maximum(self._seen, 1e-9), 1.0)
+        self._seen, self._hits = self._seen * scale, self._hits * scale
+        self._recent += (float(answered_right) - self._recent) / 50
+        if compared is not None:
+            fade = np.exp(-1 / COMPARED)
+            self._gain = self._gain * fade + float(compared[1]) - float(compared[0])

@@ -1,0 +1,124 @@
+"""RL-Focal around your own model calls: which models to ask next, what to answer, what to learn from it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlfocal.errors import InputError
+from rlfocal.routing.outputs import Given, Output, read_outputs
+
+if TYPE_CHECKING:
+    from rlfocal.agents.checkpoint import AnyAgents
+
+Context = str | Mapping[str, str]
+"""The question, or `{"question": ..., "task": ...}`."""
+
+_log = logging.getLogger(__name__)
+
+
+class Router:
+    """One query at a time: `choose` until it names no more models, `fuse`, and `learn` if the label is known.
+
+        router = Router.load("seed-0.safetensors")
+        outputs = {}
+        while models := router.choose(question, outputs):
+            outputs |= {model: ask(model, question) for model in models}
+        answer = router.fuse(outputs)
+        router.learn(label)
+
+    With `online`, a vote of the models that are best by the labels learned so far stands ready, is compared
+    with the trained agents on a tenth of the queries, and answers while it does better. Without, `learn`
+    changes nothing.
+    """
+
+    def __init__(self, agents: AnyAgents, *, online: bool = True) -> None:
+        from rlfocal.routing.drivers import driver_of
+
+        self.models, self.kind, self.online = agents.models, agents.kind, online
+        self._driver = driver_of(agents)
+        self._tracker = self._driver.tracker()
+        self._last: tuple[Given, int, int, int] | None = None
+        self.notes: list[str] = []
+        """What was unusual about the current query: models that were down, and who stood in."""
+        self._begin("", "")
+
+    @classmethod
+    def load(cls, checkpoint: str | Path, *, online: bool = True) -> Router:
+        """The agents of one checkpoint of `rlfocal train`. Raises InputError for a file that is none."""
+        from rlfocal.agents.checkpoint import load_checkpoint
+
+        return cls(load_checkpoint(Path(checkpoint)), online=online)
+
+    def choose(self, context: Context = "", outputs: Mapping[str, Output] | None = None) -> list[str]:
+        """The models to ask next, given what others said; none once there is enough.
+
+        Without outputs a new query begins. A model whose output is None is down: the next best stands in,
+        which `notes` and the log say.
+        """
+        if not outputs:
+            question, task = (
+                (context, "")
+                if isinstance(context, str)
+                else (context.get("question", ""), context.get("task", ""))
+            )
+            self._begin(question, task)
+        given = self._read(outputs or {})
+        wanted = self._driver.wanted(given)
+        if self.online and (self._probing or self._tracker.leads):
+            team = self._tracker.team(given.down)
+            wanted = wanted | team if self._probing else team
+        live = wanted & ~given.asked
+        if not live.any() and not (given.asked & ~given.is_down).any():
+            live = self._tracker.team([*given.down])  # all that were chosen are down
+        return [self.models[at] for at in np.flatnonzero(live)]
+
+    def fuse(self, outputs: Mapping[str, Output]) -> int | str | None:
+        """The index of the choice, or the answer; None where no model gave one."""
+        given = self._read(outputs)
+        trained = self._driver.fuse(given)
+        voted = self._tracker.vote(given.probs, self._tracker.team(given.down) & given.asked)
+        slot = voted if self.online and self._tracker.leads and voted >= 0 else trained
+        self._last = (given, trained, voted, slot)
+        if slot < 0:
+            return None
+        return given.answers[slot] if self.kind == "answers" else slot
+
+    def learn(self, label: int | str) -> None:
+        """The right choice's index, or the right answer, of the query fused last.
+
+        Raises InputError before a first `fuse`, and for a label that no query could have.
+        """
+        if self._last is None:
+            raise InputError("Router.learn needs a query: call fuse first")
+        given, trained, voted, slot = self._last
+        if self.kind == "answers":
+            right_slot = given.answers.index(str(label)) if str(label) in given.answers else -1
+        elif isinstance(label, int | np.integer) and 0 <= label < given.probs.shape[1]:
+            right_slot = int(label)
+        else:
+            raise InputError(f"Router.learn: {label!r} is not a choice, 0 to {given.probs.shape[1] - 1}")
+        if not self.online:
+            return
+        right = (given.slots == right_slot) & (given.slots >= 0) & (right_slot >= 0)
+        compared = (trained == right_slot, voted == right_slot) if self._probing and right_slot >= 0 else None
+        self._tracker.learn(given.asked & ~given.is_down, right, slot == right_slot >= 0, compared)
+
+    def _begin(self, question: str, task: str) -> None:
+        self.notes = []
+        self._last = None
+        self._probing = self.online and self._tracker.probes()
+        self._driver.begin(question, task)
+
+    def _read(self, outputs: Mapping[str, Output]) -> Given:
+        given = read_outputs(self.models, self.kind, outputs)
+        for at in given.down:
+            note = f"{self.models[at]} is down; the next best models of the pool stand in"
+            if note not in self.notes:
+                self.notes.append(note)
+                _log.warning(note)
+        return given

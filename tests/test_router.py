@@ -1,0 +1,198 @@
+"""The router: the agents' own decisions, one query at a time, and what it does when the world changes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import rlfocal
+from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.agents.config import RLFocalConfig
+from rlfocal.agents.sequential.config import SequentialConfig
+from rlfocal.agents.sequential.training import train as train_sequential
+from rlfocal.agents.training import train as train_paper
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.router import Router
+from rlfocal.routing.outputs import Output
+
+CHOICES = 4
+
+
+def made(n: int, accuracy: list[float], seed: int, tasks: list[str] | None = None) -> Dataset:
+    """n documents of four choices, answered by models that are right with these probabilities."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, CHOICES, n)
+    right = draw.random((n, len(accuracy))) < np.array(accuracy)
+    slips = (labels[:, None] + draw.integers(1, CHOICES, right.shape)) % CHOICES
+    picked = np.where(right, labels[:, None], slips)
+    scores = draw.normal(0, 0.5, (n, len(accuracy), CHOICES))
+    np.put_along_axis(scores, picked[..., None], scores.max(axis=2, keepdims=True) + 1.0, 2)
+    logprobs = scores - np.log(np.exp(scores).sum(axis=2, keepdims=True))
+    return Dataset(
+        benchmark="made",
+        kind="choices",
+        models=tuple(f"m{at}" for at in range(len(accuracy))),
+        prices=np.ones(len(accuracy)),
+        tasks=np.array(tasks or ["t"] * n),
+        doc_ids=np.arange(n),
+        probs=np.exp(logprobs),
+        logprobs=logprobs,
+        n_choices=np.full(n, CHOICES),
+        predictions=logprobs.argmax(axis=2),
+        labels=labels,
+        is_train=np.ones(n, dtype=np.bool_),
+        slots=(),
+        snapshot=0,
+        questions=tuple(f"question {at} of {n}" for at in range(n)),
+    )
+
+
+QUICK = SequentialConfig(mean_pool=3, word_directions=0, recipes=((100, 0, 0),))
+SKILLS = [0.8, 0.75, 0.7, 0.6, 0.5, 0.4]
+
+
+@pytest.fixture(scope="module")
+def sequential(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("router") / "sequential.safetensors"
+    save_checkpoint(train_sequential(made(400, SKILLS, 0), QUICK, [0])[0], path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("router") / "paper.safetensors"
+    config = RLFocalConfig(window=100, decider_episodes=2, fusion_episodes=2)
+    save_checkpoint(train_paper(made(400, SKILLS, 0), config, [0])[0], path)
+    return path
+
+
+def asked(router: Router, data: Dataset, row: int) -> dict[str, Output]:
+    """All that the router wants to know about a document."""
+    outputs: dict[str, Output] = {}
+    context = {"question": data.questions[row], "task": str(data.tasks[row])}
+    while models := router.choose(context, outputs):
+        assert not set(models) & set(outputs)
+        outputs |= {model: data.logprobs[row, data.models.index(model)].tolist() for model in models}
+    return outputs
+
+
+@pytest.mark.parametrize("variant", ["sequential", "paper"])
+def test_one_query_at_a_time_is_what_the_agents_decide(variant: str, request: pytest.FixtureRequest) -> None:
+    path = request.getfixturevalue(variant)
+    router = rlfocal.Router.load(path, online=False)
+    test = made(60, SKILLS, 1)
+    decided = load_checkpoint(path).decide(test)
+    for row in range(len(test)):
+        outputs = asked(router, test, row)
+        assert sorted(outputs) == [m for m, on in zip(test.models, decided.pools[row], strict=True) if on]
+        assert router.fuse(outputs) == decided.predictions[row]
+        router.learn(int(test.labels[row]))
+
+
+@pytest.mark.parametrize("variant", ["sequential", "paper"])
+def test_models_that_are_down_are_replaced_and_named(variant: str, request: pytest.FixtureRequest) -> None:
+    router = Router.load(request.getfixturevalue(variant), online=False)
+    first = router.choose("q")
+    stand_ins = router.choose("q", dict.fromkeys(first))
+    assert stand_ins
+    assert not set(stand_ins) & set(first)
+    assert all(any(model in note for note in router.notes) for model in first)
+    answer = router.fuse(dict.fromkeys(first) | {m: [0.0, 0.0, 5.0, 0.0] for m in stand_ins})
+    assert answer == 2
+    assert router.fuse(dict.fromkeys(first)) is None
+
+
+def switching(seed: int, n: int = 1_000, switches: int = 5) -> tuple[Dataset, Dataset, NDArray[np.bool_]]:
+    """Train on team A's task; a stream on which team B's, then A's, ... are good; which rows are B's."""
+    team_a, team_b = [0.8, 0.78, 0.76, 0.35, 0.35, 0.35], [0.35, 0.35, 0.35, 0.8, 0.78, 0.76]
+    parts = [made(n, team_b if at % 2 == 0 else team_a, 100 * seed + at) for at in range(switches)]
+    names = ("tasks", "probs", "logprobs", "n_choices", "predictions", "labels")
+    stream = replace(
+        parts[0],
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
+        doc_ids=np.arange(n * switches),
+        is_train=np.zeros(n * switches, dtype=np.bool_),
+        questions=tuple("" for _ in range(n * switches)),
+    )
+    return made(600, team_a, 7 + seed), stream, np.repeat(np.arange(switches) % 2 == 0, n)
+
+
+@pytest.mark.slow
+def test_online_follows_the_best_team_and_frozen_does_not() -> None:
+    """Queries 500 to 1,000 after each of five switches, twenty streams: 95 % of the oracle team's."""
+    online, frozen, oracle = [], [], []
+    for seed in range(20):
+        train, stream, of_b = switching(seed)
+        agents = train_sequential(train, QUICK, [seed])[0]
+        rows = np.flatnonzero(np.arange(len(stream)) % 1_000 >= 500)
+        right = stream.labels
+        online.append((agents.decide_online(stream).predictions == right)[rows].mean())
+        frozen.append((agents.decide(stream).predictions == right)[rows].mean())
+        votes = np.where(of_b[:, None], stream.predictions[:, 3:], stream.predictions[:, :3])
+        counts = (votes[:, :, None] == np.arange(CHOICES)).sum(axis=1)
+        oracle.append((counts.argmax(axis=1) == right)[rows].mean())
+    assert np.mean(online) >= 0.95 * np.mean(oracle)
+    assert np.mean(frozen) < 0.85 * np.mean(oracle)
+
+
+def test_the_router_learns_from_labels(sequential: Path) -> None:
+    turned = made(400, SKILLS[::-1], 3)
+    late: dict[bool, float] = {}
+    for online in (True, False):
+        router, hits = Router.load(sequential, online=online), []
+        for row in range(len(turned)):
+            hits.append(router.fuse(asked(router, turned, row)) == turned.labels[row])
+            router.learn(int(turned.labels[row]))
+        late[online] = float(np.mean(hits[150:]))
+    assert late[True] > late[False] + 0.1
+
+
+def test_bad_input_is_named(sequential: Path, tmp_path: Path) -> None:
+    router = Router.load(sequential)
+    for outputs, words in (
+        ({"m9": [0.0] * 4}, "m9"),
+        ({"m0": [0.0, float("nan"), 0.0, 0.0]}, "finite"),
+        ({"m0": "A"}, "one log-prob per choice"),
+        ({"m0": [0.0] * 4, "m1": [0.0] * 3}, "3 choices"),
+    ):
+        with pytest.raises(InputError, match=words):
+            router.fuse(outputs)
+    with pytest.raises(InputError, match="call fuse first"):
+        Router.load(sequential).learn(0)
+    router.fuse({"m0": [1.0, 0.0, 0.0, 0.0]})
+    with pytest.raises(InputError, match="not a choice"):
+        router.learn(4)
+    with pytest.raises(InputError, match="checkpoint"):
+        Router.load(tmp_path / "none.safetensors")
+
+
+def test_answers_are_text() -> None:
+    draw = np.random.default_rng(0)
+    n, skills = 200, [0.9, 0.8, 0.7]
+    right = draw.random((n, 3)) < np.array(skills)
+    probs = np.stack([right, ~right], axis=2).astype(np.float64)
+    data = replace(
+        made(n, skills, 0), kind="answers", probs=probs, logprobs=np.empty((0, 3, 2)),
+        predictions=np.where(right, 0, 1), labels=np.zeros(n, np.int64), n_choices=np.full(n, 2),
+        slots=tuple(("42", "7") for _ in range(n)),
+    )  # fmt: skip
+    router = Router(train_sequential(data, QUICK, [0])[0], online=False)
+    assert router.choose("how many?") == ["m0"]
+    assert router.fuse({"m0": "42", "m1": ["7", "42", None], "m2": None}) == "42"
+    router.learn("42")
+
+
+def test_a_decision_is_quick(sequential: Path) -> None:
+    """No bar on time here (see `rlfocal bench decision`): only that nothing is fitted or loaded per query."""
+    router = Router.load(sequential, online=False)
+    data = made(200, SKILLS, 5)
+    started = time.perf_counter()
+    for row in range(200):
+        router.fuse(asked(router, data, row))
+    assert time.perf_counter() - started < 5
