@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,20 @@ def empty_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "warehouse"
     open_warehouse(path).close()
     return path
+
+
+@pytest.fixture(scope="session")
+def real_warehouse(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with the three real data sets, through the import that users have, to copy."""
+    from rlfocal.imports.predictions import import_predictions
+
+    folder = tmp_path_factory.mktemp("real")
+    with open_warehouse(folder / "warehouse") as warehouse:
+        for name in ("mmlu16", "bbh5", "gsm8k44"):
+            tool = shared / "tools" / "to_predictions.py"
+            subprocess.run([sys.executable, tool, name, shared, folder], check=True)
+            import_predictions(warehouse, folder / f"{name}-docs.parquet", folder / f"{name}-scores.parquet")
+    return folder / "warehouse"
 
 
 @pytest.fixture(scope="session")
