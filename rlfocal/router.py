@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlfocal.errors import InputError
-from rlfocal.routing.outputs import Given, Output, read_outputs
+from rlfocal.routing.outputs import Given, Heard, Output
 
 if TYPE_CHECKING:
     from rlfocal.agents.checkpoint import AnyAgents
@@ -81,8 +81,10 @@ class Router:
         """The index of the choice, or the answer; None where no model gave one."""
         given = self._read(outputs)
         trained = self._driver.fuse(given)
-        voted = self._tracker.vote(given.probs, self._tracker.team(given.down) & given.asked)
-        slot = voted if self.online and self._tracker.leads and voted >= 0 else trained
+        voted = -1
+        if self.online and (self._probing or self._tracker.leads):
+            voted = self._tracker.vote(given.probs, self._tracker.team(given.down) & given.asked)
+        slot = voted if voted >= 0 and self._tracker.leads else trained
         self._last = (given, trained, voted, slot)
         if slot < 0:
             return None
@@ -112,10 +114,13 @@ class Router:
         self.notes = []
         self._last = None
         self._probing = self.online and self._tracker.probes()
+        self._heard = Heard(self.models, self.kind)
         self._driver.begin(question, task)
 
     def _read(self, outputs: Mapping[str, Output]) -> Given:
-        given = read_outputs(self.models, self.kind, outputs)
+        given, adds = self._heard.update(outputs)
+        if not adds:
+            self._driver.forget()
         for at in given.down:
             note = f"{self.models[at]} is down; the next best models of the pool stand in"
             if note not in self.notes:

@@ -29,6 +29,10 @@ class Driver(Protocol):
         """The next query."""
         ...
 
+    def forget(self) -> None:
+        """What was said about this query has changed."""
+        ...
+
     def wanted(self, given: Given) -> Mask:
         """(N,) the models that should have been asked by now."""
         ...
@@ -52,12 +56,17 @@ class _Sequential:
 
     def __init__(self, agents: SequentialAgents) -> None:
         self._agents, self._step = agents, Stepwise(agents)
+        self._known: dict[int, tuple[int, bool]] = {}
 
     def tracker(self) -> Tracker:
         return tracker(self._agents)
 
     def begin(self, question: str, task: str) -> None:
+        self._known = {}
         self._step.begin(question, task)
+
+    def forget(self) -> None:
+        self._known = {}
 
     def wanted(self, given: Given) -> Mask:
         stage = self._stage(given)
@@ -84,9 +93,11 @@ class _Sequential:
 
     def _answer(self, stage: int, given: Given) -> tuple[int, bool]:
         """What Fusion says after this stage, and whether the Decider goes on."""
-        distribution = self._step.distribution(stage, given.probs, given.logprobs)
-        said = self._step.said(stage, distribution, given.probs)
-        return said, self._step.goes_on(stage, distribution, said, given.slots)
+        if stage not in self._known:
+            distribution = self._step.distribution(stage, given.probs, given.logprobs)
+            said = self._step.said(stage, distribution, given.probs)
+            self._known[stage] = said, self._step.goes_on(stage, distribution, said, given.slots)
+        return self._known[stage]
 
     def _stage(self, given: Given) -> int:
         """The last stage all of whose models were asked; -1 if none."""
@@ -111,6 +122,9 @@ class _Paper:
 
     def begin(self, question: str, task: str) -> None:
         self._pool = self._quick.choose()
+
+    def forget(self) -> None:
+        pass
 
     def wanted(self, given: Given) -> Mask:
         return self._pool

@@ -22,65 +22,100 @@ class Given:
     """What the models said about one query."""
 
     def __init__(
-        self, asked: Mask, is_down: Mask, probs: Floats, logprobs: Floats | None, answers: list[str]
-    ):
+        self, asked: Mask, is_down: Mask, probs: Floats, logprobs: Floats | None,
+        slots: NDArray[np.int64], answers: list[str],
+    ) -> None:  # fmt: skip
         self.asked, self.is_down = asked, is_down
         """(N,) who was asked, and who of them is down"""
         self.probs, self.logprobs = probs, logprobs
         """(N, C) distributions, and log-softmax for choices; zeros where nothing was given"""
+        self.slots = slots
+        """(N,) each model's slot; -1 for none"""
         self.answers = answers
         """What the slots stand for (answers only)."""
         self.down = np.flatnonzero(is_down).tolist()
-        self.slots = (
-            np.where(probs.any(axis=1), probs.argmax(axis=1), -1) if probs.size else np.full(len(asked), -1)
-        )
-        """(N,) each model's slot; -1 for none"""
 
 
-def read_outputs(models: Sequence[str], kind: str, outputs: Mapping[str, Output]) -> Given:
-    """Check and lay out a pool's outputs. Raises InputError for a model or a value that cannot be used."""
-    for name in outputs:
-        if name not in models:
-            raise unknown("model", name, models, "the router's pool")
+class Heard:
+    """The outputs of one query as they come in, each read once."""
+
+    def __init__(self, models: Sequence[str], kind: str) -> None:
+        self._models, self._kind = models, kind
+        self._place = {name: at for at, name in enumerate(models)}
+        self._raw: dict[str, Output] = {}
+        self._given = self._nothing()
+
+    def update(self, outputs: Mapping[str, Output]) -> tuple[Given, bool]:
+        """All that was said, and whether it only adds to what was said before.
+
+        Raises InputError for a model or a value that cannot be used, naming it.
+        """
+        for name in outputs:
+            if name not in self._place:
+                raise unknown("model", name, self._models, "the router's pool")
+        adds = all(name in outputs and outputs[name] is said for name, said in self._raw.items())
+        if self._kind == "answers":
+            given = _answers(self._models, self._place, outputs)
+            self._given, adds = given, not self._raw
+        else:
+            if not adds:
+                self._given, self._raw = self._nothing(), {}
+            new = {name: said for name, said in outputs.items() if name not in self._raw}
+            self._given = _choices(self._given, self._place, new) if new else self._given
+        self._raw = dict(outputs)
+        return self._given, adds
+
+    def _nothing(self) -> Given:
+        n = len(self._models)
+        nobody = np.zeros(n, dtype=np.bool_)
+        return Given(nobody, nobody, np.zeros((n, 0)), np.zeros((n, 0)), np.full(n, -1), [])
+
+
+def _choices(before: Given, place: Mapping[str, int], new: Mapping[str, Output]) -> Given:
+    """What was given before, and the new outputs. In plain Python: on few numbers numpy's calls cost most."""
+    rows: dict[int, list[float]] = {}
+    width = before.probs.shape[1]
+    for name, output in new.items():
+        if output is None:
+            continue
+        if isinstance(output, str) or not all(isinstance(v, int | float | np.number) for v in output):
+            raise InputError(f"output of {name!r}: give one log-prob per choice, not {output!r}")
+        scores = [float(v) for v in output if v is not None and not isinstance(v, str)]
+        if not scores or not all(map(math.isfinite, scores)):
+            raise InputError(f"output of {name!r} is {scores}: every log-prob must be finite")
+        if width and len(scores) != width:
+            raise InputError(f"output of {name!r} has {len(scores)} choices, the ones before it {width}")
+        width = len(scores)
+        top = max(scores)
+        total = top + math.log(sum(math.exp(score - top) for score in scores))
+        rows[place[name]] = [score - total for score in scores]
+    asked, is_down, slots = before.asked.copy(), before.is_down.copy(), before.slots.copy()
+    same = before.probs.shape[1] == width
+    probs = before.probs.copy() if same else np.zeros((len(asked), width))
+    logprobs = before.logprobs.copy() if same and before.logprobs is not None else np.zeros_like(probs)
+    for name, output in new.items():
+        asked[place[name]] = True
+        is_down[place[name]] = output is None
+    for at, row in rows.items():
+        logprobs[at] = row
+        probs[at] = [math.exp(value) for value in row]
+        slots[at] = row.index(max(row))
+    return Given(asked, is_down, probs, logprobs, slots, [])
+
+
+def _answers(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> Given:
     asked = np.array([name in outputs for name in models], dtype=np.bool_)
     is_down = np.array([name in outputs and outputs[name] is None for name in models], dtype=np.bool_)
-    live = {
-        at: outputs[name] for at, name in enumerate(models) if name in outputs and outputs[name] is not None
-    }
-    if kind == "answers":
-        return _answers(models, asked, is_down, live)
-    width = 0
-    for at, output in live.items():
-        if isinstance(output, str) or not all(isinstance(v, int | float | np.number) for v in output or ()):
-            raise InputError(f"output of {models[at]!r}: give one log-prob per choice, not {output!r}")
-        if not output or any(not math.isfinite(float(v)) for v in output):  # type: ignore[arg-type]
-            raise InputError(
-                f"output of {models[at]!r} is {list(output or ())}: every log-prob must be finite"
-            )
-        if width and len(output) != width:
-            raise InputError(
-                f"output of {models[at]!r} has {len(output)} choices, the ones before it {width}"
-            )
-        width = len(output)
-    logprobs = np.zeros((len(models), width))
-    probs = np.zeros((len(models), width))
-    for at, output in live.items():
-        scores = np.array(output, dtype=np.float64)
-        logprobs[at] = scores - scores.max() - np.log(np.exp(scores - scores.max()).sum())
-        probs[at] = np.exp(logprobs[at])
-    return Given(asked, is_down, probs, logprobs, [])
-
-
-def _answers(models: Sequence[str], asked: Mask, is_down: Mask, live: Mapping[int, Output]) -> Given:
     passes: dict[int, list[str | None]] = {}
-    for at, output in live.items():
-        passes[at] = []
-        for answer in [output] if isinstance(output, str) else list(output or ()):
+    for name, output in outputs.items():
+        if output is None:
+            continue
+        passes[place[name]] = []
+        for answer in [output] if isinstance(output, str) else list(output):
             if not isinstance(answer, str | None):
-                raise InputError(
-                    f"output of {models[at]!r}: give an answer or a list of answers, not {output!r}"
-                )
-            passes[at].append(answer)
+                raise InputError(f"output of {name!r}: give an answer or a list of answers, not {output!r}")
+            passes[place[name]].append(answer)
+    passes = dict(sorted(passes.items()))
     answers = list(dict.fromkeys(a for said in passes.values() for a in said if a is not None))
     shares = np.zeros((len(models), len(answers)))
     for at, said in passes.items():
@@ -88,4 +123,6 @@ def _answers(models: Sequence[str], asked: Mask, is_down: Mask, live: Mapping[in
             if answer is not None:
                 shares[at, answers.index(answer)] += 1 / len(said)
     order = np.argsort(-shares.sum(axis=0).round(9), kind="stable")  # as a dataset orders its slots
-    return Given(asked, is_down, shares[:, order], None, [answers[at] for at in order])
+    shares = shares[:, order]
+    slots = np.where(shares.any(axis=1), shares.argmax(axis=1), -1) if answers else np.full(len(models), -1)
+    return Given(asked, is_down, shares, None, slots, [answers[at] for at in order])
