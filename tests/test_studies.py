@@ -398,6 +398,13 @@ def test_a_switch_shows_frozen_and_online_along_one_stream(opened: Warehouse) ->
         )
         weighted = sum(p.n * p.accuracy for p in shown[protocol]) / 120
         assert runs == [(pytest.approx(weighted),)]
+    asked = dict(
+        opened.rows(
+            "SELECT protocol, avg(mean_pool_size) FROM evaluations WHERE task = '*' AND method = 'rl_focal' "
+            "GROUP BY protocol"
+        )
+    )
+    assert asked["frozen"] != asked["online"]  # online, the Decider goes on trying teams
     with pytest.raises(InputError, match="'u'"):
         run(opened, "switch", "s", "u")
     with pytest.raises(InputError, match="two tasks"):
