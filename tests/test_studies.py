@@ -121,6 +121,7 @@ def test_the_defaults_are_the_run_that_evaluate_makes(opened: Warehouse) -> None
     config = {"size_penalty": 0.6}  # paper's own for as few train rows
     assert label("paper", config, [160]) == "paper"
     assert label("paper", config, [160, 5_000]) == "paper[size_penalty=0.6]"
+    assert label("paper", config | {"epochs": 3}, [160]) == "paper[epochs=3]"
 
 
 def test_windows_beyond_train_are_one(opened: Warehouse) -> None:

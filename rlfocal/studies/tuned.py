@@ -56,11 +56,10 @@ def check_settings(variant: str, settings: Settings) -> None:
 
 
 def label(variant: str, settings: Settings, sizes: Sequence[int]) -> str:
-    """`paper[size_penalty=0.6]`; the variant's name alone where groups of `sizes` train rows get its own."""
+    """`paper[size_penalty=0.6]`: the settings that are not the variant's own for groups of `sizes` train rows."""
     configs = [defaults(variant, n) for n in sizes]
-    if all(replace(config, **settings) == config for config in configs):
-        return variant
-    return f"{variant}[{written(settings)}]"
+    changed = {k: v for k, v in settings.items() if any(getattr(config, k) != v for config in configs)}
+    return marked(variant, written(changed))
 
 
 def marked(variant: str, *marks: str) -> str:
