@@ -56,7 +56,7 @@ def check_settings(variant: str, settings: Settings) -> None:
 
 
 def label(variant: str, settings: Settings, sizes: Sequence[int]) -> str:
-    """`paper[size_penalty=0.6]`: the settings that are not the variant's own for groups of `sizes` train rows."""
+    """`paper[size_penalty=0.6]`: what is not the variant's own for groups of `sizes` train rows."""
     configs = [defaults(variant, n) for n in sizes]
     changed = {k: v for k, v in settings.items() if any(getattr(config, k) != v for config in configs)}
     return marked(variant, written(changed))
