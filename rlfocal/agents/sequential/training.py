@@ -35,6 +35,8 @@ Floats = NDArray[np.float64]
 
 _LEAST_SHARE = 0.03
 """A recipe that earns less than this of the mixture where all models are asked is not fitted anywhere."""
+_HELD_OUT_TOLERANCE = 0.5
+"""Held-out fits only choose shares and teach the Decider: closer ones move probabilities by under 0.003."""
 _LONG = 2_000
 """Train documents from which the products are worth more than one thread."""
 _FEW_TASKS = 10
@@ -155,7 +157,7 @@ class Stage(NamedTuple):
 def fit_stage(
     rows: Rows, scales: Tensor, held_out: NDArray[np.int64], config: SequentialConfig, *, biased: bool
 ) -> Stage:
-    """Every recipe on all of train, and on all but each held-out part, side by side for all seeds."""
+    """Every recipe on all of train, then for each seed on all but each held-out part, side by side."""
     n_recipes, n_rows = len(scales), len(rows.labels)
     whole = fit_many(
         rows,
@@ -166,26 +168,25 @@ def fit_stage(
         biased=biased,
     )
     crossed = np.zeros((len(held_out), n_recipes, n_rows, rows.open.shape[1]))
-    parts = torch.from_numpy(held_out)
-    n_folds = int(parts.max()) + 1
-    taken = (parts[:, None] != torch.arange(n_folds)[:, None]).to(rows.shared.dtype)  # (S, folds, T)
-    every = torch.arange(n_recipes).repeat(len(held_out) * n_folds)
-    fitted = fit_many(
-        rows,
-        taken.flatten(0, 1).repeat_interleave(n_recipes, 0),
-        scales[every],
-        start=whole.at(every),
-        shared_ridge=config.shared_ridge,
-        own_ridge=1.0,
-        biased=biased,
-    )
-    for seed, part in enumerate(parts):
+    for of_seed, part in zip(crossed, torch.from_numpy(held_out), strict=True):
+        n_folds = int(part.max()) + 1
+        taken = (part != torch.arange(n_folds)[:, None]).to(rows.shared.dtype)  # (folds, T)
+        every = torch.arange(n_recipes).repeat(n_folds)
+        fitted = fit_many(
+            rows,
+            taken.repeat_interleave(n_recipes, 0),
+            scales[every],
+            start=whole.at(every),
+            shared_ridge=config.shared_ridge,
+            own_ridge=1.0,
+            biased=biased,
+            tolerance=_HELD_OUT_TOLERANCE,
+        )
         for fold in range(n_folds):
             at = torch.nonzero(part == fold)[:, 0]
-            block = slice((seed * n_folds + fold) * n_recipes, (seed * n_folds + fold + 1) * n_recipes)
-            one = fitted.at(block)
+            one = fitted.at(slice(fold * n_recipes, (fold + 1) * n_recipes))
             held = Rows(rows.shared[at], rows.own[at], rows.open[at], rows.labels[at])
-            crossed[seed][:, at.numpy()] = one.probabilities(held).numpy()
+            of_seed[:, at.numpy()] = one.probabilities(held).numpy()
     labels = rows.labels.numpy()
     known = labels >= 0
     at_label = np.take_along_axis(crossed[:, :, known], labels[known][None, None, :, None], 3)[..., 0]
