@@ -34,7 +34,7 @@ def clipped_surrogate(
 ) -> Tensor:
     """min(ρ Â, clip(ρ, 1-ε, 1+ε) Â), elementwise and to be maximised; the arguments broadcast."""
     ratio = (log_probs - old_log_probs).exp()
-    clip = torch.as_tensor(clip)
+    clip = torch.as_tensor(clip, dtype=ratio.dtype)
     return torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
 
 
