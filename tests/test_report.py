@@ -278,7 +278,7 @@ def test_the_interval_of_one_seed_is_scipys(shares: tuple[float, float]) -> None
     assert (found.low, found.high) == pytest.approx(tuple(resampled), abs=0.004)
 
 
-def test_our_best_variant_is_compared_with_every_rival(small: Lab) -> None:
+def test_our_first_variant_is_compared_with_every_rival(small: Lab) -> None:
     right = small.right["facts"]
     everyone, three = np.ones_like(right), np.tile(np.arange(6) < 3, (20, 1))
     for name, n_right in (("log_linear", 9), ("stacking", 17), ("oracle", 20), ("single:ada", 12)):
@@ -287,12 +287,13 @@ def test_our_best_variant_is_compared_with_every_rival(small: Lab) -> None:
     small.evaluate("facts", "best_plurality:2", np.arange(20) < 8, three & (np.arange(6) < 2))
     for seed, n_right in enumerate((12, 16)):
         small.evaluate("facts", "rl_focal", np.arange(20) < n_right, three, variant="paper", seed=seed)
-    small.evaluate("facts", "rl_focal", np.arange(20) < 13, three, variant="released", seed=0)
+    # Better on test rows, which is no reason to be the one that is compared.
+    small.evaluate("facts", "rl_focal", np.arange(20) < 15, three, variant="released", seed=0)
     [board] = leaderboard(small.warehouse)
     above = {s.label: s.ours_above.mean for s in board.standings if s.ours_above}
     assert above == pytest.approx(
         {"stacking": -0.15, "log_linear": 0.25, "best_plurality:3": 0.2, "best_plurality:2": 0.3}
-        | {"rl_focal (released)": 0.05}
+        | {"rl_focal (released)": -0.05}
     )
     assert [s.label for s in board.standings if board.has_our_size(s)] == ["best_plurality:3"]
     log_linear = standing(board, "log_linear").ours_above

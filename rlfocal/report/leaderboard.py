@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.methods import CONSTANT_POOLS
+from rlfocal.methods import CONSTANT_POOLS, VARIANTS
 from rlfocal.report.bootstrap import Difference, paired_bootstrap
 from rlfocal.report.runs import (
     SINGLE,
@@ -51,7 +51,7 @@ class Standing:
     against_baseline: Difference | None
     """Paired difference to best_single; None for best_single itself, or where it was not evaluated."""
     ours_above: Difference | None
-    """Paired difference of RL-Focal's best variant to this method; None where it is itself or no rival."""
+    """Paired difference of RL-Focal's first variant to this method; None where it is itself or no rival."""
     mean_pool_size: float
     cost: float | None
     """Cents per 1,000 queries; None where prices are unknown."""
@@ -111,8 +111,8 @@ class Board:
 
     @property
     def ours(self) -> Standing | None:
-        """RL-Focal's best variant here."""
-        return next((s for s in self.standings if s.method == OURS), None)
+        """RL-Focal's first variant here: which is best on test rows would be a choice made by them."""
+        return _first_of_ours(self.standings)
 
     def has_our_size(self, standing: Standing) -> bool:
         """Whether it is a constant pool of as many models as RL-Focal asks on average, rounded."""
@@ -142,7 +142,7 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         name: np.stack([hits[evaluated.run.run_id] for evaluated in runs])
         for name, runs in found.methods.items()
     }
-    ours = _best_of_ours(found)
+    ours = _ours(found)
     standings = []
     for name, runs in found.methods.items():
         is_compared = (BASELINE, None) in correct and name[0] != BASELINE
@@ -164,10 +164,19 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
     )
 
 
-def _best_of_ours(found: Comparable) -> MethodKey | None:
-    """RL-Focal's variant of the highest mean accuracy."""
-    mean = {name: fmean(e.run.accuracy for e in runs) for name, runs in found.methods.items()}
-    return max((name for name in mean if name[0] == OURS), key=mean.__getitem__, default=None)
+def _ours(found: Comparable) -> MethodKey | None:
+    """RL-Focal's first variant."""
+    return min((name for name in found.methods if name[0] == OURS), key=_rank, default=None)
+
+
+def _first_of_ours(standings: Iterable[Standing]) -> Standing | None:
+    ours = [standing for standing in standings if standing.method == OURS]
+    return min(ours, key=lambda standing: _rank((standing.method, standing.variant)), default=None)
+
+
+def _rank(name: MethodKey) -> int:
+    """The place among RL-Focal's variants, the default's first."""
+    return VARIANTS.index(name[1]) if name[1] in VARIANTS else len(VARIANTS)
 
 
 def _standing(
@@ -246,7 +255,7 @@ def _verdict(standings: Sequence[Standing]) -> str:
     """One honest sentence: who wins, by how much, and whether the documents settle it."""
     rivals = [s for s in standings if s.method not in {CEILING, OURS} and not s.method.startswith(SINGLE)]
     rivals.sort(key=lambda s: (-s.accuracy, s.method == FLOOR))  # on answers the floor is the soft vote
-    ours = next((s for s in standings if s.method == OURS), None)
+    ours = _first_of_ours(standings)
     if ours is None:
         leader = f"{rivals[0].label} leads with {percent(rivals[0].accuracy)} %; " if rivals else ""
         return f"{leader}RL-Focal was not evaluated."

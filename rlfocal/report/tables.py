@@ -27,7 +27,7 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
 
     `tasks` is the mean of the task accuracies, `asked` the models asked per document; the difference to
     best_single is in points, with its 95 % interval over resampled seeds and documents (where there is one
-    seed, documents only). Under the table, RL-Focal's best variant less every other method in the same way.
+    seed, documents only). Under the table, RL-Focal's first variant less every other method in the same way.
     """
     console = console or Console()
     width = min(console.width, 100)
