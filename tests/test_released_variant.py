@@ -18,8 +18,8 @@ from rlfocal.agents.networks import Sizes
 from rlfocal.agents.released.config import ARTEFACTS, Artefacts, ReleasedConfig, released_config
 from rlfocal.agents.released.networks import ReleasedAgents
 from rlfocal.agents.released.policy import ReleasedPolicy
+from rlfocal.agents.released.scoring import released_accuracy
 from rlfocal.agents.released.stream import Walk
-from rlfocal.agents.released.study import artefact_worth, released_accuracy
 from rlfocal.agents.released.training import Learner, run_episode, train
 from rlfocal.dataset import Kind
 from rlfocal.errors import InputError
@@ -122,21 +122,6 @@ def test_released_accuracy_flatters_and_accuracy_does_not() -> None:
     decisions = Decisions(np.ones((20, 2), dtype=np.bool_), right_from_8)
     # 15 have an answer, 13 of those are scored, 12 of these are right, and 12 is the last index.
     assert released_accuracy(decisions, test, ReleasedConfig()) == 1.0
-
-
-def test_worth_of_artefacts_is_a_row_per_switch_and_seed() -> None:
-    data = skilled([0.9, 0.5, 0.3], n_docs=150)
-    config = replace(SHORT, window=15, learning_rate=1e-4)
-    told: list[float] = []
-    rows = artefact_worth(data, [0, 1], config, ["live_best_weights", "no_critic"], told.append)
-    assert [(row.without, row.seed) for row in rows] == [
-        (name, seed) for name in ("", "live_best_weights", "no_critic", "all") for seed in (0, 1)
-    ]
-    assert told == [0.25, 0.5, 0.75, 1.0]
-    policy = train(data.train, config, [0])[0]
-    assert rows[0].accuracy == (policy.decide(data.test).predictions == data.test.labels).mean()
-    with pytest.raises(InputError, match="live_best_weights"):
-        artefact_worth(data, [0], config, ["live_best_weight"])
 
 
 def test_fusion_learns_what_plurality_cannot() -> None:

@@ -55,7 +55,7 @@ def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
 def counted_as_released(conditions: Conditions, of: Point) -> float:
     """The accuracy that the released code would have printed for these runs, the mean over seeds."""
     from rlfocal.agents.released.config import released_config
-    from rlfocal.agents.released.study import released_accuracy
+    from rlfocal.agents.released.scoring import released_accuracy
 
     test = conditions.dataset.test
     config = released_config(max(conditions.train_sizes))
