@@ -16,6 +16,7 @@ import duckdb
 
 from rlfocal.errors import InputError, unknown
 from warehouse import Warehouse, open_warehouse
+from warehouse.connecting import METADATA
 from warehouse.locations import without_password
 
 Row = tuple[Any, ...]
@@ -29,6 +30,9 @@ _TABLE_FUNCTIONS = frozenset(
         *("duckdb_tables", "duckdb_views", "duckdb_columns", "duckdb_functions"),
     }
 )
+
+# What shows a Postgres catalogue's password, or that database's other tables.
+_SECRETIVE = frozenset({METADATA, "duckdb_databases", "pragma_database_list"})
 
 
 def run_sql(
@@ -82,6 +86,9 @@ def _check(warehouse: Warehouse, statement: str) -> None:
             raise InputError(
                 f"SQL: the table function {name} is refused: `rlfocal sql` reads the warehouse only"
             )
+    for name in _named_tables(parsed):
+        if name.lower() in _SECRETIVE:
+            raise InputError(f"SQL: {name} is refused: `rlfocal sql` reads the warehouse only")
 
 
 def _called_tables(node: Any) -> Iterator[str]:
@@ -93,6 +100,17 @@ def _called_tables(node: Any) -> Iterator[str]:
     if isinstance(node, list):
         for child in node:
             yield from _called_tables(child)
+
+
+def _named_tables(node: Any) -> Iterator[str]:
+    """Names of tables, views, schemas and catalogues anywhere in a parsed statement."""
+    if isinstance(node, dict):
+        if "table_name" in node:
+            yield from (str(node.get(part, "")) for part in ("catalog_name", "schema_name", "table_name"))
+        node = list(node.values())
+    if isinstance(node, list):
+        for child in node:
+            yield from _named_tables(child)
 
 
 def _lock(warehouse: Warehouse) -> None:

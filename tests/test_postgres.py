@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import traceback
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import fsspec
 import pyarrow as pa
 import pytest
+from guide import GUIDE
 from postgres_server import PostgresServer
 from test_warehouse import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
@@ -20,6 +23,7 @@ from rlfocal.exporting import export
 from rlfocal.imports.predictions import import_predictions
 from rlfocal.sql import run_sql
 from warehouse import Warehouse, open_warehouse
+from warehouse.connecting import connect
 from warehouse.expiry import merge
 from warehouse.integrity import examine, repair
 from warehouse.object_store import OPTIONS
@@ -111,6 +115,36 @@ def test_no_message_shows_the_password(
         with pytest.raises(InputError) as refusal:
             open_warehouse(f"{place}?data={tmp_path}")
         assert password not in "".join(traceback.format_exception(refusal.value))
+
+
+def test_sql_shows_neither_the_password_nor_other_tables(postgres: PostgresServer, tmp_path: Path) -> None:
+    place = f"{postgres.database()}?data={tmp_path / 'data'}"
+    with open_warehouse(place) as warehouse:
+        put(warehouse, "m")
+    for statement in (
+        "FROM duckdb_databases",
+        "FROM pragma_database_list",
+        "FROM __ducklake_metadata_warehouse.pg_catalog.pg_authid",
+        'DESCRIBE "__DUCKLAKE_METADATA_WAREHOUSE".pg_catalog.pg_authid',
+    ):
+        with pytest.raises(InputError, match="is refused: `rlfocal sql` reads the warehouse only"):
+            run_sql(place, statement)
+
+
+def test_the_guide_s_attach(postgres: PostgresServer, tmp_path: Path) -> None:
+    """What the SQL guide tells other clients to run, with the server's address where it has dots."""
+    address = postgres.database()
+    with open_warehouse(f"{address}?data={tmp_path / 'data'}") as warehouse:
+        put(warehouse, "m")
+        put(warehouse, "n", 1.0)
+    told = re.search(r"ATTACH 'ducklake:postgres:dbname=\.\.\. host=\.\.\.' .*?;.*?;", GUIDE.read_text("utf-8"))
+    assert told is not None
+    url = urlsplit(address)
+    name, host = f"dbname={url.path[1:]}", f"host={url.hostname} port={url.port} user={url.username}"
+    statements = told[0].replace("dbname=...", name).replace("host=...", f"{host} password={url.password}")
+    with closing(connect(postgres=True)) as client:
+        client.execute(statements)
+        assert client.execute("SELECT size FROM all_pools('b', 2)").fetchall() == [(2,)]
 
 
 def test_an_object_store(postgres: PostgresServer) -> None:
