@@ -172,6 +172,21 @@ def test_without_texts(bring: Bring, warehouse: Warehouse) -> None:
     assert warehouse.rows("SELECT count(*), sum(correct::INT) FROM predictions") == [(10, 2)]
 
 
+def test_half_precision_and_a_byte_order_mark(warehouse: Warehouse, tmp_path: Path) -> None:
+    """What numpy users and Windows' editors write."""
+    docs, scores = tmp_path / "docs.jsonl", write(tmp_path / "scores.parquet", choice_scores())
+    docs.write_text("".join(json.dumps(row) + "\n" for row in choice_docs()), encoding="utf-8-sig")
+    table = pyarrow.parquet.read_table(scores)
+    at = table.column_names.index("choice_logprobs")
+    halves = table["choice_logprobs"].combine_chunks().cast(pa.list_(pa.float16()))
+    pyarrow.parquet.write_table(table.set_column(at, "choice_logprobs", halves), scores)
+    import_predictions(warehouse, docs, scores)
+    kept = warehouse.rows(
+        "SELECT logprob FROM choice_logprobs WHERE doc_id = 1 AND model = 'x' ORDER BY choice"
+    )
+    assert kept == [(-1.5,), (-1.0,), (-0.25,)]
+
+
 def test_documents_nobody_scored_are_left_out(bring: Bring, warehouse: Warehouse) -> None:
     report = bring(choice_docs(9), choice_scores(5))
     assert report.n_unscored == 4
@@ -232,6 +247,15 @@ WRONG = {
     "a blank model": (D, changed(S, 2, model=" "), r'scores.*row 3: model " " is empty'),
     "a long model": (D, changed(S, 2, model="m" * 201), r"scores.*row 3: model .* longer than 200"),
     "a model of two lines": (D, changed(S, 2, model="m\x1b[2J"), r"scores.*row 3: model .* control"),
+    "a benchmark with a space": (changed(D, 1, benchmark=" b"), S, r'docs.*row 2: benchmark " b" begins'),
+    "a model with a space": (D, changed(S, 2, model="m\u2003"), r"scores.*row 3: model .* ends with a space"),
+    "a pass too many": (D, changed(S, 2, **{"pass": 2**40}), r"scores.*row 3: pass 1099511627776 is not"),
+    "a negative pass": (D, changed(S, 2, **{"pass": -1}), r"scores.*row 3: pass -1 is not between 0"),
+    "an empty gold answer": (
+        [{**d, "label": None, "choices": None, "gold": "" if d["doc_id"] == 3 else "x"} for d in D],
+        [{**s, "choice_logprobs": None, "answer": "x"} for s in S],
+        r"docs.*row 4: gold '' holds no answer",
+    ),
     "nothing to grade by": (changed(D, 1, label=None), S, r"docs.*row 2: neither a label"),
     "label and answers": (changed(D, 1, label=None, gold="x"), S, r"docs.*row 2: no label, but other"),
     "scores for answers": (

@@ -137,7 +137,9 @@ def test_the_guide_s_attach(postgres: PostgresServer, tmp_path: Path) -> None:
     with open_warehouse(f"{address}?data={tmp_path / 'data'}") as warehouse:
         put(warehouse, "m")
         put(warehouse, "n", 1.0)
-    told = re.search(r"ATTACH 'ducklake:postgres:dbname=\.\.\. host=\.\.\.' .*?;.*?;", GUIDE.read_text("utf-8"))
+    told = re.search(
+        r"ATTACH 'ducklake:postgres:dbname=\.\.\. host=\.\.\.' .*?;.*?;", GUIDE.read_text("utf-8")
+    )
     assert told is not None
     url = urlsplit(address)
     name, host = f"dbname={url.path[1:]}", f"host={url.hostname} port={url.port} user={url.username}"

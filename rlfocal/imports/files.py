@@ -84,9 +84,23 @@ def _typed(name: str, kind: str, *, is_json: bool, nested: bool) -> tuple[str, s
 
 def _parquet(path: Path) -> pa.Table:
     try:
-        return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
+        table = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path} is torn or no Parquet file: {_first_line(error)}") from None
+    # DuckDB reads no half precision, in which logits are often kept.
+    return table.cast(pa.schema([field.with_type(_without_halves(field.type)) for field in table.schema]))
+
+
+def _without_halves(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_list(kind):
+        return pa.list_(_without_halves(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_without_halves(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_without_halves(kind.value_type), kind.list_size)
+    return kind
 
 
 def _csv(path: Path) -> pa.Table:
@@ -106,7 +120,7 @@ def _csv(path: Path) -> pa.Table:
 
 def _lines(path: Path) -> pa.Table:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no UTF-8 text (byte {error.start})") from None
     text = pa.array([line if line.strip() else None for line in lines], pa.large_string())

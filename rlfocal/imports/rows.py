@@ -171,6 +171,7 @@ def check_rows(
     fault = scratch.execute(script("imports/faults")).fetchone()
     if fault is not None:
         raise InputError(f"{source.place(fault[0], fault[1])}: {fault[2]}")
+    _check_golds(scratch, source)
     _canonical_answers(scratch, source.canonical)
     scratch.execute(script("imports/prepare"))
     if not allow_missing:
@@ -181,6 +182,16 @@ def check_rows(
 def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
     row = scratch.execute(sql).fetchone()
     return int(row[0]) if row else 0
+
+
+def _check_golds(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Raises InputError for a gold answer that nothing can equal; a log may hold such a document."""
+    given = scratch.execute(
+        "SELECT row, gold FROM docs WHERE label IS NULL AND doc_hash IS NULL ORDER BY row"
+    )
+    for row, gold in given.fetchall():
+        if normalise(gold) is None:
+            raise InputError(f"{source.place('docs', row)}: gold {gold!r} holds no answer")
 
 
 def _canonical_answers(scratch: duckdb.DuckDBPyConnection, canonical_of: Callable[[str], str | None]) -> None:

@@ -40,13 +40,17 @@ faults AS (
         WHEN trim(n.name) = '' THEN 'is empty'
         WHEN regexp_matches(n.name, '\p{Cc}') THEN 'has a control character; leave it out'
         WHEN length(n.name) > n.longest THEN format('is longer than {} characters', n.longest)
+        WHEN regexp_matches(n.name, '^[\s\p{Z}]|[\s\p{Z}]$') THEN 'begins or ends with a space; leave it out'
         ELSE 'may not start with a dot nor contain /, \ or .., because files are named after it' END)
     FROM names AS n
-    WHERE trim(n.name) = '' OR regexp_matches(n.name, '\p{Cc}') OR length(n.name) > n.longest
+    WHERE regexp_matches(n.name, '^$|^[\s\p{Z}]|[\s\p{Z}]$|\p{Cc}') OR length(n.name) > n.longest
         OR n.what <> 'model' AND regexp_matches(n.name, '^\.|\.\.|[/\\]')
     UNION ALL
     SELECT 2, 'docs', d.row, format('split {} is neither train nor test', d.split)
     FROM docs AS d WHERE d.split NOT IN ('train', 'test')
+    UNION ALL
+    SELECT 2, 'scores', s.row, format('pass {} is not between 0 and {}', s.pass, 2147483647)
+    FROM scores AS s WHERE s.pass NOT BETWEEN 0 AND 2147483647
     UNION ALL
     SELECT 2, 'docs', max(d.row), format('document {} of {}/{} stands there twice', d.doc_id, d.benchmark, d.task)
     FROM docs AS d GROUP BY d.benchmark, d.task, d.doc_id HAVING count(*) > 1
