@@ -14,6 +14,25 @@ from postgres_server import PostgresServer
 
 from warehouse import Warehouse, open_warehouse
 
+SLOW_TO_MAKE = ("lab_warehouse", "real_warehouse")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts first, side by side, the tests that start vLLM and those that share a slow fixture.
+
+    `pytest -n 2 --dist worksteal` gives each process neighbouring tests and later moves the last ones: so
+    no two vLLM run at once, and each such fixture is made once.
+    """
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+        items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    if item.get_closest_marker("vllm"):
+        return 0
+    used = item.fixturenames if isinstance(item, pytest.Function) else []
+    return next((i for i, name in enumerate(SLOW_TO_MAKE, 1) if name in used), len(SLOW_TO_MAKE) + 1)
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:

@@ -153,7 +153,10 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
             2,
             ["llama"],
             (60, 40),
-            marks=pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM"),
+            marks=[
+                pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM"),
+                pytest.mark.vllm,
+            ],
         ),
     ],
 )

