@@ -148,6 +148,38 @@ def test_checkpoints_come_back_whole(tmp_path: Path) -> None:
         load_checkpoint(path)
 
 
+@pytest.mark.parametrize("killed_after", [5, 6, 11])
+@pytest.mark.parametrize("carried", [True, False])
+def test_killed_training_goes_on_as_if_nothing_had_happened(
+    tmp_path: Path, killed_after: int, carried: bool
+) -> None:
+    """In either phase, with steps that wait for the next episode's update and with weights to go back to."""
+    data = skilled([0.9, 0.5, 0.3], n_docs=60)
+    config = replace(
+        SHORT,
+        decider_episodes=6,
+        fusion_episodes=6,
+        artefacts=Artefacts(returns_across_episodes=carried, live_best_weights=not carried),
+    )
+    told: list[float] = []
+
+    def kill(share: float) -> None:
+        told.append(share)
+        if len(told) == killed_after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(data.train, config, [3, 4], kill, tmp_path / "kept")
+    told.clear()
+    resumed = train(data.train, config, [3, 4], told.append, tmp_path / "kept")
+    assert len(told) == 12 - killed_after // 5 * 5
+    assert list((tmp_path / "kept").iterdir()) == []
+    for one, other in zip(train(data.train, config, [3, 4]), resumed, strict=True):
+        save_checkpoint(one, tmp_path / "one")
+        save_checkpoint(other, tmp_path / "other")
+        assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
 def test_decisions_follow_from_the_seed_and_not_from_labels() -> None:
     data = skilled([0.9, 0.5, 0.3], n_docs=150)
     policies = train(data.train, replace(SHORT, window=15), [0, 1])

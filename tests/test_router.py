@@ -53,7 +53,7 @@ def made(n: int, accuracy: list[float], seed: int, tasks: list[str] | None = Non
     )
 
 
-QUICK = SequentialConfig(mean_pool=3, word_directions=0, recipes=((100, 0, 0),))
+QUICK = SequentialConfig(mean_pool=3, word_directions=0, recipes=((100, 0, 0, 0),))
 SKILLS = [0.8, 0.75, 0.7, 0.6, 0.5, 0.4]
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,12 @@ from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits, texts
 
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.agents.sequential import training
 from rlfocal.agents.sequential.agents import SequentialAgents
 from rlfocal.agents.sequential.config import SequentialConfig, sequential_config
 from rlfocal.agents.sequential.decider import N_FEATURES, StageView, fit_decider, fit_within, stop_stages
 from rlfocal.agents.sequential.observations import Outputs, best_slots, outputs, real_slots, stage_rows
-from rlfocal.agents.sequential.softmax_regression import Rows, fit_many, minimise
+from rlfocal.agents.sequential.softmax_regression import Priors, Rows, fit_many, minimise
 from rlfocal.agents.sequential.training import asking_order, mixture, train
 from rlfocal.dataset import Dataset, Kind, load_dataset
 from rlfocal.errors import InputError
@@ -33,7 +35,9 @@ from rlfocal.methods import make_method
 from rlfocal.methods.rl_focal import CheckpointStore, RLFocal
 from warehouse import Warehouse, open_warehouse
 
-SMALL = SequentialConfig(mean_pool=2.0, folds=3, recipes=((100, 0, 0), (30, 30, 3)), word_directions=5)
+SMALL = SequentialConfig(
+    mean_pool=2.0, folds=3, recipes=((100, 0, 0, 0), (30, 30, 3, 50)), word_directions=5, gate_directions=2
+)
 WORDS = ("which", "of", "these", "planets", "is", "not", "a", "star?", "Two", "trains", "leave", "Paris,")
 
 
@@ -80,14 +84,14 @@ def test_regressions_side_by_side_equal_scipys_one_by_one(biased: bool) -> None:
     rng = np.random.default_rng(1)
     taken = (rng.random((3, T)) < 0.7).astype(float)
     scales = np.array([[1.0] * 5, [0.3, 0, 1, 0, 0.1], [0.0] * 5])[:, :F]
-    found = fit_many(
-        rows, torch.from_numpy(taken), torch.from_numpy(scales),
-        shared_ridge=2.0, own_ridge=1.5, biased=biased, tolerance=1e-5,
-    )  # fmt: skip
+    shared_scales = np.array([[0.7] * G, [1.0, 0.0, 0.5], [0.2, 1.0, 0.0]])
+    priors = Priors(torch.from_numpy(shared_scales), torch.from_numpy(scales))
+    found = fit_many(rows, torch.from_numpy(taken), priors, biased=biased, tolerance=1e-5)
     shared, own, exists, labels = (part.numpy() for part in (rows.shared, rows.own, rows.open, rows.labels))
 
-    def distributions(x: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-        a, b, w = x[:G], x[G : G + C] * biased, x[G + C :].reshape(F, C) * scale[:, None]
+    def distributions(x: NDArray[np.float64], problem: int) -> NDArray[np.float64]:
+        a, b = x[:G] * shared_scales[problem], x[G : G + C] * biased
+        w = x[G + C :].reshape(F, C) * scales[problem][:, None]
         logits = np.where(exists, shared @ a + b + own @ w, -np.inf)
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
@@ -96,20 +100,17 @@ def test_regressions_side_by_side_equal_scipys_one_by_one(biased: bool) -> None:
         keep = (taken[problem] > 0) & (labels >= 0)
 
         def loss(x: NDArray[np.float64], keep: NDArray[np.bool_] = keep, problem: int = problem) -> float:
-            p = distributions(x, scales[problem])[keep, labels[keep]]
-            ridge = 2.0 * x[:G] @ x[:G] + 1e-2 * x[G : G + C] @ x[G : G + C] + 1.5 * x[G + C :] @ x[G + C :]
+            p = distributions(x, problem)[keep, labels[keep]]
+            ridge = x[:G] @ x[:G] + 1e-2 * x[G : G + C] @ x[G : G + C] + x[G + C :] @ x[G + C :]
             return float(-np.log(p).sum() + ridge / 2)
 
         solved = minimize(
             loss, np.zeros(G + C + F * C), method="L-BFGS-B", options={"ftol": 1e-15, "maxfun": 10**6}
         )
         got = found.probabilities(rows)[problem].numpy()
-        np.testing.assert_allclose(got, distributions(solved.x, scales[problem]), atol=1e-4)
+        np.testing.assert_allclose(got, distributions(solved.x, problem), atol=1e-4)
         assert (got[~exists] == 0).all()
-    start = fit_many(
-        rows, torch.from_numpy(taken), torch.from_numpy(scales),
-        shared_ridge=2.0, own_ridge=1.5, biased=biased, tolerance=1e-5, start=found,
-    )  # fmt: skip
+    start = fit_many(rows, torch.from_numpy(taken), priors, biased=biased, tolerance=1e-5, start=found)
     torch.testing.assert_close(start.probabilities(rows), found.probabilities(rows), atol=1e-5, rtol=0)
 
 
@@ -212,6 +213,37 @@ def test_a_seed_is_a_checkpoint_to_the_byte_and_test_labels_reach_neither_it_nor
         assert decided.predictions.tobytes() == left[0][2].predictions.tobytes()
 
 
+@pytest.mark.parametrize("killed_after", [1, 3])
+def test_a_killed_training_goes_on_after_the_last_stage_that_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+) -> None:
+    rows = asked_in_words(make_logits(0, T=4_000, N=4)).train
+    assert len(rows) >= 2_000
+    save_checkpoint(train(rows, SMALL, [3])[0], tmp_path / "whole")
+    told: list[float] = []
+
+    def kill(share: float) -> None:
+        told.append(share)
+        if len(told) == killed_after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(rows, SMALL, [3], kill, tmp_path / "kept")
+    sizes: list[int] = []
+
+    def noted(rows: Rows, *args: Any, **named: Any) -> training.Stage:
+        sizes.append(rows.shared.shape[2])
+        return fit_stage(rows, *args, **named)
+
+    fit_stage = training.fit_stage
+    monkeypatch.setattr(training, "fit_stage", noted)
+    [agents] = train(rows, SMALL, [3], None, tmp_path / "kept")
+    assert len(sizes) == 4 - killed_after
+    save_checkpoint(agents, tmp_path / "resumed")
+    assert (tmp_path / "resumed").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
 @pytest.mark.parametrize("data", [CHOICES, ANSWERS], ids=lambda data: data.kind)
 @given(st.data())
 @settings(max_examples=30, deadline=None)
@@ -269,7 +301,8 @@ def test_ties_between_answers_go_to_the_model_that_was_asked_first() -> None:
     shares = np.array(
         [[[0, 1, 0], [0, 0, 1], [1, 0, 0]], [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]], [[0, 0, 0]] * 3]
     )
-    seen = Outputs(shares, np.zeros((3, 3, 0)), shares > 0, np.zeros(3, dtype=np.int64), np.zeros((3, 0)))
+    nothing = np.zeros((3, 0))
+    seen = Outputs(shares, np.zeros((3, 3, 0)), shares > 0, np.zeros(3, dtype=np.int64), nothing, nothing)
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("8", "7"), ()]).tolist() == [2, 1, -1]
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("7", "8"), ()]).tolist() == [2, 0, -1]
 
@@ -319,6 +352,25 @@ def test_every_answer_that_nobody_disputes_is_not_certain() -> None:
     np.testing.assert_allclose(said[:, 0], 2 / 3, atol=0.07)
 
 
+def test_who_is_believed_hangs_on_what_is_asked() -> None:
+    """One model knows planets, another trains, and both are as sure of everything."""
+    rng = np.random.default_rng(3)
+    T = 300
+    about = np.arange(T) % 2
+    labels = rng.integers(0, 4, size=T)
+    says = rng.integers(0, 4, size=(T, 2))
+    says[np.arange(T), about] = labels
+    probs = np.where(np.arange(4) == says[..., None], 0.7, 0.1)
+    data = make_dataset(probs, labels, n_train=200)
+    words = ("planets and their moons", "trains that leave stations")
+    data = replace(data, questions=tuple(words[a] for a in about))
+    blind, gated = (
+        train(data.train, replace(SMALL, recipes=((100, 0, 0, ridge),)), [0])[0] for ridge in (0, 5)
+    )
+    assert right(blind, data.test).mean() < 0.75
+    assert right(gated, data.test).mean() > 0.95
+
+
 def test_a_task_that_train_did_not_have_and_questions_without_text() -> None:
     tasks = np.array([f"task-{i % 12}" for i in range(len(CHOICES))])
     many = replace(CHOICES, tasks=tasks)
@@ -340,10 +392,19 @@ def test_a_hundred_models() -> None:
     assert right(agents, data.test).mean() > data.test.correct.mean()
 
 
-def test_a_model_that_is_never_right_comes_last_and_one_choice_is_chosen() -> None:
+def test_copies_and_models_that_are_never_right_come_last_and_one_choice_is_chosen() -> None:
     wrong = CHOICES.predictions.copy()
     wrong[:, 0] = -1
     assert asking_order(replace(CHOICES, predictions=wrong))[-1] == 0
+    noisy = CHOICES.probs + 1e-3 * np.random.default_rng(0).random(CHOICES.probs.shape)
+    best = int(CHOICES.correct.sum(axis=0).argmax())
+    requantised = replace(
+        CHOICES,
+        models=(*CHOICES.models, "m99"),
+        probs=np.concatenate([CHOICES.probs, noisy[:, [best]]], axis=1),
+        predictions=np.concatenate([CHOICES.predictions, CHOICES.predictions[:, [best]]], axis=1),
+    )
+    assert asking_order(requantised) == (*asking_order(CHOICES), len(CHOICES.models))
     lone = make_dataset(np.ones((20, 3, 1)), np.zeros(20, dtype=np.int64), n_train=10)
     [agents] = train(lone.train, SMALL, [0])
     assert (agents.decide(lone.test).predictions == 0).all()
@@ -366,7 +427,7 @@ def test_what_cannot_be_trained_on_is_named() -> None:
     with pytest.raises(InputError, match="mean_pool is 0"):
         SequentialConfig(mean_pool=0)
     with pytest.raises(InputError, match="recipes"):
-        SequentialConfig(recipes=((0, 1, 1),))
+        SequentialConfig(recipes=((0, 1, 1, 0),))
 
 
 def test_checkpoints_of_another_pool_or_cut_short_are_refused(tmp_path: Path) -> None:

@@ -1,19 +1,18 @@
-"""What a killed training goes on from: a file per group of seeds, written anew every few episodes."""
+"""What a killed training goes on from: a file per group of seeds, written anew every now and then."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from rlfocal.agents.config import REVISION, RLFocalConfig
 from rlfocal.agents.optimiser import StackedAdam
 from rlfocal.agents.tensorfiles import read_tensors, under, write_tensors
 from rlfocal.dataset import Dataset
@@ -47,27 +46,54 @@ class Position(NamedTuple):
         return Position(phase, episodes[0].episode + 1, history)
 
 
-@dataclass
-class Kept:
+class Settings(Protocol):
+    """A variant's settings."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Unfinished:
     """One group's file. It is of no other data, settings or seeds: its name is a hash of them."""
 
     path: Path
-    n_seeds: int
-    every: int = EVERY
 
     @classmethod
     def beside(
-        cls, folder: Path, rows: Dataset, seeds: Sequence[int], configs: Sequence[RLFocalConfig]
-    ) -> Kept:
-        about = json.dumps([REVISION, rows.fingerprint(), list(seeds), [c.to_dict() for c in configs]])
-        return cls(folder / f"unfinished-{sha256(about.encode()).hexdigest()[:16]}.safetensors", len(seeds))
+        cls, folder: Path, revision: int, rows: Dataset, seeds: Sequence[int], settings: Sequence[Settings]
+    ) -> Unfinished:
+        about = json.dumps([revision, rows.fingerprint(), list(seeds), [one.to_dict() for one in settings]])
+        return cls(folder / f"unfinished-{sha256(about.encode()).hexdigest()[:16]}.safetensors")
+
+    def read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """What was written last; None without a whole file."""
+        try:
+            return read_tensors(self.path, _FORMAT)
+        except (OSError, SafetensorError, KeyError, ValueError):
+            return None
+
+    def write(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+        write_tensors(self.path, tensors, _FORMAT, about)
+
+    def forget(self) -> None:
+        """Once the training is done."""
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass
+class Kept:
+    """Trainings by episodes: networks, their optimiser, and where each seed's draws stand."""
+
+    file: Unfinished
+    n_seeds: int
+    every: int = EVERY
 
     def is_due(self, position: Position) -> bool:
         return len(position.history[0]) % self.every == 0
 
     def position(self) -> Position:
         """Where the file stands: the very start without a whole one."""
-        found = self._read()
+        found = self.file.read()
         if found is None:
             return Position.start(self.n_seeds)
         about = found[0]
@@ -76,15 +102,16 @@ class Kept:
 
     def restore(
         self, agents: nn.Module, optimiser: StackedAdam, generators: Sequence[torch.Generator]
-    ) -> None:
-        """Puts everything back as it was at `position`."""
-        found = self._read()
+    ) -> dict[str, Tensor]:
+        """Puts everything back as it was at `position`; the rest of what was saved then."""
+        found = self.file.read()
         assert found is not None
         tensors = found[1]
         agents.load_state_dict(under("agents.", tensors))
         optimiser.restore(under("adam.", tensors))
         for at, generator in enumerate(generators):
             generator.set_state(tensors[f"generator.{at}"])
+        return under("rest.", tensors)
 
     def save(
         self,
@@ -92,18 +119,10 @@ class Kept:
         agents: nn.Module,
         optimiser: StackedAdam,
         generators: Sequence[torch.Generator],
+        rest: Mapping[str, Tensor] | None = None,
     ) -> None:
         tensors = {f"agents.{name}": value for name, value in agents.state_dict().items()}
         tensors |= {f"adam.{name}": value for name, value in optimiser.state().items()}
         tensors |= {f"generator.{at}": g.get_state() for at, g in enumerate(generators)}
-        write_tensors(self.path, tensors, _FORMAT, position._asdict())
-
-    def forget(self) -> None:
-        """Once the training is done."""
-        self.path.unlink(missing_ok=True)
-
-    def _read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        try:
-            return read_tensors(self.path, _FORMAT)
-        except (OSError, SafetensorError, KeyError, ValueError):
-            return None
+        tensors |= {f"rest.{name}": value for name, value in (rest or {}).items()}
+        self.file.write(tensors, position._asdict())

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlfocal.agents.config import RLFocalConfig
+from rlfocal.agents.config import REVISION, RLFocalConfig
 from rlfocal.agents.environment import (
     Buffer,
     Choose,
@@ -35,7 +35,7 @@ from rlfocal.agents.policies import (
     sample_pool,
     sample_slot,
 )
-from rlfocal.agents.resuming import Kept, Position
+from rlfocal.agents.resuming import Kept, Position, Unfinished
 from rlfocal.agents.stream import Stream
 from rlfocal.agents.trained import TrainedAgents, remember
 from rlfocal.dataset import Dataset
@@ -94,7 +94,10 @@ class _Group:
         self.seeds = [seed for seed, _ in pairs]
         self.configs = [config for _, config in pairs]
         self.config = self.configs[0]
-        self.kept = None if kept is None else Kept.beside(kept, rows, self.seeds, self.configs)
+        self.kept: Kept | None = None
+        if kept is not None:
+            file = Unfinished.beside(kept, REVISION, rows, self.seeds, self.configs)
+            self.kept = Kept(file, len(self.seeds))
 
     def train(self) -> list[TrainedAgents]:
         torch.set_num_threads(1)  # a thread's own setting
@@ -123,7 +126,7 @@ class _Group:
                 self.tell(len(position.history[0]) / total)
         memories = end_of_train(agents, self.stream, self.config, scalars.size_penalty)
         if self.kept is not None:
-            self.kept.forget()
+            self.kept.file.forget()
         return remember(agents, memories, position.history, self.rows, sizes, self.configs, self.seeds)
 
 

@@ -53,7 +53,7 @@ def _train_sequential(
 ) -> list[AnyAgents]:
     from rlfocal.agents.sequential.training import train
 
-    return [*train(rows, settings, seeds, on_progress)]
+    return [*train(rows, settings, seeds, on_progress, kept)]
 
 
 def _train_released(
@@ -61,7 +61,7 @@ def _train_released(
 ) -> list[AnyAgents]:
     from rlfocal.agents.released.training import train
 
-    return [*train(rows, settings, seeds, on_progress)]
+    return [*train(rows, settings, seeds, on_progress, kept)]
 
 
 _VARIANTS = {

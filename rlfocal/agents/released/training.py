@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -13,11 +14,13 @@ from rlfocal.agents.losses import mappo
 from rlfocal.agents.networks import Sizes
 from rlfocal.agents.optimiser import StackedAdam
 from rlfocal.agents.policies import gumbel_noise, sample_slot
-from rlfocal.agents.released.config import ReleasedConfig
+from rlfocal.agents.released.config import REVISION, ReleasedConfig
 from rlfocal.agents.released.networks import ReleasedAgents
 from rlfocal.agents.released.policy import ReleasedPolicy
 from rlfocal.agents.released.stream import Steps, Walk, is_answerable
+from rlfocal.agents.resuming import Kept, Position, Unfinished
 from rlfocal.agents.stream import slots_kept
+from rlfocal.agents.tensorfiles import under
 from rlfocal.agents.training import one_thread
 from rlfocal.dataset import Dataset
 from rlfocal.methods.base import Episode
@@ -31,8 +34,9 @@ def train(
     config: ReleasedConfig,
     seeds: Sequence[int],
     on_progress: Callable[[float], None] | None = None,
+    kept: Path | None = None,
 ) -> list[ReleasedPolicy]:
-    """One pair of agents per seed, trained side by side.
+    """One pair of agents per seed, trained side by side; a killed training goes on from the folder `kept`.
 
     Raises InputError for a pool of one model, fewer than two train documents, or too few for the window.
     """
@@ -47,33 +51,44 @@ def train(
     sizes = Sizes(len(rows.models), slots_kept(train_rows, config.answer_slots), metrics, config.past_rewards)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     agents = ReleasedAgents(sizes, config, generators)
-    history: list[list[Episode]] = [[] for _ in seeds]
+    saved: Kept | None = None
+    if kept is not None:
+        saved = Kept(Unfinished.beside(kept, REVISION, train_rows, seeds, [config]), len(seeds))
+    position = Position.start(len(seeds)) if saved is None else saved.position()
     total = max(config.decider_episodes + config.fusion_episodes, 1)
     with one_thread():
         for phase, episodes in (("decider", config.decider_episodes), ("fusion", config.fusion_episodes)):
             learner = Learner(agents, config, phase)
             best = Best(learner)
-            for episode in range(episodes):
+            if saved is not None and position.phase == phase and position.episode:
+                rest = saved.restore(agents, learner.optimiser, generators)
+                best.restore_state(under("best.", rest))
+                learner.restore_waiting(under("waiting.", rest))
+            for episode in range(position.episodes_of(phase), episodes):
                 steps = run_episode(walk, learner, generators)
-                rewards, right, size = (
-                    part.mean(1) for part in (steps.rewards, steps.right, steps.pools.sum(-1))
-                )
-                best.note(rewards)
-                for of_seed, *row in zip(
-                    history, rewards.tolist(), right.tolist(), size.tolist(), strict=True
-                ):
-                    of_seed.append(Episode(phase, episode, *row))
+                means = [part.mean(1) for part in (steps.rewards, steps.right, steps.pools.sum(-1))]
+                best.note(means[0])
+                rows_of_seeds = zip(*(part.tolist() for part in means), strict=True)
+                position = position.after(phase, [Episode(phase, episode, *row) for row in rows_of_seeds])
+                done = len(position.history[0])
+                if saved is not None and saved.is_due(position) and done < total:
+                    rest = {f"best.{name}": value for name, value in best.state().items()}
+                    rest |= {f"waiting.{name}": value for name, value in learner.waiting_state().items()}
+                    saved.save(position, agents, learner.optimiser, generators, rest)
                 if on_progress is not None:
-                    on_progress(len(history[0]) / total)
+                    on_progress(done / total)
             if not config.artefacts.live_best_weights:
                 best.restore()
+    if saved is not None:
+        saved.file.forget()
     seen = (walk.stream.predictions[-config.window :], walk.stream.labels[-config.window :])
     return [
         ReleasedPolicy.of(
-            agents, at, Memory(*seen, walk.past[at], walk.pools[at]), train_rows, config, seed, history[at]
+            agents, at, Memory(*seen, walk.past[at], walk.pools[at]), train_rows, config, seed,
+            position.history[at],
         )
         for at, seed in enumerate(seeds)
-    ]
+    ]  # fmt: skip
 
 
 class Learner:
@@ -112,6 +127,19 @@ class Learner:
                 loss = loss + (self.critic(seen)[..., 0] - (above + expected)).square().mean(1)
             self.optimiser.descend(loss.sum())
 
+    def waiting_state(self) -> dict[str, Tensor]:
+        """The steps that no update has seen yet, by name."""
+        if not self.waiting:
+            return {}
+        return {
+            name: torch.cat(parts, 1)
+            for name, parts in zip(Steps._fields, zip(*self.waiting, strict=True), strict=True)
+        }
+
+    def restore_waiting(self, state: Mapping[str, Tensor]) -> None:
+        """The inverse of `waiting_state`."""
+        self.waiting = [Steps(**state)] if state else []
+
     def log_probs(self, steps: Steps) -> Tensor:
         """(S, M, N) of the Decider's heads, or (S, M) of Fusion's answers, which may be probabilities."""
         if self.phase == "decider":
@@ -137,6 +165,15 @@ class Best:
 
     def restore(self) -> None:
         self._live.copy_(self._kept)
+
+    def state(self) -> dict[str, Tensor]:
+        """What a later `restore` depends on, beside the live weights."""
+        return {"kept": self._kept, "now": self._now, "reward": self._reward}
+
+    def restore_state(self, state: Mapping[str, Tensor]) -> None:
+        """The inverse of `state`."""
+        for name, value in self.state().items():
+            value.copy_(state[name])
 
 
 def run_episode(walk: Walk, learner: Learner, generators: Sequence[torch.Generator]) -> Steps:

@@ -10,11 +10,12 @@ from rlfocal.errors import InputError, unknown
 
 _LONG = 2_000
 """Train documents from which three parts serve as well as five."""
-REVISION = 2
+REVISION = 3
 """Raised whenever the same settings train other agents, so that earlier ones do not stand for them."""
 
-Recipe = tuple[float, float, float]
-"""Ridges on the models' outputs, the question's surface and its words; 0 leaves that part out."""
+Recipe = tuple[float, float, float, float]
+"""Ridges on the models' outputs slot by slot, the question's surface, its words, and on how much its words
+shift the models' weights; 0 leaves that part out."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,17 @@ class SequentialConfig:
     task_ridge: float = 30.0
     """Ridge on what is particular to a task; a task that train did not have gets none of it."""
     recipes: tuple[Recipe, ...] = (
-        (100, 0, 0), (30, 0, 0), (300, 0, 0), (100, 30, 0), (100, 3, 0), (100, 0, 3), (100, 0, 0.5),
-        (100, 30, 1),
+        (100, 0, 0, 0), (30, 0, 0, 0), (300, 0, 0, 0), (100, 30, 0, 0), (100, 3, 0, 0), (100, 0, 3, 0),
+        (100, 0, 0.5, 0), (100, 30, 1, 0), (100, 0, 0, 500), (100, 30, 0, 500), (100, 0, 3, 500),
     )  # fmt: skip
     """Regularisations that Fusion mixes, by how well each does on the held-out parts of train."""
     word_directions: int = 60
     """Principal directions of the questions' words."""
+    gate_directions: int = 4
+    """The first of them, along which the models' weights may shift."""
 
     def __post_init__(self) -> None:
-        at_least = {"mean_pool": 1, "size_penalty": 0, "folds": 2, "word_directions": 0}
+        at_least = {"mean_pool": 1, "size_penalty": 0, "folds": 2, "word_directions": 0, "gate_directions": 0}
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise InputError(
@@ -49,9 +52,9 @@ class SequentialConfig:
         for name in ("shared_ridge", "task_ridge"):
             if not getattr(self, name) > 0:
                 raise InputError(f"SequentialConfig.{name} is {getattr(self, name)}; it must be positive")
-        if not self.recipes or any(len(r) != 3 or r[0] <= 0 or min(r) < 0 for r in self.recipes):
+        if not self.recipes or any(len(r) != 4 or r[0] <= 0 or min(r) < 0 for r in self.recipes):
             raise InputError(
-                f"SequentialConfig.recipes is {self.recipes}; give triples of ridges, the first positive"
+                f"SequentialConfig.recipes is {self.recipes}; give quadruples of ridges, the first positive"
             )
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rlfocal.agents.sequential.config import Recipe, SequentialConfig
 from rlfocal.agents.sequential.queries import N_SURFACE, QueryFeatures
-from rlfocal.agents.sequential.softmax_regression import Rows
+from rlfocal.agents.sequential.softmax_regression import Priors, Rows
 from rlfocal.dataset import Dataset, Kind
 
 Floats = NDArray[np.float64]
@@ -45,6 +46,8 @@ class Outputs(NamedTuple):
     """(T,)"""
     context: Floats
     """(T, J + 13 + D) which task it is, then the question's surface and words; (T, 0) for answers"""
+    gates: Floats
+    """(T, K) where the question's words lie along the directions that shift weights; (T, 0) for answers"""
 
 
 def fit_scales(train: Dataset) -> Scales:
@@ -76,33 +79,33 @@ def outputs(
     if documents.kind == "answers":
         probs = documents.probs[:, at]
         nothing = np.zeros((*probs.shape[:2], 0))
-        return Outputs(probs, nothing, probs > 0, documents.labels, nothing[:, 0])
+        return Outputs(probs, nothing, probs > 0, documents.labels, nothing[:, 0], nothing[:, 0])
     questions = documents.questions or ("",) * len(documents)
-    context = np.hstack(
-        [
-            _one_hot(documents.tasks.tolist(), tasks),
-            queries.surface(questions),
-            queries.words(questions),
-        ]
-    )
+    words = queries.words(questions)
+    context = np.hstack([_one_hot(documents.tasks.tolist(), tasks), queries.surface(questions), words])
+    gates = queries.gates(words)
     logprobs = _sized(documents.logprobs[:, at], n_slots)
     exists = _exists(np.minimum(documents.n_choices, n_slots), n_slots)
     centred = _centred(logprobs, exists)
     shared = centred / scales.shared[at, None]
     own = (centred - scales.mean[at]) * scales.own[at]
     given = np.broadcast_to(exists[:, None], logprobs.shape)
-    return Outputs(shared, own * exists[:, None], given, documents.labels, context)
+    return Outputs(shared, own * exists[:, None], given, documents.labels, context, gates)
 
 
 def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
     """What Fusion knows after the first `size` models of the order.
 
+    Each model's numbers come once as they are, then once times each gate, so that weights on the latter are
+    what a gate adds to the model's weight.
     Of answers, one more slot stands for the case that nobody asked is right: without it, an answer that all
     agree on would be certain.
     """
     asked = slice(0, size)
     n_documents, n_slots = len(seen.labels), seen.given.shape[2]
     shared = seen.shared[:, asked].transpose(0, 2, 1)
+    gated = shared[..., None, :] * seen.gates[:, None, :, None]  # (T, C, K, m)
+    shared = np.concatenate([shared, gated.reshape(*shared.shape[:2], size * seen.gates.shape[1])], axis=2)
     exists = seen.given[:, asked].any(axis=1)
     labels = np.where(seen.labels < n_slots, seen.labels, -1)
     if kind == "answers":
@@ -140,23 +143,26 @@ def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[
     return np.where(probabilities.any(axis=1), slots, -1)
 
 
-def recipe_scales(
-    recipes: Sequence[tuple[float, float, float]],
-    n_outputs: int,
-    n_tasks: int,
-    n_words: int,
-    task_ridge: float,
-) -> Tensor:
-    """(R, F) how much each recipe lets through of the outputs, the task, the surface and the words."""
-    rows = []
-    for outputs_ridge, surface_ridge, words_ridge in recipes:
-        parts = (
-            (n_outputs, outputs_ridge),
-            (n_tasks, task_ridge),
-            (N_SURFACE, surface_ridge),
-            (n_words, words_ridge),
-        )
-        rows.append(np.concatenate([np.full(n, ridge**-0.5 if ridge else 0.0) for n, ridge in parts]))
+def recipe_priors(
+    recipes: Sequence[Recipe], seen: Outputs, size: int, kind: Kind, n_tasks: int, config: SequentialConfig
+) -> Priors:
+    """What each of R recipes expects of the weights on the numbers that `stage_rows` gives."""
+    n_shared = size + (kind == "answers")
+    n_gates, n_outputs = seen.gates.shape[1], size * seen.own.shape[2]
+    n_words = max(seen.context.shape[1] - n_tasks - N_SURFACE, 0)
+    shared, own = [], []
+    for outputs_ridge, surface_ridge, words_ridge, gates_ridge in recipes:
+        shared.append([(n_shared, config.shared_ridge), (size * n_gates, gates_ridge)])
+        own.append([(n_outputs, outputs_ridge)])
+        if seen.context.shape[1]:
+            about = [(n_tasks, config.task_ridge), (N_SURFACE, surface_ridge), (n_words, words_ridge)]
+            own[-1] += about
+    return Priors(_deviations(shared), _deviations(own))
+
+
+def _deviations(recipes: Sequence[Sequence[tuple[int, float]]]) -> Tensor:
+    """(R, F) 1 / sqrt(ridge) for as many numbers as each part has, 0 for a part that is left out."""
+    rows = [np.concatenate([np.full(n, r**-0.5 if r else 0.0) for n, r in parts]) for parts in recipes]
     return torch.from_numpy(np.stack(rows))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +27,20 @@ class Rows:
     """(T, C) whether there is such a slot"""
     labels: Tensor
     """(T,) int64 the right slot; -1 where none is"""
+
+
+@dataclass(frozen=True)
+class Priors:
+    """Standard deviations of the weights' Gaussian priors: d is a ridge of 1 / d², 0 holds a weight at 0."""
+
+    shared: Tensor
+    """(B, G)"""
+    own: Tensor
+    """(B, F)"""
+
+    def at(self, index: Tensor) -> Priors:
+        """Some of the regressions'."""
+        return Priors(self.shared[index], self.own[index])
 
 
 @dataclass(frozen=True)
@@ -51,13 +66,12 @@ class Weights:
 
 
 def fit_many(
-    rows: Rows, taken: Tensor, scales: Tensor, *, shared_ridge: float, own_ridge: float, biased: bool,
-    start: Weights | None = None, tolerance: float = 0.1,
+    rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, start: Weights | None = None,
+    tolerance: float = 0.1,
 ) -> Weights:  # fmt: skip
-    """Solve B problems: the cross-entropy summed over the rows that each takes, plus ridges.
+    """Solve B problems: the cross-entropy summed over the rows that each takes, plus the priors' ridges.
 
-    `taken` (B, T) holds 0 or 1. `scales` (B, F) shrinks or, at 0, leaves out a document's numbers: scale s is
-    a ridge of own_ridge / s². Cross-entropy is the policy gradient over all slots: the logarithm of the
+    `taken` (B, T) holds 0 or 1. Cross-entropy is the policy gradient over all slots: the logarithm of the
     reward expected when the right slot earns 1. Rows without a right slot teach nothing. Not `biased`, slots
     have no meaning of their own, and rows no `own` numbers. `start` holds B earlier solutions to set out
     from; the solution is one where no gradient exceeds `tolerance`.
@@ -72,44 +86,54 @@ def fit_many(
     sizes = [n_shared, n_slots if biased else 1, n_own * n_slots]
 
     def loss(x: Tensor) -> tuple[Tensor, Tensor]:
-        a, b, w = torch.split(x, sizes, 1)
-        own = (w.view(n_problems, n_own, n_slots) * scales[..., None]).permute(1, 0, 2)
+        a, b, w = torch.split(x, sizes, 1)  # a and w in deviations of their priors
+        own = (w.view(n_problems, n_own, n_slots) * priors.own[..., None]).permute(1, 0, 2)
         logits = (rows.own @ own.reshape(n_own, n_problems * n_slots)).view(n_rows, n_problems, n_slots)
-        logits = logits + (flat @ a.T).view(n_rows, n_slots, n_problems).transpose(1, 2)
+        logits = logits + (flat @ (a * priors.shared).T).view(n_rows, n_slots, n_problems).transpose(1, 2)
         logits = logits + b + closed[:, None]
         log_p = torch.log_softmax(logits, -1)
         at_label = log_p.gather(-1, rows.labels.clamp(min=0)[:, None, None].expand(-1, n_problems, 1))
         value = -(at_label[..., 0] * weight.T).sum(0) + 0.5 * (
-            shared_ridge * a.square().sum(1) + _BIAS_RIDGE * b.square().sum(1) + own_ridge * w.square().sum(1)
+            a.square().sum(1) + _BIAS_RIDGE * b.square().sum(1) + w.square().sum(1)
         )
         surplus = (log_p.exp() - right[:, None]) * weight.T[..., None]  # (T, B, C)
-        to_shared = (flat.T @ surplus.transpose(1, 2).reshape(-1, n_problems)).T + shared_ridge * a
+        to_shared = (flat.T @ surplus.transpose(1, 2).reshape(-1, n_problems)).T * priors.shared + a
         to_bias = surplus.sum(0) + _BIAS_RIDGE * b if biased else torch.zeros_like(b)
         to_own = (rows.own.T @ surplus.reshape(n_rows, -1)).view(n_own, n_problems, n_slots).transpose(0, 1)
-        to_own = (to_own * scales[..., None]).reshape(n_problems, -1) + own_ridge * w
+        to_own = (to_own * priors.own[..., None]).reshape(n_problems, -1) + w
         return value, torch.cat([to_shared, to_bias, to_own], 1)
 
     def precondition(x: Tensor) -> Tensor:
         """The inverse of a bound of the Hessian, block by block (Böhning 1992)."""
         a, b, w = torch.split(x, sizes, 1)
-        to_own = torch.cholesky_solve(w.view(n_problems, n_own, n_slots), own_factor[kinds])
-        return torch.cat([torch.cholesky_solve(a.T, shared_factor).T, b / n_rows, to_own.flatten(1)], 1)
+        to_shared = torch.cholesky_solve(a[..., None], shared_factors)[..., 0]
+        to_own = torch.cholesky_solve(w.view(n_problems, n_own, n_slots), own_factors)
+        return torch.cat([to_shared, b / n_rows, to_own.flatten(1)], 1)
 
-    named: dict[bytes, int] = {}
-    kinds = torch.tensor([named.setdefault(row.numpy().tobytes(), len(named)) for row in scales.cpu()])
-    distinct = scales[[kinds.tolist().index(kind) for kind in range(len(named))]]
-    gram = _CURVATURE * rows.own.T @ rows.own
-    identity = torch.eye(n_own, dtype=gram.dtype, device=gram.device)
-    own_factor = torch.linalg.cholesky(distinct[:, :, None] * gram * distinct[:, None] + own_ridge * identity)
-    identity = torch.eye(n_shared, dtype=gram.dtype, device=gram.device)
-    shared_factor = torch.linalg.cholesky(_CURVATURE * flat.T @ flat + shared_ridge * identity)
+    shared_factors, own_factors = _factors(flat, priors.shared), _factors(rows.own, priors.own)
     x = rows.shared.new_zeros((n_problems, sum(sizes)))
     if start is not None:
-        unscaled = start.own * torch.where(scales > 0, 1 / scales, 0.0)[..., None]
-        x = torch.cat([start.shared, start.bias, unscaled.flatten(1)], 1)
+        a, w = _over(start.shared, priors.shared), _over(start.own, priors.own[..., None])
+        x = torch.cat([a, start.bias, w.flatten(1)], 1)
     a, b, w = torch.split(minimise(loss, x, precondition, tolerance), sizes, 1)
-    own = w.view(n_problems, n_own, n_slots) * scales[..., None]
-    return Weights(a, b, own if biased else own[..., :1])
+    own = w.view(n_problems, n_own, n_slots) * priors.own[..., None]
+    return Weights(a * priors.shared, b, own if biased else own[..., :1])
+
+
+def _factors(numbers: Tensor, deviations: Tensor) -> Tensor:
+    """(B, F, F) Cholesky factors of the curvature bound, for rows of F numbers."""
+    gram = _CURVATURE * numbers.T @ numbers
+    # numpy's, because torch's takes no rows of nothing
+    _, first, kind = np.unique(deviations.cpu().numpy(), axis=0, return_index=True, return_inverse=True)
+    distinct = deviations[torch.from_numpy(first)]
+    identity = torch.eye(gram.shape[0], dtype=gram.dtype, device=gram.device)
+    factors: Tensor = torch.linalg.cholesky(distinct[:, :, None] * gram * distinct[:, None] + identity)
+    return factors[torch.from_numpy(kind)]
+
+
+def _over(weights: Tensor, deviations: Tensor) -> Tensor:
+    """Weights in deviations of their priors."""
+    return torch.where(deviations > 0, weights / deviations, 0.0)
 
 
 def minimise(

@@ -35,8 +35,13 @@ class Stepwise:
             for fusion in agents.fusions
         ]
         self._context: Floats = np.zeros(0)
-        self._about: dict[int, Floats] = {}
-        """Per stage, what the question adds to the logits."""
+        self._gates: Floats = np.zeros(0)
+        self._about: dict[int, tuple[Floats, Floats]] = {}
+        """Per stage, what the question adds to the logits and to the models' weights."""
+        self._questioned: list[tuple[Floats, Floats]] = []
+        if agents.kind == "choices":
+            self.begin("", "")
+            self._questioned = [self._about_questions(stage) for stage in range(len(agents.sizes))]
         self._affine: dict[int, tuple[Floats, Floats]] = {}
 
     def begin(self, question: str, task: str) -> None:
@@ -45,12 +50,12 @@ class Stepwise:
         if agents.kind == "answers":
             return
         known = np.array([float(task == name) for name in agents.tasks])
-        n_words = agents.queries.directions.shape[1]
+        surface = np.zeros(len(agents.queries.surface_mean))
+        words = np.zeros(agents.queries.directions.shape[1])
         if question:
-            text = [agents.queries.surface([question])[0], agents.queries.words([question])[0]]
-        else:
-            text = [np.zeros(len(agents.queries.surface_mean)), np.zeros(n_words)]
-        self._context = np.concatenate([known, *text])
+            surface, words = agents.queries.surface([question])[0], agents.queries.words([question])[0]
+        self._context = np.concatenate([known, surface, words])
+        self._gates = agents.queries.gates(words)
 
     def wanted(self, stage: int) -> Mask:
         """(N,) the models that have been asked once this stage is reached."""
@@ -60,8 +65,8 @@ class Stepwise:
 
     def distribution(self, stage: int, probs: Floats, logprobs: Floats | None) -> Floats:
         """(C,) Fusion's distribution; `logprobs` (N, C) for choices, rows without an answer all 0."""
-        shares, shared = self._stages[stage][:2]
         if logprobs is None:
+            shared = self._stages[stage][1]
             given = probs[self._order[: self.agents.sizes[stage]]]
             # One more slot: nobody asked is right.
             logits = np.hstack([shared[:, :-1] @ given, shared[:, -1:]])
@@ -73,41 +78,61 @@ class Stepwise:
             return np.zeros(logits.shape[1])
         logits = np.where(is_open, logits, -np.inf)
         weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        mixed: Floats = shares @ (weights / weights.sum(axis=1, keepdims=True))
+        mixed: Floats = self._stages[stage][0] @ (weights / weights.sum(axis=1, keepdims=True))
         return mixed if logprobs is not None else mixed[:-1]
 
     def _logits(self, stage: int, logprobs: Floats) -> Floats:
-        """(R, C) of every recipe. Where all models answered all slots, they are affine in the log-probs."""
-        at = self._order[: self.agents.sizes[stage]]
-        raw = logprobs[at]
-        if stage not in self._about:
-            of_context = self._stages[stage][3][:, len(at) * self.agents.n_slots :]
-            about: Floats = np.tensordot(of_context, self._context, (1, 0))
-            self._about[stage] = about
-        whole = raw.shape[1] == self.agents.n_slots and bool(raw[:, 0].all())
-        if not whole:
-            return self._any_logits(stage, raw) + self._about[stage]
-        if stage not in self._affine:
-            zero = self._any_logits(stage, np.full(raw.shape, -1.0))
-            columns = [self._any_logits(stage, unit - 1.0) - zero for unit in _units(raw.shape)]
+        """(R, C) of every recipe."""
+        raw = logprobs[self._order[: self.agents.sizes[stage]]]
+        answered = raw.any(axis=1, keepdims=True)
+        values = self._values(raw) * answered
+        of_question, shift = self._of_question(stage, len(raw))
+        logits: Floats = of_question + shift @ values
+        if raw.shape[1] < self.agents.n_slots or not answered.all():
+            return logits + self._of_values(stage, values, answered, raw.shape[1])
+        if stage not in self._affine:  # every model answered every slot
+            zero = self._of_values(stage, np.zeros(values.shape))
+            columns = [self._of_values(stage, unit) - zero for unit in _units(values.shape)]
             self._affine[stage] = np.stack([c.ravel() for c in columns], 1), zero
         matrix, zero = self._affine[stage]
-        moved: Floats = matrix @ (np.maximum(raw, -50.0).ravel() + 1.0)
-        return moved.reshape(zero.shape) + zero + self._about[stage]
+        logits += (matrix @ values.ravel()).reshape(zero.shape) + zero
+        return logits
 
-    def _any_logits(self, stage: int, raw: Floats) -> Floats:
-        """(R, C) without what the question adds; `raw` (m, W) has rows of zeros for models that are down."""
+    def _values(self, raw: Floats) -> Floats:
+        """(m, C) log-probs (m, W), centred over the slots there are."""
+        n_slots = self.agents.n_slots
+        values = np.maximum(raw[:, :n_slots], -50.0)
+        values -= values.sum(axis=1, keepdims=True) / values.shape[1]
+        missing = n_slots - values.shape[1]
+        return np.pad(values, ((0, 0), (0, missing))) if missing else values
+
+    def _of_question(self, stage: int, size: int) -> tuple[Floats, Floats]:
+        """(R, C) what the question adds to the logits, (R, m) and to the models' weights."""
+        if stage not in self._about:
+            of_context, of_gates = self._questioned[stage]
+            about = (of_context @ self._context).reshape(-1, self.agents.n_slots)
+            self._about[stage] = about, (of_gates @ self._gates).reshape(-1, size)
+        return self._about[stage]
+
+    def _about_questions(self, stage: int) -> tuple[Floats, Floats]:
+        """(R·C, F) weights on the question's numbers, and (R·m, K) on its gates for log-probs as they are."""
+        size = self.agents.sizes[stage]
+        _, shared, _, own = self._stages[stage]
+        of_context = own[:, size * self.agents.n_slots :].transpose(0, 2, 1).reshape(-1, len(self._context))
+        gates = shared[:, size:].reshape(len(shared), -1, size).transpose(0, 2, 1)
+        gates = gates / self.agents.scales.shared[self._order[:size], None]
+        return np.ascontiguousarray(of_context), gates.reshape(len(shared) * size, -1)
+
+    def _of_values(
+        self, stage: int, values: Floats, answered: Mask | float = 1.0, width: int | None = None
+    ) -> Floats:
+        """(R, C) what models add, with a mask (m, 1) of those that answered slots below `width`."""
         at = self._order[: self.agents.sizes[stage]]
         _, shared, bias, own = self._stages[stage]
-        n_slots, scales = self.agents.n_slots, self.agents.scales
-        answered = raw.any(axis=1, keepdims=True)
-        width = min(raw.shape[1], n_slots)
-        values = np.zeros((len(at), n_slots))
-        clipped = np.maximum(raw[:, :width], -50.0)
-        values[:, :width] = (clipped - clipped.mean(axis=1, keepdims=True)) * answered
+        scales = self.agents.scales
         standard = (values - scales.mean[at]) * scales.own[at] * answered
-        standard[:, width:] = 0.0
-        logits: Floats = shared @ (values / scales.shared[at, None]) + bias
+        standard[:, width or values.shape[1] :] = 0.0
+        logits: Floats = shared[:, : len(at)] @ (values / scales.shared[at, None]) + bias
         return logits + np.tensordot(own[:, : standard.size], standard.ravel(), (1, 0))
 
     def said(self, stage: int, distribution: Floats, probs: Floats) -> int:

@@ -17,7 +17,7 @@ from rlfocal.agents.sequential.softmax_regression import Weights
 from rlfocal.agents.tensorfiles import under
 from rlfocal.methods.base import Episode
 
-FORMAT = "rlfocal-sequential-1"
+FORMAT = "rlfocal-sequential-2"
 
 _PLAIN = (
     "benchmark", "kind", "models", "seed", "snapshot", "n_slots", "tasks", "order", "sizes", "penalty",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,20 +12,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rlfocal.agents.resuming import Unfinished
 from rlfocal.agents.sequential.agents import Fusion, SequentialAgents
-from rlfocal.agents.sequential.config import Recipe, SequentialConfig
+from rlfocal.agents.sequential.config import REVISION, Recipe, SequentialConfig
 from rlfocal.agents.sequential.decider import StageView, fit_within, view
 from rlfocal.agents.sequential.observations import (
     best_slots,
     fit_scales,
     outputs,
     real_slots,
-    recipe_scales,
+    recipe_priors,
     stage_rows,
 )
 from rlfocal.agents.sequential.queries import fit_queries
-from rlfocal.agents.sequential.softmax_regression import Rows, Weights, fit_many
+from rlfocal.agents.sequential.softmax_regression import Priors, Rows, Weights, fit_many
 from rlfocal.agents.slots import refuse_broken
+from rlfocal.agents.tensorfiles import under
 from rlfocal.agents.training import one_thread
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
@@ -39,6 +42,10 @@ _HELD_OUT_TOLERANCE = 0.5
 """Held-out fits only choose shares and teach the Decider: closer ones move probabilities by under 0.003."""
 _LONG = 2_000
 """Train documents from which the products are worth more than one thread."""
+_COPY = 0.75
+"""Share of the documents on which either of two models errs where they err alike; unrelated LLMs: 0.4."""
+_FEW_ERRORS = 2
+"""Keeps a handful of errors from making copies."""
 _FEW_TASKS = 10
 """With as many tasks in train, whole tasks are held out: test may have tasks that train has not."""
 
@@ -48,9 +55,11 @@ def train(
     config: SequentialConfig,
     seeds: Sequence[int],
     on_progress: Progress | None = None,
+    kept: Path | None = None,
 ) -> list[SequentialAgents]:
     """One pair of agents per seed; seeds differ by which parts of train are held out together.
 
+    Stages go into the folder `kept` as they are done, and a killed training goes on after the last of them.
     Raises InputError for a pool of one model, too few train documents to hold some out, and a probability
     that is not a finite number.
     """
@@ -65,24 +74,29 @@ def train(
     kind = train_rows.kind
     tasks = tuple(dict.fromkeys(train_rows.tasks.tolist()))
     known_tasks = tasks if len(tasks) > 1 else ()
-    queries = fit_queries(train_rows.questions or ("",) * len(train_rows), config.word_directions)
+    queries = fit_queries(
+        train_rows.questions or ("",) * len(train_rows), config.word_directions, config.gate_directions
+    )
     scales = fit_scales(train_rows)
     order = asking_order(train_rows)
     n_slots = train_rows.probs.shape[2]
     seen = outputs(train_rows, scales, queries, known_tasks, order, n_slots)
     held_out = np.stack([hold_out(train_rows, config.folds, seed) for seed in seeds])
     sizes = stage_sizes(len(train_rows.models), config.mean_pool)
-    n_words = queries.directions.shape[1]
 
     def fit(size: int, recipes: Sequence[Recipe], parts: NDArray[np.int64]) -> Stage:
         rows = stage_rows(seen, size, kind)
-        n_outputs = rows.own.shape[1] - seen.context.shape[1]
-        scale = recipe_scales(recipes, n_outputs, len(known_tasks), n_words, config.task_ridge)
+        priors = recipe_priors(recipes, seen, size, kind, len(known_tasks), config)
         with one_thread() if len(train_rows) < _LONG else nullcontext():
-            return fit_stage(rows, scale[:, : rows.own.shape[1]], parts, config, biased=kind == "choices")
+            return fit_stage(rows, priors, parts, biased=kind == "choices")
 
-    recipes = config.recipes if kind == "choices" else config.recipes[:1]
-    if len(recipes) > 1:
+    unfinished: Unfinished | None = None
+    if kept is not None and len(train_rows) >= _LONG:
+        unfinished = Unfinished.beside(kept, REVISION, train_rows, seeds, [config])
+    recipes, stages = (config.recipes, []) if unfinished is None else read_stages(unfinished, config.recipes)
+    if kind == "answers":
+        recipes = recipes[:1]
+    elif len(recipes) > 1 and not stages:
         shares = fit(sizes[-1], recipes, held_out[:1]).shares[0]
         least = min(_LEAST_SHARE, shares.max())
         recipes = tuple(r for r, share in zip(recipes, shares, strict=True) if share >= least)
@@ -90,7 +104,11 @@ def train(
     views: list[list[StageView]] = [[] for _ in seeds]
     history: list[list[Episode]] = [[] for _ in seeds]
     for done, size in enumerate(sizes):
-        stage = fit(size, recipes, held_out)
+        if done == len(stages):
+            stages.append(fit(size, recipes, held_out))
+            if unfinished is not None:
+                write_stages(unfinished, recipes, stages)
+        stage = stages[done]
         votes = train_rows.predictions[:, list(order[:size])]
         for at in range(len(seeds)):
             fusions[at].append(Fusion(stage.weights, stage.shares[at]))
@@ -101,6 +119,8 @@ def train(
             history[at].append(Episode("fusion", done, accuracy, accuracy, float(size)))
         if on_progress is not None:
             on_progress((done + 1) / len(sizes))
+    if unfinished is not None:
+        unfinished.forget()
     result = []
     for at, seed in enumerate(seeds):
         weights, penalty = fit_within(
@@ -120,9 +140,20 @@ def train(
 
 def asking_order(train_rows: Dataset) -> tuple[int, ...]:
     """Models by falling train accuracy; ties: the alphabetically first. Copies of another come last."""
-    ranked = np.argsort(-train_rows.correct.sum(axis=0), kind="stable").tolist()
-    first = {train_rows.probs[:, model].tobytes(): model for model in reversed(ranked)}
-    return tuple(sorted(ranked, key=lambda model: model not in first.values()))
+    firsts: list[int] = []
+    copies: list[int] = []
+    for model in np.argsort(-train_rows.correct.sum(axis=0), kind="stable").tolist():
+        (copies if _copies_one_of(train_rows, model, firsts) else firsts).append(model)
+    return (*firsts, *copies)
+
+
+def _copies_one_of(train_rows: Dataset, model: int, others: Sequence[int]) -> bool:
+    """Whether the model says what one of the others says, errors included: quantised weights, say."""
+    said, theirs = train_rows.predictions[:, [model]], train_rows.predictions[:, others]
+    err = (said != train_rows.labels[:, None]) | (theirs != train_rows.labels[:, None])
+    shared = (err & (said == theirs)).sum(axis=0) / (err.sum(axis=0) + _FEW_ERRORS)
+    same = (train_rows.probs[:, [model]] == train_rows.probs[:, others]).all(axis=(0, 2))
+    return bool((same | (shared > _COPY)).any())
 
 
 def stage_sizes(n_models: int, mean_pool: float) -> tuple[int, ...]:
@@ -154,19 +185,10 @@ class Stage(NamedTuple):
     """(S, T, C) each document's distribution by Fusion fitted without it"""
 
 
-def fit_stage(
-    rows: Rows, scales: Tensor, held_out: NDArray[np.int64], config: SequentialConfig, *, biased: bool
-) -> Stage:
+def fit_stage(rows: Rows, priors: Priors, held_out: NDArray[np.int64], *, biased: bool) -> Stage:
     """Every recipe on all of train, then for each seed on all but each held-out part, side by side."""
-    n_recipes, n_rows = len(scales), len(rows.labels)
-    whole = fit_many(
-        rows,
-        rows.shared.new_ones((n_recipes, n_rows)),
-        scales,
-        shared_ridge=config.shared_ridge,
-        own_ridge=1.0,
-        biased=biased,
-    )
+    n_recipes, n_rows = len(priors.shared), len(rows.labels)
+    whole = fit_many(rows, rows.shared.new_ones((n_recipes, n_rows)), priors, biased=biased)
     crossed = np.zeros((len(held_out), n_recipes, n_rows, rows.open.shape[1]))
     for of_seed, part in zip(crossed, torch.from_numpy(held_out), strict=True):
         n_folds = int(part.max()) + 1
@@ -175,10 +197,8 @@ def fit_stage(
         fitted = fit_many(
             rows,
             taken.repeat_interleave(n_recipes, 0),
-            scales[every],
+            priors.at(every),
             start=whole.at(every),
-            shared_ridge=config.shared_ridge,
-            own_ridge=1.0,
             biased=biased,
             tolerance=_HELD_OUT_TOLERANCE,
         )
@@ -192,6 +212,31 @@ def fit_stage(
     at_label = np.take_along_axis(crossed[:, :, known], labels[known][None, None, :, None], 3)[..., 0]
     shares = np.stack([mixture(of_seed.T) for of_seed in at_label])
     return Stage(whole, shares, np.einsum("sr,srtc->stc", shares, crossed))
+
+
+def write_stages(unfinished: Unfinished, recipes: Sequence[Recipe], stages: Sequence[Stage]) -> None:
+    """The stages that are done, and the recipes that are mixed in all of them."""
+    tensors: dict[str, Tensor] = {}
+    for at, stage in enumerate(stages):
+        tensors |= {f"{at}.{name}": getattr(stage.weights, name) for name in ("shared", "bias", "own")}
+        tensors |= {f"{at}.{name}": torch.from_numpy(getattr(stage, name)) for name in ("shares", "crossed")}
+    unfinished.write(tensors, {"recipes": recipes, "stages": len(stages)})
+
+
+def read_stages(
+    unfinished: Unfinished, recipes: tuple[Recipe, ...]
+) -> tuple[tuple[Recipe, ...], list[Stage]]:
+    """The inverse of `write_stages`; the given recipes and no stage where nothing was written."""
+    found = unfinished.read()
+    if found is None:
+        return recipes, []
+    about, tensors = found
+    stages = []
+    for at in range(about["stages"]):
+        of = under(f"{at}.", tensors)
+        weights = Weights(of["shared"], of["bias"], of["own"])
+        stages.append(Stage(weights, of["shares"].numpy(), of["crossed"].numpy()))
+    return tuple(tuple(recipe) for recipe in about["recipes"]), stages
 
 
 def mixture(at_label: Floats, iterations: int = 200) -> Floats:
