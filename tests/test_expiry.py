@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import torch
 from test_warehouse import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
+from rlfocal.agents.tensorfiles import write_tensors
 from rlfocal.cli.app import app
 from rlfocal.errors import InputError
 from warehouse import Warehouse, open_warehouse
@@ -91,6 +93,22 @@ def test_merging_changes_no_snapshot(place: str) -> None:
         assert (found.orphans, found.scheduled) == ((), ())
         put(warehouse, "m1", 3.5)
         assert examine(warehouse).is_sound
+
+
+def test_snapshots_of_trained_agents_stay(warehouse: Warehouse) -> None:
+    first = put(warehouse, "m", 0.0)
+    put(warehouse, "m", 1.0)
+    newest = warehouse.snapshot()
+    folder = warehouse.location.checkpoints / "b" / "sequential"
+    write_tensors(folder / "seed-0.safetensors", {"w": torch.zeros(2)}, "agents", {"snapshot": first})
+    (folder / "seed-1.safetensors").write_bytes(b"torn")
+    command = ["expire", "--keep", "1", "--yes", "--warehouse", str(warehouse.location.directory)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert f"kept for evaluations and trained agents: {first}" in result.stdout
+    assert [s.id for s in snapshots(warehouse)] == [first, newest]
+    CliRunner().invoke(app, [*command, "--evaluated"])
+    assert [s.id for s in snapshots(warehouse)] == [newest]
 
 
 def test_commands(warehouse: Warehouse) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ class Expiry(NamedTuple):
     snapshots: tuple[int, ...]
     """Those that go."""
     evaluated: tuple[int, ...]
-    """Those that would go, but stay because evaluations read them."""
+    """Those that would go, but stay because evaluations or training runs read them."""
     files: int
     """Parquet files that only they need."""
     bytes: int
@@ -37,13 +38,15 @@ def expire(
     keep: int | None = None,
     older_than: timedelta | None = None,
     evaluated: bool = False,
+    trained: Collection[int] = (),
     dry_run: bool = False,
 ) -> Expiry:
     """Forgets old snapshots and deletes the files that no other snapshot needs; the newest always stays.
 
     Those go that are not among the `keep` newest and are older than `older_than`, where given. Those that
-    evaluations read stay, because `--snapshot N` reproduces these, unless `evaluated`. Whoever still reads
-    an expired snapshot fails. Raises InputError where neither limit is given or one is negative.
+    evaluations read stay, and those in `trained`, because `--snapshot N` reproduces these, unless
+    `evaluated`. Whoever still reads an expired snapshot fails. Raises InputError where neither limit is
+    given or one is negative.
     """
     if keep is None and older_than is None:
         raise InputError(
@@ -52,7 +55,7 @@ def expire(
     if (keep is not None and keep < 1) or (older_than is not None and older_than < timedelta(0)):
         raise InputError("the newest snapshot always stays: keep at least 1, and give an age of 0 or more")
     with warehouse.upkeep():
-        expiry = _choose(warehouse, keep, older_than, evaluated=evaluated)
+        expiry = _choose(warehouse, keep, older_than, () if evaluated else _read(warehouse) | set(trained))
         if expiry.snapshots and not dry_run:
             call = "CALL ducklake_expire_snapshots('warehouse', versions => ?::UBIGINT[])"
             warehouse.rows(call, [list(expiry.snapshots)])
@@ -97,17 +100,20 @@ def delete_scheduled(warehouse: Warehouse) -> int:
 
 
 def _choose(
-    warehouse: Warehouse, keep: int | None, older_than: timedelta | None, *, evaluated: bool
+    warehouse: Warehouse, keep: int | None, older_than: timedelta | None, needed: Collection[int]
 ) -> Expiry:
     there = warehouse.rows("SELECT snapshot_id, snapshot_time FROM warehouse.snapshots() ORDER BY 1 DESC")
     before = datetime.now(UTC) - (older_than or timedelta(0))
     old = [number for number, time in there[max(keep or 1, 1) :] if older_than is None or time < before]
-    read = {number for (number,) in warehouse.rows("SELECT DISTINCT snapshot FROM evaluations")}
-    going = sorted(number for number in old if evaluated or number not in read)
+    going = sorted(number for number in old if number not in needed)
     staying = [number for number, _ in there if number not in going]
     sql = script("upkeep/needless_files")
     (files, size) = warehouse.connection.execute(sql, {"staying": staying}).fetchone() or (0, 0)
     return Expiry(tuple(going), tuple(sorted(set(old) - set(going))), files, size)
+
+
+def _read(warehouse: Warehouse) -> set[int]:
+    return {number for (number,) in warehouse.rows("SELECT DISTINCT snapshot FROM evaluations")}
 
 
 def _paths(warehouse: Warehouse, name: str) -> list[str]:

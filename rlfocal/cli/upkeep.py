@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -53,7 +56,10 @@ def expire(
     ] = None,
     evaluated: Annotated[
         bool,
-        typer.Option("--evaluated", help="Also those that evaluations read, which then cannot be repeated."),
+        typer.Option(
+            "--evaluated",
+            help="Also those that evaluations or training runs read, which then cannot be repeated.",
+        ),
     ] = False,
     yes: Yes = False,
     warehouse: Location = None,
@@ -61,21 +67,25 @@ def expire(
 ) -> None:
     """Let old snapshots go, and delete the files that only they need. A dry run unless `--yes`.
 
-    The newest always stays, and so do those that evaluations read, because `--snapshot N` reproduces these.
+    The newest always stays, and so do those that evaluations or training runs read, because `--snapshot N`
+    reproduces these.
     """
     from warehouse import open_warehouse
     from warehouse.expiry import expire as let_go
 
     age = None if older_than is None else _age(older_than)
     with open_warehouse(warehouse, create=False) as opened:
-        found = let_go(opened, keep=keep, older_than=age, evaluated=evaluated, dry_run=not yes)
+        trained = _trained_on(opened.location.checkpoints)
+        found = let_go(
+            opened, keep=keep, older_than=age, evaluated=evaluated, trained=trained, dry_run=not yes
+        )
     if as_json:
         print_json(found._asdict() | {"done": yes})
         return
     verb = "let go" if yes else "would let go"
     typer.echo(f"{verb} {len(found.snapshots):,} snapshots: {found.files:,} files, {found.bytes:,} bytes")
     if found.evaluated:
-        typer.echo(f"kept for their evaluations: {', '.join(map(str, found.evaluated))}")
+        typer.echo(f"kept for evaluations and trained agents: {', '.join(map(str, found.evaluated))}")
     if found.snapshots and not yes:
         typer.echo("nothing is done yet; --yes does it")
 
@@ -91,6 +101,19 @@ def compact(warehouse: Location = None, as_json: Json = False) -> None:
         print_json(found._asdict())
     else:
         typer.echo(f"{found.files_before:,} files are {found.files_after:,} now")
+
+
+def _trained_on(checkpoints: Path) -> set[int]:
+    """The snapshots that this machine's checkpoints were trained on."""
+    from safetensors import SafetensorError, safe_open
+
+    found = set()
+    for path in checkpoints.rglob("*.safetensors"):
+        # A torn checkpoint pins nothing; training again replaces it.
+        with suppress(OSError, SafetensorError, ValueError), safe_open(path, framework="numpy") as file:
+            for about in (file.metadata() or {}).values():
+                found.add(json.loads(about).get("snapshot"))
+    return found - {None}
 
 
 def _age(text: str) -> timedelta:
