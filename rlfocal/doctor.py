@@ -20,6 +20,7 @@ from warehouse import open_warehouse
 from warehouse.connecting import MissingWarehouseError
 from warehouse.integrity import Integrity, examine, repair
 from warehouse.locations import Location, locate
+from warehouse.opening import needs_upgrade
 
 Level = Literal["ok", "note", "fault"]
 _PATIENCE_SECONDS = 3
@@ -107,11 +108,20 @@ def check_warehouse(place: Location, *, mend: bool = False) -> Iterator[Finding]
                 done = repair(opened)
                 for file in done.files:
                     yield Finding("repair", "note", f"gave up {file.path} of {file.table}: it {file.reason}")
+                for lost in done.tasks:
+                    told = f"dropped the documents of {lost.benchmark}/{lost.task}: others were written"
+                    yield Finding("repair", "note", told, _EXTRACT)
                 for p in done.partitions:
                     told = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
                     yield Finding("repair", "note", told, _EXTRACT)
                 if done.deleted:
                     yield Finding("repair", "note", f"deleted {done.deleted:,} files that nobody needs")
+            if needs_upgrade(opened):
+                older = f"{place.name} was made by an older rlfocal, and is checked once it is upgraded"
+                yield Finding(
+                    "warehouse", "note", older, "rlfocal doctor --repair, or any command that writes"
+                )
+                return
             found = examine(opened)
     except MissingWarehouseError as error:
         yield Finding("warehouse", "note", str(error))
@@ -136,6 +146,8 @@ def _told(place: Location, found: Integrity) -> Iterator[Finding]:
         if task.without_label:
             missing = f"{where} has {task.without_label:,} documents with neither label nor gold answer"
             yield Finding("documents", "fault", missing, correct)
+        if task.is_other:
+            yield Finding("documents", "fault", f"{where} has other documents than were written", mend)
         if task.twice:
             yield Finding(
                 "documents", "fault", f"{where} has {task.twice:,} documents twice", "import it anew"

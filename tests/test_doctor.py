@@ -78,7 +78,7 @@ def flip_values(path: Path) -> None:
         (lambda path: path.write_bytes(path.read_bytes()[:-100]), "bytes where"),
         (lambda path: path.write_bytes(bytes(path.stat().st_size)), "cannot be read"),
         (lambda path: shutil.copy(path.with_name("foreign"), path), "bytes where"),
-        (flip_values, "has other rows than were written"),
+        (flip_values, "has .*rows .*were written|has rows of"),
     ],
     ids=["missing", "truncated", "zeros", "foreign", "flipped"],
 )
@@ -95,7 +95,7 @@ def test_a_damaged_file_costs_its_partition_only(location: Path, damage: object,
         told = [file.reason for file in found.files] + [p.reason for p in found.partitions or ()]
         assert not found.is_sound
         assert len(told) == 1
-        assert reason in told[0]
+        assert re.search(reason, told[0])
     with open_warehouse(location) as warehouse:
         assert [p.model for p in repair(warehouse).partitions] == ["m1"]
         assert examine(warehouse).is_sound
@@ -104,7 +104,7 @@ def test_a_damaged_file_costs_its_partition_only(location: Path, damage: object,
         assert warehouse.snapshot() > then
         assert snapshots(warehouse)[-1].message == "doctor: drop partitions that are not whole"
         again = warehouse.snapshot()
-        assert repair(warehouse) == ((), (), 0)
+        assert repair(warehouse) == ((), (), (), 0)
         assert warehouse.snapshot() == again
         put(warehouse, "m1")  # as the next extraction does
         assert examine(warehouse).is_sound
@@ -125,6 +125,37 @@ def test_a_flipped_bit_shows(location: Path) -> None:
                 assert warehouse.rows("FROM choice_logprobs ORDER BY ALL") == stored
                 silent += 1
     assert silent < len(range(0, len(content), 499))
+
+
+def test_a_flipped_bit_of_a_document_shows(location: Path) -> None:
+    with open_warehouse(location) as warehouse:
+        (victim,) = files(warehouse, "docs")
+    flip_values(victim)
+    with open_warehouse(location, read_only=True) as warehouse:
+        found = examine(warehouse)
+        assert not found.is_sound
+        assert all(task.is_other for task in found.tasks or ())
+        assert ("b", "t") in {task[:2] for task in found.tasks or ()}
+    with open_warehouse(location) as warehouse:
+        done = repair(warehouse)
+        assert "t" in {task.task for task in done.tasks}
+        assert len(done.partitions) == len(MODELS)
+        assert warehouse.rows("FROM docs") == []
+        assert examine(warehouse).is_sound
+        fill(warehouse)
+        assert examine(warehouse).is_sound
+
+
+def test_documents_of_an_older_schema_are_digested_too(location: Path) -> None:
+    with open_warehouse(location) as warehouse, warehouse.transaction("go back"):
+        warehouse.connection.execute("UPDATE schema_version SET version = 3")
+        warehouse.connection.execute("DROP TABLE doc_digests")
+    result = CliRunner().invoke(app, ["doctor", "--warehouse", str(location)])
+    assert result.exit_code == 0, result.stdout
+    assert "was made by an older rlfocal" in result.stdout
+    with open_warehouse(location) as warehouse:
+        assert warehouse.rows("SELECT benchmark, task FROM doc_digests") == [("b", "t")]
+        assert examine(warehouse).is_sound
 
 
 def test_lost_documents_take_their_answers_along(location: Path) -> None:
@@ -154,7 +185,7 @@ def test_records_and_documents_are_checked(location: Path) -> None:
             ("m1", "has rows of 40 documents where 50 belong"),
             ("m2", "has other rows than were written"),
         ]
-        assert [tuple(task) for task in found.tasks or ()] == [("b", "t", 3, 0)]
+        assert [tuple(task) for task in found.tasks or ()] == [("b", "t", 3, 0, True)]
         assert len(repair(warehouse).partitions) == 3
         assert examine(warehouse).partitions == ()
 

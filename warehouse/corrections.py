@@ -31,6 +31,7 @@ def correct_labels(warehouse: Warehouse, asked: pa.Table, place: Callable[[int],
         n = int(warehouse.rows("SELECT count(*) FROM temp.changed")[0][0])
         if n:
             connection.execute(script("corrections/apply"))
+            writing.digest_docs(connection)
         return n
 
 

@@ -42,12 +42,14 @@ class PartitionFault(NamedTuple):
 
 
 class TaskFault(NamedTuple):
-    """A task with documents that have neither label nor gold answer, or stand there twice."""
+    """A task with documents that have neither label nor gold answer, stand there twice, or are damaged."""
 
     benchmark: str
     task: str
     without_label: int
     twice: int
+    is_other: bool
+    """Whether its documents are not those that were written."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Repair(NamedTuple):
 
     files: tuple[FileFault, ...]
     """Given up: the newest snapshot does without them."""
+    tasks: tuple[TaskFault, ...]
+    """Whose documents were dropped, because they are not those written; their partitions go along."""
     partitions: tuple[PartitionFault, ...]
     """Dropped: the next extraction or import fills them again."""
     deleted: int
@@ -95,7 +99,7 @@ def examine(warehouse: Warehouse) -> Integrity:
     if all(file.last is not None for file in files):
         with warehouse.reading():
             partitions = tuple(_partition_faults(warehouse))
-            tasks = tuple(TaskFault(*row) for row in warehouse.rows(script("upkeep/document_faults")))
+            tasks = tuple(_task_faults(warehouse))
             n_partitions = len(warehouse.fingerprints())
     return Integrity(
         n_files=n_files,
@@ -111,20 +115,23 @@ def examine(warehouse: Warehouse) -> Integrity:
 def repair(warehouse: Warehouse) -> Repair:
     """Gives up unreadable files, drops partitions that are not whole, and deletes files nobody needs.
 
-    Each is a new snapshot; earlier ones still name the files that are lost. Of documents, models and runs
-    the rows of a lost file are gone, with the partitions that answered such documents.
+    Each is a new snapshot; earlier ones still name the files that are lost. Of models and runs the rows of a
+    lost file are gone; of documents, those of the whole task, with the partitions that answered them.
     """
     with warehouse.upkeep():
         lost = tuple(file for file in _examine_files(warehouse)[1] if file.last is None)
         if lost:
             _give_up(warehouse, lost)
     with warehouse.transaction("doctor: drop partitions that are not whole"):
+        damaged = tuple(task for task in _task_faults(warehouse) if task.is_other)
+        if damaged:
+            writing.drop_documents(warehouse.connection, [task[:2] for task in damaged])
         faults = tuple(_partition_faults(warehouse))
         if faults:
             writing.drop_partitions(warehouse.connection, [fault[:3] for fault in faults])
     with warehouse.upkeep():
         deleted = delete_orphans(warehouse) + delete_scheduled(warehouse)
-    return Repair(lost, faults, deleted)
+    return Repair(lost, damaged, faults, deleted)
 
 
 def _examine_files(warehouse: Warehouse) -> tuple[int, list[FileFault]]:
@@ -157,6 +164,11 @@ def _file_fault(warehouse: Warehouse, path: str, n_rows: int, size: int) -> str 
 def _partition_faults(warehouse: Warehouse) -> Iterator[PartitionFault]:
     warehouse.connection.execute(script("writes/digests"))
     yield from (PartitionFault(*row) for row in warehouse.rows(script("upkeep/partition_faults")))
+
+
+def _task_faults(warehouse: Warehouse) -> Iterator[TaskFault]:
+    warehouse.connection.execute(script("writes/digests"))
+    yield from (TaskFault(*row) for row in warehouse.rows(script("upkeep/document_faults")))
 
 
 def _give_up(warehouse: Warehouse, files: Iterable[FileFault]) -> None:

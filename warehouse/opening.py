@@ -12,8 +12,9 @@ from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
 from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
+from warehouse.writing import digest_docs
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
@@ -46,6 +47,11 @@ def open_warehouse(
         connection.close()
         raise
     return Warehouse(connection, place, read_only=read_only)
+
+
+def needs_upgrade(warehouse: Warehouse) -> bool:
+    """Whether it was only read since rlfocal's schema became newer than its own."""
+    return _version(warehouse.connection, warehouse.location) < SCHEMA_VERSION
 
 
 def _attach_or_create(
@@ -103,6 +109,8 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
             if _version(connection, place) < SCHEMA_VERSION:
                 for name in SCHEMA:
                     connection.execute(script(name))
+                connection.execute(script("writes/undigested_docs"))
+                digest_docs(connection)
                 connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
                 message = f"schema {SCHEMA_VERSION}"
                 connection.execute("CALL warehouse.set_commit_message('rlfocal', ?)", [message])

@@ -73,6 +73,15 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
                 "such as BENCHMARK@v2"
             )
         connection.execute(script("writes/put_docs"))
+        digest_docs(connection)
+
+
+def digest_docs(connection: duckdb.DuckDBPyConnection) -> None:
+    """Notes what the documents of temp.changed's tasks come to, so that damage on disk shows."""
+    if connection.execute("FROM temp.changed LIMIT 1").fetchone() is None:
+        return
+    connection.execute(script("writes/digests"))
+    connection.execute(script("writes/doc_digests"))
 
 
 def documents_differ(
@@ -150,6 +159,17 @@ def drop_partitions(
     with _view(connection, pa.Table.from_pylist(named, schema=schema)) as view:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE dropped AS FROM {view}")
     connection.execute(script("upkeep/drop_partitions"))
+
+
+def drop_documents(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
+    """Deletes the documents of tasks (benchmark, task), not what models answered to them."""
+    names = ("benchmark", "task")
+    named = [dict(zip(names, task, strict=True)) for task in tasks]
+    schema = pa.schema([(name, pa.string()) for name in names])
+    with _view(connection, pa.Table.from_pylist(named, schema=schema)) as view:
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE given AS FROM {view}")
+    connection.execute(script("upkeep/drop_documents"))
+    connection.execute("DROP TABLE temp.given")
 
 
 def with_canonical_gold(docs: pa.Table) -> pa.Table:

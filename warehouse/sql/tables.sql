@@ -47,6 +47,9 @@ CREATE TABLE IF NOT EXISTS extractions (
 ALTER TABLE extractions ADD COLUMN IF NOT EXISTS n_whole BIGINT;            -- schema 2
 ALTER TABLE extractions ADD COLUMN IF NOT EXISTS digest VARCHAR;            -- schema 3
 
+-- Of each task's documents, in any order, so that bits that flip on disk show (schema 4).
+CREATE TABLE IF NOT EXISTS doc_digests (benchmark VARCHAR, task VARCHAR, digest VARCHAR);
+
 CREATE TABLE IF NOT EXISTS evaluations (
     run_id VARCHAR, benchmark VARCHAR,
     task VARCHAR,                       -- '*': all documents of the benchmark pooled

@@ -3,3 +3,4 @@ DELETE FROM choice_logprobs WHERE (benchmark, task) IN (SELECT benchmark, task F
 DELETE FROM answer_passes WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);
 DELETE FROM extractions WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);
 DELETE FROM docs WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);
+DELETE FROM doc_digests WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);
