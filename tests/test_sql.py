@@ -70,7 +70,6 @@ def test_formats(location: Path) -> None:
         "SHOW TABLES",
         "SUMMARIZE models",
         "FROM accuracy",
-        "FROM all_pools('b', 3)",
         "FROM warehouse.snapshots()",
         "SELECT count(*) FROM models AT (VERSION => 2)",
         "SELECT i FROM range(3) AS r(i), unnest([1, 2])",
@@ -81,9 +80,10 @@ def test_reads(select: Select, statement: str) -> None:
     assert names
 
 
-def test_the_diversity_of_nobody_is_an_error(location: Path) -> None:
-    with pytest.raises(InputError, match="pairwise_diversity: nobody answered b"):
-        run_sql(location, "FROM pairwise_diversity('b')")
+@pytest.mark.parametrize("macro", ["pairwise_diversity('b')", "all_pools('b', 3)"])
+def test_the_diversity_of_nobody_is_an_error(location: Path, macro: str) -> None:
+    with pytest.raises(InputError, match="nobody answered b"):
+        run_sql(location, f"FROM {macro}")
 
 
 def test_snapshot(location: Path) -> None:

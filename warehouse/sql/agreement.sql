@@ -22,7 +22,7 @@ SELECT
     (c.same - c.both_right) / nullif(c.both_wrong, 0) AS same_error
 FROM counted AS c
 UNION ALL
-SELECT error('agreement: nobody answered ' || benchmark), NULL, NULL, NULL, NULL
+SELECT error('agreement: nobody answered ' || concat(benchmark, '/' || nullif(task, '*'), ', split ' || nullif(split, '*'))), NULL, NULL, NULL, NULL
 WHERE NOT EXISTS (FROM answered)
 ORDER BY model_a, model_b;
 

@@ -115,4 +115,9 @@ votes AS (
 SELECT p.models, p.size, d.focal_diversity, coalesce(v.n_right, 0) / v.n AS plurality_accuracy
 FROM pools AS p LEFT JOIN diversity AS d USING (pool) LEFT JOIN votes AS v USING (pool)
 WHERE p.size > 1
-ORDER BY p.size, p.models;
+UNION ALL
+SELECT
+    [error('all_pools: nobody answered ' || concat(benchmark, '/' || nullif(task, '*'), ', split ' || nullif(split, '*')))::VARCHAR],
+    NULL, NULL, NULL
+WHERE NOT EXISTS (FROM answered)
+ORDER BY size, models;

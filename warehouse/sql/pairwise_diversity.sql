@@ -28,7 +28,7 @@ SELECT
 FROM counted
 UNION ALL
 SELECT
-    error('pairwise_diversity: nobody answered ' || benchmark),
+    error('pairwise_diversity: nobody answered ' || concat(benchmark, '/' || nullif(task, '*'), ', split ' || nullif(split, '*'))),
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 WHERE NOT EXISTS (FROM answered)
 ORDER BY model_a, model_b;

@@ -95,4 +95,11 @@ FROM totals AS t
 JOIN squares AS s USING (position)
 LEFT JOIN over_members AS f USING (position)
 LEFT JOIN over_pairs AS p USING (position)
-ORDER BY t.position;
+UNION ALL
+SELECT
+    CASE
+        WHEN "window" IS NULL OR "window" < 1 THEN error('pool_diversity_over_time: window must be at least 1')
+        ELSE error('pool_diversity_over_time: name at least one model')
+    END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+WHERE "window" IS NULL OR "window" < 1 OR len(models) = 0
+ORDER BY position;

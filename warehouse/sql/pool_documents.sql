@@ -8,8 +8,13 @@ WITH members AS (
     SELECT m.model, (row_number() OVER (ORDER BY m.model) - 1)::TINYINT AS rank
     FROM (SELECT DISTINCT unnest(of_models) AS model) AS m
     WHERE CASE
-        WHEN m.model IN (SELECT e.model FROM extractions AS e WHERE e.benchmark = of_benchmark) THEN true
-        ELSE error('nothing of model ' || m.model || ' on benchmark ' || of_benchmark)
+        WHEN of_split NOT IN ('*', 'train', 'test') THEN error('split ' || of_split || ' is neither train nor test')
+        WHEN m.model IS NULL OR NOT EXISTS (
+            FROM extractions AS e WHERE e.benchmark = of_benchmark AND e.model = m.model
+        ) THEN error(concat('nothing of model ', coalesce(m.model, 'NULL'), ' on benchmark ', of_benchmark))
+        WHEN of_task <> '*' AND of_task NOT IN (SELECT d.task FROM docs AS d WHERE d.benchmark = of_benchmark)
+            THEN error('no task ' || of_task || ' in benchmark ' || of_benchmark)
+        ELSE true
     END
 ),
 tasks AS (
