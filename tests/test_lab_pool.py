@@ -35,12 +35,10 @@ def test_a_second_run_extracts_nothing(lab_warehouse: Path, pool: PoolSpec) -> N
 @pytest.mark.parametrize("model", MODELS)
 def test_accuracy_by_sql_is_lm_evals(opened: Warehouse, pool: PoolSpec, model: str) -> None:
     """lm-eval's own backend on the same documents: equal accuracies, and log-likelihoods within 1e-4."""
-    import torch
     from lm_eval import simple_evaluate
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
-    torch.set_num_threads(2)
     names = {lm: (b.name, t) for b in pool.benchmarks if b.kind == "choices" for t, lm in b.tasks.items()}
     results: dict[str, Any] = simple_evaluate(
         model=HFLM(pretrained=str(weights_dir(model)), device="cpu", dtype="float32", batch_size=128),
