@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from rlfocal.routing.outputs import Output
 if TYPE_CHECKING:
     from rlfocal.agents.checkpoint import AnyAgents
 
-Query = TypeVar("Query")
-
+WORDS = 60
+"""Of a generated question."""
 WARM_UP = 50
 """Decisions before the first that counts."""
 
@@ -50,34 +50,38 @@ class DecisionBench:
 def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> DecisionBench:
     """Agents of each variant that a Router takes are trained briefly on generated logits, saved, and loaded.
 
-    The reference is a document given to `decide`; ours are whole queries to a Router: what to ask, until it
-    is enough, and the answer.
+    The reference is a document given to `decide`; ours are queries to a Router, without a question's text and
+    with one: what to ask, step by step until it is enough, and the answer.
     """
     from rlfocal.agents.training import one_thread
 
-    rows = generated(600, models, CHOICES, seed)
+    rows = asked(generated(600, models, CHOICES, seed), seed)
     documents = [rows.rows(np.arange(len(rows)) == row) for row in range(WARM_UP + decisions // 20)]
     outputs = [dict(zip(rows.models, of_document, strict=True)) for of_document in rows.logprobs.tolist()]
-    queries = [outputs[row % len(rows)] for row in range(WARM_UP + decisions)]
+    at = [row % len(rows) for row in range(WARM_UP + decisions)]
+    silent = [("", outputs[row]) for row in at]
+    worded = [(rows.questions[row], outputs[row]) for row in at]
     timed: dict[str, list[float]] = {}
     with one_thread():
         for name, agents in _loaded(rows, seed).items():
             router = Router(agents)
-
-            def ask(said: Mapping[str, Output], router: Router = router) -> None:
-                heard: dict[str, Output] = {}
-                while wanted := router.choose("", heard):
-                    heard |= {model: said[model] for model in wanted}
-                router.fuse(heard)
-
             timed[f"{name}, a document to decide"] = _microseconds(agents.decide, documents)
-            timed[f"{name}, a query to a Router"] = _microseconds(ask, queries)
+            for about, queries in (("", silent), (f" of {WORDS} words", worded)):
+                walks = [_walked(router, *query) for query in queries][WARM_UP:]
+                timed[f"{name}, a query{about}"] = [sum(steps) for steps in walks]
+                timed[f"{name}, a query{about}, each step"] = [step for steps in walks for step in steps]
     reference = float(np.median(next(iter(timed.values()))))
     latencies = [
         Latency(way, float(np.median(us)), float(np.quantile(us, 0.99)), reference / float(np.median(us)))
         for way, us in timed.items()
     ]
     return DecisionBench(models, CHOICES, decisions, latencies)
+
+
+def asked(rows: Dataset, seed: int) -> Dataset:
+    """The same documents with questions of random words."""
+    drawn = np.random.default_rng(seed).integers(0, 3_000, size=(len(rows), WORDS))
+    return replace(rows, questions=tuple(" ".join(f"word{word}" for word in of) for of in drawn))
 
 
 def _loaded(rows: Dataset, seed: int) -> dict[str, AnyAgents]:
@@ -95,10 +99,26 @@ def _loaded(rows: Dataset, seed: int) -> dict[str, AnyAgents]:
     return loaded
 
 
-def _microseconds(decide: Callable[[Query], object], queries: list[Query]) -> list[float]:
+def _walked(router: Router, question: str, said: Mapping[str, Output]) -> list[float]:
+    """Microseconds of every `choose` and of `fuse`."""
     taken = []
-    for query in queries:
+    heard: dict[str, Output] = {}
+    while True:
         started = time.perf_counter_ns()
-        decide(query)
+        wanted = router.choose(question, heard)
+        taken.append((time.perf_counter_ns() - started) / 1e3)
+        if not wanted:
+            break
+        heard |= {model: said[model] for model in wanted}
+    started = time.perf_counter_ns()
+    router.fuse(heard)
+    return [*taken, (time.perf_counter_ns() - started) / 1e3]
+
+
+def _microseconds(decide: Callable[[Dataset], object], documents: list[Dataset]) -> list[float]:
+    taken = []
+    for document in documents:
+        started = time.perf_counter_ns()
+        decide(document)
         taken.append((time.perf_counter_ns() - started) / 1e3)
     return taken[WARM_UP:]
