@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlfocal.errors import InputError
+from rlfocal.errors import InputError, unknown
+from rlfocal.extraction.answers import normalise
 from rlfocal.routing.outputs import Given, Heard, Output
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Router:
             outputs |= {model: ask(model, question) for model in models}
         answer = router.fuse(outputs)
         router.learn(label)
+
+    Queries come one after the other; streams side by side need a Router each.
 
     With `online`, a vote of the models that are best by the labels learned so far stands ready, is compared
     with the trained agents on a tenth of the queries, and answers while it does better. Without, `learn`
@@ -57,16 +60,11 @@ class Router:
     def choose(self, context: Context = "", outputs: Mapping[str, Output] | None = None) -> list[str]:
         """The models to ask next, given what others said; none once there is enough.
 
-        Without outputs a new query begins. A model whose output is None is down: the next best stands in,
-        which `notes` and the log say.
+        A new query begins without outputs, or with another context. A model whose output is None is down: the
+        next best stands in, which `notes` and the log say.
         """
-        if not outputs:
-            question, task = (
-                (context, "")
-                if isinstance(context, str)
-                else (context.get("question", ""), context.get("task", ""))
-            )
-            self._begin(question, task)
+        if not outputs or (context and _parts(context) != self._about):
+            self._begin(*_parts(context))
         given = self._read(outputs or {})
         wanted = self._driver.wanted(given)
         if self.online and (self._probing or self._tracker.leads):
@@ -91,20 +89,16 @@ class Router:
         return given.answers[slot] if self.kind == "answers" else slot
 
     def learn(self, label: int | str) -> None:
-        """The right choice's index, or the right answer, of the query fused last.
+        """The right choice's index, or the right answer, of the query fused last; once.
 
-        Raises InputError before a first `fuse`, and for a label that no query could have.
+        Raises InputError where no query waits for its label, and for a label that no query could have.
         """
         if self._last is None:
-            raise InputError("Router.learn needs a query: call fuse first")
+            raise InputError("Router.learn needs a query that waits for its label: call fuse first")
         given, trained, voted, slot = self._last
-        if self.kind == "answers":
-            right_slot = given.answers.index(str(label)) if str(label) in given.answers else -1
-        elif isinstance(label, int | np.integer) and 0 <= label < given.probs.shape[1]:
-            right_slot = int(label)
-        else:
-            raise InputError(f"Router.learn: {label!r} is not a choice, 0 to {given.probs.shape[1] - 1}")
-        if not self.online:
+        right_slot = _slot_of(label, given, self.kind)
+        self._last = None
+        if not self.online or not (given.asked & ~given.is_down).any():
             return
         right = (given.slots == right_slot) & (given.slots >= 0) & (right_slot >= 0)
         compared = (trained == right_slot, voted == right_slot) if self._probing and right_slot >= 0 else None
@@ -112,6 +106,7 @@ class Router:
 
     def _begin(self, question: str, task: str) -> None:
         self.notes = []
+        self._about = (question, task)
         self._last = None
         self._probing = self.online and self._tracker.probes()
         self._heard = Heard(self.models, self.kind)
@@ -127,3 +122,31 @@ class Router:
                 self.notes.append(note)
                 _log.warning(note)
         return given
+
+
+def _parts(context: Context) -> tuple[str, str]:
+    """Question and task. Raises InputError for a context that is neither a text nor a mapping of the two."""
+    if isinstance(context, str):
+        return context, ""
+    if not isinstance(context, Mapping):
+        raise InputError(f'a context is the question or {{"question": ..., "task": ...}}, not {context!r}')
+    for name, text in context.items():
+        if name not in ("question", "task"):
+            raise unknown("part", str(name), ["question", "task"], "the context")
+        if not isinstance(text, str):
+            raise InputError(f"the context's {name} is {text!r}; give a text, or leave it out")
+    return context.get("question", ""), context.get("task", "")
+
+
+def _slot_of(label: int | str, given: Given, kind: str) -> int:
+    """The label's slot, -1 where nobody said it. Raises InputError for what is no label."""
+    if kind == "answers":
+        answer = normalise(str(label)) if isinstance(label, str | int | float | np.number) else None
+        if answer is None or isinstance(label, bool):
+            raise InputError(f"Router.learn: {label!r} is not an answer; give the right one as text")
+        return given.answers.index(answer) if answer in given.answers else -1
+    width = given.probs.shape[1]
+    whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
+    if not whole or int(label) < 0 or int(label) >= width > 0:  # without an output, any number may be right
+        raise InputError(f"Router.learn: {label!r} is not a choice" + f", 0 to {width - 1}" * (width > 0))
+    return int(label)

@@ -19,7 +19,7 @@ from rlfocal.agents.training import train as train_paper
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.router import Router
-from rlfocal.routing.outputs import Output
+from rlfocal.routing.outputs import Heard, Output
 
 CHOICES = 4
 
@@ -108,6 +108,54 @@ def test_models_that_are_down_are_replaced_and_named(variant: str, request: pyte
     assert router.fuse(dict.fromkeys(first)) is None
 
 
+@pytest.mark.parametrize("variant", ["sequential", "paper"])
+def test_whichever_model_is_down_another_stands_in(variant: str, request: pytest.FixtureRequest) -> None:
+    path, data = request.getfixturevalue(variant), made(30, SKILLS, 1)
+    for down in data.models:
+        whole, rest = Router.load(path, online=False), Router.load(path, online=False)
+        for row in range(len(data)):
+            team, outputs = asked(whole, data, row), dict[str, Output]()
+            while models := rest.choose(data.questions[row], outputs):
+                outputs |= {m: data.logprobs[row, data.models.index(m)].tolist() for m in models}
+                if down in models:
+                    outputs[down] = None
+                    stand_ins = rest.choose(data.questions[row], outputs)
+                    assert stand_ins or set(outputs) == set(data.models)
+            assert bool(rest.notes) == (down in outputs)
+            assert rest.fuse(outputs) in range(CHOICES)
+            if down not in outputs:
+                assert outputs.keys() == team.keys()
+                assert rest.fuse(outputs) == whole.fuse(team)
+            elif variant == "paper":
+                assert len(outputs) == min(len(team) + 1, len(SKILLS))
+
+
+@pytest.mark.parametrize("variant", ["sequential", "paper"])
+def test_a_query_of_which_all_models_are_down_teaches_nothing(
+    variant: str, request: pytest.FixtureRequest
+) -> None:
+    router, outputs = Router.load(request.getfixturevalue(variant)), dict[str, Output]()
+    while models := router.choose("q", outputs):
+        outputs |= dict.fromkeys(models)
+    assert set(outputs) == set(router.models)
+    assert router.fuse(outputs) is None
+    before = router._tracker.accuracy
+    router.learn(3)
+    assert (router._tracker.accuracy == before).all()
+
+
+def test_arrays_are_outputs_and_a_new_question_is_a_new_query(sequential: Path) -> None:
+    data = made(40, SKILLS, 1)
+    once, again = Router.load(sequential, online=False), Router.load(sequential, online=False)
+    for row, other in zip(range(20), range(20, 40), strict=True):
+        outputs = asked(once, data, row)
+        arrays: dict[str, Output] = {m: data.logprobs[row, data.models.index(m)] for m in outputs}
+        again.choose(data.questions[other])
+        about = {"question": data.questions[row], "task": str(data.tasks[row])}
+        assert again.choose(about, arrays) == []  # what was cached, say
+        assert again.fuse(arrays) == once.fuse(outputs)
+
+
 def switching(seed: int, n: int = 1_000, switches: int = 5) -> tuple[Dataset, Dataset, NDArray[np.bool_]]:
     """Train on team A's task; a stream on which team B's, then A's, ... are good; which rows are B's."""
     team_a, team_b = [0.8, 0.78, 0.76, 0.35, 0.35, 0.35], [0.35, 0.35, 0.35, 0.8, 0.78, 0.76]
@@ -163,11 +211,21 @@ def test_bad_input_is_named(sequential: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=words):
             router.fuse(outputs)
+    for output in (0.5, 7, {0: -0.1}, [[0.0] * 4], np.zeros((2, 4)), ["a", "b"]):
+        with pytest.raises(InputError, match="one log-prob per choice"):
+            router.fuse({"m0": output})  # type: ignore[dict-item]
+    for context, words in ((None, "the question"), ({"text": "q"}, "'text'"), ({"question": 3}, "a text")):
+        with pytest.raises(InputError, match=words):
+            router.choose(context)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="call fuse first"):
         Router.load(sequential).learn(0)
     router.fuse({"m0": [1.0, 0.0, 0.0, 0.0]})
-    with pytest.raises(InputError, match="not a choice"):
-        router.learn(4)
+    for label in (4, -1, True, 1.0, "0", None):
+        with pytest.raises(InputError, match="not a choice, 0 to 3"):
+            router.learn(label)  # type: ignore[arg-type]
+    router.learn(3)
+    with pytest.raises(InputError, match="call fuse first"):  # a label counts once
+        router.learn(3)
     with pytest.raises(InputError, match="checkpoint"):
         Router.load(tmp_path / "none.safetensors")
 
@@ -186,6 +244,22 @@ def test_answers_are_text() -> None:
     assert router.choose("how many?") == ["m0"]
     assert router.fuse({"m0": "42", "m1": ["7", "42", None], "m2": None}) == "42"
     router.learn("42")
+    assert router.fuse({"m0": " $1,042 ", "m1": "1042"}) == "1042"
+    router.learn(1042)
+    for label in (None, True, " ", ["42"]):
+        router.fuse({"m0": "42"})
+        with pytest.raises(InputError, match="not an answer"):
+            router.learn(label)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="an answer or a list of answers"):
+        router.fuse({"m0": 42})  # type: ignore[dict-item]
+
+
+def test_equal_answers_are_one_slot_laid_out_as_in_a_dataset() -> None:
+    said: dict[str, Output] = {"b": "7", "a": ["1,042", "7", "$1042", None], "c": np.array(["7.0", "8"])}
+    given, _ = Heard(["a", "b", "c"], "answers").update(said)
+    assert given.answers == ["7", "1042", "8"]
+    assert given.probs.tolist() == [[0.25, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.0, 0.5]]
+    assert given.slots.tolist() == [1, 0, 0]  # c gave 7 first
 
 
 def test_a_decision_is_quick(sequential: Path) -> None:

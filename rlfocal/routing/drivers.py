@@ -52,7 +52,7 @@ def driver_of(agents: AnyAgents) -> Driver:
 
 
 class _Sequential:
-    """Stage after stage. A model that is down counts as asked: the next stage brings others in its place."""
+    """Stage after stage. A model that is down counts as asked; the next stage brings others in its place."""
 
     def __init__(self, agents: SequentialAgents) -> None:
         self._agents, self._step = agents, Stepwise(agents)
@@ -74,7 +74,7 @@ class _Sequential:
             return self._step.wanted(0)
         last = len(self._agents.sizes) - 1
         nobody = not given.probs[self._step.wanted(stage)].any()
-        if stage < last and (nobody or self._answer(stage, given)[1]):
+        if stage < last and (nobody or self._goes_on(stage, given)):
             return self._step.wanted(stage + 1)
         return self._step.wanted(stage)
 
@@ -86,10 +86,16 @@ class _Sequential:
             return int(given.probs.sum(axis=0).argmax())
         # Models that were asked only for a comparison make no stage that the Decider would have reached.
         for at in range(stage):
-            slot, goes_on = self._answer(at, given)
-            if slot >= 0 and not goes_on:
+            slot = self._answer(at, given)[0]
+            if slot >= 0 and not self._goes_on(at, given):
                 return slot
         return self._answer(stage, given)[0]
+
+    def _goes_on(self, stage: int, given: Given) -> bool:
+        """The Decider would go on, or this stage has brought a model that is down."""
+        sizes = self._agents.sizes
+        brought = self._agents.order[sizes[stage - 1] if stage else 0 : sizes[stage]]
+        return self._answer(stage, given)[1] or any(at in brought for at in given.down)
 
     def _answer(self, stage: int, given: Given) -> tuple[int, bool]:
         """What Fusion says after this stage, and whether the Decider goes on."""
@@ -112,13 +118,14 @@ class _Paper:
     def __init__(self, agents: TrainedAgents) -> None:
         self._agents, self._quick = agents, QuickAgents(agents)
         self._pool = np.zeros(len(agents.models), dtype=np.bool_)
+        memory = agents.memory
+        self._accuracy = (memory.predictions == memory.labels[:, None]).double().mean(0).numpy()
+        self._best = np.argsort(-self._accuracy, kind="stable").tolist()
 
     def tracker(self) -> Tracker:
-        memory = self._agents.memory
-        right = (memory.predictions == memory.labels[:, None]).double().mean(0).numpy()
         promised = max(episode.accuracy for episode in self._agents.history)
         size = max(3, round(float(self._pool.sum())))
-        return Tracker(right, promised, min(size, len(right)), self._agents.seed)
+        return Tracker(self._accuracy, promised, min(size, len(self._best)), self._agents.seed)
 
     def begin(self, question: str, task: str) -> None:
         self._pool = self._quick.choose()
@@ -127,12 +134,19 @@ class _Paper:
         pass
 
     def wanted(self, given: Given) -> Mask:
-        return self._pool
+        """The pool; for every model of it that is down, the best one that is in neither."""
+        missing = int(self._pool[given.down].sum())
+        if not missing:
+            return self._pool
+        others = [at for at in self._best if not self._pool[at] and at not in given.down]
+        team = self._pool.copy()
+        team[others[:missing]] = True
+        return team
 
     def fuse(self, given: Given) -> int:
         if not given.probs.any():
             return -1
-        asked = self._pool & given.asked & ~given.is_down
+        asked = self.wanted(given) & given.asked & ~given.is_down
         self._quick.pool = (asked if asked.any() else given.asked & ~given.is_down).astype(np.float32)
         slot = self._quick.fuse(given.probs, given.probs.shape[1])
         self._quick.pool = self._pool.astype(np.float32)

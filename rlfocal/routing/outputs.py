@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.errors import InputError, unknown
+from rlfocal.extraction.answers import normalise
 
-Output = Sequence[float] | str | Sequence[str | None] | None
-"""What one model says. Choices: a log-prob per choice, any additive constant. Answers: one, or one per
-sampled pass. None: the model is down."""
+Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
+"""What one model says; arrays will do. Choices: a log-prob per choice, any additive constant. Answers: one,
+or one per sampled pass, made canonical as an import does ("$1,042" is "1042"). None: the model is down."""
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -78,9 +81,10 @@ def _choices(before: Given, place: Mapping[str, int], new: Mapping[str, Output])
     for name, output in new.items():
         if output is None:
             continue
-        if isinstance(output, str) or not all(isinstance(v, int | float | np.number) for v in output):
+        values = _plain(output)
+        if not isinstance(values, list | tuple) or not all(isinstance(v, _NUMBER) for v in values):
             raise InputError(f"output of {name!r}: give one log-prob per choice, not {output!r}")
-        scores = [float(v) for v in output if v is not None and not isinstance(v, str)]
+        scores = [float(v) for v in values]
         if not scores or not all(map(math.isfinite, scores)):
             raise InputError(f"output of {name!r} is {scores}: every log-prob must be finite")
         if width and len(scores) != width:
@@ -106,23 +110,35 @@ def _choices(before: Given, place: Mapping[str, int], new: Mapping[str, Output])
 def _answers(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> Given:
     asked = np.array([name in outputs for name in models], dtype=np.bool_)
     is_down = np.array([name in outputs and outputs[name] is None for name in models], dtype=np.bool_)
-    passes: dict[int, list[str | None]] = {}
+    counted: dict[int, Counter[str]] = {}
+    n_passes: dict[int, int] = {}
     for name, output in outputs.items():
         if output is None:
             continue
-        passes[place[name]] = []
-        for answer in [output] if isinstance(output, str) else list(output):
-            if not isinstance(answer, str | None):
-                raise InputError(f"output of {name!r}: give an answer or a list of answers, not {output!r}")
-            passes[place[name]].append(answer)
-    passes = dict(sorted(passes.items()))
-    answers = list(dict.fromkeys(a for said in passes.values() for a in said if a is not None))
+        values = _plain(output)
+        passes = [values] if isinstance(values, str) else values
+        if not isinstance(passes, list | tuple) or not all(isinstance(v, str | None) for v in passes):
+            raise InputError(f"output of {name!r}: give an answer or a list of answers, not {output!r}")
+        counted[place[name]] = Counter(a for a in map(normalise, passes) if a is not None)
+        n_passes[place[name]] = len(passes)
+    # As in a dataset: a model's most frequent answer is its vote, and the one given first among equals.
+    ranked = {at: [answer for answer, _ in counted[at].most_common()] for at in sorted(counted)}
+    answers = list(dict.fromkeys(answer for given in ranked.values() for answer in given))
     shares = np.zeros((len(models), len(answers)))
-    for at, said in passes.items():
-        for answer in said:
-            if answer is not None:
-                shares[at, answers.index(answer)] += 1 / len(said)
+    for at, of_model in counted.items():
+        for answer, n in of_model.items():
+            shares[at, answers.index(answer)] = n / n_passes[at]
     order = np.argsort(-shares.sum(axis=0).round(9), kind="stable")  # as a dataset orders its slots
-    shares = shares[:, order]
-    slots = np.where(shares.any(axis=1), shares.argmax(axis=1), -1) if answers else np.full(len(models), -1)
-    return Given(asked, is_down, shares, None, slots, [answers[at] for at in order])
+    answers = [answers[at] for at in order]
+    slots = np.full(len(models), -1)
+    for at, given in ranked.items():
+        slots[at] = answers.index(given[0]) if given else -1
+    return Given(asked, is_down, shares[:, order], None, slots, answers)
+
+
+_NUMBER = (int, float, np.number)
+
+
+def _plain(output: Any) -> Any:
+    """An array of numpy's or torch's as a list."""
+    return output.tolist() if hasattr(output, "tolist") else output
