@@ -135,6 +135,7 @@ def test_rename(place: str) -> None:
             ("m", "y", "unknown model 'm'"),
             ("z", "n", "there is a model 'n' already"),
             ("z", " ", "no name for a model"),
+            ("z", "a ", "no name for a model"),
             ("z", "a\nb", "no name for a model"),
         ):
             with pytest.raises(InputError, match=reason):

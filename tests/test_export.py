@@ -125,7 +125,7 @@ def test_predictions_round_trip(filled: Warehouse, tmp_path: Path) -> None:
         for query in (
             "SELECT benchmark, task, doc_id, label, question, choices, gold, split FROM docs",
             "SELECT benchmark, task, doc_id, model, choice, logprob FROM choice_logprobs",
-            "SELECT benchmark, task, doc_id, model, pass, answer FROM answer_passes",
+            "SELECT benchmark, task, doc_id, model, pass, text, answer FROM answer_passes",
             "FROM predictions",
         ):
             chosen = f"SELECT * FROM ({query}) WHERE benchmark IN {kept} ORDER BY ALL"

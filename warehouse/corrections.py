@@ -58,8 +58,10 @@ def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
 
     Raises InputError for an unknown model, and for a name that is taken or cannot be one.
     """
-    if not new.strip() or any(not character.isprintable() for character in new) or len(new) > 200:
-        raise InputError(f"{new!r} is no name for a model: give 1 to 200 printable characters")
+    if not new or new != new.strip() or not new.isprintable() or len(new) > 200:
+        raise InputError(
+            f"{new!r} is no name for a model: give 1 to 200 printable characters, no space first or last"
+        )
     with warehouse.transaction(f"rename {old} to {new}"):
         _check_known(warehouse, old)
         if new in _models(warehouse):

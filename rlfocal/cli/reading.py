@@ -42,7 +42,8 @@ def import_predictions(
         Path, typer.Option(help="benchmark, task, doc_id, label [, question, choices, gold, split].")
     ],
     scores: Annotated[
-        Path, typer.Option(help="benchmark, task, doc_id, model, and choice_logprobs or answer [, pass].")
+        Path,
+        typer.Option(help="benchmark, task, doc_id, model, and choice_logprobs or answer [, pass, text]."),
     ],
     allow_missing: AllowMissing = False,
     warehouse: Location = None,

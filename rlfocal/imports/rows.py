@@ -26,10 +26,16 @@ DOCS = KEYS | {
     "gold": "VARCHAR",
     "split": "VARCHAR",
 }
-SCORES = KEYS | {"model": "VARCHAR", "choice_logprobs": "DOUBLE[]", "answer": "VARCHAR", "pass": "BIGINT"}
+SCORES = KEYS | {
+    "model": "VARCHAR",
+    "choice_logprobs": "DOUBLE[]",
+    "answer": "VARCHAR",
+    "pass": "BIGINT",
+    "text": "VARCHAR",  # what the answer was read from; the answer itself where it is missing
+}
 # What only a log knows: its own hash of a document (a label of -1 stands for no right choice there), ...
 LOGGED_DOCS = {"doc_hash": "VARCHAR", "confidential": "BOOLEAN"}
-LOGGED_SCORES = {"is_greedy": "BOOLEAN[]"}
+LOGGED_SCORES = {"is_greedy": "BOOLEAN[]", "text": "VARCHAR"}
 
 _KEYS = [("row", pa.int64()), ("benchmark", pa.string()), ("task", pa.string()), ("doc_id", pa.int64())]
 _DOC_ROWS = pa.schema(

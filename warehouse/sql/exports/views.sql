@@ -63,9 +63,9 @@ SELECT d.benchmark, d.task, d.doc_id, d.label, d.question, d.choices, d.gold, d.
 CREATE TEMP VIEW imported_scores AS
 SELECT
     c.benchmark, c.task, c.doc_id, c.model, list(c.logprob ORDER BY c.choice) AS choice_logprobs,
-    NULL::VARCHAR AS answer, NULL::BIGINT AS pass
+    NULL::VARCHAR AS answer, NULL::BIGINT AS pass, NULL::VARCHAR AS text
 FROM temp.choice_logprobs AS c
 GROUP BY ALL
 UNION ALL
-SELECT p.benchmark, p.task, p.doc_id, p.model, NULL::DOUBLE[] AS choice_logprobs, p.answer, p.pass
+SELECT p.benchmark, p.task, p.doc_id, p.model, NULL::DOUBLE[] AS choice_logprobs, p.answer, p.pass, p.text
 FROM temp.answer_passes AS p;

@@ -1,5 +1,7 @@
 -- Rows of answer_passes for the partitions of temp.wanted.
-SELECT s.benchmark, s.task, s.doc_id, s.model, coalesce(s.pass, 0)::INT AS pass, s.answer AS text, c.canonical AS answer
+SELECT
+    s.benchmark, s.task, s.doc_id, s.model, coalesce(s.pass, 0)::INT AS pass, coalesce(s.text, s.answer) AS text,
+    c.canonical AS answer
 FROM scores AS s
 SEMI JOIN wanted AS w USING (benchmark, task, model)
 JOIN documents AS d USING (benchmark, task, doc_id)
