@@ -33,6 +33,7 @@ from rlfocal.errors import InputError
 from rlfocal.evaluation import Per, evaluate
 from rlfocal.methods import make_method
 from rlfocal.methods.rl_focal import CheckpointStore, RLFocal
+from rlfocal.router import Router
 from warehouse import Warehouse, open_warehouse
 
 SMALL = SequentialConfig(
@@ -352,16 +353,34 @@ def test_every_answer_that_nobody_disputes_is_not_certain() -> None:
     np.testing.assert_allclose(said[:, 0], 2 / 3, atol=0.07)
 
 
-def test_who_is_believed_hangs_on_what_is_asked() -> None:
-    """One model knows planets, another trains, and both are as sure of everything."""
+def specialists(T: int = 300) -> tuple[Dataset, NDArray[np.int64]]:
+    """One model knows every second document, another the rest, both as sure of everything; whose each is."""
     rng = np.random.default_rng(3)
-    T = 300
     about = np.arange(T) % 2
     labels = rng.integers(0, 4, size=T)
     says = rng.integers(0, 4, size=(T, 2))
     says[np.arange(T), about] = labels
     probs = np.where(np.arange(4) == says[..., None], 0.7, 0.1)
-    data = make_dataset(probs, labels, n_train=200)
+    return make_dataset(probs, labels, n_train=200), about
+
+
+def test_who_is_believed_hangs_on_the_task() -> None:
+    data, about = specialists()
+    data = replace(data, tasks=np.array(["planets", "trains"])[about])
+    [agents] = train(data.train, SMALL, [0])
+    decided = agents.decide(data.test)
+    assert right(agents, data.test).mean() > 0.9
+    router = Router(agents, online=False)
+    for row in range(len(data.test)):
+        said = dict(zip(data.models, data.test.logprobs[row], strict=True))
+        about_row = {"task": str(data.test.tasks[row])}
+        router.choose(about_row)
+        router.choose(about_row, said)
+        assert router.fuse(said) == decided.predictions[row]
+
+
+def test_who_is_believed_hangs_on_what_is_asked() -> None:
+    data, about = specialists()
     words = ("planets and their moons", "trains that leave stations")
     data = replace(data, questions=tuple(words[a] for a in about))
     blind, gated = (

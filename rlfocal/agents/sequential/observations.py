@@ -18,6 +18,8 @@ from rlfocal.dataset import Dataset, Kind
 Floats = NDArray[np.float64]
 Slots = NDArray[np.int64]
 
+MANY_TASKS = 10
+"""With as many tasks in train, whole tasks are held out: test may have tasks that train has not."""
 TIE = 1e-9
 """Equal sums differ by less, whatever the order in which they were taken."""
 
@@ -47,7 +49,8 @@ class Outputs(NamedTuple):
     context: Floats
     """(T, J + 13 + D) which task it is, then the question's surface and words; (T, 0) for answers"""
     gates: Floats
-    """(T, K) where the question's words lie along the directions that shift weights; (T, 0) for answers"""
+    """(T, K) what shifts weights: where the question's words lie along the first directions, and which of few
+    tasks it is; (T, 0) for answers"""
 
 
 def fit_scales(train: Dataset) -> Scales:
@@ -82,8 +85,9 @@ def outputs(
         return Outputs(probs, nothing, probs > 0, documents.labels, nothing[:, 0], nothing[:, 0])
     questions = documents.questions or ("",) * len(documents)
     words = queries.words(questions)
-    context = np.hstack([_one_hot(documents.tasks.tolist(), tasks), queries.surface(questions), words])
-    gates = queries.gates(words)
+    one_hot = _one_hot(documents.tasks.tolist(), tasks)
+    context = np.hstack([one_hot, queries.surface(questions), words])
+    gates = np.hstack([queries.gates(words), one_hot[:, : n_task_gates(len(tasks))]])
     logprobs = _sized(documents.logprobs[:, at], n_slots)
     exists = _exists(np.minimum(documents.n_choices, n_slots), n_slots)
     centred = _centred(logprobs, exists)
@@ -122,6 +126,11 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
     )
 
 
+def n_task_gates(n_tasks: int) -> int:
+    """How many tasks shift the models' weights: all, unless whole tasks are held out, which shows no gain."""
+    return n_tasks if n_tasks < MANY_TASKS else 0
+
+
 def real_slots(probabilities: Floats, kind: Kind) -> Floats:
     """(..., C) without the slot that `stage_rows` adds to answers."""
     return probabilities if kind == "choices" else probabilities[..., :-1]
@@ -148,11 +157,13 @@ def recipe_priors(
 ) -> Priors:
     """What each of R recipes expects of the weights on the numbers that `stage_rows` gives."""
     n_shared = size + (kind == "answers")
-    n_gates, n_outputs = seen.gates.shape[1], size * seen.own.shape[2]
+    of_tasks = n_task_gates(n_tasks) if kind == "choices" else 0
+    n_gates, n_outputs = seen.gates.shape[1] - of_tasks, size * seen.own.shape[2]
     n_words = max(seen.context.shape[1] - n_tasks - N_SURFACE, 0)
     shared, own = [], []
     for outputs_ridge, surface_ridge, words_ridge, gates_ridge in recipes:
         shared.append([(n_shared, config.shared_ridge), (size * n_gates, gates_ridge)])
+        shared[-1].append((size * of_tasks, config.task_ridge))
         own.append([(n_outputs, outputs_ridge)])
         if seen.context.shape[1]:
             about = [(n_tasks, config.task_ridge), (N_SURFACE, surface_ridge), (n_words, words_ridge)]

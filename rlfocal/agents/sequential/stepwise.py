@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.agents.sequential.agents import SequentialAgents
-from rlfocal.agents.sequential.observations import TIE
+from rlfocal.agents.sequential.observations import TIE, n_task_gates
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -55,7 +55,7 @@ class Stepwise:
         if question:
             surface, words = agents.queries.surface([question])[0], agents.queries.words([question])[0]
         self._context = np.concatenate([known, surface, words])
-        self._gates = agents.queries.gates(words)
+        self._gates = np.concatenate([agents.queries.gates(words), known[: n_task_gates(len(known))]])
 
     def wanted(self, stage: int) -> Mask:
         """(N,) the models that have been asked once this stage is reached."""

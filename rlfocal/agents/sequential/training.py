@@ -17,6 +17,7 @@ from rlfocal.agents.sequential.agents import Fusion, SequentialAgents
 from rlfocal.agents.sequential.config import REVISION, Recipe, SequentialConfig
 from rlfocal.agents.sequential.decider import StageView, fit_within, view
 from rlfocal.agents.sequential.observations import (
+    MANY_TASKS,
     best_slots,
     fit_scales,
     outputs,
@@ -46,8 +47,6 @@ _COPY = 0.75
 """Share of the documents on which either of two models errs where they err alike; unrelated LLMs: 0.4."""
 _FEW_ERRORS = 2
 """Keeps a handful of errors from making copies."""
-_FEW_TASKS = 10
-"""With as many tasks in train, whole tasks are held out: test may have tasks that train has not."""
 
 
 def train(
@@ -169,7 +168,7 @@ def hold_out(train_rows: Dataset, folds: int, seed: int) -> NDArray[np.int64]:
     """(T,) the part of train that each document is held out with: whole tasks where there are many."""
     draw = np.random.default_rng(seed)
     tasks = np.unique(train_rows.tasks, return_inverse=True)[1]
-    units = tasks if tasks.max() + 1 >= _FEW_TASKS else np.arange(len(train_rows))
+    units = tasks if tasks.max() + 1 >= MANY_TASKS else np.arange(len(train_rows))
     part = draw.permutation(np.arange(units.max() + 1) % folds)
     return np.asarray(part[units])
 
