@@ -60,8 +60,10 @@ def _read(path: Path) -> AnyAgents:
         except KeyError:
             continue
         try:
+            if broken := [name for name, value in tensors.items() if value.isnan().any()]:
+                raise ValueError(f"NaN in {broken[0]}")
             return assemble(about, tensors)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"{path} is not a whole checkpoint ({error}); train again") from error
     raise InputError(f"{path} is not a checkpoint of {' or '.join(_FORMATS)}; train again")
 

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from rlfocal.agents.sequential.agents import Fusion, SequentialAgents
 from rlfocal.agents.sequential.config import SequentialConfig
-from rlfocal.agents.sequential.observations import Scales
-from rlfocal.agents.sequential.queries import QueryFeatures
+from rlfocal.agents.sequential.decider import N_FEATURES
+from rlfocal.agents.sequential.observations import Scales, n_task_gates
+from rlfocal.agents.sequential.queries import N_SURFACE, QueryFeatures
 from rlfocal.agents.sequential.softmax_regression import Weights
 from rlfocal.agents.tensorfiles import under
 from rlfocal.methods.base import Episode
 
-FORMAT = "rlfocal-sequential-2"
+FORMAT = "rlfocal-sequential-3"
 
 _PLAIN = (
     "benchmark", "kind", "models", "seed", "snapshot", "n_slots", "tasks", "order", "sizes", "penalty",
@@ -48,7 +49,7 @@ def from_parts(about: dict[str, Any], tensors: Mapping[str, Tensor]) -> Sequenti
     """The inverse of `to_parts`. Raises KeyError, TypeError or ValueError for parts that do not fit."""
     plain = {name: _tuple(about[name]) for name in _PLAIN if name != "history"}
     stages = [under(f"fusion.{at}.", tensors) for at in range(len(plain["sizes"]))]
-    return SequentialAgents(
+    agents = SequentialAgents(
         config=SequentialConfig.from_dict(about["config"]),
         scales=Scales(**{name: value.numpy() for name, value in under("scales.", tensors).items()}),
         queries=QueryFeatures(
@@ -62,6 +63,27 @@ def from_parts(about: dict[str, Any], tensors: Mapping[str, Tensor]) -> Sequenti
         history=tuple(Episode(*row) for row in about["history"]),
         **plain,
     )
+    _refuse_misfits(agents)
+    return agents
+
+
+def _refuse_misfits(agents: SequentialAgents) -> None:
+    """Raises ValueError for parts that are not of one training: numpy would stretch some of them to fit."""
+    n, c, tasks, queries = len(agents.models), agents.n_slots, len(agents.tasks), agents.queries
+    of_choices = agents.kind == "choices"
+    gates = len(queries.gate_scale) + n_task_gates(tasks)
+    about = tasks + N_SURFACE + queries.directions.shape[1]
+    found = [agents.decider.shape, (len(agents.train_accuracy),), tuple(sorted(agents.order))]
+    wanted = [(len(agents.sizes) - 1, N_FEATURES), (n,), tuple(range(n))]
+    for size, fusion in zip(agents.sizes, agents.fusions, strict=True):
+        weights, r = fusion.weights, len(fusion.shares)
+        found += [tuple(part.shape) for part in (weights.shared, weights.bias, weights.own)]
+        if of_choices:
+            wanted += [(r, size * (1 + gates)), (r, c), (r, size * c + about, c)]
+        else:
+            wanted += [(r, size + 1), (r, 1), (r, 0, 1)]
+    if agents.kind not in ("choices", "answers") or found != wanted:
+        raise ValueError("its parts do not fit each other")
 
 
 def _tuple(value: Any) -> Any:
