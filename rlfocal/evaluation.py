@@ -245,7 +245,7 @@ def group_rows(dataset: Dataset, per: Per) -> list[Mask]:
     for mask in masks:
         if not (mask & dataset.is_train).any():
             raise InputError(
-                f"task {dataset.tasks[mask][0]!r} of {dataset.benchmark!r} has no train rows; "
+                f"task {str(dataset.tasks[mask][0])!r} of {dataset.benchmark!r} has no train rows; "
                 "use --per benchmark"
             )
     return masks

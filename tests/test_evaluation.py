@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from test_methods import make_dataset
 
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
-from rlfocal.evaluation import Evaluation, evaluate
+from rlfocal.evaluation import Evaluation, evaluate, group_rows
 from rlfocal.imports.predictions import import_predictions
 from rlfocal.methods import METHODS, make_method
 from rlfocal.methods.reference import Plurality
@@ -154,6 +155,12 @@ def test_a_benchmark_that_cannot_be_split_is_refused(warehouse: Warehouse, tmp_p
     with pytest.raises(InputError, match="'b' has no train rows"):
         evaluate(warehouse, "b", methods=["plurality"])
     assert warehouse.rows("SELECT count(*) FROM evaluations") == [(0,)]
+
+
+def test_a_task_without_train_rows_is_named_as_it_is_called() -> None:
+    data = make_dataset(np.full((4, 2, 2), 0.5), np.zeros(4, dtype=np.int64), n_train=2)
+    with pytest.raises(InputError, match=r"^task 'late' of 'made' has no train rows"):
+        group_rows(replace(data, tasks=np.array(["early", "early", "late", "late"])), "task")
 
 
 def put_choices(warehouse: Warehouse, rights: dict[str, list[bool]], label: int = 0) -> None:

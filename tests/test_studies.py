@@ -274,6 +274,8 @@ def test_a_search_goes_on_where_it_stopped(opened: Warehouse, tmp_path: Path) ->
 
     for trials in (4, 11, 13):  # stopped twice; the first ten draw at random, later ones learn from them
         parts = search(trials, "parts")
+        with (tmp_path / "parts").open("a") as journal:  # in the middle of a line
+            journal.write('{"op_code": 6, "wor')
     assert parts == search(13, "whole")
     assert search(13, "whole") == parts
     created = [line for line in (tmp_path / "whole").read_text().splitlines() if '"datetime_start"' in line]
@@ -284,6 +286,17 @@ def test_the_search_study_evaluates_what_it_found(opened: Warehouse) -> None:
     found = run(opened, "search", 3, seeds=1)
     assert "best_single" in {p.label for p in found.points}
     assert "Best of 3 trials" in found.notes[0]
+
+
+def test_a_search_of_nothing_is_refused(
+    opened: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError, match="0 trials"):
+        run(opened, "search", 0)
+    few = load_dataset(opened, "b").train.take(np.arange(2))
+    with pytest.raises(InputError, match="1 train documents"):
+        find_settings(few, "paper", seeds=1, trials=1, journal=tmp_path / "journal")
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_studies_stand_in_the_report_but_on_no_leaderboard(opened: Warehouse, tmp_path: Path) -> None:

@@ -135,7 +135,10 @@ def _studies(warehouse: Warehouse, benchmarks: Sequence[str] | None) -> list[tup
 
 
 def _overview(boards: Sequence[Board]) -> list[tuple[str, list[Standing | None]]]:
-    """Methods × boards, the methods by falling mean accuracy over the boards that have them."""
+    """Methods × boards, the methods by how close they come to the best on the boards that have them.
+
+    By accuracy itself, a method of easy boards alone would stand on top.
+    """
     found: dict[str, list[Standing | None]] = {}
     for at, board in enumerate(boards):
         for s in board.standings:
@@ -143,7 +146,7 @@ def _overview(boards: Sequence[Board]) -> list[tuple[str, list[Standing | None]]
                 found.setdefault(s.label, [None] * len(boards))[at] = s
 
     def mean(cells: Sequence[Standing | None]) -> float:
-        known = [s.accuracy for s in cells if s]
+        known = [s.accuracy - board.best_accuracy for s, board in zip(cells, boards, strict=True) if s]
         return sum(known) / len(known)
 
     return sorted(found.items(), key=lambda item: (-mean(item[1]), item[0]))

@@ -77,7 +77,7 @@ def _lines(findings: Findings) -> Figure:
     """Over a number: a line for each series; what has no place on the axis lies across."""
     series = list(dict.fromkeys(p.series for p in findings.points if p.x is not None))
     panels = 1 if findings.beside is None else 2
-    drawn = Figure(figsize=(WIDTH, 2.9), layout="constrained")
+    drawn = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     axes = drawn.add_subplot(1, panels, 1)
     for at, name in enumerate(series):
         points = sorted((p for p in findings.points if p.series == name), key=lambda p: p.x or 0.0)
@@ -93,8 +93,9 @@ def _lines(findings: Findings) -> Figure:
     _percents(axes, "y")
     _axis(axes, findings)
     axes.set_title("accuracy on test documents, %")
-    if len(axes.get_legend_handles_labels()[1]) > 1:
-        axes.legend(frameon=False, fontsize=7)
+    handles, names = axes.get_legend_handles_labels()
+    if len(names) > 1:  # outside, where it hides no error bar
+        drawn.legend(handles, names, loc="outside lower center", ncols=5, frameon=False, fontsize=7)
     if findings.beside is not None:
         beside = drawn.add_subplot(1, panels, 2)
         for at, name in enumerate(series):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -74,7 +75,9 @@ class Best:
 
 def search(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Searches on train rows, then evaluates what was found, and the defaults, on the test rows."""
-    trials = max(read_value(str(values[0]), TRIALS, "trials"), 1)
+    trials: int = read_value(str(values[0]), TRIALS, "trials")
+    if trials < 1:
+        raise InputError(f"a search of {trials} trials finds nothing; give --values 1 or more")
     tell = conditions.on_progress
     best = find_settings(
         conditions.dataset.train,
@@ -121,7 +124,8 @@ def find_settings(
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # A trial that fails raises here too, and need not be told twice.
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     fixed = dict(fixed or {})
     halves = split(train)
     groups = group_rows(halves, per)
@@ -130,6 +134,7 @@ def find_settings(
     about = [train.fingerprint(), variant, recipe, seeds, per, space, sorted(fixed)]
     name = f"{train.benchmark}-{variant}-{sha256(json.dumps(about).encode()).hexdigest()[:12]}"
     journal.parent.mkdir(parents=True, exist_ok=True)
+    _cut_torn_line(journal)
     storage = JournalStorage(JournalFileBackend(str(journal)))
     study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
 
@@ -167,6 +172,13 @@ def validate(halves: Dataset, groups: Sequence[Any], method: Tuned, seeds: int) 
         predictions = decide_groups(halves, groups, policies).predictions
         scores.append(float(((predictions == judged.labels) & (judged.labels >= 0)).mean()))
     return float(np.mean(scores))
+
+
+def _cut_torn_line(journal: Path) -> None:
+    """Drops what a kill or a full disk left of a last line: Optuna would write on in it, and never read it."""
+    content = journal.read_bytes() if journal.exists() else b""
+    if content and not content.endswith(b"\n"):
+        os.truncate(journal, content.rfind(b"\n") + 1)
 
 
 def _suggest(trial: Any, name: str, where: Range) -> Any:
