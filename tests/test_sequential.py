@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits, texts
+from threadpoolctl import threadpool_limits
 
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.sequential import training
@@ -212,6 +213,27 @@ def test_a_seed_is_a_checkpoint_to_the_byte_and_test_labels_reach_neither_it_nor
         assert (path, content) == left[0][:2]
         assert decided.pools.tobytes() == left[0][2].pools.tobytes()
         assert decided.predictions.tobytes() == left[0][2].predictions.tobytes()
+
+
+def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
+    """On train rows enough that products would be shared out, torch's and numpy's."""
+    data = replace(
+        asked_in_words(make_logits(0, T=2_300, N=4)),
+        is_train=np.arange(2_300) < 2_200,
+        labels=np.arange(2_300) % 3,
+    )
+    written = []
+    before = torch.get_num_threads()
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        with threadpool_limits(threads, user_api="blas"):
+            for agents in train(data.train, SMALL, [0, 1]):
+                save_checkpoint(agents, tmp_path / "seed.safetensors")
+                written.append((tmp_path / "seed.safetensors").read_bytes())
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
+    assert written[:2] == written[2:]
+    assert written[0] != written[1]
 
 
 @pytest.mark.parametrize("killed_after", [1, 3])

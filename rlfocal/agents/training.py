@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from rlfocal.agents.config import REVISION, RLFocalConfig
@@ -245,10 +246,14 @@ def _side_by_side(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch's thread pool loses more on these small products than it wins, and most on a busy machine."""
+    """For products this small threads lose more than they win; and how many there are would change sums.
+
+    Holds for torch and for numpy's and scipy's linear algebra.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with threadpool_limits(1, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)

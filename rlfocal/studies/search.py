@@ -175,7 +175,7 @@ def validate(halves: Dataset, groups: Sequence[Any], method: Tuned, seeds: int) 
 
 
 def _cut_torn_line(journal: Path) -> None:
-    """Drops what a kill or a full disk left of a last line: Optuna would write on in it, and never read it."""
+    """Drops what a kill or a full disk left of a last line: Optuna would write on in it and fail."""
     content = journal.read_bytes() if journal.exists() else b""
     if content and not content.endswith(b"\n"):
         os.truncate(journal, content.rfind(b"\n") + 1)

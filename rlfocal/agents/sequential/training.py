@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,13 +43,14 @@ _LEAST_SHARE = 0.03
 _HELD_OUT_TOLERANCE = 0.5
 """Held-out fits only choose shares and teach the Decider: closer ones move probabilities by under 0.003."""
 _LONG = 2_000
-"""Train documents from which the products are worth more than one thread."""
+"""Train documents from which a stage takes long enough to be kept."""
 _COPY = 0.75
 """Share of the documents on which either of two models errs where they err alike; unrelated LLMs: 0.4."""
 _FEW_ERRORS = 2
 """Keeps a handful of errors from making copies."""
 
 
+@one_thread()
 def train(
     train_rows: Dataset,
     config: SequentialConfig,
@@ -86,8 +88,7 @@ def train(
     def fit(size: int, recipes: Sequence[Recipe], parts: NDArray[np.int64]) -> Stage:
         rows = stage_rows(seen, size, kind)
         priors = recipe_priors(recipes, seen, size, kind, len(known_tasks), config)
-        with one_thread() if len(train_rows) < _LONG else nullcontext():
-            return fit_stage(rows, priors, parts, biased=kind == "choices")
+        return fit_stage(rows, priors, parts, biased=kind == "choices")
 
     unfinished: Unfinished | None = None
     if kept is not None and len(train_rows) >= _LONG:
@@ -189,7 +190,8 @@ def fit_stage(rows: Rows, priors: Priors, held_out: NDArray[np.int64], *, biased
     n_recipes, n_rows = len(priors.shared), len(rows.labels)
     whole = fit_many(rows, rows.shared.new_ones((n_recipes, n_rows)), priors, biased=biased)
     crossed = np.zeros((len(held_out), n_recipes, n_rows, rows.open.shape[1]))
-    for of_seed, part in zip(crossed, torch.from_numpy(held_out), strict=True):
+
+    def cross(of_seed: Floats, part: Tensor) -> None:
         n_folds = int(part.max()) + 1
         taken = (part != torch.arange(n_folds)[:, None]).to(rows.shared.dtype)  # (folds, T)
         every = torch.arange(n_recipes).repeat(n_folds)
@@ -206,6 +208,9 @@ def fit_stage(rows: Rows, priors: Priors, held_out: NDArray[np.int64], *, biased
             one = fitted.at(slice(fold * n_recipes, (fold + 1) * n_recipes))
             held = Rows(rows.shared[at], rows.own[at], rows.open[at], rows.labels[at])
             of_seed[:, at.numpy()] = one.probabilities(held).numpy()
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(cross, crossed, torch.from_numpy(held_out)))
     labels = rows.labels.numpy()
     known = labels >= 0
     at_label = np.take_along_axis(crossed[:, :, known], labels[known][None, None, :, None], 3)[..., 0]
