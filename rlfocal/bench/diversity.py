@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ import numpy as np
 
 from rlfocal import diversity
 from rlfocal.bench.eq8 import focal_diversity_of_pool
+from rlfocal.bench.memory import peak_megabytes
 from rlfocal.dataset import load_dataset
 from rlfocal.errors import RunError
 from rlfocal.filling.processes import Send, run_each
@@ -212,8 +211,7 @@ def _query(send: Send, place: str, name: str, models: list[str]) -> None:
     """Runs in a process of its own."""
     with open_warehouse(place, read_only=True) as warehouse:
         timed = _timed(partial(warehouse.rows, script(name), [models]))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    send((timed.seconds, peak if sys.platform == "darwin" else 1024 * peak))
+    send((timed.seconds, round(1e6 * peak_megabytes())))
 
 
 def _answers(data: Any) -> tuple[Any, Any]:

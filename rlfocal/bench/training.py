@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rlfocal.bench.memory import peak_megabytes
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 
@@ -117,12 +116,6 @@ def generated(documents: int, models: int, choices: int, seed: int) -> Dataset:
         slots=(),
         snapshot=0,
     )
-
-
-def peak_megabytes() -> float:
-    """Most memory this process has held."""
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return held / (1e6 if sys.platform == "darwin" else 1e3)
 
 
 def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> Speed:

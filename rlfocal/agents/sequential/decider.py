@@ -83,13 +83,19 @@ def stop_stages(weights: Floats, features: Sequence[Floats]) -> NDArray[np.int64
     return stage
 
 
-def fit_within(stages: Sequence[StageView], mean_pool: float, least_penalty: float) -> tuple[Floats, float]:
-    """Weights, and the penalty a model: the least at which train asks no more than `mean_pool` on average."""
+def fit_within(
+    stages: Sequence[StageView], deployed: Sequence[Floats], mean_pool: float, least_penalty: float
+) -> tuple[Floats, float]:
+    """Weights, and the penalty a model: the least at which train asks no more than `mean_pool` on average.
+
+    Both by Fusion fitted without each document, as `stages` are, and by Fusion as it will be, whose features
+    (T, 5) at each stage are `deployed`: where few outputs are possible, a hair between both moves many.
+    """
     features, sizes = [s.features for s in stages], np.array([s.size for s in stages])
 
     def fitted(penalty: float) -> tuple[Floats, float]:
         weights = fit_decider(stages, penalty)
-        return weights, float(sizes[stop_stages(weights, features)].mean())
+        return weights, max(float(sizes[stop_stages(weights, f)].mean()) for f in (features, deployed))
 
     weights, mean = fitted(least_penalty)
     if mean <= mean_pool:

@@ -37,6 +37,7 @@ from rlfocal.methods.base import Episode
 
 Progress = Callable[[float], None]
 Floats = NDArray[np.float64]
+Slots = NDArray[np.int64]
 
 _LEAST_SHARE = 0.03
 """A recipe that earns less than this of the mixture where all models are asked is not fitted anywhere."""
@@ -102,6 +103,7 @@ def train(
         recipes = tuple(r for r, share in zip(recipes, shares, strict=True) if share >= least)
     fusions: list[list[Fusion]] = [[] for _ in seeds]
     views: list[list[StageView]] = [[] for _ in seeds]
+    deployed: list[list[Floats]] = [[] for _ in seeds]
     history: list[list[Episode]] = [[] for _ in seeds]
     for done, size in enumerate(sizes):
         if done == len(stages):
@@ -110,11 +112,18 @@ def train(
                 write_stages(unfinished, recipes, stages)
         stage = stages[done]
         votes = train_rows.predictions[:, list(order[:size])]
+
+        def look(distributions: Floats, size: int = size, votes: Slots = votes) -> tuple[Slots, Floats]:
+            real = real_slots(distributions, kind)
+            said = best_slots(real, seen, size, train_rows.slots)
+            return said, view(real, said, votes, n_slots)
+
+        whole = stage.weights.probabilities(stage_rows(seen, size, kind)).numpy()
         for at in range(len(seeds)):
             fusions[at].append(Fusion(stage.weights, stage.shares[at]))
-            crossed = real_slots(stage.crossed[at], kind)
-            said = best_slots(crossed, seen, size, train_rows.slots)
-            views[at].append(StageView(view(crossed, said, votes, n_slots), size))
+            said, features = look(stage.crossed[at])
+            views[at].append(StageView(features, size))
+            deployed[at].append(look(np.einsum("r,rtc->tc", stage.shares[at], whole))[1])
             accuracy = float(((said == seen.labels) & (said >= 0)).mean())
             history[at].append(Episode("fusion", done, accuracy, accuracy, float(size)))
         if on_progress is not None:
@@ -124,7 +133,7 @@ def train(
     result = []
     for at, seed in enumerate(seeds):
         weights, penalty = fit_within(
-            views[at], config.mean_pool, config.size_penalty / len(train_rows.models)
+            views[at], deployed[at], config.mean_pool, config.size_penalty / len(train_rows.models)
         )
         result.append(
             SequentialAgents(
