@@ -82,11 +82,15 @@ def test_answers_of_gsm8k44_are_ordered_sensibly(real: Path) -> None:
 @pytest.mark.slow
 def test_rl_focal_beats_plurality_on_mmlu16_and_nothing_on_shuffled_labels(real: Path) -> None:
     with open_warehouse(real) as warehouse:
-        report = evaluate(warehouse, "mmlu", methods=["rl_focal", "plurality", "constant_choice"], seeds=3)
+        report = evaluate(warehouse, "mmlu", methods=["rl_focal", "plurality", "constant_choice"], seeds=2)
         seeds = [row.accuracy for row in report.rows if row.method == "rl_focal" and row.task == "*"]
         figures = pooled(report.rows)
-        assert len(seeds) == 3
+        assert len(seeds) == 2
         assert min(seeds) * 100 > figures["plurality"]
+        # Close to a log-linear pool (76.44) and stacking (76.59) of the same rows.
+        assert min(seeds) >= 0.76
+        asked = [r.mean_pool_size for r in report.rows if r.method == "rl_focal" and r.task == "*"]
+        assert max(asked) <= 6
         data = load_dataset(warehouse, "mmlu")
     train = data.train
     shuffled = np.random.default_rng(0).permutation(train.labels)

@@ -143,6 +143,7 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
     )
 
 
+@pytest.mark.timeout(3_600)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "n_kills", "models", "n_docs"),
