@@ -34,9 +34,9 @@ ENGINES := $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),$(VENV)/.vl
 demo: $(VENV)/.runtime
 	$(BIN)/rlfocal regenerate --pool lab
 
-# A core for each of two processes: threads of theirs would only wait for one another.
+# Threads would only wait for one another; of two cores, the third process takes what a waiting test leaves.
 test: $(VENV)/.dev $(ENGINES) lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

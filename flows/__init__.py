@@ -14,7 +14,7 @@ SETTINGS = {
     "PREFECT_LOGGING_ROOT_LEVEL": "ERROR",  # other libraries' warnings, which Prefect would print
     "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "CRITICAL",  # failures are the summary's to tell
     "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",  # its 20 s are too few on a busy small machine
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # seconds, as in prefect.yaml: a server may wait for them
 }
 
 

@@ -6,23 +6,28 @@ result depends on Prefect's own caching.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Annotated, Any
 
-from prefect import flow, get_run_logger, task
-from prefect.artifacts import create_table_artifact
+from prefect import allow_failure, flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.futures import PrefectFuture
 from prefect.states import Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
+from pydantic import Field
 
 from flows import REPORT
+from flows.deploying import check_checkout
+from flows.pages import accuracies, log_sentences, publish
+from flows.server import prefect_server
+from flows.summary import ALL, IncompleteError, Summary, sentence
+from flows.threads import in_thread
+from rlfocal.errors import InputError, RunError
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.extraction.backends import check_backend
 from rlfocal.extraction.tasks import TaskDocuments, load_each
@@ -31,33 +36,19 @@ from rlfocal.filling.events import Gap, tell_shares
 from rlfocal.filling.partitions import Place
 from rlfocal.filling.runner import ModelOutcome, default_jobs, extract_model
 from rlfocal.pool import PoolSpec, load_pool
-from rlfocal.pool.specs import Benchmark
+from rlfocal.pool.specs import Backend, Benchmark
 from rlfocal.report import write_report
+from rlfocal.wording import counted
 from warehouse import check_location, open_warehouse
-
-ALL = "*"
 
 OnProgress = Callable[[str, float], None]
 """Called with what is running and the finished share of it, 0 to 1."""
+Name = Annotated[str, Field(min_length=1)]
+Names = Annotated[list[Name], Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
 
 # A flow's parameters are JSON, which a callback is not; Prefect hands this context on to its task threads.
 _listener: ContextVar[OnProgress | None] = ContextVar("listener", default=None)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What one regeneration did."""
-
-    pool: str
-    extracted: int
-    """Partitions (model, task) committed now."""
-    present: int
-    """Partitions that were there already."""
-    evaluations: tuple[Evaluation, ...]
-    """Of every method on every benchmark, computed now or already there."""
-    report: Path | None
-    gaps: tuple[Gap, ...]
-    seconds: float
 
 
 @task(task_run_name="extract {model}", cache_policy=NO_CACHE, retries=1, retry_delay_seconds=2)
@@ -77,7 +68,9 @@ def extract(
         location, pool, model, backend=backend, limit=limit, jobs=jobs, tasks=tasks, on_progress=hear
     )
     if outcome.missing:
-        return Failed(message=f"{len(outcome.missing)} partitions: {outcome.missing[0].reason}", data=outcome)
+        return Failed(
+            message=f"{counted(len(outcome.missing), 'partition')}: {outcome.missing[0].reason}", data=outcome
+        )
     _tell(title, 1.0)
     return outcome
 
@@ -100,51 +93,99 @@ def report_all(location: str | None, path: str) -> Path:
 
 @flow(name="regenerate", flow_run_name="regenerate {pool}")
 def regenerate(
-    pool: str = "lab",
-    warehouse: str | None = None,
-    benchmarks: list[str] | None = None,
-    models: list[str] | None = None,
-    limit: int | None = None,
-    datasets: str | None = None,
-    backend: str | None = None,
-    jobs: int | None = None,
-    seeds: int = 3,
-    report: str = str(REPORT),
+    pool: Name = "lab",
+    warehouse: Name | None = None,
+    benchmarks: Names | None = None,
+    models: Names | None = None,
+    limit: Count | None = None,
+    datasets: Name | None = None,
+    backend: Backend | None = None,
+    jobs: Count | None = None,
+    seeds: Count = 3,
+    report: Name = str(REPORT),
 ) -> Summary | State[Summary]:
     """Fill the warehouse from a pool, train and evaluate every method on it, and write the report.
 
     A model or a benchmark that fails stops no other: the flow goes on to report what there is, and then fails
-    with the list of what is missing.
-    """
-    started = perf_counter()
-    chosen = load_pool(pool).choose(models, benchmarks)
-    backend = backend or chosen.backend
-    jobs = jobs or default_jobs(backend)
-    tasks, gaps = _load_all(chosen.benchmarks, limit, datasets)
-    wanted = {(m.model, t.benchmark, t.task) for m in chosen.models for t in tasks}
-    before = _held(warehouse)
+    with the list of what is missing. Where another run does the same work, this one waits for its end.
 
-    gaps += _extract_all(chosen, tasks, location=warehouse, backend=backend, limit=limit, jobs=jobs)
-    extracted = {place for place, made in _held(warehouse).items() if before.get(place) != made} & wanted
+    Args:
+        pool: The pool: lab, small, paper, or the path of a YAML file on the worker.
+        warehouse: A directory on the worker or the URI of a Postgres catalogue. Default: RLFOCAL_WAREHOUSE of
+            the worker, else .rlfocal/warehouse in its checkout.
+        benchmarks: Only these benchmarks of the pool. Default: all.
+        models: Only these models of the pool. Default: all.
+        limit: Only the first documents of each task, this many. Default: all.
+        datasets: A mirror of the data sets on the worker, as `rlfocal datasets mirror` makes it. Default: the
+            hub.
+        backend: What runs the models. Default: what the pool says.
+        jobs: How many models run at once, one process each. Default: 2, and 1 with vllm.
+        seeds: Methods that learn by chance are trained with the seeds 0, 1, ... below this number.
+        report: The HTML file to write on the worker.
+    """
+    log_sentences()
+    try:
+        check_checkout()
+        chosen = load_pool(pool).choose(models, benchmarks)
+        backend = backend or chosen.backend
+        jobs = jobs or default_jobs(backend)
+        tasks, gaps = _load_all(chosen.benchmarks, limit, datasets)
+        work = f"{chosen.model_dump_json()} {limit} {datasets} {backend} {seeds}"
+        with _alone(warehouse, work, chosen.name):
+            before = accuracies(warehouse)
+            summary = _regenerate(chosen, tasks, gaps, warehouse, backend, limit, jobs, seeds, report)
+            publish(summary, warehouse, before)
+    except (InputError, RunError) as error:
+        return _failed(error)
+    return _failed(IncompleteError(summary)) if summary.gaps else summary
+
+
+def _regenerate(
+    pool: PoolSpec,
+    tasks: Sequence[TaskDocuments],
+    gaps: list[Gap],
+    location: str | None,
+    backend: str,
+    limit: int | None,
+    jobs: int,
+    seeds: int,
+    report: str,
+) -> Summary:
+    """The work itself; `gaps` are those that loading the tasks left."""
+    started = perf_counter()
+    wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks}
+    before = _held(location)
+
+    extractions = _extract_all(pool, tasks, location=location, backend=backend, limit=limit, jobs=jobs)
+    for model, state in zip(pool.models, extractions, strict=True):
+        gaps += _missing(model.model, state.result(raise_on_failure=False))
+    extracted = {place for place, made in _held(location).items() if before.get(place) != made} & wanted
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
 
     evaluations: list[Evaluation] = []
+    trained: list[State[Any]] = []
     loaded = {t.benchmark for t in tasks}
-    for benchmark in (b for b in chosen.benchmarks if b.name in loaded):
+    for benchmark in (b for b in pool.benchmarks if b.name in loaded):
         failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL)}
-        whole = [m.model for m in chosen.models if m.model not in failed]
-        evaluated = train_and_evaluate(warehouse, benchmark.name, whole, seeds, return_state=True)
+        whole = [m.model for m in pool.models if m.model not in failed]
+        if not whole:  # an empty list would mean all models that the warehouse holds, other pools' too
+            gaps.append(Gap("evaluate", ALL, benchmark.name, ALL, "no model of the pool answered all of it"))
+            continue
+        evaluated = train_and_evaluate(
+            location, benchmark.name, quote(whole), seeds, return_state=True, wait_for=_ended(extractions)
+        )
+        trained.append(evaluated)
         if evaluated.is_completed():
             evaluations += evaluated.result()
         else:
             gaps.append(Gap("evaluate", ALL, benchmark.name, ALL, _reason(evaluated)))
 
-    reported = report_all(warehouse, report, return_state=True)
+    reported = report_all(location, report, return_state=True, wait_for=_ended(trained))
     if not reported.is_completed():
         gaps.append(Gap("report", ALL, ALL, ALL, _reason(reported)))
 
-    summary = Summary(
-        pool=chosen.name,
+    return Summary(
+        pool=pool.name,
         extracted=len(extracted),
         present=len((wanted & before.keys()) - extracted - lost),
         evaluations=tuple(evaluations),
@@ -152,10 +193,6 @@ def regenerate(
         gaps=tuple(gaps),
         seconds=perf_counter() - started,
     )
-    _publish(summary)
-    if gaps:
-        return Failed(message=f"{len(gaps)} parts are missing, the first: {gaps[0].reason}", data=summary)
-    return summary
 
 
 def run(on_progress: OnProgress | None = None, **parameters: Any) -> Summary:
@@ -170,14 +207,41 @@ def run(on_progress: OnProgress | None = None, **parameters: Any) -> Summary:
     check_location(parameters.get("warehouse"))
     token = _listener.set(on_progress)
     try:
-        state = regenerate(**parameters, return_state=True)
+        with prefect_server():
+            state = in_thread(lambda: regenerate(**parameters, return_state=True))
     finally:
         _listener.reset(token)
     result = state.result(raise_on_failure=False)
+    if isinstance(result, IncompleteError):
+        return result.summary
     if isinstance(result, BaseException):
         raise result
     assert isinstance(result, Summary)
     return result
+
+
+@contextmanager
+def _alone(location: str | None, work: str, pool: str) -> Iterator[None]:
+    """Holds the warehouse's lock of this very work: two runs at once would train the same agents twice."""
+    with open_warehouse(location) as warehouse:
+        with warehouse.lock(work, wait=False) as mine:
+            if mine:
+                yield
+                return
+        waiting = f"another run regenerates pool {pool} in this warehouse; waiting for its end"
+        get_run_logger().info(waiting)
+        _tell(waiting, 0.0)
+        with warehouse.lock(work, wait=True):
+            _tell(waiting, 1.0)
+            yield
+
+
+def _failed(error: InputError | RunError) -> State[Any]:
+    """A failed state whose message says why in one sentence; of a raised error Prefect logs a traceback."""
+    if isinstance(error, IncompleteError):
+        for gap in error.summary.gaps:
+            get_run_logger().error("missing: %s", sentence(gap))
+    return Failed(message=plain(error), data=error)
 
 
 def _load_all(
@@ -196,20 +260,25 @@ def _load_all(
     return tasks, [Gap("extract", ALL, name, ALL, plain(error)) for name, error in failed.items()]
 
 
-def _extract_all(pool: PoolSpec, tasks: Sequence[TaskDocuments], *, jobs: int, **common: Any) -> list[Gap]:
-    """One task run per model, `jobs` at a time. Returns what is missing in the end."""
-    # Prefect looks for futures in all that a task is given: `quote` spares it every document.
-    common |= {"pool": pool, "jobs": jobs, "tasks": quote(tasks)}
+def _extract_all(
+    pool: PoolSpec, tasks: Sequence[TaskDocuments], *, jobs: int, **common: Any
+) -> list[State[ModelOutcome]]:
+    """One task run per model, `jobs` at a time. Returns their final states, by model."""
+    # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
+    # the page an arrow wherever two models were given the same object.
+    given = {
+        name: quote(value) for name, value in {**common, "pool": pool, "jobs": jobs, "tasks": tasks}.items()
+    }
     with ThreadPoolTaskRunner[Any](max_workers=jobs) as runner:
-        futures: list[PrefectFuture[Any]] = []
-        for model in pool.models:
-            futures.append(runner.submit(extract, {**common, "model": model.model}))
-        outcomes = [future.result(raise_on_failure=False) for future in futures]
-    return [
-        gap
-        for model, outcome in zip(pool.models, outcomes, strict=True)
-        for gap in _missing(model.model, outcome)
-    ]
+        futures = [runner.submit(extract, {**given, "model": model.model}) for model in pool.models]
+        for future in futures:
+            future.wait()
+    return [future.state for future in futures]
+
+
+def _ended(states: Iterable[State[Any]]) -> list[Any]:
+    """For `wait_for`: the page's arrows from runs that count whether they failed or not."""
+    return [allow_failure(state) for state in states]
 
 
 def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Gap]:
@@ -234,32 +303,6 @@ def _reason(state: State[Any]) -> str:
 def _tell(title: str, share: float) -> None:
     if (listener := _listener.get()) is not None:
         listener(title, share)
-
-
-def _publish(summary: Summary) -> None:
-    """The summary as artifacts and log lines, for those who look at Prefect's pages."""
-    logger = get_run_logger()
-    logger.info("%d partitions extracted, %d were there", summary.extracted, summary.present)
-    create_table_artifact(
-        key="regenerate-accuracy",
-        description=f"Pool {summary.pool}: {summary.extracted} partitions extracted; report {summary.report}",
-        table=[
-            {
-                "benchmark": row.benchmark,
-                "method": row.method,
-                "seed": "" if row.seed is None else str(row.seed),
-                "accuracy": f"{row.accuracy:.4f}",
-                "models asked": f"{row.mean_pool_size:.2f}",
-                "documents": str(row.n),
-            }
-            for row in summary.evaluations
-            if row.task == ALL
-        ],
-    )
-    for gap in summary.gaps:
-        logger.error("missing, %s: %s on %s %s: %s", *vars(gap).values())
-    if summary.gaps:
-        create_table_artifact(key="regenerate-missing", table=[vars(gap) for gap in summary.gaps])
 
 
 if __name__ == "__main__":

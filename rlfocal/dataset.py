@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from rlfocal.errors import InputError, unknown
 from warehouse import Warehouse
+from warehouse.corrections import first_names
 
 Kind = Literal["choices", "answers"]
 
@@ -52,6 +54,8 @@ class Dataset:
     """The warehouse snapshot that was read."""
     questions: tuple[str, ...] = ()
     """(T,) what was asked; empty where the warehouse has no text."""
+    first_names: tuple[str, ...] = ()
+    """(N,) what each model was called before it was ever renamed; empty: as now."""
     left_out: tuple[tuple[str, int], ...] = ()
     """(model, documents it answered) of models that are not in the dataset because they missed some."""
 
@@ -76,6 +80,10 @@ class Dataset:
         questions = tuple(self.questions[i] for i in at) if self.questions else ()
         return replace(self, **fields, slots=slots, questions=questions)
 
+    def unlabelled(self) -> Dataset:
+        """The documents as a policy sees them that has to decide: no label is known."""
+        return replace(self, labels=np.full(len(self), -1, dtype=np.int64))
+
     @property
     def train(self) -> Dataset:
         return self.rows(self.is_train)
@@ -90,8 +98,16 @@ class Dataset:
             yield task, self.rows(self.tasks == task)
 
     def fingerprint(self) -> str:
-        """A hash of all that a method learns from, decides on and is scored on; prices are not among it."""
-        digest = sha256(repr((self.benchmark, self.kind, self.models, self.slots, self.questions)).encode())
+        """A hash of all that a method learns from, decides on and is scored on; prices are not among it.
+
+        A renamed model changes it only where its place among the others changes, which settles ties.
+        """
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        names = self.first_names or self.models
+        digest = sha256(repr((self.benchmark, self.kind, names, self.slots, self.questions)).encode())
         for array in (self.doc_ids, self.probs, self.predictions, self.labels, self.is_train):
             digest.update(np.ascontiguousarray(array).tobytes())
         digest.update("\n".join(self.tasks.tolist()).encode())
@@ -101,8 +117,9 @@ class Dataset:
 def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None = None) -> Dataset:
     """Read one benchmark, all of it as one snapshot of the warehouse shows it.
 
-    `models` restricts the pool; by default every model that answered all documents is taken.
-    Raises InputError for an unknown benchmark or model, and for a named model that misses documents.
+    `models` restricts the pool; None takes every model that answered all documents.
+    Raises InputError for an unknown benchmark or model, for a named model that misses documents, and where
+    no model is left.
     """
     with warehouse.reading():
         return _read(warehouse, benchmark, models)
@@ -121,6 +138,7 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
     covered = _covered(warehouse, benchmark)
     names = _models(covered, benchmark, models, len(docs["task"]))
     prices = dict(warehouse.rows("SELECT model, price FROM models"))
+    first = first_names(warehouse)
     kind: Kind = "choices" if docs["label"][0] is not None else "answers"
     read = _choices if kind == "choices" else _answers
     answers = read(warehouse, benchmark, names, docs)
@@ -134,7 +152,8 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
         is_train=np.array(docs["is_train"], dtype=np.bool_),
         snapshot=warehouse.snapshot(),
         questions=tuple(docs["question"]),
-        left_out=() if models else tuple((m, n) for m, n in covered.items() if m not in names),
+        first_names=tuple(first.get(name, name) for name in names),
+        left_out=tuple((m, n) for m, n in covered.items() if m not in names) if models is None else (),
         **answers._asdict(),
     )
 
@@ -160,6 +179,8 @@ def _models(
     covered: dict[str, int], benchmark: str, wanted: Sequence[str] | None, n_docs: int
 ) -> tuple[str, ...]:
     """The models of the dataset, in alphabetical order."""
+    if wanted is not None and not wanted:
+        raise InputError(f"no model is left to answer {benchmark!r}: name at least one")
     for name in wanted or ():
         if name not in covered:
             raise unknown("model", name, covered, f"benchmark {benchmark!r}")
@@ -168,7 +189,8 @@ def _models(
                 f"model {name!r} answered {covered[name]} of {n_docs} documents of {benchmark!r}; "
                 "extract the rest, or leave the model out of --models"
             )
-    names = sorted(set(wanted)) if wanted else sorted(m for m, n in covered.items() if n == n_docs)
+    complete = (model for model, n in covered.items() if n == n_docs)
+    names = sorted(complete if wanted is None else set(wanted))
     if not names:
         raise InputError(
             f"no model answered all {n_docs} documents of {benchmark!r}: extract or import the rest"

@@ -5,44 +5,36 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from ctypes import CDLL
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Literal
-from urllib.error import HTTPError, URLError
-from urllib.request import urlopen
 
 from packaging.requirements import Requirement
 
 from rlfocal.errors import InputError, RunError
-from rlfocal.failures import without_secrets
+from rlfocal.findings import Finding
+from rlfocal.server import check_server
+from rlfocal.wording import counted
 from warehouse import open_warehouse
 from warehouse.connecting import MissingWarehouseError
-from warehouse.integrity import Integrity, examine, repair
+from warehouse.integrity import Integrity, OnProgress, examine, repair
 from warehouse.locations import Location, locate
 from warehouse.opening import needs_upgrade
 
-Level = Literal["ok", "note", "fault"]
-_PATIENCE_SECONDS = 3
 _LISTED = 5  # faults of one kind that are told one by one
 _EXTRACT = "run the extraction or import again, which fills what is missing"
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was checked."""
+def diagnose(
+    location: str | Path | None = None, *, mend: bool = False, on_progress: OnProgress | None = None
+) -> list[Finding]:
+    """Checks versions, GPU, server and the warehouse at `location`, which `mend` repairs first.
 
-    check: str
-    level: Level
-    """`note`: nothing is broken, but worth knowing."""
-    message: str
-    mend: str | None = None
-
-
-def diagnose(location: str | Path | None = None, *, mend: bool = False) -> list[Finding]:
-    """Checks versions, GPU, server and the warehouse at `location`, which `mend` repairs first."""
+    `on_progress` hears the share of the warehouse's files that are read.
+    """
     place = locate(location)
-    return [*check_versions(), check_gpu(), check_server(), *check_warehouse(place, mend=mend)]
+    found = [*check_versions(), check_gpu(), *check_server()]
+    return [*found, *check_warehouse(place, mend=mend, on_progress=on_progress)]
 
 
 def check_versions() -> Iterator[Finding]:
@@ -71,36 +63,35 @@ def check_versions() -> Iterator[Finding]:
 
 def check_gpu() -> Finding:
     """Which GPUs the engines would run on."""
+    if not _has_driver():
+        return Finding("gpu", "note", "no GPU: models run on the CPU")
     import torch
 
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        return Finding("gpu", "ok", f"{len(names)} GPUs: {', '.join(names)}, CUDA {torch.version.cuda}")
+        return Finding(
+            "gpu", "ok", f"{counted(len(names), 'GPU')}: {', '.join(names)}, CUDA {torch.version.cuda}"
+        )
     if shutil.which("nvidia-smi"):
         why = f"there is a driver, but torch {torch.__version__} sees no GPU"
         return Finding("gpu", "fault", why, "install torch's CUDA build, and check CUDA_VISIBLE_DEVICES")
     return Finding("gpu", "note", "no GPU: models run on the CPU")
 
 
-def check_server(url: str | None = None) -> Finding:
-    """Whether the Prefect server answers at `url`, or else $PREFECT_API_URL."""
-    address = (url or os.environ.get("PREFECT_API_URL", "")).rstrip("/")
-    if not address:
-        return Finding(
-            "server", "note", "PREFECT_API_URL is not set: `regenerate` starts a server of its own"
-        )
+def _has_driver() -> bool:
+    """Whether a GPU's driver is there: without one, torch need not be asked, which takes seconds."""
+    if Path("/dev/kfd").exists() or shutil.which("nvidia-smi"):
+        return True
     try:
-        with urlopen(f"{address}/health", timeout=_PATIENCE_SECONDS):
-            return Finding("server", "ok", f"Prefect answers at {without_secrets(address)}")
-    except HTTPError as error:
-        why = f"answers with status {error.code}"
-    except (URLError, OSError, ValueError) as error:
-        why = f"does not answer ({getattr(error, 'reason', error)})"
-    message = without_secrets(f"the Prefect server at {address} {why}")
-    return Finding("server", "note", message, "prefect server start, or unset PREFECT_API_URL")
+        CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
-def check_warehouse(place: Location, *, mend: bool = False) -> Iterator[Finding]:
+def check_warehouse(
+    place: Location, *, mend: bool = False, on_progress: OnProgress | None = None
+) -> Iterator[Finding]:
     """Compares the warehouse's files and rows with its catalogue; `mend` repairs them first."""
     try:
         with open_warehouse(place, read_only=not mend, create=False) as opened:
@@ -115,14 +106,16 @@ def check_warehouse(place: Location, *, mend: bool = False) -> Iterator[Finding]
                     told = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
                     yield Finding("repair", "note", told, _EXTRACT)
                 if done.deleted:
-                    yield Finding("repair", "note", f"deleted {done.deleted:,} files that nobody needs")
+                    yield Finding(
+                        "repair", "note", f"deleted {counted(done.deleted, 'file')} that nobody needs"
+                    )
             if needs_upgrade(opened):
                 older = f"{place.name} was made by an older rlfocal, and is checked once it is upgraded"
                 yield Finding(
                     "warehouse", "note", older, "rlfocal doctor --repair, or any command that writes"
                 )
                 return
-            found = examine(opened)
+            found = examine(opened, on_progress)
     except MissingWarehouseError as error:
         yield Finding("warehouse", "note", str(error))
         return
@@ -144,25 +137,28 @@ def _told(place: Location, found: Integrity) -> Iterator[Finding]:
     for task in found.tasks or ():
         where = f"{task.benchmark}/{task.task}"
         if task.without_label:
-            missing = f"{where} has {task.without_label:,} documents with neither label nor gold answer"
+            missing = (
+                f"{where} has {counted(task.without_label, 'document')} with neither label nor gold answer"
+            )
             yield Finding("documents", "fault", missing, correct)
         if task.is_other:
             yield Finding("documents", "fault", f"{where} has other documents than were written", mend)
         if task.twice:
             yield Finding(
-                "documents", "fault", f"{where} has {task.twice:,} documents twice", "import it anew"
+                "documents", "fault", f"{where} has {counted(task.twice, 'document')} twice", "import it anew"
             )
     if lost := [file for file in found.files if file.last is not None]:
         spans = sorted({(file.first, file.last) for file in lost})
         told = ", ".join(f"{first} to {last}" for first, last in spans[:_LISTED])
-        what = f"{len(lost):,} files are lost that only earlier snapshots need ({told})"
+        what = f"lost {counted(len(lost), 'file')} that only earlier snapshots need ({told})"
         yield Finding("history", "note", what, "rlfocal expire lets those snapshots go")
     if found.orphans or found.scheduled:
         n = len(found.orphans) + len(found.scheduled)
-        what = f"{n:,} files that no snapshot needs, of stopped or running writes"
+        what = f"{counted(n, 'file')} that no snapshot needs, of stopped or running writes"
         yield Finding("leftovers", "note", what, "rlfocal doctor --repair deletes them")
     if found.is_sound:
-        whole = f"{found.n_files:,} files and {found.n_partitions:,} partitions as they were written"
+        n_files, n_partitions = counted(found.n_files, "file"), counted(found.n_partitions, "partition")
+        whole = f"{n_files} and {n_partitions} as they were written"
         yield Finding("warehouse", "ok", f"{place.name}: {whole}")
 
 

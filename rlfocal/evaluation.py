@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -30,8 +31,10 @@ from rlfocal.methods import (
     check_methods,
     make_method,
     methods_for,
+    refuse_answers,
     with_references,
 )
+from rlfocal.methods.reference import Oracle
 from warehouse import Warehouse, open_warehouse
 
 Per = Literal["benchmark", "task"]
@@ -47,6 +50,7 @@ class Run:
 
     benchmark: str
     method: str
+    """`single:<model>` with the model's first name: a new one makes no other run."""
     variant: str | None
     protocol: str
     seed: int | None
@@ -56,6 +60,8 @@ class Run:
     data: str
     """The dataset's fingerprint."""
     prices: tuple[float, ...]
+    name: str = field(repr=False)
+    """What `evaluations.method` calls the method."""
 
     @property
     def run_id(self) -> str:
@@ -149,13 +155,20 @@ def evaluate(
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
     groups = group_rows(dataset, per)
     known = methods_for(len(dataset.models), dataset.kind, protocol)
-    names = with_references(known if methods is None else methods)
+    names = with_references(known if methods is None else methods, dataset.kind)
     check_methods(names, variant, dataset.models, protocol)
+    for name in names:
+        refuse_answers(name, dataset)
+
+    held = _held(warehouse, dataset)
 
     def run(name: str) -> tuple[list[str], list[str]]:
         tell = titled(on_progress, f"{benchmark} {name}", len(groups))
         method = make_method(name, variant, _store(warehouse, force), tell)
         label = variant if name == "rl_focal" else None
+        asked = [one.run_id for one in _runs(dataset, method, name, label, seeds, per, protocol)]
+        if held.issuperset(asked) and not force:
+            return asked, []
         return run_method(warehouse, dataset, method, name, label, seeds, per, protocol, force)
 
     found = {name: run(name) for name in names}
@@ -163,8 +176,9 @@ def evaluate(
         found |= {name: run(name) for name in _pools_of_its_size(warehouse, found["rl_focal"][0])}
     run_ids = [run_id for of_method, _ in found.values() for run_id in of_method]
     _renew(warehouse, benchmark, protocol, per, dataset.fingerprint(), run_ids)
-    rows = tuple(row for run_id in run_ids for row in stored(warehouse, run_id))
-    return EvaluationReport(rows, tuple(new for _, ran in found.values() for new in ran), dataset.left_out)
+    return EvaluationReport(
+        stored(warehouse, run_ids), tuple(new for _, ran in found.values() for new in ran), dataset.left_out
+    )
 
 
 def run_method(
@@ -176,22 +190,27 @@ def run_method(
     `name` and `variant` are what its rows are called. Returns the run ids, one a seed, and those run now.
     """
     groups = group_rows(dataset, per)
-    recipes = tuple(method.recipe(int((mask & dataset.is_train).sum())) for mask in groups)
-    data, prices = dataset.fingerprint(), tuple(dataset.prices.tolist())
-    runs = [
-        Run(dataset.benchmark, name, variant, protocol, seed, per, recipes, data, prices)
-        for seed in (range(seeds) if method.seeded else [None])
-    ]
-    missing = [run for run in runs if force or not stored(warehouse, run.run_id)]
-    started = time.perf_counter()
-    fitted = fit_groups(method, dataset, groups, [run.seed or 0 for run in missing])
-    fitting = (time.perf_counter() - started) / max(len(missing), 1)
-    for run, policies in zip(missing, fitted, strict=True):
+    runs = _runs(dataset, method, name, variant, seeds, per, protocol)
+    run_ids = [run.run_id for run in runs]
+
+    def missing() -> list[Run]:
+        held = _held(warehouse, dataset)
+        return [run for run in runs if force or run.run_id not in held]
+
+    if not missing():
+        return run_ids, []
+    warehouse.check_writable()  # before hours of fitting, not after
+    with fitting_lock(warehouse, dataset, name, variant, per):
+        new = missing()  # another process may have stored them meanwhile
         started = time.perf_counter()
-        decisions = decide_groups(dataset, groups, policies, protocol)
-        seconds = fitting + time.perf_counter() - started
-        _record(warehouse, run, dataset, decisions, _curves(dataset, groups, policies), seconds)
-    return [run.run_id for run in runs], [run.run_id for run in missing]
+        fitted = fit_groups(method, dataset, groups, [run.seed or 0 for run in new])
+        fitting = (time.perf_counter() - started) / max(len(new), 1)
+        for run, policies in zip(new, fitted, strict=True):
+            started = time.perf_counter()
+            decisions = decide_groups(dataset, groups, policies, protocol)
+            seconds = fitting + time.perf_counter() - started
+            _record(warehouse, run, dataset, decisions, _curves(dataset, groups, policies), seconds)
+    return run_ids, [run.run_id for run in new]
 
 
 def train(
@@ -204,22 +223,30 @@ def train(
     per: Per = "benchmark",
     snapshot: int | None = None,
     force: bool = False,
+    tensorboard: bool = False,
     on_progress: Progress | None = None,
 ) -> TrainingReport:
     """Train RL-Focal's agents on train rows: one checkpoint per group of rows and seed.
 
+    With `tensorboard`, each gets a folder of its name beside it that TensorBoard reads.
     Raises InputError as `evaluate` does.
     """
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
     groups = group_rows(dataset, per)
     check_methods(["rl_focal"], variant, dataset.models)
     tell = titled(on_progress, f"{benchmark} rl_focal", len(groups))
-    method = RLFocal(variant, store=_store(warehouse, force), on_progress=tell)
+    store = replace(_store(warehouse, force), event_files=tensorboard)
+    method = RLFocal(variant, store=store, on_progress=tell)
     train_rows = [dataset.rows(mask & dataset.is_train) for mask in groups]
-    paths = [method.checkpoint(rows, seed) for rows in train_rows for seed in range(seeds)]
-    new = sum(force or not path.exists() for path in paths)
-    fit_groups(method, dataset, groups, range(seeds))
-    return TrainingReport(tuple(paths), new)
+    asked = [(rows, seed) for rows in train_rows for seed in range(seeds)]
+
+    trained = 0
+    # What is trained may have a history to write, or models to rename: `fit` loads it.
+    if force or tensorboard or not all(method.is_current(*one) for one in asked):
+        with fitting_lock(warehouse, dataset, "rl_focal", variant, per):
+            trained = sum(force or not method.is_trained(*one) for one in asked)
+            fit_groups(method, dataset, groups, range(seeds))
+    return TrainingReport(tuple(method.checkpoint(*one) for one in asked), trained)
 
 
 def read_dataset(
@@ -251,6 +278,14 @@ def group_rows(dataset: Dataset, per: Per) -> list[Mask]:
     return masks
 
 
+def fitting_lock(
+    warehouse: Warehouse, dataset: Dataset, method: str, variant: str | None, per: Per
+) -> AbstractContextManager[bool]:
+    """Of all that fit one method on the same rows, whatever for, one does and the others wait for it."""
+    about = [dataset.benchmark, method, variant or "", per, dataset.fingerprint()]
+    return warehouse.lock("\0".join(["fit", *about]), wait=True)
+
+
 def fit_groups(
     method: Method, dataset: Dataset, groups: Sequence[Mask], seeds: Sequence[int]
 ) -> list[list[Policy]]:
@@ -266,28 +301,51 @@ def decide_groups(
 ) -> Decisions:
     """Each group's policy decides on the group's test rows; returned in the order of the test rows.
 
-    Online, a policy that can learns from every label after its answer; the others stay as they are.
+    Online, a policy that can learns from every label after its answer; the others stay as they are, and are
+    given documents without labels. The oracle alone reads them.
     """
     test = dataset.test
     pools = np.zeros((len(test), len(test.models)), dtype=np.bool_)
     predictions = np.full(len(test), -1, dtype=np.int64)
     for mask, policy in zip(groups, policies, strict=True):
         rows = mask[~dataset.is_train]
+        documents = test.rows(rows)
         if protocol == "online" and isinstance(policy, OnlineLearner):
-            decided = policy.decide_online(test.rows(rows))
+            decided = policy.decide_online(documents)
         else:
-            decided = policy.decide(test.rows(rows))
+            decided = policy.decide(documents if isinstance(policy, Oracle) else documents.unlabelled())
         pools[rows], predictions[rows] = decided.pools, decided.predictions
     return Decisions(pools, predictions)
 
 
-def stored(warehouse: Warehouse, run_id: str) -> list[Evaluation]:
-    """The rows of a run, the pooled one first; empty if the run is not in the warehouse."""
+def stored(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ...]:
+    """The rows of runs, one run after the other, each with its pooled row first."""
     names = [field.name for field in fields(Evaluation)]
     table = warehouse.query(
-        f"SELECT {', '.join(names)} FROM evaluations WHERE run_id = ? ORDER BY task <> '*', task", [run_id]
+        f"SELECT {', '.join(names)} FROM evaluations WHERE list_contains($1, run_id) "
+        "ORDER BY list_position($1, run_id), task <> '*', task",
+        [list(run_ids)],
     )
-    return [Evaluation(**row) for row in table.to_pylist()]
+    return tuple(Evaluation(**row) for row in table.to_pylist())
+
+
+def _runs(
+    dataset: Dataset, method: Method, name: str, variant: str | None, seeds: int, per: Per, protocol: str
+) -> list[Run]:
+    """What one method's runs would be called, one a seed. Nothing is fitted."""
+    recipes = tuple(method.recipe(int((mask & dataset.is_train).sum())) for mask in group_rows(dataset, per))
+    data, prices = dataset.fingerprint(), tuple(dataset.prices.tolist())
+    identity = _first_called(name, dataset)
+    return [
+        Run(dataset.benchmark, identity, variant, protocol, seed, per, recipes, data, prices, name)
+        for seed in (range(seeds) if method.seeded else [None])
+    ]
+
+
+def _held(warehouse: Warehouse, dataset: Dataset) -> set[str]:
+    """The run ids that are stored for these rows."""
+    asked = "SELECT DISTINCT run_id FROM evaluations WHERE (benchmark, data) = (?, ?)"
+    return {run_id for (run_id,) in warehouse.rows(asked, [dataset.benchmark, dataset.fingerprint()])}
 
 
 def _record(
@@ -311,7 +369,7 @@ def _record(
             run_id=run.run_id,
             benchmark=run.benchmark,
             task=task,
-            method=run.method,
+            method=run.name,
             variant=run.variant,
             protocol=run.protocol,
             seed=run.seed,
@@ -352,14 +410,14 @@ def _record(
         {
             "run_id": run.run_id,
             "benchmark": run.benchmark,
-            "method": run.method,
+            "method": run.name,
             "variant": run.variant,
             "seed": run.seed,
         }
         | curve
         for curve in curves
     ]
-    with warehouse.transaction(f"evaluate {run.benchmark} {run.method}"):
+    with warehouse.transaction(f"evaluate {run.benchmark} {run.name}"):
         for table in ("evaluations", "decisions", "training_history"):
             warehouse.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run.run_id])
         warehouse.append("evaluations", pa.Table.from_pylist([asdict(row) for row in rows]))
@@ -370,7 +428,7 @@ def _record(
 
 def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str]) -> list[str]:
     """The constant pools of as many models as these runs ask on average."""
-    size = round(fmean(stored(warehouse, run_id)[0].mean_pool_size for run_id in runs))
+    size = round(fmean(row.mean_pool_size for row in stored(warehouse, runs) if row.task == "*"))
     return [f"{name}:{max(size, 1)}" for name in CONSTANT_POOLS]
 
 
@@ -397,6 +455,14 @@ def _curves(dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Policy]
         if isinstance(policy, Learned)
         for episode in policy.history
     ]
+
+
+def _first_called(method: str, dataset: Dataset) -> str:
+    """The method's name, with the first name of a model in it."""
+    kind, colon, model = method.partition(":")
+    if kind != "single" or model not in dataset.models or not dataset.first_names:
+        return method
+    return f"{kind}{colon}{dataset.first_names[dataset.models.index(model)]}"
 
 
 def _store(warehouse: Warehouse, force: bool) -> CheckpointStore:

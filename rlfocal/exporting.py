@@ -12,9 +12,11 @@ from typing import Literal, get_args
 
 from rlfocal.errors import InputError, unknown
 from rlfocal.pool import load_benchmarks
+from rlfocal.wording import counted
 from warehouse import Warehouse
 from warehouse.connecting import quoted
 from warehouse.disk import writing_to
+from warehouse.locations import expanded
 from warehouse.scripts import script
 
 Format = Literal["parquet", "datasets", "predictions"]
@@ -82,7 +84,7 @@ def export(
     """
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
-    folder = Path(target).expanduser()
+    folder = expanded(target)
     names = _chosen("table", tables, FOLDERS if format != "predictions" else ("docs", "scores"))
     with _staged(folder) as stage, warehouse.reading(), writing_to(stage):
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
@@ -212,7 +214,7 @@ def _card(report: ExportReport, stage: Path) -> str:
             lines.append("  default: true")
     lines += ["---", "", "# What a pool of LLMs answered", ""]
     lines.append(f"Exported by rlfocal from snapshot {report.snapshot}. The tables:")
-    lines += ["", *(f"- `{written.table}`: {written.rows:,} rows" for written in report.tables)]
+    lines += ["", *(f"- `{written.table}`: {counted(written.rows, 'row')}" for written in report.tables)]
     if report.withheld:
-        lines += ["", f"The texts of {report.withheld:,} confidential documents stayed out."]
+        lines += ["", f"The texts of {counted(report.withheld, 'confidential document')} stayed out."]
     return "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Mapping
@@ -9,8 +10,16 @@ from typing import Any
 
 from rlfocal.errors import InputError, RunError
 
-LONGEST = 300  # characters
-LONGEST_OWN = 900  # of our own errors, which end with what to do
+LONGEST = 300  # characters of a message
+LONGEST_WORD = 80  # of a name or a path in a message that is too long otherwise
+GAP = " ... "
+# Errors of a path that somebody gave, and not of the disk.
+PATH_ERRORS = frozenset(
+    {
+        *(errno.EEXIST, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY),
+        *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS),
+    }
+)
 SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "OPENAI_API_KEY", "VLLM_API_KEY")
 SHORTEST_SECRET = 4  # a shorter value is no secret, and blanking it would tear words apart
 TOKEN = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,})")
@@ -19,16 +28,46 @@ SECRET_KEY = re.compile(r"(^|_)(token|api_key|apikey|secret|password)$", re.IGNO
 
 
 def plain(error: BaseException) -> str:
-    """What went wrong, in one line, without secrets.
+    """What went wrong, in one line of at most LONGEST characters, without secrets.
 
     >>> plain(ValueError("no such\\n  file"))
     'ValueError: no such file'
     """
-    message = " ".join(str(error).split())
-    kind = type(error).__name__
     if isinstance(error, InputError | RunError):
-        return _shortened(without_secrets(message), LONGEST_OWN)
-    return _shortened(without_secrets(f"{kind}: {message}" if message else kind), LONGEST)
+        message = str(error)
+    else:
+        kind, said = type(error).__name__, " ".join(str(error).split())
+        message = f"{kind}: {said}" if said else kind
+    return shortened(on_one_line(without_secrets(message)))
+
+
+def on_one_line(text: str) -> str:
+    """`text` with what cannot be printed (newlines, other controls, half surrogate pairs) escaped.
+
+    >>> on_one_line("a\\nb")
+    'a\\\\nb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """`text`, cut in the middle of its longest words, then in its own: the beginning and the end survive.
+
+    >>> shortened("no file " + 200 * "x" + "; give another", 104)
+    'no file xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx ... xxxxxxxxxxxxxxxxxxxxxxxxx; give another'
+    """
+    for word in sorted(re.findall(rf"\S{{{LONGEST_WORD + 1},}}", text), key=len, reverse=True):
+        excess = len(text) - longest
+        if excess > 0:
+            text = text.replace(word, _without_middle(word, max(LONGEST_WORD, len(word) - excess)))
+    return _without_middle(text, longest)
+
+
+def path_error(error: BaseException) -> InputError | None:
+    """The InputError that an OSError amounts to where a path that was given is at fault; else None."""
+    if not isinstance(error, OSError) or error.filename is None or error.errno not in PATH_ERRORS:
+        return None
+    return InputError(f"{os.fspath(error.filename)!r}: {error.strerror}; give another path")
 
 
 def without_secrets(text: str) -> str:
@@ -60,5 +99,8 @@ def place_of_secret(value: Any, key: str = "") -> str | None:
     return None
 
 
-def _shortened(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 4].rsplit(" ", 1)[0] + " ..."
+def _without_middle(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    kept = longest - len(GAP)
+    return text[: -(-2 * kept // 3)] + GAP + text[len(text) - kept // 3 :]

@@ -14,7 +14,7 @@ from rlfocal.extraction.answers import normalise
 from rlfocal.routing.outputs import Given, Heard, Output
 
 if TYPE_CHECKING:
-    from rlfocal.agents.checkpoint import AnyAgents
+    from rlfocal.agents.shared.variant import TrainedAgents
 
 Context = str | Mapping[str, str]
 """The question, or `{"question": ..., "task": ...}`."""
@@ -39,11 +39,11 @@ class Router:
     changes nothing.
     """
 
-    def __init__(self, agents: AnyAgents, *, online: bool = True) -> None:
-        from rlfocal.routing.drivers import driver_of
+    def __init__(self, agents: TrainedAgents, *, online: bool = True) -> None:
+        from rlfocal.agents.variants import variant
 
         self.models, self.kind, self.online = agents.models, agents.kind, online
-        self._driver = driver_of(agents)
+        self._driver = variant(agents.variant).driver(agents)
         self._tracker = self._driver.tracker()
         self._last: tuple[Given, int, int, int] | None = None
         self.notes: list[str] = []

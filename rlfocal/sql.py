@@ -1,4 +1,4 @@
-"""`rlfocal sql`: one read-only SELECT over the warehouse, in a DuckDB that can reach nothing else."""
+"""`rlfocal sql`: one read-only statement over the warehouse, in a DuckDB that can reach nothing else."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -34,25 +35,37 @@ _TABLE_FUNCTIONS = frozenset(
 # What shows a Postgres catalogue's password, or that database's other tables.
 _SECRETIVE = frozenset({METADATA, "duckdb_databases", "pragma_database_list"})
 
+_EXPLAIN = re.compile(r"\s*EXPLAIN(\s+ANALYZE)?\s", re.IGNORECASE)
+_POSITION = re.compile(r"\s+LINE (\d+): .*", re.DOTALL)  # and the line, with a caret below it
+_ONE = "give one statement that reads: SELECT, FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
+# Levels of a parsed statement; DuckDB's time doubles with each subquery, which counts as many.
+_DEEPEST = 400
+_SUBQUERY = 20
+_TOO_DEEP = "the statement is nested too deeply; take it apart, as with WITH"
+
 
 def run_sql(
     location: str | Path | None, statement: str, output: str = "table", *, snapshot: int | None = None
 ) -> str:
-    """The result of one SELECT (also FROM, WITH, DESCRIBE, SHOW, SUMMARIZE) as a table, CSV or JSON objects.
+    """The result of one statement that reads (SELECT, FROM, WITH, PIVOT, UNPIVOT, DESCRIBE, SHOW, SUMMARIZE,
+    EXPLAIN) as a table, CSV or JSON objects.
 
     Raises InputError for several statements, one that writes or changes settings, one that reads anything but
     the warehouse, and whatever DuckDB refuses.
     """
-    writers = {"table": _table, "csv": _csv, "json": _json}
-    if output not in writers:
-        raise unknown("format", output, writers)
+    if output not in WRITERS:
+        raise unknown("format", output, WRITERS)
     with sandbox(location, snapshot=snapshot) as select:
-        return writers[output](*select(statement))
+        names, rows = select(statement)
+        try:
+            return WRITERS[output](names, rows)
+        except RecursionError:
+            raise InputError("SQL: the result is nested too deeply to be shown") from None
 
 
 @contextmanager
 def sandbox(location: str | Path | None, *, snapshot: int | None = None) -> Iterator[Select]:
-    """A function from one SELECT to its column names and rows, over a warehouse that nothing can change."""
+    """A function from a statement to its column names and rows, over a warehouse that nothing can change."""
     with open_warehouse(location, read_only=True, snapshot=snapshot) as warehouse:
         _lock(warehouse)
         yield partial(_select, warehouse)
@@ -60,57 +73,113 @@ def sandbox(location: str | Path | None, *, snapshot: int | None = None) -> Iter
 
 def _select(warehouse: Warehouse, statement: str) -> tuple[list[str], list[Row]]:
     try:
-        _check(warehouse, statement)
+        _check_text(statement)
+        explained = _EXPLAIN.match(statement)
+        _check(warehouse, statement[explained.end() :] if explained else statement, is_part=bool(explained))
         result = warehouse.connection.execute(statement)
         return [column[0] for column in result.description or ()], result.fetchall()
     except duckdb.Error as error:
-        raise InputError(f"SQL: {without_password(str(error)).strip()}") from None
+        raise InputError(f"SQL: {_reason(error, statement)}") from None
+    except RecursionError:
+        raise InputError(f"SQL: {_TOO_DEEP}") from None
 
 
-def _check(warehouse: Warehouse, statement: str) -> None:
-    """Raises InputError unless the statement is one SELECT that calls known table functions only."""
+def _reason(error: duckdb.Error, statement: str) -> str:
+    """DuckDB's message in one line; which line is at fault where there are several."""
+    if "Max expression depth" in str(error):
+        return _TOO_DEEP
+    place = r" (line \1)" if "\n" in statement.strip() else ""
+    return " ".join(_POSITION.sub(place, without_password(str(error))).split())
+
+
+def _check_text(statement: str) -> None:
+    """Raises InputError for what DuckDB cannot take as text, or would read in part."""
+    try:
+        statement.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"SQL: character {error.start + 1} is no Unicode text; leave it out") from None
+    if "\0" in statement:
+        raise InputError(f"SQL: character {statement.index(chr(0)) + 1} is a NUL; leave it out")
+
+
+def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
+    """Raises InputError unless the statement is one that reads, and calls known table functions only.
+
+    `is_part`: it stands after EXPLAIN.
+    """
     statements = warehouse.connection.extract_statements(statement)
-    if len(statements) != 1:
-        raise InputError(f"SQL: give one SELECT statement; these are {len(statements)}")
-    parsed = json.loads(warehouse.rows("SELECT json_serialize_sql(?)", [statement])[0][0])
-    if parsed["error"]:
-        kind = statements[0].type.name.replace("_", " ")
-        what = "this statement" if kind == "SELECT" else kind
-        raise InputError(f"SQL: {what} is refused: only SELECT reads, and `rlfocal sql` only reads")
-    macros = warehouse.rows(
-        "SELECT function_name FROM duckdb_functions() WHERE database_name = 'warehouse' AND NOT internal"
+    if is_part and len(statements) > 1:
+        raise InputError("SQL: EXPLAIN takes one statement that reads, a PIVOT only with IN (...)")
+    if _is_dynamic_pivot(statements):
+        named = set(re.findall(r"\w+", statement.lower()))
+        called = named & _table_functions(warehouse)
+    else:
+        if len(statements) != 1:
+            raise InputError(f"SQL: {_ONE}; {_counted(statements)}")
+        parsed = json.loads(warehouse.rows("SELECT json_serialize_sql(?)", [statement])[0][0])
+        if parsed["error"]:
+            kind = statements[0].type.name.replace("_", " ")
+            what = "this statement" if kind == "SELECT" else kind
+            raise InputError(f"SQL: {what} is refused, as `rlfocal sql` only reads; {_ONE}")
+        called, named = _names(parsed)
+    for name in sorted(called - _known_functions(warehouse)):
+        raise InputError(f"SQL: the table function {name} is refused: `rlfocal sql` reads the warehouse only")
+    for name in sorted(named & _SECRETIVE):
+        raise InputError(f"SQL: {name} is refused: `rlfocal sql` reads the warehouse only")
+
+
+def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
+    """Whether DuckDB made them of one PIVOT without IN: an ENUM of the values found, then the SELECT.
+
+    What it made itself has no text, and DuckDB does not serialise it: the words of the text are checked.
+    """
+    enums = statements[:-1]
+    return (
+        len(enums) > 0
+        and all(enum.type == duckdb.StatementType.CREATE and not enum.query for enum in enums)
+        and statements[-1].type == duckdb.StatementType.SELECT
     )
-    known = _TABLE_FUNCTIONS | {name for (name,) in macros}
-    for name in _called_tables(parsed):
-        if name.lower() not in known:
-            raise InputError(
-                f"SQL: the table function {name} is refused: `rlfocal sql` reads the warehouse only"
-            )
-    for name in _named_tables(parsed):
-        if name.lower() in _SECRETIVE:
-            raise InputError(f"SQL: {name} is refused: `rlfocal sql` reads the warehouse only")
 
 
-def _called_tables(node: Any) -> Iterator[str]:
-    """Names of the table functions anywhere in a parsed statement."""
-    if isinstance(node, dict):
-        if node.get("type") == "TABLE_FUNCTION":
-            yield node["function"]["function_name"]
-        node = list(node.values())
-    if isinstance(node, list):
-        for child in node:
-            yield from _called_tables(child)
+def _counted(statements: Sequence[duckdb.Statement]) -> str:
+    return f"these are {len(statements)}" if statements else "there is none"
 
 
-def _named_tables(node: Any) -> Iterator[str]:
-    """Names of tables, views, schemas and catalogues anywhere in a parsed statement."""
-    if isinstance(node, dict):
-        if "table_name" in node:
-            yield from (str(node.get(part, "")) for part in ("catalog_name", "schema_name", "table_name"))
-        node = list(node.values())
-    if isinstance(node, list):
-        for child in node:
-            yield from _named_tables(child)
+def _known_functions(warehouse: Warehouse) -> frozenset[str]:
+    macros = "SELECT function_name FROM duckdb_functions() WHERE database_name = 'warehouse' AND NOT internal"
+    return _TABLE_FUNCTIONS | {name for (name,) in warehouse.rows(macros)}
+
+
+def _table_functions(warehouse: Warehouse) -> set[str]:
+    """All there are."""
+    kinds = "('table', 'table_macro', 'pragma')"
+    listed = f"SELECT lower(function_name) FROM duckdb_functions() WHERE function_type IN {kinds}"
+    return {name for (name,) in warehouse.rows(listed)}
+
+
+def _names(parsed: Any) -> tuple[set[str], set[str]]:
+    """Lower-case names in a parsed statement: of the table functions it calls; of tables and their schemas.
+
+    Raises InputError for subqueries that are nested too deeply.
+    """
+    called: set[str] = set()
+    named: set[str] = set()
+    rest = [(parsed, 0)]
+    while rest:
+        node, depth = rest.pop()
+        if isinstance(node, dict):
+            if node.get("type") == "TABLE_FUNCTION":
+                called.add(node["function"]["function_name"].lower())
+            if "table_name" in node:
+                places = ("catalog_name", "schema_name", "table_name")
+                named.update(str(node.get(place, "")).lower() for place in places)
+            depth += _SUBQUERY if node.get("class") == "SUBQUERY" else 0
+            node = list(node.values())
+        if depth > _DEEPEST:
+            raise InputError(f"SQL: {_TOO_DEEP}")
+        if isinstance(node, list):
+            rest += [(child, depth + 1) for child in node]
+    return called, named
 
 
 def _lock(warehouse: Warehouse) -> None:
@@ -130,6 +199,8 @@ def _literal(text: str) -> str:
 def _table(names: Sequence[str], rows: Sequence[Row]) -> str:
     cells = [[_shown(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    if tuple(names) == ("explain_key", "explain_value"):
+        return "\n".join(str(plan) for _, plan in rows)
     numeric = [all(isinstance(v, int | float | None) for v in column) for column in zip(*rows, strict=True)]
     right = numeric or [False] * len(names)
     lines = [names, ["-" * width for width in widths], *cells]
@@ -165,9 +236,14 @@ def _json(names: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
+    """JSON has no NaN and no infinity, and its keys are texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
     return value
+
+
+WRITERS = {"table": _table, "csv": _csv, "json": _json}

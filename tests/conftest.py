@@ -20,7 +20,7 @@ SLOW_TO_MAKE = ("lab_warehouse", "real_warehouse")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts first, side by side, the tests that start vLLM and those that share a slow fixture.
 
-    `pytest -n 2 --dist worksteal` gives each process neighbouring tests and later moves the last ones: so
+    `pytest -n 3 --dist worksteal` gives each process neighbouring tests and later moves the last ones: so
     no two vLLM run at once, and each such fixture is made once.
     """
     if hasattr(config, "workerinput"):  # a process of pytest-xdist
@@ -97,8 +97,9 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(params=["directory", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where a new warehouse may stand: a directory, or a database of a real Postgres."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     if request.param == "directory":
         return str(tmp_path / "warehouse")
     server: PostgresServer = request.getfixturevalue("postgres")

@@ -52,17 +52,18 @@ def printed(example: Example, folder: Path) -> str:
     """What an example prints in a prepared folder that holds .rlfocal/warehouse."""
     if example.language == "sql":
         return run_sql(folder / ".rlfocal" / "warehouse", example.code) + "\n"
-    command = [sys.executable, "-"] if example.language == "python" else ["bash", "-euo", "pipefail"]
-    return subprocess.run(
-        command,
-        input=example.code,
-        cwd=folder,
-        env=_environment(folder),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=120,
-    ).stdout
+    is_python = example.language == "python"
+    with TemporaryDirectory() as home:  # the shell's example installs what it needs itself
+        return subprocess.run(
+            [sys.executable, "-"] if is_python else ["bash", "-euo", "pipefail"],
+            input=example.code,
+            cwd=folder,
+            env=_environment(folder if is_python else Path(home)),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
 
 
 def renewed(text: str, folder: Path) -> str:

@@ -35,6 +35,11 @@ class PostgresServer:
         subprocess.run([self.programs / "createdb", *address], env=login, check=True)
         return f"postgresql://lake:{self.password}@127.0.0.1:{self.port}/{name}"
 
+    def ask(self, address: str, statement: str) -> list[str]:
+        """What psql prints for a statement to the database of a URI, line by line."""
+        command = [str(self.programs / "psql"), "-XAtq", "-c", statement, address]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+
 
 def programs() -> Path | None:
     """The folder of initdb and pg_ctl; Debian keeps it off the PATH."""

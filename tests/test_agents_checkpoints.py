@@ -11,8 +11,8 @@ import torch
 from test_agents_training import TINY, parameters, skilled
 
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.agents.trained import TrainedAgents
-from rlfocal.agents.training import train
+from rlfocal.agents.rl_focal.agents import RLFocalAgents
+from rlfocal.agents.rl_focal.training import train
 from rlfocal.errors import InputError
 
 
@@ -22,8 +22,8 @@ def test_checkpoints_come_back_whole(tmp_path: Path) -> None:
     path = tmp_path / "new" / "seed-5.safetensors"
     save_checkpoint(agents, path)
     loaded = load_checkpoint(path, data.models)
-    assert isinstance(loaded, TrainedAgents)
-    assert replace(loaded, agents=agents.agents, memory=agents.memory) == agents
+    assert isinstance(loaded, RLFocalAgents)
+    assert replace(loaded, networks=agents.networks, memory=agents.memory) == agents
     for name, value in parameters(agents).items():
         assert torch.equal(value, parameters(loaded)[name]), name
     np.testing.assert_array_equal(loaded.decide(data.test).predictions, agents.decide(data.test).predictions)
@@ -44,8 +44,8 @@ def test_broken_and_foreign_checkpoints(tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(InputError, match="seed-0"):
             load_checkpoint(path)
-    path.write_bytes(whole.replace(b"rlfocal-agents-1", b"rlfocal-agents-0"))
-    with pytest.raises(InputError, match="rlfocal-agents-1"):
+    path.write_bytes(whole.replace(b"made-up", b"made-in"))
+    with pytest.raises(InputError, match="do not match their digest"):
         load_checkpoint(path)
     with pytest.raises(InputError, match="missing"):
         load_checkpoint(tmp_path / "missing.safetensors")

@@ -10,11 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlfocal.agents.config import RLFocalConfig, paper_config
-from rlfocal.agents.environment import Buffer, Choose, Environment, Fuse, train_environment, train_stream
-from rlfocal.agents.metrics import METRICS
-from rlfocal.agents.outcomes import MODELS_RANKED, Outcomes
-from rlfocal.agents.stream import MODELS_TABULATED
+from rlfocal.agents.rl_focal.config import RLFocalConfig, paper_config
+from rlfocal.agents.rl_focal.environment import (
+    Choose,
+    Environment,
+    Fuse,
+    Rollout,
+    train_environment,
+    train_stream,
+)
+from rlfocal.agents.shared.metrics import METRICS
+from rlfocal.agents.shared.outcomes import MODELS_RANKED, Outcomes
+from rlfocal.agents.shared.stream import MODELS_TABULATED
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.diversity import pairwise_diversity, pool_diversity
 from rlfocal.errors import InputError
@@ -57,8 +64,8 @@ def random_dataset(seed: int, kind: Kind, n_docs: int = 60, n_models: int = 4, n
 
 
 @dataclass
-class LiteralWalk:
-    """One walk of Algorithm 1 in plain Python: lists, loops, one pool at a time."""
+class LiteralEnvironment:
+    """One environment of Algorithm 1 in plain Python: lists, loops, one pool at a time."""
 
     data: Dataset
     config: RLFocalConfig
@@ -140,30 +147,24 @@ class LiteralWalk:
 def test_environment_is_the_papers(
     kind: Kind, fusing: bool, window: int, past_rewards: int, n_models: int
 ) -> None:
-    """Two buffers of one walk, by every way in which metrics and pluralities are worked out."""
+    """Two rollouts one after the other, by every way in which metrics and pluralities are worked out."""
     data = random_dataset(3, kind, n_models=n_models)
     config = RLFocalConfig(past_rewards=past_rewards, size_penalty=0.6, answer_slots=3)
-    alphas, copies, stretches, first, length = [0.6, 0.2], 3, 4, 6, 13
+    n_seeds, copies, stretches, first, length = 2, 3, 4, 6, 13
     stream = train_stream(data, replace(config, window=window))
     environment = Environment(
-        stream,
-        torch.tensor(alphas),
-        past_rewards,
-        stretches=stretches,
-        copies=copies,
-        first=first,
-        length=length,
+        stream, config, n_seeds, stretches=stretches, copies=copies, first=first, length=length
     )
-    walks = [
+    literal = [
         [
-            LiteralWalk(data, replace(config, size_penalty=alpha), window, first + g * length)
+            LiteralEnvironment(data, config, window, first + g * length)
             for _ in range(copies)
             for g in range(stretches)
         ]
-        for alpha in alphas
+        for _ in range(n_seeds)
     ]
     rng = np.random.default_rng(0)
-    shape = (len(alphas), length, copies * stretches)
+    shape = (n_seeds, length, copies * stretches)
     pools = rng.random((*shape, n_models)) < 0.5
     pools[rng.random(shape) < 0.1] = False
     answers = rng.integers(0, stream.n_slots, size=shape)
@@ -171,17 +172,17 @@ def test_environment_is_the_papers(
         steps = range(length)[part]
         chosen, answered = torch.tensor(pools[:, part]).float(), torch.tensor(answers[:, part])
         choose, fuse = _script(chosen, answered)
-        buffer = environment.walk(len(steps), choose, fuse if fusing else None)
-        for s, of_seed in enumerate(walks):
-            for b, walk in enumerate(of_seed):
+        rollout = environment.rollout(len(steps), choose, fuse if fusing else None)
+        for s, of_seed in enumerate(literal):
+            for b, one in enumerate(of_seed):
                 for at, t in enumerate(steps):
-                    _compare(walk, buffer, (s, at, b), stream.n_slots)
-                    reward = walk.step(
+                    _compare(one, rollout, (s, at, b), stream.n_slots)
+                    reward = one.step(
                         np.flatnonzero(pools[s, t, b]).tolist(), int(answers[s, t, b]) if fusing else None
                     )
-                    assert buffer.rewards[s, at, b].item() == pytest.approx(reward, abs=1e-6)
-                    assert (buffer.right[s, at, b].item() > 0) == (reward == 1)
-                _compare(walk, buffer, (s, len(steps), b), stream.n_slots)
+                    assert rollout.rewards[s, at, b].item() == pytest.approx(reward, abs=1e-6)
+                    assert (rollout.right[s, at, b].item() > 0) == (reward == 1)
+                _compare(one, rollout, (s, len(steps), b), stream.n_slots)
 
 
 def _script(pools: Tensor, answers: Tensor) -> tuple[Choose, Fuse]:
@@ -189,12 +190,12 @@ def _script(pools: Tensor, answers: Tensor) -> tuple[Choose, Fuse]:
     return lambda t, *_: pools[:, t], lambda *_: lambda t, _: answers[:, t]
 
 
-def _compare(walk: LiteralWalk, buffer: Buffer, at: tuple[int, int, int], n_slots: int) -> None:
-    """The state the walk is in."""
-    np.testing.assert_allclose(buffer.states.decider[at], walk.decider_observation(), atol=1e-6)
-    np.testing.assert_allclose(buffer.states.fusion[at], walk.fusion_observation(n_slots), atol=1e-6)
-    assert buffer.states.open[at].tolist() == [c < len(walk.slots()) for c in range(n_slots)]
-    assert np.flatnonzero(buffer.pools[at]).tolist() == walk.pool
+def _compare(one: LiteralEnvironment, rollout: Rollout, at: tuple[int, int, int], n_slots: int) -> None:
+    """The state that the environment is in."""
+    np.testing.assert_allclose(rollout.states.decider[at], one.decider_observation(), atol=1e-6)
+    np.testing.assert_allclose(rollout.states.fusion[at], one.fusion_observation(n_slots), atol=1e-6)
+    assert rollout.states.open[at].tolist() == [c < len(one.slots()) for c in range(n_slots)]
+    assert np.flatnonzero(rollout.pools[at]).tolist() == one.pool
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
@@ -247,7 +248,7 @@ def test_every_document_of_the_stream_is_walked_once() -> None:
     data = random_dataset(0, "choices", n_docs=50)
     config = RLFocalConfig(stretches=4, copies=1)
     stream = train_stream(data, config)
-    environment = train_environment(stream, config, torch.ones(1))
+    environment = train_environment(stream, config, 1)
     last = environment.first + 4 * environment.length
     assert environment.first == 0
     assert last == 48  # of 49 transitions, four equal stretches

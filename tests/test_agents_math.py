@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from rlfocal.agents.gae import advantages
-from rlfocal.agents.losses import mappo
-from rlfocal.agents.policies import (
+from rlfocal.agents.rl_focal.mappo import clipped_surrogate, gae, normalised
+from rlfocal.agents.shared.policies import (
+    branch_entropy,
+    branch_log_probs,
+    choice_entropy,
+    choice_log_probs,
     gumbel_noise,
     logistic_noise,
     mask_closed,
@@ -31,16 +34,17 @@ def test_advantages_are_the_discounted_sum_of_td_errors() -> None:
     expected = [
         sum((gamma * lam) ** (later - t) * deltas[later] for later in range(t, 20)) for t in range(20)
     ]
-    got = advantages(torch.tensor(rewards), torch.tensor(values), gamma, lam)
-    np.testing.assert_allclose(got, expected, atol=1e-12)
+    advantages, returns = gae(torch.tensor(rewards), torch.tensor(values), gamma, lam)
+    np.testing.assert_allclose(advantages, expected, atol=1e-12)
+    np.testing.assert_allclose(returns, expected + values[:-1], atol=1e-12)
 
 
 def test_advantages_at_the_ends_of_lambda() -> None:
     rng = np.random.default_rng(1)
     rewards, values = rng.normal(size=(9, 1)), rng.normal(size=(10, 1))
-    one_step = advantages(torch.tensor(rewards), torch.tensor(values), 0.5, 0.0)
+    one_step, _ = gae(torch.tensor(rewards), torch.tensor(values), 0.5, 0.0)
     np.testing.assert_allclose(one_step, rewards + 0.5 * values[1:] - values[:-1], atol=1e-12)
-    to_go = advantages(torch.tensor(rewards), torch.tensor(values), 0.5, 1.0) + values[:-1]
+    _, to_go = gae(torch.tensor(rewards), torch.tensor(values), 0.5, 1.0)
     expected = [
         sum(0.5 ** (k - t) * rewards[k] for k in range(t, 9)) + 0.5 ** (9 - t) * values[9] for t in range(9)
     ]
@@ -61,8 +65,8 @@ def test_clipped_objective_and_its_gradient(
     ratio: float, advantage: float, objective: float, moves: bool
 ) -> None:
     log_prob = torch.tensor(math.log(0.3 * ratio), dtype=torch.float64, requires_grad=True)
-    value = mappo.clipped_surrogate(
-        log_prob, torch.tensor(math.log(0.3)).double(), torch.tensor(advantage).double(), 0.2
+    value = clipped_surrogate(
+        (log_prob - math.log(0.3)).exp(), torch.tensor(advantage, dtype=torch.float64), 0.2
     )
     value.backward()  # type: ignore[no-untyped-call]
     assert value.item() == pytest.approx(objective, abs=1e-6)
@@ -83,17 +87,16 @@ def test_surrogate_gradient_against_finite_differences() -> None:
         return float(np.minimum(ratio * weights, np.clip(ratio, 0.8, 1.2) * weights).mean())
 
     z = torch.tensor(logits, requires_grad=True)
-    gain = mappo.clipped_surrogate(
-        mappo.branch_log_probs(z, torch.tensor(actions)), torch.tensor(old), torch.tensor(weights), 0.2
-    ).mean()
-    gain.backward()  # type: ignore[no-untyped-call]
-    assert gain.item() == pytest.approx(literal(logits), abs=1e-12)
+    ratio = (branch_log_probs(z, torch.tensor(actions)) - torch.tensor(old)).exp()
+    surrogate = clipped_surrogate(ratio, torch.tensor(weights), 0.2).mean()
+    surrogate.backward()  # type: ignore[no-untyped-call]
+    assert surrogate.item() == pytest.approx(literal(logits), abs=1e-12)
     for at in np.ndindex(logits.shape):
         bump = np.zeros_like(logits)
         bump[at] = 1e-6
-        slope = (literal(logits + bump) - literal(logits - bump)) / 2e-6
+        gradient = (literal(logits + bump) - literal(logits - bump)) / 2e-6
         assert z.grad is not None
-        assert z.grad[at].item() == pytest.approx(slope, abs=1e-6)
+        assert z.grad[at].item() == pytest.approx(gradient, abs=1e-6)
 
 
 def test_branches_sum_to_the_probability_of_the_pool() -> None:
@@ -101,20 +104,20 @@ def test_branches_sum_to_the_probability_of_the_pool() -> None:
     p = 1 / (1 + np.exp(-logits.numpy()))
     total = 0.0
     for pool in np.ndindex(2, 2, 2):
-        log_prob = mappo.branch_log_probs(logits, torch.tensor(pool)).sum().item()
+        log_prob = branch_log_probs(logits, torch.tensor(pool)).sum().item()
         expected = sum(math.log(q if b else 1 - q) for q, b in zip(p, pool, strict=True))
         assert log_prob == pytest.approx(expected, abs=1e-12)
         total += math.exp(log_prob)
     assert total == pytest.approx(1, abs=1e-12)
-    entropy = mappo.branch_entropy(logits)
+    entropy = branch_entropy(logits)
     np.testing.assert_allclose(entropy, -(p * np.log(p) + (1 - p) * np.log(1 - p)), atol=1e-12)
 
 
 def test_choices_that_do_not_exist_have_no_probability() -> None:
     logits = torch.tensor([[1.0, 2.0, 9.0], [0.5, -1.0, 0.0]], dtype=torch.float64, requires_grad=True)
     masked = mask_closed(logits, torch.tensor([[True, True, False], [False, False, False]]))
-    log_probs = mappo.choice_log_probs(masked, torch.tensor([1, 0]))
-    entropy = mappo.choice_entropy(masked)
+    log_probs = choice_log_probs(masked, torch.tensor([1, 0]))
+    entropy = choice_entropy(masked)
     p = 1 / (1 + math.exp(-1))
     assert log_probs.tolist() == pytest.approx([math.log(p), 0.0])
     assert entropy.tolist() == pytest.approx([-(p * math.log(p) + (1 - p) * math.log(1 - p)), 0.0])
@@ -155,6 +158,6 @@ def test_modal_pool_is_never_empty() -> None:
 
 def test_normalised_advantages() -> None:
     values = np.random.default_rng(3).normal(3, 5, size=(2, 50))
-    got = mappo.normalised(torch.tensor(values), (1,))
+    got = normalised(torch.tensor(values))
     expected = (values - values.mean(1, keepdims=True)) / (values.std(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(got, expected, atol=1e-12)

@@ -10,14 +10,15 @@ import pytest
 import torch
 from test_agents_environment import random_dataset
 
-from rlfocal.agents.config import RLFocalConfig, paper_config
-from rlfocal.agents.learning import judge
-from rlfocal.agents.metrics import METRICS
-from rlfocal.agents.networks import Agents, Sizes
-from rlfocal.agents.optimiser import StackedAdam
-from rlfocal.agents.quick import QuickAgents
-from rlfocal.agents.trained import TrainedAgents
-from rlfocal.agents.training import TOGETHER, train
+from rlfocal.agents.rl_focal.agents import RLFocalAgents
+from rlfocal.agents.rl_focal.config import RLFocalConfig, paper_config
+from rlfocal.agents.rl_focal.driver import OneQuery
+from rlfocal.agents.rl_focal.mappo import rollout_advantages
+from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.rl_focal.training import TOGETHER, train
+from rlfocal.agents.shared.metrics import METRICS
+from rlfocal.agents.shared.networks import Sizes
+from rlfocal.agents.shared.optimiser import StackedAdam
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.rl_focal import CheckpointStore, RLFocal
@@ -58,13 +59,13 @@ def skilled(skills: list[float], n_docs: int = 200, kind: Kind = "choices", seed
     return stream(np.where(right, labels[:, None], (labels[:, None] + 1) % 4), labels, 4, kind)
 
 
-def parameters(trained: TrainedAgents) -> dict[str, torch.Tensor]:
-    return trained.agents.state_dict() | trained.memory._asdict()
+def parameters(trained: RLFocalAgents) -> dict[str, torch.Tensor]:
+    return trained.networks.state_dict() | trained.memory._asdict()
 
 
 def test_critic_targets_and_advantages_against_a_literal_computation() -> None:
     sizes, length, seeds, walks = Sizes(models=3, slots=2, metrics=2, past_rewards=1), 6, 2, 4
-    agents = Agents(sizes, TINY, [torch.Generator().manual_seed(s) for s in range(seeds)]).double()
+    agents = Networks(sizes, TINY, [torch.Generator().manual_seed(s) for s in range(seeds)]).double()
     rng = np.random.default_rng(0)
     decider = rng.normal(size=(length + 1, seeds, walks, sizes.decider))
     fusion = rng.normal(size=(length + 1, seeds, walks, sizes.fusion))
@@ -73,8 +74,7 @@ def test_critic_targets_and_advantages_against_a_literal_computation() -> None:
     agents.standardiser.learn(torch.tensor(usual))
     mean, scale = usual.mean(axis=0), 1 / (usual.std(axis=0) + 1e-3)
     judged = agents.value(*(torch.tensor(part).movedim(0, 1).flatten(1, 2) for part in (decider, fusion)))
-    gamma, lam = torch.tensor([[0.9], [0.8]]), torch.tensor([[0.4], [0.5]])
-    got = judge(torch.tensor(rewards).movedim(0, 1), judged, gamma, lam)
+    advantages, returns = rollout_advantages(torch.tensor(rewards).movedim(0, 1), judged, 0.9, 0.4)
     for s in range(seeds):
         layers = [(w[s].detach().numpy(), b[s].detach().numpy()) for w, b in _layers(agents.critic)]
         for b in range(walks):
@@ -90,12 +90,12 @@ def test_critic_targets_and_advantages_against_a_literal_computation() -> None:
             advantage, target = [0.0] * length, [0.0] * length
             for t in range(length):
                 for later in range(t, length):
-                    error = centred[later] + (0.9, 0.8)[s] * values[later + 1] - values[later]
-                    advantage[t] += (0.9 * 0.4, 0.8 * 0.5)[s] ** (later - t) * error
+                    error = centred[later] + 0.9 * values[later + 1] - values[later]
+                    advantage[t] += (0.9 * 0.4) ** (later - t) * error
                 target[t] = advantage[t] + values[t]
             rows = [t * walks + b for t in range(length)]
-            np.testing.assert_allclose(got.advantages[s, rows].detach(), advantage, atol=1e-6)
-            np.testing.assert_allclose(got.targets[s, rows].detach(), target, atol=1e-6)
+            np.testing.assert_allclose(advantages[s, rows].detach(), advantage, atol=1e-6)
+            np.testing.assert_allclose(returns[s, rows].detach(), target, atol=1e-6)
 
 
 def _layers(network: torch.nn.Sequential) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -104,15 +104,14 @@ def _layers(network: torch.nn.Sequential) -> list[tuple[torch.Tensor, torch.Tens
 
 
 def test_every_seed_descends_as_torchs_adam_would_alone() -> None:
-    """With its own rate and its own gradient norm, network by network."""
-    agents = Agents(Sizes(3, 2, 1, 0), TINY, [torch.Generator().manual_seed(s) for s in range(3)])
+    """With its own gradient norm, network by network."""
+    agents = Networks(Sizes(3, 2, 1, 0), TINY, [torch.Generator().manual_seed(s) for s in range(3)])
     networks, scales = (agents.fusion, agents.critic), torch.tensor([1e-3, 1.0, 50.0])[:, None, None]
-    rates, norms = [1e-3, 1e-2, 3e-3], [2.0, 2.0, 1.0]
     alone = []
     for s in range(3):
         copies = [[torch.nn.Parameter(p[s].detach().clone()) for p in n.parameters()] for n in networks]
-        alone.append((copies, torch.optim.Adam([p for own in copies for p in own], lr=rates[s])))
-    optimiser = StackedAdam(networks, torch.tensor(rates), torch.tensor(norms))
+        alone.append((copies, torch.optim.Adam([p for own in copies for p in own], lr=1e-2)))
+    optimiser = StackedAdam(networks, 1e-2, max_norm=2.0)
     for step in range(4):
         noise = torch.Generator().manual_seed(step)
         gradients = [torch.randn(p.shape, generator=noise) * scales for p in optimiser.parameters]
@@ -121,7 +120,7 @@ def test_every_seed_descends_as_torchs_adam_would_alone() -> None:
             for p, g in zip([p for own in copies for p in own], gradients, strict=True):
                 p.grad = g[s].clone()
             for own in copies:
-                torch.nn.utils.clip_grad_norm_(own, norms[s])
+                torch.nn.utils.clip_grad_norm_(own, 2.0)
             adam.step()
     for s, (copies, _) in enumerate(alone):
         for stacked, p in zip(optimiser.parameters, [p for own in copies for p in own], strict=True):
@@ -131,7 +130,9 @@ def test_every_seed_descends_as_torchs_adam_would_alone() -> None:
 def test_what_acted_is_what_is_learned() -> None:
     """Fusion's logits step by step are those of the whole observation."""
     sizes = Sizes(models=3, slots=4, metrics=2, past_rewards=2)
-    agents = Agents(sizes, replace(TINY, actor_gain=1.0), [torch.Generator().manual_seed(s) for s in (0, 1)])
+    agents = Networks(
+        sizes, replace(TINY, actor_gain=1.0), [torch.Generator().manual_seed(s) for s in (0, 1)]
+    )
     agents.standardiser.learn(torch.rand(50, 3, 4))
     outputs, past = torch.rand(2, 5, 6, 12), torch.rand(2, 5, 6, 2)
     outputs[:, :, :3, :4] = 0
@@ -160,19 +161,6 @@ def test_a_seed_learns_the_same_alone_and_in_company() -> None:
         torch.testing.assert_close(value, parameters(together)[name], rtol=1e-4, atol=1e-5)
 
 
-def test_settings_side_by_side_are_settings_one_by_one() -> None:
-    data = skilled([0.9, 0.5, 0.3], n_docs=60)
-    other = replace(TINY, learning_rate=1e-2, fusion_gamma=0.9, size_penalty=0.1, clip=0.1, entropy=0.1)
-    both = train(data.train, [TINY, other], [4, 4])
-    for config, agents in zip((TINY, other), both, strict=True):
-        assert agents.config == config
-        alone = train(data.train, config, [4])[0]
-        for name, value in parameters(alone).items():
-            torch.testing.assert_close(value, parameters(agents)[name], rtol=1e-3, atol=1e-4)
-    with pytest.raises(InputError, match="side by side differ in window"):
-        train(data.train, [TINY, replace(TINY, window=3)], [0, 1])
-
-
 def test_decider_drops_the_models_that_are_always_wrong() -> None:
     data = skilled([0.9, 0.0, 0.9, 0.0, 0.9, 0.0], n_docs=400)
     config = RLFocalConfig(decider_episodes=15, fusion_episodes=0, past_rewards=0)
@@ -181,7 +169,7 @@ def test_decider_drops_the_models_that_are_always_wrong() -> None:
         pools = agents.decide(data.test).pools
         assert not pools[:, 1::2].any()
         assert pools.any(axis=1).all()
-        assert agents.history[-1].reward > agents.history[0].reward + 0.5
+        assert (agents.history[-1].reward or 0) > (agents.history[0].reward or 0) + 0.5
 
 
 def test_decider_drops_the_redundant_half_of_a_pool() -> None:
@@ -250,7 +238,7 @@ def test_a_single_branch_learns_too_one_move_at_a_time() -> None:
     data = skilled([0.9, 0.0, 0.9, 0.0, 0.9, 0.0], n_docs=400)
     config = RLFocalConfig(decider_episodes=40, fusion_episodes=0, past_rewards=0, branching=False)
     for agents in train(data.train, config, [0, 1]):
-        assert agents.history[-1].reward > agents.history[0].reward + 0.5
+        assert (agents.history[-1].reward or 0) > (agents.history[0].reward or 0) + 0.5
         pools = agents.decide(data.test).pools
         assert pools.any(axis=1).all()
         assert (np.abs(np.diff(pools.astype(int), axis=0)).sum(axis=1) <= 1).all()
@@ -314,7 +302,7 @@ def test_one_query_at_a_time_is_decided_as_all_together(kind: Kind) -> None:
     rows = np.arange(120) < 90
     agents = train(data.rows(rows), replace(TINY, vote_weight=0.3, answer_slots=3), [0])[0]
     test = data.rows(~rows)
-    together, one_by_one = agents.decide(test), QuickAgents(agents)
+    together, one_by_one = agents.decide(test), OneQuery(agents)
     for t in range(len(test)):
         asked = one_by_one.choose()
         assert asked.tolist() == together.pools[t].tolist()

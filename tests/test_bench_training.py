@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from rlfocal.agents import VARIANTS
 from rlfocal.bench.training import generated
-from rlfocal.methods.rl_focal import VARIANTS
 
 RLFOCAL = str(Path(sys.executable).with_name("rlfocal"))
 

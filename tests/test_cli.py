@@ -159,7 +159,7 @@ def test_other_errors_are_one_line_unless_debugged(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "planted-secret")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("planted-secret\n  by zero")
 
     monkeypatch.setattr("rlfocal.report.write_report", fail)

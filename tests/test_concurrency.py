@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from test_evaluation import put_choices
 
+from rlfocal.agents.checkpoint import save_checkpoint
+from rlfocal.agents.shared.variant import TrainedAgents
 from rlfocal.errors import InputError
+from rlfocal.evaluation import evaluate, train
 from rlfocal.imports.predictions import import_predictions
 from warehouse import open_warehouse
+from warehouse.snapshots import snapshots
 
 N_DOCS = 40
 N_IMPORTERS = 8
@@ -96,3 +102,32 @@ def test_a_writer_waits_for_another(place: str, processes: ForkServerContext, tm
         importer.join(60)
         assert importer.exitcode == 0
         assert writer.rows("SELECT model FROM models ORDER BY 1") == [("first",), ("m",)]
+
+
+@pytest.mark.slow
+def test_evaluations_at_once_fit_a_method_once(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`train`, too, leaves agents alone that an evaluation is training."""
+    trained: list[Path] = []
+
+    def save(agents: TrainedAgents, path: Path) -> None:
+        trained.append(path)
+        save_checkpoint(agents, path)
+
+    monkeypatch.setattr("rlfocal.agents.checkpoint.save_checkpoint", save)
+    with open_warehouse(place) as warehouse:
+        put_choices(warehouse, {m: [i % 5 != shift for i in range(80)] for shift, m in enumerate("abc")})
+
+    def run(protocol: str | None) -> int:
+        with open_warehouse(place, read_only=protocol is None) as warehouse:
+            if protocol is None:
+                return train(warehouse, "b", seeds=2).trained
+            return len(evaluate(warehouse, "b", methods=["rl_focal"], seeds=2, protocol=protocol).ran)
+
+    with ThreadPoolExecutor() as threads:
+        done = [*threads.map(run, ["frozen", "frozen", "online", None])]
+    assert len(trained) == len(set(trained)) == 2
+    with open_warehouse(place, read_only=True) as warehouse:
+        stored = warehouse.rows("SELECT count(*) FROM evaluations WHERE task = '*' AND protocol = 'frozen'")
+        assert stored == [(done[0] + done[1],)]
+        runs = [s.message for s in snapshots(warehouse) if s.message == "evaluate b rl_focal"]
+        assert len(runs) == 4, "two seeds, two protocols"

@@ -6,18 +6,23 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from test_warehouse import SCORES, answer_rows, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
+from rlfocal.agents.checkpoint import load_checkpoint
 from rlfocal.cli.app import app
 from rlfocal.dataset import load_dataset
 from rlfocal.errors import InputError
-from rlfocal.evaluation import evaluate
+from rlfocal.evaluation import evaluate, train
 from rlfocal.imports.labels import correct_from_file
+from rlfocal.report import leaderboard, write_report
+from rlfocal.report.pools import pool_choice
+from rlfocal.studies.findings import Findings, load, save
 from warehouse import Warehouse, open_warehouse
-from warehouse.corrections import remove_model, rename_model
+from warehouse.corrections import first_names, remove_model, rename_model
 from warehouse.integrity import examine
 from warehouse.snapshots import diff, snapshots
 
@@ -56,6 +61,8 @@ def test_corrected_labels(place: str, tmp_path: Path) -> None:
         (change,) = diff(place, before, after).partitions
         assert (change.change, change.became_right, change.became_wrong) == ("relabelled", 2, 1)
         assert correct_from_file(warehouse, labels) == 0
+        again = CliRunner().invoke(app, ["correct-labels", str(labels), "--warehouse", place])
+        assert again.stdout == f"the documents are as {labels} says already\n"
         assert warehouse.snapshot() == after
         assert examine(warehouse).is_sound
 
@@ -131,8 +138,14 @@ def test_rename(place: str) -> None:
         assert (load_dataset(warehouse, "b").predictions == before[:, ::-1]).all()
         assert examine(warehouse).is_sound
         assert snapshots(warehouse)[-1].message == "rename m to z"
+        then_on = warehouse.snapshot()
+        assert rename_model(warehouse, "m", "z") == 0  # it is done already, as is a model's own name
+        assert rename_model(warehouse, "z", "z") == 0
+        assert warehouse.snapshot() == then_on
         for old, new, reason in (
             ("m", "y", "unknown model 'm'"),
+            ("m", "n", "unknown model 'm'"),
+            ("never", "z", "unknown model 'never'"),
             ("z", "n", "there is a model 'n' already"),
             ("z", " ", "no name for a model"),
             ("z", "a ", "no name for a model"),
@@ -142,6 +155,105 @@ def test_rename(place: str) -> None:
                 rename_model(warehouse, old, new)
     with open_warehouse(place, snapshot=then) as earlier:
         assert ("m", "b", "t") in earlier.fingerprints()
+
+
+def put_four(warehouse: Warehouse, n: int = 40) -> None:
+    """Models a, b, c and d, that are often right and sometimes not."""
+    rng = np.random.default_rng(0)
+    for name in "abcd":
+        scores = rng.normal([1.2, 0.0, 0.0], 1, (n, 3)).tolist()
+        warehouse.put_partition(docs(n), choice_rows(scores, name), extraction(name, n_docs=n))
+
+
+def test_past_runs_and_agents_follow_a_new_name(place: str) -> None:
+    with open_warehouse(place) as warehouse:
+        put_four(warehouse)
+        methods = ["rl_focal", "single:b", "best_plurality:2"]
+        before = evaluate(warehouse, "b", methods=methods, seeds=1)
+        assert len(before.ran) == 8  # with the references
+        [path] = train(warehouse, "b", seeds=1).checkpoints
+        rename_model(warehouse, "b", "bb")
+        assert warehouse.rows("SELECT DISTINCT models FROM evaluations") == [(["a", "bb", "c", "d"],)]
+        [(asked,)] = warehouse.rows(
+            "SELECT list_sort(array_agg(DISTINCT m)) FROM (SELECT unnest(pool) AS m FROM decisions)"
+        )
+        assert set(asked) <= {"a", "bb", "c", "d"}
+        # It keeps its place in the alphabet, by which ties are settled: nothing is computed anew.
+        methods[1] = "single:bb"
+        after = evaluate(warehouse, "b", methods=methods, seeds=1)
+        assert after.ran == ()
+        assert [row.accuracy for row in after.rows] == [row.accuracy for row in before.rows]
+        assert [row.method for row in after.rows if row.method.startswith("single:")] == ["single:bb"] * 2
+        again = train(warehouse, "b", seeds=1)
+        assert (again.checkpoints, again.trained) == ((path,), 0)
+        assert load_checkpoint(path).models == ("a", "bb", "c", "d")
+        # Last in the alphabet it may lose ties it won: all is computed anew, and the old runs stay.
+        rename_model(warehouse, "bb", "z")
+        moved = evaluate(warehouse, "b", methods=["soft_vote", "single:z"])
+        assert len(moved.ran) == 2
+        assert {row.accuracy for row in moved.rows if row.method == "single:z"} == {
+            row.accuracy for row in after.rows if row.method == "single:bb"
+        }
+        # Back under its first name it is what it was.
+        rename_model(warehouse, "z", "b")
+        assert evaluate(warehouse, "b", methods=["rl_focal", "single:b"], seeds=1).ran == ()
+
+
+def test_a_name_that_was_given_up_is_another_models(warehouse: Warehouse) -> None:
+    put_four(warehouse)
+    evaluate(warehouse, "b", methods=["soft_vote"], models=["a", "b"])
+    rename_model(warehouse, "b", "bb")
+    scores = [[2.0, 0.0, 0.0]] * 40
+    warehouse.put_partition(docs(40), choice_rows(scores, "b"), extraction("b", n_docs=40))
+    assert first_names(warehouse)["bb"] == "b"
+    assert len(evaluate(warehouse, "b", methods=["soft_vote"], models=["a", "b"]).ran) == 1
+    assert evaluate(warehouse, "b", methods=["soft_vote"], models=["a", "bb"]).ran == ()
+    evaluate(warehouse, "b", methods=["soft_vote"])
+    remove_model(warehouse, "b")
+    with pytest.raises(InputError, match="past evaluations of 'b' had a model 'b' beside 'bb'"):
+        rename_model(warehouse, "bb", "b")
+
+
+def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_path: Path) -> None:
+    put_four(warehouse)
+    evaluate(warehouse, "b", methods=["rl_focal", "log_linear", "single:b"], seeds=1)
+    [whole] = leaderboard(warehouse)
+    remove_model(warehouse, "b")
+    [left] = leaderboard(warehouse)
+    assert left.standings == whole.standings
+    assert [single.model for single in whole.singles if single.model != "b"] == [
+        s.model for s in left.singles
+    ]
+    [note] = left.notes
+    assert note.startswith("No longer in the warehouse: b. Runs are shown as they were stored")
+    assert note in write_report(warehouse, tmp_path / "report.html").read_text("utf-8")
+    assert left.ours is not None
+    runs = [run.run_id for run in left.ours.runs]
+    choice = pool_choice(warehouse, "b", runs, left.models)
+    assert choice is not None
+    assert sum(pool.share for pool in choice.chosen) == pytest.approx(1)
+    for pool in (choice.full, *choice.chosen):
+        assert (pool.plurality_accuracy is None) == ("b" in pool.models)
+    later = evaluate(warehouse, "b", methods=["soft_vote"])
+    assert {tuple(row.models) for row in later.rows} == {("a", "c", "d")}
+    [board] = leaderboard(warehouse)
+    assert (board.models, board.standings[0].method) == (("a", "c", "d"), "soft_vote")
+    assert (
+        "--methods best_single,constant_choice,log_linear,oracle,plurality,rl_focal,soft_vote "
+        in board.notes[0]
+    )
+    for model in "acd":
+        remove_model(warehouse, model)
+    write_report(warehouse, tmp_path / "report.html")
+    with pytest.raises(InputError, match="no model answered all 40 documents of 'b'"):
+        evaluate(warehouse, "b")
+
+
+def test_no_model_is_not_every_model(warehouse: Warehouse) -> None:
+    put_four(warehouse)
+    with pytest.raises(InputError, match="no model is left to answer 'b'"):
+        evaluate(warehouse, "b", methods=["soft_vote"], models=[])
+    assert warehouse.rows("FROM evaluations") == []
 
 
 def test_remove(warehouse: Warehouse) -> None:
@@ -159,6 +271,15 @@ def test_remove(warehouse: Warehouse) -> None:
     assert warehouse.rows("FROM evaluations ORDER BY ALL") == runs
     assert examine(warehouse).is_sound
     assert isinstance(run(app, ["remove-model", "m", *where]).exception, InputError)
-    assert "n is o now, with 1 partitions" in run(app, ["rename-model", "n", "o", *where]).stdout
+    before = warehouse.snapshot()
+    again = run(app, ["remove-model", "m", "--benchmarks", "b", *where])
+    assert (again.exit_code, again.stdout) == (0, "what m answered is removed already\n")
+    assert warehouse.snapshot() == before
+    found = Findings("window", "?", "x", "b", "paper", "benchmark", ("l", "n"), "", (), None)
+    kept = save(found, warehouse.location.studies)
+    (kept.parent / "torn.json").write_text("{")
+    assert "n is o now, with 1 partition" in run(app, ["rename-model", "n", "o", *where]).stdout
+    assert load(kept).models == ("l", "o")
+    assert run(app, ["rename-model", "n", "o", *where]).stdout == "n is o already\n"
     fill(warehouse, "m")
     assert {model for model, _, _ in warehouse.fingerprints()} == {"m", "o"}

@@ -65,7 +65,7 @@ def refuse(docs: Path, scores: Path, match: str) -> None:
 def test_damaged_parquet(files: tuple[Path, Path], damage: Callable[[bytes], bytes], which: int) -> None:
     victim = files[which]
     victim.write_bytes(damage(victim.read_bytes()))
-    refuse(*files, match=f"{victim.name} is torn or no Parquet file")
+    refuse(*files, match=f"{victim.name} is not a readable Parquet file")
 
 
 def test_flipped_bits(files: tuple[Path, Path]) -> None:

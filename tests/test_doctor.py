@@ -17,7 +17,8 @@ from test_warehouse import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
-from rlfocal.doctor import check_server, check_versions
+from rlfocal.doctor import check_versions
+from rlfocal.server import check_server
 from warehouse import Warehouse, open_warehouse
 from warehouse.integrity import examine, repair
 from warehouse.snapshots import snapshots
@@ -258,6 +259,10 @@ def server() -> Iterator[str]:
             self.send_response(200 if self.path == "/api/health" else 404)
             self.end_headers()
 
+        def do_POST(self) -> None:
+            self.send_response(401)
+            self.end_headers()
+
         def log_message(self, format: str, *args: object) -> None: ...
 
     with HTTPServer(("127.0.0.1", 0), Healthy) as http:
@@ -268,13 +273,16 @@ def server() -> Iterator[str]:
 
 def test_server(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    assert check_server().level == "note"
-    assert check_server(f"{server}/api").level == "ok"
-    assert "status 404" in check_server(f"{server}/other").message
+    assert [found.level for found in check_server()] == ["note"]
+    healthy, closed_to_us = check_server(f"{server}/api")
+    assert healthy.level == "ok"
+    assert "status 401" in closed_to_us.message
+    [missing] = check_server(f"{server}/other")
+    assert "status 404" in missing.message
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://me:secret@127.0.0.1:{closed.getsockname()[1]}/api"
-        found = check_server(url)
+        [found] = check_server(url)
     assert found.level == "note"
     assert "does not answer" in found.message
     assert "secret" not in found.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from test_methods import make_dataset
 
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
-from rlfocal.evaluation import Evaluation, evaluate, group_rows
+from rlfocal.evaluation import Evaluation, evaluate, group_rows, run_method, stored
 from rlfocal.imports.predictions import import_predictions
-from rlfocal.methods import METHODS, make_method
+from rlfocal.methods import METHODS, Decisions, make_method
 from rlfocal.methods.reference import Plurality
 from warehouse import Warehouse, open_warehouse
 
@@ -71,12 +72,15 @@ def test_reference_figures_of_bbh5(real: Path) -> None:
 
 def test_answers_of_gsm8k44_are_ordered_sensibly(real: Path) -> None:
     with open_warehouse(real) as warehouse:
-        figures = pooled(evaluate(warehouse, "gsm8k", methods=DETERMINISTIC).rows)
+        with pytest.raises(InputError, match="constant_choice needs numbered choices, and 'gsm8k' has free"):
+            evaluate(warehouse, "gsm8k", methods=DETERMINISTIC)
+        assert warehouse.rows("FROM evaluations WHERE benchmark = 'gsm8k'") == []
+        named = [name for name in DETERMINISTIC if name != "constant_choice"]
+        figures = pooled(evaluate(warehouse, "gsm8k", methods=named).rows)
         data = load_dataset(warehouse, "gsm8k")
     best = 100 * data.test.correct.mean(axis=0)
     assert figures["best_single"] == round(float(best[data.train.correct.sum(axis=0).argmax()]), 2)
     assert figures["oracle"] == round(100 * float(data.test.correct.any(axis=1).mean()), 2)
-    assert figures["constant_choice"] == figures["soft_vote"]  # the first slot is the soft vote of all models
 
 
 @pytest.mark.slow
@@ -145,6 +149,31 @@ def test_test_labels_change_no_frozen_decision(real: Path) -> None:
         one, other = policy.decide(data.test), policy.decide(_with_labels(data.test, permuted))
         assert np.array_equal(one.predictions, other.predictions)
         assert np.array_equal(one.pools, other.pools)
+
+
+class Peeking:
+    """A method that answers whatever the label is of the document it decides on."""
+
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Peeking]:
+        return [self]
+
+    def decide(self, documents: Dataset) -> Decisions:
+        assert not documents.correct.any()
+        return Decisions(np.ones(documents.predictions.shape, dtype=np.bool_), documents.labels)
+
+
+@pytest.mark.parametrize("protocol", ["frozen", "online"])
+def test_a_method_that_looks_for_labels_finds_none(warehouse: Warehouse, protocol: str) -> None:
+    put_choices(warehouse, {"m": [True, True, False, True], "k": [False, False, False, True]})
+    data = load_dataset(warehouse, "b")
+    [run_id], _ = run_method(warehouse, data, Peeking(), "peeking", None, 1, protocol=protocol)
+    assert [row.accuracy for row in stored(warehouse, [run_id])] == [0.0, 0.0]
+    assert {row.accuracy for row in evaluate(warehouse, "b", methods=["oracle"]).rows} == {1.0}
 
 
 def test_a_benchmark_that_cannot_be_split_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:

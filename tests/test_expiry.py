@@ -12,7 +12,7 @@ import torch
 from test_warehouse import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
-from rlfocal.agents.tensorfiles import write_tensors
+from rlfocal.agents.shared.tensorfiles import CHECKPOINT, write_tensors
 from rlfocal.cli.app import app
 from rlfocal.errors import InputError
 from warehouse import Warehouse, open_warehouse
@@ -100,7 +100,7 @@ def test_snapshots_of_trained_agents_stay(warehouse: Warehouse) -> None:
     put(warehouse, "m", 1.0)
     newest = warehouse.snapshot()
     folder = warehouse.location.checkpoints / "b" / "sequential"
-    write_tensors(folder / "seed-0.safetensors", {"w": torch.zeros(2)}, "agents", {"snapshot": first})
+    write_tensors(folder / "seed-0.safetensors", {"w": torch.zeros(2)}, CHECKPOINT, {"snapshot": first})
     (folder / "seed-1.safetensors").write_bytes(b"torn")
     command = ["expire", "--keep", "1", "--yes", "--warehouse", str(warehouse.location.directory)]
     result = CliRunner().invoke(app, command)

@@ -418,6 +418,11 @@ def test_wrong_benchmarks_are_refused_with_the_fix(folder: Path, tmp_path: Path)
             "did you mean 'tiny_choices'",
         ),
         (choices.model_copy(update={"kind": "answers"}), InputError, "output type 'multiple_choice'"),
+        (
+            choices.model_copy(update={"num_fewshot": 10_000}),
+            InputError,
+            r"num_fewshot 10000 needs more examples than the \d+ there are; take fewer",
+        ),
         (choices.model_copy(update={"include_path": str(tmp_path / "no")}), InputError, "not a folder"),
     ]
     broken = write_tasks(tmp_path / "broken")

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
+from night import ROOT
 from tiny_models import save_model, write_tasks
 
-from rlfocal.errors import InputError
+from rlfocal.errors import InputError, RunError
 from warehouse import open_warehouse
-
-ROOT = Path(__file__).resolve().parents[1]
-PREFECT = str(Path(sys.executable).with_name("prefect"))
 
 
 def write_pool(folder: Path, models: dict[str, Path]) -> Path:
@@ -123,7 +114,60 @@ def test_a_failing_model_stops_no_other_and_is_named(folder: Path, prefect: None
     assert summary.report.exists()
     state = regenerate(**asked, return_state=True)
     assert state.is_failed()
-    assert "torn" in str(state.message) or "missing" in str(state.message)
+    assert str(state.message).startswith("2 parts are missing, the first: extract torn on tiny/")
+    assert "\n" not in str(state.message)
+    with pytest.raises(RunError, match="2 parts are missing"):
+        regenerate(**asked)
+
+
+@pytest.mark.slow
+def test_a_benchmark_that_no_model_answered_is_a_gap_and_not_about_all_models(
+    folder: Path, prefect: None, tmp_path: Path
+) -> None:
+    from flows.regenerate import run
+
+    asked: dict[str, Any] = {
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+        "seeds": 1,
+    }
+    run(pool=str(write_pool(folder, {"llama": folder / "llama", "gpt2": folder / "gpt2"})), **asked)
+    summary = run(pool=str(write_pool(folder, {"torn": folder / "torn"})), **asked)
+    assert summary.evaluations == ()
+    assert [(gap.model, gap.reason) for gap in summary.gaps if gap.step == "evaluate"] == [
+        ("*", "no model of the pool answered all of it")
+    ]
+    assert summary.report is not None
+
+
+@pytest.mark.slow
+def test_models_do_not_hang_on_one_another_in_the_graph(folder: Path, prefect: None, tmp_path: Path) -> None:
+    from prefect import get_client
+
+    from flows.regenerate import regenerate
+
+    pool = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2")})
+    state = regenerate(
+        pool=str(pool),
+        warehouse=str(tmp_path / "warehouse"),
+        report=str(tmp_path / "report.html"),
+        seeds=1,
+        jobs=1,
+        return_state=True,
+    )
+    with get_client(sync_client=True) as client:
+        run = state.state_details.flow_run_id
+        graph = client.request("GET", "/flow_runs/{id}/graph-v2", path_params={"id": run}).json()
+    nodes = dict(graph["nodes"])
+    above = {
+        node["label"]: {nodes[parent["id"]]["label"] for parent in node["parents"]} for node in nodes.values()
+    }
+    models = {"extract llama", "extract mistral", "extract gpt2"}
+    assert above == {
+        **{model: set() for model in models},
+        "train and evaluate on tiny": models,
+        "report": {"train and evaluate on tiny"},
+    }
 
 
 @pytest.mark.slow
@@ -204,101 +248,3 @@ def test_prefect_yaml_satisfies_prefects_schema_and_names_no_machine() -> None:
     assert not re.search(r"[\s\"']/\w", text)
     file, function = deployment["entrypoint"].split(":")
     assert f"def {function}(" in (ROOT / file).read_text()
-
-
-@pytest.mark.slow
-def test_the_deployment_runs_on_a_real_server_and_worker(tmp_path: Path) -> None:
-    port = free_port()
-    environment = {
-        **os.environ,
-        "PREFECT_HOME": str(tmp_path / "prefect"),
-        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "RLFOCAL_WAREHOUSE": str(tmp_path / "warehouse"),
-        "COLUMNS": "200",  # or Prefect's tables break names apart
-    }
-    environment.pop("RLFOCAL_HOME", None)
-    parameters = {"models": ["lab-llama", "lab-gemma"], "benchmarks": ["lab-mmlu"], "limit": 8, "seeds": 1}
-    parameters |= {"report": str(tmp_path / "report.html")}
-
-    def command(*words: str) -> str:
-        done = subprocess.run([PREFECT, *words], env=environment, cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    with ExitStack() as running:
-        server = ["server", "start", "--host", "127.0.0.1", "--port", str(port), "--no-ui"]
-        running.enter_context(background([PREFECT, *server], environment, tmp_path / "server.log"))
-        wait_until_healthy(environment["PREFECT_API_URL"])
-        command("work-pool", "create", "rlfocal", "--type", "process")
-        command("deploy", "--all", "--no-prompt")
-        deployed = json.loads(
-            command("deployment", "inspect", "regenerate/regenerate-nightly", "--output", "json")
-        )
-        assert str(ROOT) not in json.dumps(deployed)
-        assert [s["schedule"]["cron"] for s in deployed["schedules"]] == ["30 2 * * *"]
-        worker = [PREFECT, "worker", "start", "--pool", "rlfocal", "--name", "test"]
-        at_home = {**environment, "RLFOCAL_HOME": str(ROOT)}
-        running.enter_context(background(worker, at_home, tmp_path / "worker.log"))
-        words = [f"--param={name}={json.dumps(value)}" for name, value in parameters.items()]
-        log = (tmp_path / "worker.log").read_text
-        try:
-            command(
-                "deployment",
-                "run",
-                "regenerate/regenerate-nightly",
-                "--watch",
-                "--watch-timeout",
-                "400",
-                *words,
-            )
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{log()}") from None
-        artifacts = command("artifact", "ls")
-    assert "regenerate-accuracy" in artifacts
-    assert "regenerate-missing" not in artifacts
-    assert (tmp_path / "report.html").stat().st_size > 10_000
-    with open_warehouse(tmp_path / "warehouse", read_only=True) as warehouse:
-        [(models, tasks)] = warehouse.rows(
-            "SELECT count(DISTINCT model), count(DISTINCT task) FROM extractions"
-        )
-        [(most,)] = warehouse.rows("SELECT max(doc_id) FROM choice_logprobs")
-        assert (models, most) == (2, 7)
-        assert tasks > 1
-    assert evaluated(tmp_path / "warehouse")
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
-
-
-@contextmanager
-def background(command: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
-    """Runs a process, and ends it and its children."""
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            command, env=environment, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
-        )
-        try:
-            yield
-        finally:
-            os.killpg(process.pid, 15)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
-                process.wait()
-
-
-def wait_until_healthy(url: str, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5):
-                return
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.5)

@@ -10,6 +10,7 @@ import pytest
 from guide import GUIDE, Example, examples, prepare, printed
 
 from rlfocal.evaluation import evaluate
+from rlfocal.methods import make_method, methods_for
 from warehouse import Warehouse, open_warehouse
 
 EXAMPLES = examples(GUIDE.read_text("utf-8"))
@@ -23,9 +24,15 @@ def folder(lab_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     shutil.copytree(lab_warehouse, path / ".rlfocal" / "warehouse")
     prepare(path)
     with open_warehouse(path / ".rlfocal" / "warehouse") as opened:
-        evaluate(
-            opened, "lab-mmlu", methods=["constant_choice", "best_single", "plurality", "soft_vote", "oracle"]
-        )
+        # What newer runs replace, and runs of another pool, must not come into an answer.
+        reprice = "UPDATE models SET price = price {} 2"
+        with opened.transaction("dearer"):
+            opened.connection.execute(reprice.format("*"))
+        evaluate(opened, "lab-mmlu", methods=["best_single", "plurality"])
+        with opened.transaction("as before"):
+            opened.connection.execute(reprice.format("/"))
+        evaluate(opened, "lab-mmlu", methods=["plurality"], models=["lab-llama", "lab-phi"])
+        evaluate(opened, "lab-mmlu", methods=[m for m in methods_for(12) if not make_method(m).seeded])
     return path
 
 

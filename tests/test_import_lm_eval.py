@@ -334,6 +334,9 @@ BAD = {
     "half a pair": (choice_row(1, doc_hash="\ud800"), "line 2: no JSON .*surrogates"),
     "no whole number": (choice_row(1, doc_id=1.5), "line 2: .*doc_id 1.5 is not a whole"),
     "too large": (choice_row(1, doc_id=2**63), "line 2: .*is not a whole"),
+    "a truth value": (choice_row(1, doc_id=True), "line 2: .*doc_id True is not a whole"),
+    "a hash of numbers": (choice_row(1, doc_hash=[1]), r"line 2: .*doc_hash \[1\] is no text"),
+    "a huge score": (choice_row(1, acc=10**400), "line 2: .*too large"),
     "a changed score": (choice_row(1, acc=1.0), "line 2: .*acc is 1.0, but the likeliest choice is 'ça'"),
 }
 
@@ -346,6 +349,22 @@ def test_refused_whole(write: Write, warehouse: Warehouse, fault: str) -> None:
     with pytest.raises(InputError, match=f"{path}, {message}"):
         import_lm_eval(warehouse, [path])
     assert warehouse.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ({"model_name": "\ud800"}, r"no JSON .*surrogates"),
+        ({"model_name": "m", "versions": {"t": "\udfff"}}, r"no JSON .*surrogates"),
+        ({"model_name": ["m"]}, r"model_name of its run is no text, but \['m'\]"),
+    ],
+)
+def test_refused_runs(write: Write, warehouse: Warehouse, run: Row, message: str) -> None:
+    path = write([choice_row(0)])
+    (path.parent / f"results_{DATE}.json").write_text(json.dumps({"results": {}, **run}))
+    with pytest.raises(InputError, match=message):
+        import_lm_eval(warehouse, [path])
+    assert warehouse.rows("FROM docs") == []
 
 
 def test_chats_may_lack_the_delimiter(write: Write, warehouse: Warehouse) -> None:
@@ -455,8 +474,8 @@ def test_torn_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
     whole = path.read_bytes()
     foreign = pa.table({"colour": ["red"]})
     for content, message in (
-        (whole[: len(whole) // 2], "is torn or no Parquet"),
-        (b"", "is torn or no Parquet"),
+        (whole[: len(whole) // 2], "is not a readable Parquet"),
+        (b"", "is not a readable Parquet"),
         (None, "row 1: no sample of lm-eval"),
     ):
         if content is None:
@@ -495,7 +514,7 @@ def test_leaderboard_of_the_hub(tmp_path: Path) -> None:
 
     gated = "open-llm-leaderboard/org__gated-details"
     with fake_hub(tmp_path / "hub", "1" * 40, gated=gated) as address:
-        assert "(bbh): 1 partitions written" in bring("org/m", address).stdout
+        assert "(bbh): 1 partition written" in bring("org/m", address).stdout
         again = bring("open-llm-leaderboard/org__m-details", address)
         assert "nothing new, nothing written" in again.stdout
         refused = {name: bring(f"org/{name}", address) for name in ("gated", "absent")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -148,6 +149,33 @@ def test_answers_are_canonical(bring: Bring, warehouse: Warehouse) -> None:
     assert warehouse.rows("SELECT text FROM answer_passes WHERE pass = 1") == [("$18",)]
 
 
+def test_an_empty_answer_is_none_in_every_format(bring: Bring, warehouse: Warehouse) -> None:
+    docs = [{"benchmark": "g", "task": "g", "doc_id": i, "gold": "1"} for i in range(4)]
+    key = {"benchmark": "g", "task": "g", "model": "x"}
+    scores = [{**key, "doc_id": i, "answer": a} for i, a in enumerate(["", " \t\u2003", None, "1"])]
+    report = bring(docs, scores)
+    assert report.n_unanswered == 3
+    assert "no answer: 3 scores without one, graded as wrong" in str(report)
+    assert warehouse.rows("SELECT text, answer FROM answer_passes ORDER BY doc_id")[:3] == [(None, None)] * 3
+    for suffix in (".csv", ".jsonl"):
+        assert bring(docs, scores, suffix).n_written == 0
+    assert bring(choice_docs(), choice_scores()).n_unanswered == 0
+
+
+def test_numbers_as_pandas_writes_them(bring: Bring, warehouse: Warehouse) -> None:
+    docs = [{"benchmark": "g", "task": "g", "doc_id": float(i), "gold": "1"} for i in range(2)]
+    key = {"benchmark": "g", "task": "g", "model": "x", "answer": "1"}
+    large = 2**53 + 1
+    scores = [{**key, "doc_id": i, "pass": p} for i in ("0", "1.0") for p in ("0", "1.00")]
+    bring(docs, scores)
+    assert warehouse.rows("SELECT DISTINCT doc_id, pass FROM answer_passes ORDER BY ALL") == [
+        *((0, 0), (0, 1), (1, 0), (1, 1))
+    ]
+    docs = [{**docs[0], "doc_id": str(large), "benchmark": "h"}]
+    bring(docs, [{**key, "benchmark": "h", "doc_id": str(large)}])
+    assert warehouse.rows("SELECT doc_id FROM docs WHERE benchmark = 'h'") == [(large,)]
+
+
 def test_splits(bring: Bring, warehouse: Warehouse) -> None:
     """A given split is used; else the first floor(0.8 n) of each task, in the order of doc_id."""
     docs = choice_docs(7, "short")[::-1] + choice_docs(10, "long")
@@ -251,6 +279,14 @@ WRONG = {
     "a model with a space": (D, changed(S, 2, model="m\u2003"), r"scores.*row 3: model .* ends with a space"),
     "a pass too many": (D, changed(S, 2, **{"pass": 2**40}), r"scores.*row 3: pass 1099511627776 is not"),
     "a negative pass": (D, changed(S, 2, **{"pass": -1}), r"scores.*row 3: pass -1 is not between 0"),
+    **{
+        f"pass {given!r}": (
+            [{**d, "label": None, "choices": None, "gold": "x"} for d in D],
+            [{**s, "choice_logprobs": None, "answer": "x", "pass": given} for s in S],
+            rf"scores.*row 1: pass '{re.escape(given)}' is not a whole number such as 12",
+        )
+        for given in ("01", "1e3", " 1", "1 ", "+1", "1.5", "one", "0x1")
+    },
     "an empty gold answer": (
         [{**d, "label": None, "choices": None, "gold": "" if d["doc_id"] == 3 else "x"} for d in D],
         [{**s, "choice_logprobs": None, "answer": "x"} for s in S],
@@ -310,8 +346,8 @@ def test_refused_whole(bring: Bring, warehouse: Warehouse, fault: str) -> None:
             r"row 1: choice_logprobs 'abc'",
         ),
         ("scores.csv", b"", r"no readable CSV"),
-        ("scores.parquet", b"PAR1 and then something else", r"torn or no Parquet"),
-        ("scores.parquet", b"", r"torn or no Parquet"),
+        ("scores.parquet", b"PAR1 and then something else", r"not a readable Parquet"),
+        ("scores.parquet", b"", r"not a readable Parquet"),
         ("scores.xlsx", b"", r"ends in .parquet, .csv, .jsonl"),
         ("absent.parquet", None, r"there is no file .*absent.parquet"),
     ],
@@ -333,7 +369,7 @@ def test_damaged_parquet(warehouse: Warehouse, tmp_path: Path) -> None:
     (tmp_path / "torn.parquet").write_bytes(whole[: len(whole) // 2])
     pyarrow.parquet.write_table(pa.table({"colour": ["red"]}), tmp_path / "foreign.parquet")
     for name, message in (
-        ("torn", "torn or no Parquet"),
+        ("torn", "not a readable Parquet"),
         ("foreign", "no column 'benchmark'; it has colour"),
     ):
         with pytest.raises(InputError, match=message):

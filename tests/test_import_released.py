@@ -300,11 +300,22 @@ def test_refused_numbers(warehouse: Warehouse, tmp_path: Path) -> None:
     write_questions(folder, "test", ["1", "2"])
     whole = path.read_bytes()
     path.write_bytes(whole[:-9])
-    with pytest.raises(InputError, match=r"run_2_predictions.npy is torn"):
+    with pytest.raises(InputError, match=r"run_2_predictions.npy is not a readable"):
         import_released(warehouse, [folder])
+    for broken in (b"PK\3\4", b"PK\5\6" + bytes(18), b"\x93NUMPY\1\0\6\0{'a':\n", b""):
+        path.write_bytes(broken)
+        with pytest.raises(InputError, match=r"run_2_predictions.npy(: the array| is not a readable)"):
+            import_released(warehouse, [folder])
+    np.save(path, np.zeros((2, 0)))
+    with pytest.raises(InputError, match=r"run_2_predictions.npy: the array must hold numbers"):
+        import_released(warehouse, [folder])
+    for label in (1e300, -(2.0**63)):
+        pickled = write_pickle(tmp_path / "labels.pkl", [[np.full((5, 6), label)], [np.zeros((1, 6))]])
+        with pytest.raises(InputError, match=r"row 1: label .* is not a whole number of 64 bits"):
+            import_released(warehouse, [pickled])
     mark = tmp_path / "ran"
     np.save(path, np.array([Runs(os.system, f"touch {mark}")], object), allow_pickle=True)
-    with pytest.raises(InputError, match=r"run_2_predictions.npy is torn or no array of numbers"):
+    with pytest.raises(InputError, match=r"run_2_predictions.npy is not a readable array of numbers"):
         import_released(warehouse, [folder])
     assert not mark.exists()
     (tmp_path / "empty").mkdir()

@@ -81,15 +81,19 @@ class Extraction:
         return float(seconds)
 
     def kill(self) -> None:
-        """SIGKILL to every process of it, found by the system."""
-        tree = [psutil.Process(self._process.pid)]
-        tree += tree[0].children(recursive=True)
-        for process in tree:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        self._process.communicate()
-        psutil.wait_procs(tree, timeout=60)
-        assert not [p for p in tree if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        kill_tree(self._process)
+
+
+def kill_tree(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to every process of it, found by the system."""
+    tree = [psutil.Process(process.pid)]
+    tree += tree[0].children(recursive=True)
+    for one in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    process.communicate()
+    psutil.wait_procs(tree, timeout=60)
+    assert not [p for p in tree if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 def tables(location: Path) -> dict[str, pa.Table]:

@@ -103,6 +103,9 @@ def test_passes_are_seeded_by_document(served: ModelSpec, model: Path) -> None:
     assert [len(s) for s in samples] == [4] * 6
     assert list(engine.sample(documents()[2:4], SAMPLING)) == samples[2:4]
     assert list(engine.sample(documents(), replace(SAMPLING, seed=99))) != samples
+    [document] = documents(n=1)
+    [other] = engine.sample([document], replace(SAMPLING, seed=SAMPLING.passes))
+    assert [other] != list(engine.sample([replace(document, doc_id=1)], SAMPLING))
     assert all(0 < s.n_tokens <= 8 and s.finish_reason in ("stop", "length") for row in samples for s in row)
 
 

@@ -121,6 +121,7 @@ def test_shipped_pools_are_pinned_priced_and_fit(name: str, models: int) -> None
     assert len({m.hf_repo for m in pool.models}) == models
     for model in pool.models:
         assert re.fullmatch("[0-9a-f]{40}", model.revision)
+        assert model.price
         assert model.price > 0
         assert model.price_source
         assert model.context_length

@@ -45,6 +45,11 @@ def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
         InputError, match=r"unknown benchmark 'my-arcc' in pool 'mine'; did you mean 'my-arc'"
     ):
         pool.choose(benchmarks=["my-arcc"])
+    with pytest.raises(InputError, match="no model of pool 'mine' is named; leave the list out for all"):
+        pool.choose(models=[])
+    with pytest.raises(InputError, match="no benchmark of pool 'mine' is named"):
+        pool.choose(benchmarks=[])
+    assert [m.price for m in pool.models] == [None, 0.1]
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,16 @@ from test_agents_environment import random_dataset
 from test_agents_training import skilled
 from torch import Tensor, nn
 
-from benchmarks.released_loop import Decider, Fusion, ReleasedLoop, Settings
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.agents.networks import Sizes
-from rlfocal.agents.released.config import ARTEFACTS, Artefacts, ReleasedConfig, released_config
-from rlfocal.agents.released.networks import ReleasedAgents
-from rlfocal.agents.released.policy import ReleasedPolicy
-from rlfocal.agents.released.scoring import released_accuracy
-from rlfocal.agents.released.stream import Walk
-from rlfocal.agents.released.training import Learner, run_episode, train
+from rlfocal.agents.rl_focal_released.agents import ReleasedAgents
+from rlfocal.agents.rl_focal_released.config import ARTEFACTS, Artefacts, ReleasedConfig, released_config
+from rlfocal.agents.rl_focal_released.environment import Environment
+from rlfocal.agents.rl_focal_released.learning import Learner, run_episode
+from rlfocal.agents.rl_focal_released.networks import ReleasedNetworks
+from rlfocal.agents.rl_focal_released.scoring import released_accuracy
+from rlfocal.agents.rl_focal_released.training import train
+from rlfocal.agents.shared.networks import Sizes
+from rlfocal.bench.released_loop import Decider, Fusion, ReleasedLoop, Settings
 from rlfocal.dataset import Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.base import Decisions
@@ -29,7 +30,7 @@ from rlfocal.methods.rl_focal import RLFocal
 SHORT = ReleasedConfig(window=9, update_period=7, decider_episodes=3, fusion_episodes=3)
 
 
-def stacked_weights(agents: ReleasedAgents) -> list[tuple[Tensor, Tensor]]:
+def stacked_weights(agents: ReleasedNetworks) -> list[tuple[Tensor, Tensor]]:
     """(n_in, n_out) weights and (n_out,) biases of the one seed, layer by layer."""
     tensors = list(agents.parameters())
     return [(w[0].detach(), b[0, 0].detach()) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
@@ -41,7 +42,7 @@ def copy(layer: nn.Module, weight: Tensor, bias: Tensor) -> None:
     layer.bias.copy_(bias)
 
 
-def literal(agents: ReleasedAgents, n_models: int, n_choices: int) -> tuple[Decider, Fusion]:
+def literal(agents: ReleasedNetworks, n_models: int, n_choices: int) -> tuple[Decider, Fusion]:
     """The same weights in the reference's networks."""
     decider, fusion = Decider(n_models), Fusion(n_models, n_choices)
     first, second, *layers = stacked_weights(agents)
@@ -59,7 +60,7 @@ def test_rewards_are_the_literal_loops(n_models: int) -> None:
     """Query by query, through updates, leftovers at the ends of episodes and the change of phase."""
     data = random_dataset(3, "choices", n_docs=70, n_models=n_models)
     data = replace(data, n_choices=np.full(70, 5), labels=np.random.default_rng(1).integers(0, 5, size=70))
-    agents = ReleasedAgents(Sizes(n_models, 5, 1, 0), SHORT, [torch.Generator().manual_seed(5)])
+    agents = ReleasedNetworks(Sizes(n_models, 5, 1, 0), SHORT, [torch.Generator().manual_seed(5)])
     decider, fusion = literal(agents, n_models, 5)
     drawn = torch.Generator().manual_seed(8)
     loop = ReleasedLoop(
@@ -70,14 +71,14 @@ def test_rewards_are_the_literal_loops(n_models: int) -> None:
         Settings(window=9, update_period=7),
         lambda n: torch.rand(n, generator=drawn),
     )
-    walk = Walk.of_train(data, SHORT, 1)
-    assert range(walk.first, walk.last) == loop.documents() == range(11, 61)
+    environment = Environment.of_train(data, SHORT, 1)
+    assert range(environment.first, environment.last) == loop.documents() == range(11, 61)
     generator = torch.Generator().manual_seed(8)
     for phase in ("decider", "fusion"):
         loop.start()
         learner = Learner(agents, SHORT, phase)
         for _ in range(3):
-            steps = run_episode(walk, learner, [generator])
+            steps = run_episode(environment, learner, [generator])
             rewards = loop.episode(phase)
             np.testing.assert_allclose(steps.rewards[0], rewards, atol=1e-6)
             assert steps.pools[0, -1].tolist() == loop.pool
@@ -89,7 +90,7 @@ def test_rewards_are_the_literal_loops(n_models: int) -> None:
 
 
 def test_the_released_networks_have_17276_weights() -> None:
-    agents = ReleasedAgents(Sizes(8, 4, 1, 0), ReleasedConfig(), [torch.Generator()])
+    agents = ReleasedNetworks(Sizes(8, 4, 1, 0), ReleasedConfig(), [torch.Generator()])
     assert sum(p.numel() for p in agents.parameters()) == 17_276
 
 
@@ -104,7 +105,7 @@ def test_each_artefact_can_be_switched_off_and_matters(kind: Kind) -> None:
     def trace(artefacts: Artefacts) -> list[float]:
         policy = train(data.train, replace(config, artefacts=artefacts), [0])[0]
         decided = policy.decide(data.test)
-        learned = [p.sum().item() for p in policy.agents.parameters()]
+        learned = [p.sum().item() for p in policy.networks.parameters()]
         return [*learned, *decided.pools.sum(axis=1).tolist(), *decided.predictions.tolist()]
 
     whole = trace(Artefacts())
@@ -139,7 +140,8 @@ def test_checkpoints_come_back_whole(tmp_path: Path) -> None:
     path = tmp_path / "seed-3.safetensors"
     save_checkpoint(policy, path)
     loaded = load_checkpoint(path, data.models)
-    assert isinstance(loaded, ReleasedPolicy)
+    assert isinstance(loaded, ReleasedAgents)
+    assert isinstance(policy, ReleasedAgents)
     assert (loaded.config, loaded.history, loaded.seed) == (policy.config, policy.history, 3)
     np.testing.assert_array_equal(loaded.decide(data.test).pools, policy.decide(data.test).pools)
     np.testing.assert_array_equal(loaded.decide(data.test).predictions, policy.decide(data.test).predictions)
@@ -198,7 +200,7 @@ def test_online_each_answer_comes_before_its_label(kind: Kind) -> None:
     data = skilled([0.9, 0.5, 0.3, 0.6], n_docs=300, kind=kind)
     artefacts = Artefacts.without("minus_99_for_small_pools")  # else nobody is asked after a small pool
     policy = train(data.train, replace(SHORT, window=15, artefacts=artefacts), [0])[0]
-    before = {name: value.clone() for name, value in policy.agents.state_dict().items()}
+    before = {name: value.clone() for name, value in policy.networks.state_dict().items()}
     decided = policy.decide_online(data.test)
     for at in (0, 1, 6, 7, 30, 59):
         labels = data.test.labels.copy()
@@ -207,7 +209,7 @@ def test_online_each_answer_comes_before_its_label(kind: Kind) -> None:
         np.testing.assert_array_equal(other.pools[: at + 1], decided.pools[: at + 1])
         np.testing.assert_array_equal(other.predictions[: at + 1], decided.predictions[: at + 1])
         assert at > 10 or (other.pools != decided.pools).any()
-    assert all(torch.equal(value, before[name]) for name, value in policy.agents.state_dict().items())
+    assert all(torch.equal(value, before[name]) for name, value in policy.networks.state_dict().items())
 
 
 def test_settings_and_streams_that_cannot_work() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from html.parser import HTMLParser
 from io import StringIO
 from itertools import count
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +24,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy.stats import bootstrap
 
+from rlfocal.dataset import load_dataset
 from rlfocal.errors import InputError
-from rlfocal.report import leaderboard, print_table
+from rlfocal.methods import CONSTANT_POOLS, methods_for
+from rlfocal.report import leaderboard, newcomer, print_newcomer, print_table
 from rlfocal.report.bootstrap import paired_bootstrap
 from rlfocal.report.curves import learning
 from rlfocal.report.figures import cost_accuracy
@@ -30,6 +35,7 @@ from rlfocal.report.html import write_report
 from rlfocal.report.leaderboard import Board, Standing
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse, open_warehouse
+from warehouse.corrections import remove_model
 
 MODELS = ("ada", "bert", "cato", "dora", "emil", "<fritz>")
 PRICES = (60.0, 20.0, 5.0, 30.0, 12.0, 8.0)
@@ -41,6 +47,7 @@ class Lab:
     """A warehouse that knows what was put into it: test documents × models that are right."""
 
     warehouse: Warehouse
+    models: tuple[str, ...] = MODELS
     right: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     tasks: dict[str, NDArray[np.str_]] = field(default_factory=dict)
     clock: Iterator[int] = field(default_factory=count)
@@ -54,7 +61,7 @@ class Lab:
         task = np.repeat(tasks, n)
         doc_id = np.tile(np.arange(n), len(tasks))
         label = rng.integers(0, 4, total)
-        right = rng.random((total, len(MODELS))) < np.array(skills)
+        right = rng.random((total, len(self.models))) < np.array(skills)
         said = np.where(right, label[:, None], (label[:, None] + rng.integers(1, 4, right.shape)) % 4)
         logprob = np.where(np.arange(4) == said[..., None], -0.5, -3.0)
         split = np.where(doc_id < n // 2, "train", "test")
@@ -65,10 +72,10 @@ class Lab:
             "benchmark": [name] * t.size,
             "task": task[t],
             "doc_id": doc_id[t],
-            "model": np.array(MODELS)[m],
+            "model": np.array(self.models)[m],
         }
         scores |= {"choice": c, "logprob": logprob.ravel()}
-        partitions = [{"benchmark": name, "task": t, "model": model} for t in tasks for model in MODELS]
+        partitions = [{"benchmark": name, "task": t, "model": model} for t in tasks for model in self.models]
         with self.warehouse.transaction("answers"):
             self.warehouse.append("extractions", pa.Table.from_pylist(partitions))
             self.warehouse.append("docs", pa.table(docs))
@@ -86,7 +93,8 @@ class Lab:
         seed: int | None = None,
         protocol: str = "frozen",
         data: str = "first",
-        models: tuple[str, ...] = MODELS,
+        models: tuple[str, ...] | None = None,
+        prices: tuple[float | None, ...] = PRICES,
     ) -> str:
         """Store one run's evaluations and decisions, as `rlfocal evaluate` does."""
         moment = next(self.clock)
@@ -102,13 +110,21 @@ class Lab:
             "seed": seed,
         }
         shared |= {"protocol": protocol, "split": "test", "per": "benchmark", "seconds": 1.0, "snapshot": 3}
-        shared |= {"models": list(models), "data": data, "created_at": NOON + timedelta(minutes=moment)}
-        cost = pools @ np.array(PRICES)
+        shared |= {
+            "models": list(models or self.models),
+            "data": data,
+            "created_at": NOON + timedelta(minutes=moment),
+        }
+        known = np.array([*prices, *[1.0] * len(self.models)][: len(self.models)], dtype=float)
+        cost = np.where(pools, known, 0.0).sum(1)
         masks = [("*", np.ones(len(task), bool)), *((t, task == t) for t in dict.fromkeys(task.tolist()))]
         rows = [
             shared
             | {"task": name, "n": int(mask.sum()), "accuracy": float(correct[mask].mean())}
-            | {"mean_pool_size": float(pools[mask].sum(1).mean()), "cost": float(cost[mask].mean())}
+            | {
+                "mean_pool_size": float(pools[mask].sum(1).mean()),
+                "cost": None if np.isnan(cost).any() else float(cost[mask].mean()),
+            }
             for name, mask in masks
         ]
         decisions = {
@@ -116,7 +132,7 @@ class Lab:
             "benchmark": [benchmark] * len(task),
             "task": task,
             "doc_id": position,
-            "pool": [[m for m, asked in zip(MODELS, pool, strict=True) if asked] for pool in pools],
+            "pool": [[m for m, asked in zip(self.models, pool, strict=True) if asked] for pool in pools],
             "correct": correct,
         }
         with self.warehouse.transaction("evaluate"):
@@ -315,7 +331,9 @@ def test_the_verdict_rests_on_seeds_as_well(small: Lab) -> None:
         correct = np.arange(20) < n_right
         small.evaluate("facts", "rl_focal", correct, everyone, variant="paper", seed=seed)
     [board] = leaderboard(small.warehouse)
-    assert board.verdict.startswith("No winner here: RL-Focal stands 35.0 points above plurality")
+    assert board.verdict.startswith(
+        "None of the methods asked wins: rl_focal (paper) stands 35.0 points above plurality"
+    )
 
 
 def test_a_float_error_is_a_tie(small: Lab) -> None:
@@ -325,13 +343,36 @@ def test_a_float_error_is_a_tie(small: Lab) -> None:
         correct = np.roll(np.arange(20) < 7, shift)
         small.evaluate("facts", "rl_focal", correct, everyone, variant="paper", seed=seed)
     [board] = leaderboard(small.warehouse)
-    assert board.verdict.startswith("No winner here: RL-Focal stands level with plurality")
+    assert " wins: rl_focal (paper) stands level with plurality" in board.verdict
 
 
 def test_the_verdict_is_honest_about_losing(lab: Lab) -> None:
     _, riddles = leaderboard(lab.warehouse)
-    assert riddles.verdict.startswith("RL-Focal loses to best_single here by ")
+    assert riddles.verdict.startswith("rl_focal (paper) loses to best_single here by ")
     assert "excludes zero" in riddles.verdict
+
+
+def test_it_wins_only_where_every_rival_stands_beside_it(small: Lab) -> None:
+    three = np.tile(np.arange(6) < 3, (20, 1))
+    for seed in range(2):
+        small.evaluate("facts", "rl_focal", np.arange(20) < 20, three, variant="sequential", seed=seed)
+    of_its_size = [f"{name}:3" for name in CONSTANT_POOLS]
+    rivals = [name for name in [*methods_for(6), *of_its_size] if name != "rl_focal"]
+    for name in rivals[:-1]:
+        small.evaluate("facts", name, np.arange(20) < 8, three)
+    [board] = leaderboard(small.warehouse)
+    among = "rl_focal (sequential) is the best of the methods asked: 60.0 points above "
+    assert board.verdict.startswith(among)
+    small.evaluate("facts", rivals[-1], np.arange(20) < 8, three)
+    [board] = leaderboard(small.warehouse)
+    assert board.verdict.startswith("rl_focal (sequential) wins here: 60.0 points above ")
+    # Free answers have two methods less: their board is whole without them.
+    small.warehouse.connection.execute(
+        "DELETE FROM evaluations WHERE method IN ('stacking', 'constant_choice')"
+    )
+    assert leaderboard(small.warehouse)[0].verdict.startswith(among)
+    small.warehouse.connection.execute("UPDATE docs SET label = NULL, gold = 'a'")
+    assert " wins here: " in leaderboard(small.warehouse)[0].verdict
 
 
 def test_frozen_and_online_stay_apart_and_the_newest_counts(small: Lab) -> None:
@@ -372,6 +413,37 @@ def test_a_board_never_mixes_data(small: Lab) -> None:
     assert alone.notes == ()
 
 
+def test_a_note_misses_nothing_that_could_not_run_any_more(small: Lab) -> None:
+    right = small.right["facts"]
+    everyone = np.ones_like(right)
+    for name in ("constant_choice", "single:ada", "oracle"):
+        small.evaluate("facts", name, right[:, 0], everyone)
+    small.evaluate("facts", "plurality", right[:, 1], everyone, data="second")
+    small.warehouse.connection.execute("UPDATE docs SET label = NULL, gold = 'a'")
+    remove_model(small.warehouse, "ada")
+    [board] = leaderboard(small.warehouse)
+    assert board.notes[1:] == (
+        "Evaluated on other data and left out: oracle. To compare, run `rlfocal evaluate --benchmark facts "
+        "--methods oracle,plurality`.",
+    )
+
+
+def test_a_warehouse_of_the_schema_before_is_read_as_it_is(small: Lab, tmp_path: Path) -> None:
+    right = small.right["facts"]
+    small.evaluate("facts", "plurality", right[:, 1], np.ones_like(right))
+    with small.warehouse.transaction("go back"):
+        for statement in (
+            "UPDATE schema_version SET version = 4",
+            "DROP VIEW current_evaluations",
+            "DROP TABLE renames",
+        ):
+            small.warehouse.connection.execute(statement)
+    with open_warehouse(small.warehouse.location, read_only=True) as opened:
+        write_report(opened, tmp_path / "report.html")
+        assert load_dataset(opened, "facts").first_names == tuple(sorted(MODELS))
+        assert opened.rows("SELECT max(version) FROM schema_version") == [(4,)]
+
+
 def test_the_command_of_a_note_names_the_pool_where_it_is_not_every_model(small: Lab) -> None:
     right = small.right["facts"]
     small.evaluate("facts", "single:dora", right[:, 3], np.ones_like(right))
@@ -403,21 +475,29 @@ def test_single_models_answer_the_documents_of_the_board_only(small: Lab) -> Non
     assert [s.n for s in board.singles] == [20] * len(MODELS)
 
 
-@pytest.mark.parametrize(("prices", "is_priced"), [((0.0, *PRICES[1:]), True), ((None, *PRICES[1:]), False)])
+@pytest.mark.parametrize(("of_ada", "shown"), [(0.0, "0.00"), (None, "–")])
 def test_a_free_model_has_a_price_and_an_unknown_price_has_none(
-    small: Lab, prices: tuple[float | None, ...], is_priced: bool
+    small: Lab, tmp_path: Path, of_ada: float | None, shown: str
 ) -> None:
+    prices = (of_ada, *PRICES[1:])
     with small.warehouse.transaction("models"):
         small.warehouse.append("models", pa.table({"model": MODELS, "price": prices}))
     right = small.right["facts"]
-    small.evaluate("facts", "best_single", right[:, 0], np.eye(6, dtype=bool)[np.zeros(20, int)])
-    small.evaluate("facts", "plurality", right[:, 1], np.ones_like(right))
+    for name, model in (("best_single", 0), ("single:bert", 1)):
+        one = np.eye(6, dtype=bool)[np.full(20, model)]
+        small.evaluate("facts", name, right[:, model], one, prices=prices)
     [board] = leaderboard(small.warehouse)
-    assert board.is_priced is is_priced
-    assert ("cents per 1,000" in cost_accuracy(board, "cost")) is is_priced
+    assert ("cents per 1,000" in cost_accuracy(board, "cost")) is (of_ada is not None)
     out = StringIO()
     print_table([board], Console(file=out, width=100))
-    assert ("¢/1,000" in out.getvalue()) is is_priced
+    cells = {line.split()[0]: line.split()[-1] for line in out.getvalue().splitlines() if line.strip()}
+    assert cells["method"] == "¢/1,000"
+    assert (cells["best_single"], cells["single:bert"]) == (shown, "20.0")
+    page = write_report(small.warehouse, tmp_path / "report.html").read_text("utf-8")
+    rows = re.findall(r"<tr[^>]*>\s*<th scope=\"row\">(\S+)</th>(.*?)</tr>", page, re.DOTALL)
+    costs = {name: re.findall(r'<td class="cost">(.*?)</td>', cells) for name, cells in rows}
+    assert costs["best_single"][-1:] == [shown]
+    assert costs["single:bert"][-1:] == ["20.0"]
 
 
 @pytest.mark.parametrize(("n", "max_size"), [(40, 2), (110, 1)])
@@ -481,13 +561,37 @@ def test_learning_curves_average_over_seeds(lab: Lab) -> None:
     board, _ = leaderboard(lab.warehouse)
     assert board.ours is not None
     phases = learning(lab.warehouse, [run.run_id for run in board.ours.runs])
-    assert [(p.phase, p.seeds, len(p.accuracy.episodes)) for p in phases] == [
+    assert [(p.phase, p.seeds, len(p.accuracy.x)) for p in phases] == [
         ("decider", 3, 25),
         ("fusion", 3, 40),
     ]
     for curve in (phases[0].accuracy, phases[1].accuracy):
         assert (curve.low <= curve.mean).all()
         assert (curve.mean <= curve.high).all()
+
+
+@pytest.mark.parametrize("stored_as", ["stage", "fusion"])  # until schema 5 a stage was Fusion's episode
+def test_stages_are_drawn_over_models_and_not_called_walks(
+    small: Lab, tmp_path: Path, stored_as: str
+) -> None:
+    right = small.right["facts"]
+    run = small.evaluate("facts", "rl_focal", right[:, 0], np.ones_like(right), variant="sequential", seed=0)
+    shared = {"run_id": run, "benchmark": "facts", "task": "*", "variant": "sequential", "seed": 0}
+    rows = [
+        shared | {"phase": stored_as, "episode": at, "accuracy": 0.5 + at / 10, "mean_pool_size": float(size)}
+        for at, size in enumerate((1, 2, 3, 4, 6))
+    ]
+    with small.warehouse.transaction("train"):
+        small.warehouse.append("training_history", pa.Table.from_pylist(rows))
+    [phase] = learning(small.warehouse, [run])
+    assert phase.phase == "stage"
+    assert phase.accuracy.x.tolist() == [1, 2, 3, 4, 6]
+    assert phase.accuracy.mean.tolist() == pytest.approx([0.5, 0.6, 0.7, 0.8, 0.9])
+    page = write_report(small.warehouse, tmp_path / "report.html").read_text("utf-8")
+    assert "models that have answered" in page
+    assert "How rl_focal (sequential) learned." in page
+    assert "Fusion is fitted once for each number of models" in page
+    assert "episode" not in page.partition("<body>")[2].partition("<footer>")[0]
 
 
 def test_the_terminal_table_fits_and_names_every_method(lab: Lab) -> None:
@@ -500,7 +604,7 @@ def test_the_terminal_table_fits_and_names_every_method(lab: Lab) -> None:
     assert re.search(
         r"plurality +89\.00 +– +±1\.81 +89\.00 +\+11\.3 \[\+6\.3, \+16\.3\] +6\.00 +135\.0", text
     )
-    assert "RL-Focal loses to best_single" in " ".join(text.split())
+    assert "rl_focal (paper) loses to best_single" in " ".join(text.split())
 
 
 class _Page(HTMLParser):
@@ -514,6 +618,7 @@ class _Page(HTMLParser):
         self.ids: list[str] = []
         self.links: list[str] = []
         self.tags: set[str] = set()
+        self.words: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
@@ -529,6 +634,9 @@ class _Page(HTMLParser):
         self.handle_starttag(tag, attrs)
         if tag not in self.void:
             self.handle_endtag(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -565,3 +673,55 @@ def test_a_warehouse_without_evaluations_is_refused(tmp_path: Path, lab: Lab) ->
     with pytest.raises(InputError, match="of nothing"):
         write_report(lab.warehouse, tmp_path / "report.html", benchmarks=["nothing"])
     assert not (tmp_path / "report.html").exists()
+
+
+HOSTILE = (
+    "x^{",
+    "$x^{$",
+    "$\\frac{1}{0}$ \\1 \\g<0>",
+    "#010101 'DejaVu Sans', sans",
+    'id="a" href="#b" url(#c)',
+    "</svg></style><script>alert(1)</script>&amp;",
+    "[/bold] {{ 7 * 7 }} {% raw %}",
+    "模型 \N{ROBOT FACE} \u202etxt",
+    "m" * 200,
+)
+
+
+def test_names_stay_names(warehouse: Warehouse, tmp_path: Path) -> None:
+    """On the page, in its figures and on the terminal, whatever a model or a benchmark is called."""
+    names = tuple(sorted(HOSTILE))
+    lab = Lab(warehouse, models=names)
+    with warehouse.transaction("models"):
+        warehouse.append("models", pa.table({"model": names, "price": np.arange(len(names)) + 1.0}))
+    benchmark = '$b_{$ \\1 <b> [/b] "'
+    lab.add_benchmark(benchmark, ("$t^{$", "u"), 40, tuple(np.linspace(0.4, 0.9, len(names))), seed=3)
+    right = lab.right[benchmark]
+    for at, name in enumerate(names):
+        alone = np.tile(np.arange(len(names)) == at, (len(right), 1))
+        lab.evaluate(benchmark, f"single:{name}", right[:, at], alone)
+    for seed in range(2):
+        pools = np.tile(np.arange(len(names)) < 3 + seed, (len(right), 1))
+        lab.evaluate(benchmark, "rl_focal", right[:, 0], pools, variant="paper", seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = write_report(warehouse, tmp_path / "report.html").read_text("utf-8")
+    page = _Page()
+    page.feed(text)
+    assert page.open == []
+    assert len(page.ids) == len(set(page.ids))
+    assert "script" not in page.tags
+    drawn = [unescape("".join(ElementTree.fromstring(svg).itertext())) for svg in _drawings(text)]
+    for name in names:
+        assert any(f"single:{name}"[:20] in words for words in drawn), name
+        assert len(name) > 32 or any(f"single:{name}" in words for words in drawn), name
+        assert any(name in words for words in page.words), name
+    assert any(benchmark in words for words in page.words)
+    out = StringIO()
+    print_table(leaderboard(warehouse), Console(file=out, width=400))
+    print_newcomer(newcomer(warehouse, names[0]), Console(file=out, width=400))
+    assert all(name in out.getvalue() for name in names)
+
+
+def _drawings(page: str) -> list[str]:
+    return [svg.replace("xlink:", "") for svg in re.findall(r"<figure>(<svg .*?</svg>)", page, re.DOTALL)]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.extraction.engine import Document
+from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.groups import Window
 from rlfocal.extraction.requests import Reading, Request, TokenScore, score
 from rlfocal.extraction.tokens import EncodedDocument, Encoder, Tokens
@@ -115,3 +115,12 @@ def test_a_preamble_is_read_once() -> None:
     list(score(documents(5), Encoded(pairs), Window(99, 99, "keep"), model, next_tokens=True))
     unique = len({(*p.context, *t)[: i + 1] for p in pairs for t in p.continuations for i in range(68)})
     assert model.read <= 2 * unique
+
+
+def test_no_two_passes_of_whatever_documents_and_seeds_share_a_seed() -> None:
+    """An engine that takes one seed a document gives pass p the p-th after it."""
+    sampled = [Sampling(10, 0.6, 0.95, 8, (), seed) for seed in range(20)]
+    drawn = [s.seed_of(doc_id) + p for s in sampled for doc_id in range(200) for p in range(s.passes)]
+    assert len(set(drawn)) == len(drawn)
+    assert max(drawn) < 2**63
+    assert [sampled[0].seed_of(doc_id) for doc_id in range(3)] == [0, 10, 20]

@@ -22,13 +22,25 @@ from test_yardsticks import make_answers, make_logits, texts
 from threadpoolctl import threadpool_limits
 
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.agents.sequential import training
-from rlfocal.agents.sequential.agents import SequentialAgents
-from rlfocal.agents.sequential.config import SequentialConfig, sequential_config
-from rlfocal.agents.sequential.decider import N_FEATURES, StageView, fit_decider, fit_within, stop_stages
-from rlfocal.agents.sequential.observations import Outputs, best_slots, outputs, real_slots, stage_rows
-from rlfocal.agents.sequential.softmax_regression import Priors, Rows, fit_many, minimise
-from rlfocal.agents.sequential.training import asking_order, mixture, train
+from rlfocal.agents.rl_focal_sequential import training
+from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
+from rlfocal.agents.rl_focal_sequential.config import SequentialConfig, sequential_config
+from rlfocal.agents.rl_focal_sequential.decider import (
+    N_FEATURES,
+    StageView,
+    fit_decider,
+    fit_within,
+    stop_stages,
+)
+from rlfocal.agents.rl_focal_sequential.observations import (
+    Outputs,
+    best_slots,
+    outputs,
+    real_slots,
+    stage_rows,
+)
+from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise
+from rlfocal.agents.rl_focal_sequential.training import asking_order, mixture, train
 from rlfocal.dataset import Dataset, Kind, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import evaluate
@@ -501,7 +513,7 @@ def test_checkpoints_of_another_pool_or_cut_short_are_refused(tmp_path: Path) ->
             load_checkpoint(file)
     for other in (replace(agents, order=agents.order[::-1][1:]), replace(agents, models=("m00", "m01"))):
         save_checkpoint(other, file)
-        with pytest.raises(InputError, match="do not fit"):
+        with pytest.raises(InputError, match="not those of its models"):
             load_checkpoint(file)
 
 

@@ -1,11 +1,10 @@
-"""Shards on disk: only whole and own ones count, a full disk tears nothing, one process at a time."""
+"""Shards on disk: only whole and own ones count, a full disk tears nothing."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from rlfocal.filling.faults import killed, told
 from rlfocal.filling.partitions import Place
-from rlfocal.filling.shards import Shard, Shards, discard, identity, locked, shard_folder
+from rlfocal.filling.shards import Shard, Shards, discard, identity, shard_folder
 from warehouse import open_warehouse
 from warehouse.disk import DiskFullError
 from warehouse.opening import SCHEMA_VERSION
@@ -62,27 +61,6 @@ def test_identity_and_folder_tell_all_apart(tmp_path: Path) -> None:
     folders = {shard_folder(tmp_path, name) for name in names}
     assert len(folders) == 4
     assert all(f.parent == tmp_path and f.name.isalnum() for f in folders)
-
-
-def test_a_partition_is_filled_by_one_process_at_a_time(tmp_path: Path) -> None:
-    folder = tmp_path / "p"
-    order: list[str] = []
-
-    def second() -> None:
-        with locked(folder, wait=True):
-            order.append("second")
-
-    with locked(folder, wait=True) as mine:
-        assert mine
-        with locked(folder, wait=False) as other:
-            assert not other
-        waiting = threading.Thread(target=second)
-        waiting.start()
-        waiting.join(0.3)
-        order.append("first")
-    waiting.join(30)
-    assert order == ["first", "second"]
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("warehouse")
     with open_warehouse(path) as warehouse, warehouse.transaction("models"):
         names = [f"m{i:02}" for i in range(MODELS)]
-        warehouse.append("models", pa.table({"model": names, "price": [i / 3 for i in range(MODELS)]}))
+        rows = {"model": names, "family": ["a", "b"] * (MODELS // 2), "price": [i / 3 for i in range(MODELS)]}
+        warehouse.append("models", pa.table(rows))
     assert list((path / "data").rglob("*.parquet"))
     return path
 
@@ -69,6 +70,20 @@ def test_formats(location: Path) -> None:
         "DESCRIBE docs",
         "SHOW TABLES",
         "SUMMARIZE models",
+        "SUMMARIZE SELECT price FROM models",
+        "DESCRIBE SELECT 1 AS x",
+        "DESC accuracy",
+        "SHOW docs",
+        "SHOW ALL TABLES",
+        "FROM (SHOW TABLES) WHERE name = 'docs'",
+        "PIVOT models ON family",
+        "PIVOT models ON family USING sum(price) GROUP BY revision;",
+        "WITH x AS (PIVOT models ON family, revision USING max(price)) FROM x",
+        "FROM (PIVOT models ON family) JOIN (PIVOT models ON family) USING (model)",
+        "PIVOT models ON family IN ('a') USING sum(price)",
+        "UNPIVOT models ON price",
+        "EXPLAIN FROM models",
+        " explain ANALYZE FROM models",
         "FROM accuracy",
         "FROM warehouse.snapshots()",
         "SELECT count(*) FROM models AT (VERSION => 2)",
@@ -78,6 +93,27 @@ def test_formats(location: Path) -> None:
 def test_reads(select: Select, statement: str) -> None:
     names, _ = select(statement)
     assert names
+
+
+def test_pivot_turns_what_is_there_into_columns(location: Path) -> None:
+    statement = "PIVOT (SELECT model, price < 1 AS cheap FROM models) ON cheap GROUP BY model"
+    for output in ("table", "csv", "json"):
+        assert "true" in run_sql(location, statement, output)
+    statement = "PIVOT (SELECT price < 1 AS cheap, 1 AS one FROM models) ON cheap USING sum(one)"
+    assert json.loads(run_sql(location, statement, "json")) == [{"false": 37, "true": 3}]
+    assert run_sql(location, statement, "csv").splitlines() == ["false,true", "37,3"]
+
+
+def test_tables_are_shown_and_described(location: Path) -> None:
+    shown = {row["name"] for row in json.loads(run_sql(location, "SHOW TABLES", "json"))}
+    assert {"models", "docs", "choice_logprobs", "accuracy", "predictions"} <= shown
+    everywhere = json.loads(run_sql(location, "SHOW ALL TABLES", "json"))
+    assert {row["database"] for row in everywhere} == {"warehouse"}
+    columns = [row["column_name"] for row in json.loads(run_sql(location, "DESCRIBE docs", "json"))]
+    assert columns[:3] == ["benchmark", "task", "doc_id"]
+    summary = {row["column_name"]: row for row in json.loads(run_sql(location, "SUMMARIZE models", "json"))}
+    assert summary["price"]["max"] == "13.0"
+    assert "DUCKLAKE_SCAN" in run_sql(location, "EXPLAIN FROM models").splitlines()[1]
 
 
 @pytest.mark.parametrize("macro", ["pairwise_diversity('b')", "all_pools('b', 3)"])

@@ -282,6 +282,20 @@ def test_a_search_goes_on_where_it_stopped(opened: Warehouse, tmp_path: Path) ->
     assert len(created) == 13  # none was run again
 
 
+def test_a_damaged_journal_is_named(opened: Warehouse, tmp_path: Path) -> None:
+    train, journal = load_dataset(opened, "b").train, tmp_path / "journal"
+
+    def search() -> None:
+        find_settings(train, "paper", seeds=1, trials=1, journal=journal, fixed=FAST["paper"])
+
+    search()
+    whole = journal.read_text()
+    for damaged in (whole.replace(":", ";", 1), whole.replace('"op_code"', '"op-code"', 1), "\xff" + whole):
+        journal.write_text(damaged, encoding="latin-1")
+        with pytest.raises(InputError, match=r"journal is damaged .*; delete it, and searches start again"):
+            search()
+
+
 def test_the_search_study_evaluates_what_it_found(opened: Warehouse) -> None:
     found = run(opened, "search", 3, seeds=1)
     assert "best_single" in {p.label for p in found.points}

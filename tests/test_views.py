@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any
 
@@ -22,6 +23,7 @@ from rlfocal.dataset import Kind
 from rlfocal.normalised import normalised_predictions
 from warehouse import Warehouse
 from warehouse.scripts import SCHEMA, script
+from warehouse.writing import append
 
 FEW = settings(max_examples=40, deadline=None)
 
@@ -317,3 +319,43 @@ def test_cost(warehouse: Warehouse) -> None:
     assert {tuple(models): cost for models, cost in warehouse.rows(of_all)} == {
         pool: sum(prices[m] or 0 for m in pool) for size in (2, 3) for pool in combinations("abcd", size)
     }
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Runs of a few methods on two pools, whose data change; the oldest first."""
+    n = draw(st.integers(1, 12))
+    return [
+        {
+            "run_id": f"r{draw(st.integers(0, 99))}-{at}",
+            "benchmark": "b",
+            "method": draw(st.sampled_from("xy")),
+            "variant": draw(st.sampled_from([None, "paper", "paper[size_penalty=1]"])),
+            "seed": draw(st.sampled_from([None, 0])),
+            "models": draw(st.sampled_from([["k"], ["k", "m"]])),
+            "data": draw(st.sampled_from(["first", "second"])),
+            "protocol": "frozen",
+            "per": draw(st.sampled_from(["benchmark", "task"])),
+            "split": "test",
+            "created_at": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=at),
+        }
+        for at in range(n)
+    ]
+
+
+@given(runs())
+@settings(max_examples=100, deadline=None)
+def test_current_evaluations(sql: duckdb.DuckDBPyConnection, found: list[dict[str, Any]]) -> None:
+    """By the definition: of each pool the newest data, there each method's newest run; no study's."""
+    rows = [run | {"task": task} for run in found for task in ("*", "t")]
+    sql.execute("DELETE FROM evaluations")
+    append(sql, "evaluations", pa.Table.from_pylist(rows))
+    eligible = [run for run in found if not (run["variant"] or "").endswith("]")]
+    newest_data = {(tuple(run["models"]), run["per"]): run["data"] for run in eligible}
+    newest = {
+        (tuple(run["models"]), run["per"], run["method"], run["variant"], run["seed"]): run["run_id"]
+        for run in eligible
+        if run["data"] == newest_data[tuple(run["models"]), run["per"]]
+    }
+    shown = sql.execute("SELECT run_id, task FROM current_evaluations").fetchall()
+    assert sorted(shown) == sorted((run, task) for run in newest.values() for task in ("*", "t"))

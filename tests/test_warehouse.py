@@ -234,6 +234,14 @@ def test_put_models(warehouse: Warehouse) -> None:
     ]
 
 
+def test_a_price_that_no_pool_says_is_unknown_and_not_free(warehouse: Warehouse) -> None:
+    unknown = ModelSpec(model="dear", hf_repo="r", params_b=1.0)
+    warehouse.put_models([unknown, ModelSpec(model="free", hf_repo="r", params_b=1.0, price=0)])
+    assert warehouse.rows("SELECT model, price FROM models ORDER BY ALL") == [("dear", None), ("free", 0.0)]
+    pools = "SELECT pool_cost(['free']), pool_cost(['free', 'dear']), pool_cost(['free', 'nobody'])"
+    assert warehouse.rows(pools) == [(0.0, None, None)]
+
+
 def test_time_travel(tmp_path: Path) -> None:
     with open_warehouse(tmp_path) as warehouse:
         warehouse.put_partition(docs(2), choice_rows(SCORES), extraction())

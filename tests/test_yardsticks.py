@@ -23,6 +23,7 @@ from rlfocal.evaluation import decide_groups, evaluate, fit_groups, group_rows
 from rlfocal.methods import (
     CONSTANT_POOLS,
     METHODS,
+    ONLINE_ONLY,
     REFERENCES,
     SIZED,
     check_methods,
@@ -30,7 +31,7 @@ from rlfocal.methods import (
     methods_for,
     with_references,
 )
-from rlfocal.methods.base import Decisions
+from rlfocal.methods.base import Decisions, OnlineLearner
 from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
 from rlfocal.methods.stacking import Stacking
 from warehouse import Warehouse
@@ -83,6 +84,9 @@ def texts(data: Dataset, decisions: Decisions) -> list[str | None]:
 
 def decide(name: str, data: Dataset, seed: int = 0) -> Decisions:
     [policy] = make_method(name).fit(data.train, [seed])
+    if name in ONLINE_ONLY:
+        assert isinstance(policy, OnlineLearner)
+        return policy.decide_online(data.test)
     return policy.decide(data.test)
 
 
@@ -193,7 +197,10 @@ def test_stacking_answers_what_exists_and_refuses_free_answers() -> None:
     assert (decide("stacking", skewed).predictions < skewed.test.n_choices).all()
     with pytest.raises(InputError, match="'made' has free answers"):
         decide("stacking", make_answers(("ab", "a"), ("ab", "b")))
-    assert "stacking" not in methods_for(3, "answers")
+    with pytest.raises(InputError, match="'made' has free answers"):
+        decide("constant_choice", make_answers(("ab", "a"), ("ab", "b")))
+    assert not {"stacking", "constant_choice"} & set(methods_for(3, "answers"))
+    assert "constant_choice" not in with_references(["rl_focal"], "answers")
     always = replace(data, labels=np.zeros(len(data), dtype=np.int64))
     assert set(decide("stacking", always).predictions) == {0}
 
@@ -292,6 +299,9 @@ def test_latest_correct_sees_no_label_before_its_decision() -> None:
     one, other = decide("latest_correct", data), decide("latest_correct", replace(data, labels=labels))
     until = at - len(data.train) + 1
     assert (one.pools[:until] == other.pools[:until]).all()
+    assert (one.pools != other.pools).any()
+    [policy] = make_method("latest_correct").fit(data.train, [0])
+    assert (policy.decide(data.test).pools == policy.decide(replace(data, labels=labels).test).pools).all()
     with pytest.raises(InputError, match="needs --protocol online"):
         check_methods(["latest_correct"], "paper", data.models)
     check_methods(["latest_correct:2"], "paper", data.models, "online")

@@ -78,8 +78,8 @@ def attach(
     connection.execute(f"USE {name}")
     if location.is_postgres:
         stored = f"SELECT value FROM {name}.options() WHERE option_name = 'data_path'"
-        (path,) = connection.execute(stored).fetchone() or (None,)
-        use_object_store(connection, location.data or path)
+        paths = [path for (path,) in connection.execute(stored).fetchall()]
+        use_object_store(connection, location.data or next(iter(paths), None))
     connection.execute("SET ducklake_max_retry_count = 100")
 
 

@@ -36,13 +36,18 @@ def correct_labels(warehouse: Warehouse, asked: pa.Table, place: Callable[[int],
 
 
 def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | None = None) -> int:
-    """Deletes what a model answered, in some benchmarks or all; returns how many partitions.
+    """Deletes what a model answered, in some benchmarks or all; returns how many partitions, 0 where an
+    earlier call did it.
 
     Past evaluations stay, and earlier snapshots still have the rows. Raises InputError for unknown names.
     """
-    with warehouse.transaction(f"remove {model}" + (f" from {', '.join(benchmarks)}" if benchmarks else "")):
-        _check_known(warehouse, model)
+    message = f"remove {model}" + (f" from {', '.join(benchmarks)}" if benchmarks else "")
+    with warehouse.transaction(message):
         held = [place for place in warehouse.fingerprints() if place[0] == model]
+        is_gone = not any(benchmarks is None or name in benchmarks for _, name, _ in held)
+        if is_gone and (benchmarks or model not in _models(warehouse)) and _was_done(warehouse, message):
+            return 0
+        _check_known(warehouse, model)
         for name in benchmarks or ():
             if name not in {benchmark for _, benchmark, _ in held}:
                 raise unknown("benchmark", name, (b for _, b, _ in held), f"what {model} answered")
@@ -54,7 +59,8 @@ def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | N
 
 
 def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
-    """Gives a model another name everywhere but in past evaluations; returns how many partitions it has.
+    """Gives a model another name everywhere, past evaluations included; returns how many partitions changed,
+    0 where an earlier call did it.
 
     Raises InputError for an unknown model, and for a name that is taken or cannot be one.
     """
@@ -62,19 +68,52 @@ def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
         raise InputError(
             f"{new!r} is no name for a model: give 1 to 200 printable characters, no space first or last"
         )
-    with warehouse.transaction(f"rename {old} to {new}"):
+    message = f"rename {old} to {new}"
+    with warehouse.transaction(message):
+        there = _models(warehouse)
+        if new in there and (old == new or (old not in there and _was_done(warehouse, message))):
+            return 0
         _check_known(warehouse, old)
-        if new in _models(warehouse):
+        if new in there:
             raise InputError(f"there is a model {new!r} already; remove it first, or choose another name")
+        names = {"old": old, "new": new}
+        both = warehouse.connection.execute(script("corrections/both_named"), names).fetchone()
+        if both is not None:
+            raise InputError(
+                f"past evaluations of {both[0]!r} had a model {new!r} beside {old!r}; choose another name"
+            )
         for statement in warehouse.connection.extract_statements(script("corrections/rename_model")):
-            warehouse.connection.execute(statement, {"old": old, "new": new})
+            warehouse.connection.execute(statement, names)
         return sum(model == new for model, _, _ in warehouse.fingerprints())
+
+
+def first_names(warehouse: Warehouse) -> dict[str, str]:
+    """What each renamed model was called at first, by its name of today: past runs are found by that.
+
+    A name that a model gave up is not its own any more: whoever bears it next is another model.
+    """
+    if not warehouse.rows(
+        "FROM duckdb_tables() WHERE database_name = 'warehouse' AND table_name = 'renames'"
+    ):
+        return {}  # read as it was before schema 5
+    first: dict[str, str] = {}
+    renames = warehouse.rows("SELECT old, new FROM renames ORDER BY renamed_at")
+    for number, (old, new) in enumerate(renames):
+        first[new] = first.pop(old, old)
+        first[old] = f"{old}\n{number}"  # no name holds a line break
+    return first
 
 
 def _check_known(warehouse: Warehouse, model: str) -> None:
     there = _models(warehouse)
     if model not in there:
         raise unknown("model", model, there, "the warehouse")
+
+
+def _was_done(warehouse: Warehouse, message: str) -> bool:
+    """Whether a snapshot that there still is says so."""
+    done = "SELECT count(*) FROM warehouse.snapshots() WHERE commit_message = ?"
+    return bool(warehouse.rows(done, [message])[0][0])
 
 
 def _models(warehouse: Warehouse) -> set[str]:

@@ -13,7 +13,8 @@ from rlfocal.errors import InputError
 
 DEFAULT = Path(".rlfocal") / "warehouse"
 CATALOG_FILE = "catalog.sqlite"
-_LEFTOVERS = frozenset({"data", "write.lock", CATALOG_FILE, f"{CATALOG_FILE}-journal"})  # of a start
+LOCKS = "locks"
+_LEFTOVERS = frozenset({"data", LOCKS, CATALOG_FILE, f"{CATALOG_FILE}-journal"})  # of a start
 
 
 @dataclass(frozen=True)
@@ -33,27 +34,37 @@ class Location:
         return self.directory is None
 
     @property
+    def local(self) -> Path:
+        """Where this machine keeps files about the warehouse, whatever directory a command is run in.
+
+        For Postgres $XDG_DATA_HOME/rlfocal/DIGEST, by default under ~/.local/share; the address without its
+        password makes the digest.
+        """
+        if self.directory is not None:
+            return self.directory
+        home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+        return home / "rlfocal" / sha256(without_password(self.catalog).encode()).hexdigest()[:16]
+
+    @property
     def checkpoints(self) -> Path:
         """Where agents trained from this warehouse are kept."""
-        return (self.directory or DEFAULT.parent) / "checkpoints"
+        return self.local / "checkpoints"
 
     @property
     def studies(self) -> Path:
         """Where what studies of this warehouse found is kept."""
-        return (self.directory or DEFAULT.parent) / "studies"
+        return self.local / "studies"
 
     @property
     def shards(self) -> Path:
-        """Where extractions keep what is answered but not committed yet; always on this machine."""
-        if self.directory is not None:
-            return self.directory / "shards"
-        return DEFAULT.parent / "shards" / sha256(self.catalog.encode()).hexdigest()[:16]
+        """Where extractions keep what is answered but not committed yet."""
+        return self.local / "shards"
 
     @property
     def folder(self) -> Path:
         """The folder on this machine that fills up."""
         data = self.data if self.data and "://" not in self.data else None
-        return self.directory or Path(data or DEFAULT.parent)
+        return self.directory or (self.local if data is None else Path(data))
 
 
 def locate(location: str | Path | Location | None) -> Location:
@@ -72,8 +83,16 @@ def locate(location: str | Path | Location | None) -> Location:
         return _postgres(given)
     if "://" in given:
         raise InputError(f"warehouse {given!r}: give a directory or a postgres: URI")
-    directory = Path(given).expanduser().absolute()
+    directory = expanded(given).absolute()
     return Location(given, f"sqlite:{directory / CATALOG_FILE}", str(directory / "data"), directory)
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with ~ and ~user as the folders they stand for. Raises InputError for an unknown user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InputError(f"{str(path)!r}: there is no such user; give another path") from None
 
 
 def check_location(location: str | Path | Location | None) -> None:
@@ -123,5 +142,5 @@ def _postgres(given: str) -> Location:
     if fields:
         dsn += "?" + urlencode(fields)
     if data is not None and "://" not in data:
-        data = str(Path(data).expanduser().absolute())
+        data = str(expanded(data).absolute())
     return Location(without_password(given), f"postgres:{dsn}", data, None)

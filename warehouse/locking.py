@@ -1,66 +1,131 @@
-"""One writer at a time: a file lock in the warehouse's directory, an advisory lock on Postgres."""
+"""Locks of a warehouse, which end with their holder: files in its directory, advisory locks on Postgres."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic, sleep
 
 import duckdb
 from filelock import FileLock, Timeout
 
 from rlfocal.errors import RunError
 from warehouse.connecting import quoted
-from warehouse.locations import Location, without_password
+from warehouse.disk import writing_to
+from warehouse.locations import LOCKS, Location, without_password
 
 _PATIENCE_SECONDS = 600
-_ADVISORY_KEY = 0x726C666F63616C  # "rlfocal"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
+"""Seconds between two tries for an advisory lock; they double."""
+# Held for hours, its transaction must not time out; the server must notice in a minute that a host died.
+_SESSION = """
+SELECT set_config(name, CASE name
+    WHEN 'tcp_keepalives_idle' THEN '30'
+    WHEN 'tcp_keepalives_interval' THEN '10'
+    WHEN 'tcp_keepalives_count' THEN '3'
+    ELSE '0' END, true) AS setting
+FROM pg_settings WHERE name IN (
+    'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count',
+    'idle_in_transaction_session_timeout', 'transaction_timeout', 'statement_timeout')
+"""
+
+
+def lock(
+    place: Location, connection: duckdb.DuckDBPyConnection, name: str, *, seconds: float = math.inf
+) -> AbstractContextManager[bool]:
+    """Holds the lock `name` of the warehouse; yields False, without it, where `seconds` were not enough.
+
+    `connection` is to the DuckDB that has the warehouse attached; on Postgres the lock has a session of its
+    own. Waiting asks again and again, so Ctrl-C ends it. A lock is not reentrant.
+    """
+    digest = sha256(f"rlfocal {name}".encode()).digest()
+    if place.directory is not None:
+        return _file_lock(place.directory / LOCKS / f"{digest.hex()[:32]}.lock", seconds)
+    # Postgres keeps the advisory locks of each database apart, and a database holds one warehouse.
+    return _advisory_lock(place, connection, int.from_bytes(digest[:8], signed=True), seconds)
 
 
 @contextmanager
 def write_lock(place: Location, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Holds the warehouse's write lock. Raises RunError where another writer keeps it for ten minutes.
-
-    `connection` is to the DuckDB that writes; on Postgres the lock takes another connection of the same.
-    """
-    if place.directory is None:
-        with _advisory_lock(place, connection):
-            yield
-        return
-    try:
-        lock = FileLock(place.directory / "write.lock", timeout=_PATIENCE_SECONDS)
-        lock.acquire()
-    except Timeout:
-        raise _busy(place) from None
-    try:
+    """One writer at a time. Raises RunError where another one goes on for ten minutes."""
+    with lock(place, connection, "write", seconds=_PATIENCE_SECONDS) as mine:
+        if not mine:
+            raise RunError(f"warehouse {place.name}: another process has been writing for ten minutes")
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
-def _advisory_lock(place: Location, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    dsn = place.catalog.removeprefix("postgres:")
+def _file_lock(path: Path, seconds: float) -> Iterator[bool]:
+    with writing_to(path.parent):
+        path.parent.mkdir(exist_ok=True)
+        file = FileLock(path, timeout=-1 if seconds == math.inf else seconds)
+        mine = _acquired(file)
     try:
-        connection.execute(f"ATTACH IF NOT EXISTS {quoted(dsn)} AS locks (TYPE postgres)")
-    except duckdb.Error as error:
-        raise RunError(f"cannot lock warehouse {place.name}: {without_password(str(error))}") from None
+        yield mine
+    finally:
+        if mine:
+            path.unlink(missing_ok=True)  # whoever waits for a file that is gone takes a new one
+            file.release()
+
+
+def _acquired(file: FileLock) -> bool:
+    try:
+        file.acquire()
+    except Timeout:
+        return False
+    return True
+
+
+@contextmanager
+def _advisory_lock(
+    place: Location, connection: duckdb.DuckDBPyConnection, key: int, seconds: float
+) -> Iterator[bool]:
+    """The lock belongs to a transaction of Postgres's: DuckDB gives its session to nobody else meanwhile."""
     with closing(connection.cursor()) as holder:
-        # The lock belongs to Postgres's transaction, so it cannot outlive a killed writer.
-        holder.execute("BEGIN")
-        patience = f"SET LOCAL lock_timeout = '{_PATIENCE_SECONDS}s'"
-        holder.execute("CALL postgres_execute('locks', ?)", [patience])
         try:
-            lock = f"SELECT 1 FROM pg_advisory_xact_lock({_ADVISORY_KEY})"
-            holder.execute("CALL postgres_query('locks', ?)", [lock])
+            _begin(holder, place.catalog.removeprefix("postgres:"))
+            mine = _patiently(lambda: _tried(holder, key), seconds)
         except duckdb.Error as error:
-            if "lock timeout" in str(error):
-                raise _busy(place) from None
+            _end(holder)
+            raise RunError(f"cannot lock warehouse {place.name}: {without_password(str(error))}") from None
+        except BaseException:
+            _end(holder)
             raise
         try:
-            yield
+            yield mine
         finally:
-            holder.execute("ROLLBACK")
+            _end(holder)
 
 
-def _busy(place: Location) -> RunError:
-    return RunError(f"warehouse {place.name}: another process has been writing for ten minutes")
+def _begin(holder: duckdb.DuckDBPyConnection, dsn: str) -> None:
+    holder.execute(f"ATTACH IF NOT EXISTS {quoted(dsn)} AS locks (TYPE postgres)")
+    holder.execute("BEGIN")
+    # DuckDB's own level would hold back VACUUM in the whole database for as long as the lock is held.
+    holder.execute("CALL postgres_execute('locks', 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED')")
+    holder.execute("CALL postgres_query('locks', ?)", [_SESSION]).fetchall()
+
+
+def _tried(holder: duckdb.DuckDBPyConnection, key: int) -> bool:
+    statement = f"SELECT pg_try_advisory_xact_lock({key}) AS mine"
+    return holder.execute("CALL postgres_query('locks', ?)", [statement]).fetchall() == [(True,)]
+
+
+def _end(holder: duckdb.DuckDBPyConnection) -> None:
+    # A connection that broke has taken the lock along. Without a ROLLBACK, DuckDB would then end the process.
+    with suppress(duckdb.Error):
+        holder.execute("ROLLBACK")
+
+
+def _patiently(tried: Callable[[], bool], seconds: float) -> bool:
+    deadline = monotonic() + seconds
+    pause = _FIRST_PAUSE
+    while not tried():
+        left = deadline - monotonic()
+        if left <= 0:
+            return False
+        sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return True

@@ -14,7 +14,7 @@ from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
 from warehouse.writing import digest_docs
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
@@ -43,6 +43,8 @@ def open_warehouse(
         if not read_only and version < SCHEMA_VERSION:
             version = _upgrade(connection, place)
         _check_version(version, place, snapshot)
+        if version < SCHEMA_VERSION:
+            _lend_views(connection)
     except BaseException:
         connection.close()
         raise
@@ -86,8 +88,9 @@ def _version(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     """The schema's version; 0 for a DuckLake without tables."""
     tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
     if "schema_version" in tables:
-        row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
-        return int(row[0]) if row and row[0] is not None else 0
+        # All rows are fetched: what is left of a result keeps a transaction open on Postgres.
+        [(newest,)] = connection.execute("SELECT max(version) FROM schema_version").fetchall()
+        return int(newest or 0)
     if tables:
         raise InputError(f"{place.name} is a DuckLake but not an rlfocal warehouse (no table schema_version)")
     return 0
@@ -99,6 +102,12 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
     if version == 0:
         when = f"at snapshot {snapshot}" if snapshot is not None else "yet"
         raise InputError(f"warehouse {place.name} has no tables {when}")
+
+
+def _lend_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Gives this connection what the report reads and an older schema lacks: only a write may add it."""
+    view = script("current_evaluations")
+    connection.execute(view.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW"))
 
 
 def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
+from typing import NamedTuple
 
 SCHEMA = (
     "tables",
@@ -18,8 +20,35 @@ SCHEMA = (
     "best_partner",
     "calibration",
     "cost",
+    "current_evaluations",
 )
 """What makes a schema, in order."""
+
+_DEFINITION = re.compile(
+    r"^CREATE (?:OR REPLACE )?(TABLE|VIEW|MACRO) (?:IF NOT EXISTS )?(\w+)(\([^)]*\))?(?: AS (TABLE))?",
+    re.MULTILINE,
+)
+
+
+class Definition(NamedTuple):
+    """Something that the SQL files define."""
+
+    kind: str
+    """`table`, `view`, `macro` (a table macro) or `function` (a macro of a value)."""
+    name: str
+    parameters: str
+    """Of a macro or function: `(benchmark, task := '*')`."""
+
+
+def definitions() -> list[Definition]:
+    """All that a schema consists of, in the order of its files."""
+    found = []
+    for kind, name, parameters, is_table in _DEFINITION.findall("\n".join(map(script, SCHEMA))):
+        if kind == "MACRO":
+            found.append(Definition("macro" if is_table else "function", name, parameters.replace('"', "")))
+        else:
+            found.append(Definition(kind.lower(), name, ""))
+    return found
 
 
 def script(name: str) -> str:

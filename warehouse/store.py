@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +16,11 @@ from rlfocal.pool.specs import ModelSpec
 from warehouse import writing
 from warehouse.disk import writing_to
 from warehouse.locations import Location
-from warehouse.locking import write_lock
+from warehouse.locking import lock, write_lock
+
+
+class ReadOnlyError(InputError):
+    """Something would be written to a warehouse that is open read-only."""
 
 
 class Warehouse:
@@ -69,6 +74,11 @@ class Warehouse:
         )
         return {(model, name, task): fingerprint for model, name, task, fingerprint in found}
 
+    def check_writable(self) -> None:
+        """Raises ReadOnlyError unless the warehouse is open for writing."""
+        if self.read_only:
+            raise ReadOnlyError(f"warehouse {self.location.name} is open read-only")
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         """All queries of the block see one snapshot, whatever is committed meanwhile."""
@@ -85,8 +95,7 @@ class Warehouse:
         Keep the block short: other writers wait for it (readers never do). Transactions do not nest.
         Raises DiskFullError where the warehouse's disk is full.
         """
-        if self.read_only:
-            raise InputError(f"warehouse {self.location.name} is open read-only")
+        self.check_writable()
         with writing_to(self.location.folder), write_lock(self.location, self.connection):
             self.connection.execute("BEGIN")
             self._writing = True
@@ -101,10 +110,22 @@ class Warehouse:
                 self._writing = False
 
     @contextmanager
+    def lock(self, name: str, *, wait: bool) -> Iterator[bool]:
+        """Holds the warehouse's lock `name`, from whatever directory or host; it is not reentrant.
+
+        Yields False, without the lock, where another holder has it and not `wait`. It ends with its holder:
+        with a process at once, with a host (on Postgres) about a minute later. Where Postgres itself ends the
+        session (it restarts, say), the lock is lost without a word; so ask again, in the transaction that
+        commits the work, whether somebody else has done it. Waiting ends with Ctrl-C.
+        Raises RunError where the lock cannot be asked for.
+        """
+        with lock(self.location, self.connection, name, seconds=math.inf if wait else 0) as mine:
+            yield mine
+
+    @contextmanager
     def upkeep(self) -> Iterator[None]:
         """Holds the write lock outside of a transaction, for what DuckLake commits by itself."""
-        if self.read_only:
-            raise InputError(f"warehouse {self.location.name} is open read-only")
+        self.check_writable()
         with write_lock(self.location, self.connection):
             yield
 
@@ -135,7 +156,8 @@ class Warehouse:
         extraction: Mapping[str, Any],
         *,
         replace_documents: bool = False,
-    ) -> None:
+        unless: Callable[[], bool] | None = None,
+    ) -> bool:
         """Commits one partition (model, benchmark, task), replacing an earlier one: all of it or nothing.
 
         docs: columns of `docs`. Those already stored must have equal doc_hash, choices, label and gold,
@@ -143,16 +165,20 @@ class Warehouse:
         rows: every choice (column `choice`), or equally many passes (column `pass`), of each of them.
         extraction: columns of `extractions`; `extraction_id` and `committed_at` are made where missing. With
         `n_whole`, a partition of more documents is not replaced by one that a limit made shorter.
+        unless: asked under the write lock; where it is true nothing is written, and False returned.
 
         Raises InputError with the first differing document, DiskFullError where the disk is full.
         """
         name = "{model} on {benchmark}/{task}".format(**extraction)
         with self.transaction(f"extract {name}"):
+            if unless is not None and unless():
+                return False
             writing.check_partition(
                 self.connection, docs, rows, extraction, replace_documents=replace_documents
             )
             writing.put_docs(self.connection, docs)
             writing.put_partitions(self.connection, rows, [extraction])
+        return True
 
     def _roll_back(self) -> None:
         # A failed COMMIT has already ended the transaction.

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rlfocal.agents import VARIANTS
 from rlfocal.bench.training import CHOICES, generated
 from rlfocal.dataset import Dataset
-from rlfocal.methods.rl_focal import VARIANTS, CheckpointStore, RLFocal
+from rlfocal.methods.rl_focal import CheckpointStore, RLFocal
 from rlfocal.router import Router
 from rlfocal.routing.outputs import Output
 
 if TYPE_CHECKING:
-    from rlfocal.agents.checkpoint import AnyAgents
+    from rlfocal.agents.shared.variant import TrainedAgents
 
 WORDS = 60
 """Of a generated question."""
@@ -53,7 +54,7 @@ def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> D
     The reference is a document given to `decide`; ours are queries to a Router, without a question's text and
     with one: what to ask, step by step until it is enough, and the answer.
     """
-    from rlfocal.agents.training import one_thread
+    from rlfocal.agents.shared.threads import one_thread
 
     rows = asked(generated(600, models, CHOICES, seed), seed)
     documents = [rows.rows(np.arange(len(rows)) == row) for row in range(WARM_UP + decisions // 20)]
@@ -67,9 +68,11 @@ def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> D
             router = Router(agents)
             timed[f"{name}, a document to decide"] = _microseconds(agents.decide, documents)
             for about, queries in (("", silent), (f" of {WORDS} words", worded)):
-                walks = [_walked(router, *query) for query in queries][WARM_UP:]
-                timed[f"{name}, a query{about}"] = [sum(steps) for steps in walks]
-                timed[f"{name}, a query{about}, each step"] = [step for steps in walks for step in steps]
+                queries_timed = [_timed(router, *query) for query in queries][WARM_UP:]
+                timed[f"{name}, a query{about}"] = [sum(steps) for steps in queries_timed]
+                timed[f"{name}, a query{about}, each step"] = [
+                    step for steps in queries_timed for step in steps
+                ]
     reference = float(np.median(next(iter(timed.values()))))
     latencies = [
         Latency(way, float(np.median(us)), float(np.quantile(us, 0.99)), reference / float(np.median(us)))
@@ -84,10 +87,10 @@ def asked(rows: Dataset, seed: int) -> Dataset:
     return replace(rows, questions=tuple(" ".join(f"word{word}" for word in of) for of in drawn))
 
 
-def _loaded(rows: Dataset, seed: int) -> dict[str, AnyAgents]:
+def _loaded(rows: Dataset, seed: int) -> dict[str, TrainedAgents]:
     """Agents by variant, from their checkpoints."""
     from rlfocal.agents.checkpoint import load_checkpoint
-    from rlfocal.agents.config import RLFocalConfig
+    from rlfocal.agents.rl_focal.config import RLFocalConfig
 
     loaded = {}
     with TemporaryDirectory() as folder:
@@ -99,7 +102,7 @@ def _loaded(rows: Dataset, seed: int) -> dict[str, AnyAgents]:
     return loaded
 
 
-def _walked(router: Router, question: str, said: Mapping[str, Output]) -> list[float]:
+def _timed(router: Router, question: str, said: Mapping[str, Output]) -> list[float]:
     """Microseconds of every `choose` and of `fuse`."""
     taken = []
     heard: dict[str, Output] = {}

@@ -11,10 +11,9 @@ import numpy as np
 
 from rlfocal.bench.memory import peak_megabytes
 from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
 
 if TYPE_CHECKING:
-    from rlfocal.agents.config import RLFocalConfig
+    from rlfocal.agents.rl_focal.config import RLFocalConfig
 
 SETTINGS = ((5, 50), (16, 500))
 """(models, window) of the speeds."""
@@ -71,8 +70,7 @@ def bench_training(
 ) -> TrainingBench:
     """Train on generated logits: `documents` train rows, once per number of seeds.
 
-    The reference walks `queries` documents of each phase. `episodes` caps both phases, for a quick look.
-    Raises InputError where the reference is not at hand (it is in the repository only).
+    The reference goes through `queries` documents a phase. `episodes` caps both phases, for a quick look.
     """
     speeds = []
     _grown(generated(100, 2, CHOICES, seed=0))  # torch's own start is nobody's training
@@ -122,32 +120,27 @@ def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> 
     """The released loop, both phases, on one thread as its products are too small for more."""
     import torch
 
-    from rlfocal.agents.training import one_thread
+    from rlfocal.agents.shared.threads import one_thread
+    from rlfocal.bench.released_loop import Decider, Fusion, ReleasedLoop, Settings
 
-    try:
-        from benchmarks.released_loop import Decider, Fusion, ReleasedLoop, Settings
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "the reference is not installed; run `rlfocal bench training` in a checkout of the repository"
-        ) from error
     n_models, choices = rows.probs.shape[1:]
     with one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         networks = Decider(n_models), Fusion(n_models, choices)
         settings = Settings(window=window, all_terms=all_terms)
         loop = ReleasedLoop(rows.probs, rows.labels, *networks, settings, torch.rand)
-        walked = loop.documents()[:queries]
+        documents = loop.documents()[:queries]
         started = time.perf_counter()
         for phase in ("decider", "fusion"):
             loop.start()
-            loop.episode(phase, walked)
+            loop.episode(phase, documents)
         seconds = time.perf_counter() - started
     way = "released loop" if all_terms else "released loop, two terms"
-    return Speed(n_models, window, way, 1, 2 * len(walked), seconds, 1.0)
+    return Speed(n_models, window, way, 1, 2 * len(documents), seconds, 1.0)
 
 
 def _ours(rows: Dataset, window: int, n_seeds: int, episodes: int | None, reference: Speed) -> Speed:
-    from rlfocal.agents.config import paper_config
+    from rlfocal.agents.rl_focal.config import paper_config
 
     config = replace(paper_config(len(rows)), window=window)
     if episodes is not None:
@@ -159,7 +152,7 @@ def _ours(rows: Dataset, window: int, n_seeds: int, episodes: int | None, refere
 
 def _grown(rows: Dataset) -> Growth:
     """Few episodes, in the proportion of a whole training on as long a stream as MMLU's."""
-    from rlfocal.agents.config import RLFocalConfig
+    from rlfocal.agents.rl_focal.config import RLFocalConfig
 
     config = RLFocalConfig(window=min(500, len(rows)), decider_episodes=1, fusion_episodes=2)
     steps, seconds = _train(rows, config, n_seeds=4)
@@ -168,17 +161,14 @@ def _grown(rows: Dataset) -> Growth:
 
 def _train(rows: Dataset, config: RLFocalConfig, n_seeds: int) -> tuple[int, float]:
     """Environment steps and the seconds they took, preparation included."""
-    import torch
+    from rlfocal.agents.rl_focal.environment import train_environment, train_stream
+    from rlfocal.agents.rl_focal.training import train
 
-    from rlfocal.agents.environment import train_environment, train_stream
-    from rlfocal.agents.training import train
-
-    environment = train_environment(train_stream(rows, config), config, torch.ones(n_seeds))
-    walks = environment.copies * environment.stretches * n_seeds
+    environment = train_environment(train_stream(rows, config), config, n_seeds)
     episodes = config.decider_episodes + config.fusion_episodes
     started = time.perf_counter()
     train(rows, config, range(n_seeds))
-    return environment.length * walks * episodes, time.perf_counter() - started
+    return environment.length * environment.n_parallel * n_seeds * episodes, time.perf_counter() - started
 
 
 def _exponent(growth: Sequence[Growth]) -> float | None:

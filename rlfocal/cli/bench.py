@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rlfocal.cli.options import Json, names, print_json
+from rlfocal.cli.options import Json, Pool, names, print_json
 from rlfocal.errors import InputError, unknown
+from rlfocal.wording import counted
 
 ENGINES = ("vllm", "hf")
 WIDTH = 110  # of a table in a file
@@ -149,6 +150,42 @@ def warehouse(
     typer.echo(f"opened in {found.open_seconds:.2f} s, every accuracy in {found.query_seconds:.2f} s")
 
 
+@bench.command("noop")
+def noop(
+    pool: Pool = "lab",
+    warehouse: Annotated[
+        str | None,
+        typer.Option(
+            "--warehouse",
+            "-w",
+            metavar="PATH|URI",
+            help="One that holds the pool already; it is finished first.",
+            show_default="a new one, thrown away",
+        ),
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Of which the median is taken.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Seconds of commands with nothing to do: regenerate, evaluate, train, report, doctor.
+
+    Everything is there already. `torch`: in units of what a process takes that only imports torch.
+    """
+    from rlfocal.bench.noop import bench_noop
+
+    found = bench_noop(pool, warehouse, repeats, lambda line: print(line, file=sys.stderr, flush=True))
+    if as_json:
+        print_json(found)
+        return
+    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
+    table.add_column("command", no_wrap=True)
+    for heading in ("median s", "fastest", "slowest", "torch"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in found:
+        times = (f"{value:.2f}" for value in (row.seconds, row.fastest, row.slowest))
+        table.add_row(row.command, *times, f"{row.of_reference:.2f}x")
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
+
+
 @bench.command("training")
 def training(
     documents: Annotated[int, typer.Option(min=60, help="Train rows, generated.")] = 2_000,
@@ -163,8 +200,7 @@ def training(
     """Environment steps a second, each with its share of the update, against the released algorithm's loop.
 
     The loop answers one query at a time with autograd throughout, works out all eight terms of its weighted
-    metric (or the two that weigh anything) and records no stack traces. It lies in the repository's
-    `benchmarks/`, not in the package.
+    metric (or the two that weigh anything) and records no stack traces.
     """
     from rlfocal.bench.training import bench_training
 
@@ -190,7 +226,7 @@ def training(
         if (row.models, row.window) != setting:
             setting = (row.models, row.window)
             table.add_row(f"[bold]{row.models} models, window {row.window}[/bold]")
-        way = row.way if row.way != "paper" else f"paper, {row.seeds} seed{'s' if row.seeds > 1 else ''}"
+        way = row.way if row.way != "paper" else f"paper, {counted(row.seeds, 'seed')}"
         rate = row.steps / row.seconds
         table.add_row(
             f"  {way}", f"{row.steps:,}", f"{row.seconds:.2f}", f"{rate:,.0f}", f"{row.times_faster:,.1f}x"

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
+from rlfocal.cli import completion
 from rlfocal.cli.options import Benchmarks, Json, Location, names, print_json
+from rlfocal.wording import counted
+
+Model = Annotated[
+    str,
+    typer.Argument(help="Its name in the warehouse.", show_default=False, autocompletion=completion.model),
+]
 
 
 def correct_labels(
@@ -31,39 +38,54 @@ def correct_labels(
 
     with open_warehouse(warehouse, create=False) as opened:
         n = correct_from_file(opened, file)
-        _tell({"corrected": n, "snapshot": opened.snapshot()}, f"{n:,} documents corrected", as_json=as_json)
+        line = f"{counted(n, 'document')} corrected" if n else f"the documents are as {file} says already"
+        _tell({"corrected": n, "snapshot": opened.snapshot()}, line, as_json=as_json)
 
 
 def remove_model(
-    model: Annotated[str, typer.Argument(help="Its name in the warehouse.", show_default=False)],
+    model: Model,
     benchmarks: Benchmarks = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Remove what a model answered. Past evaluations stay, and earlier snapshots still have its rows."""
+    """Remove what a model answered. Past evaluations stay, and earlier snapshots still have its rows.
+
+    Removed already, nothing is written.
+    """
     from warehouse import open_warehouse
     from warehouse.corrections import remove_model as remove
 
     with open_warehouse(warehouse, create=False) as opened:
         n = remove(opened, model, names(benchmarks, "--benchmarks"))
         told = {"partitions": n, "snapshot": opened.snapshot()}
-        _tell(told, f"{n:,} partitions of {model} removed", as_json=as_json)
+        line = (
+            f"{counted(n, 'partition')} of {model} removed"
+            if n
+            else f"what {model} answered is removed already"
+        )
+        _tell(told, line, as_json=as_json)
 
 
 def rename_model(
-    old: Annotated[str, typer.Argument(help="Its name in the warehouse.", show_default=False)],
+    old: Model,
     new: Annotated[str, typer.Argument(help="Its new name.", show_default=False)],
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Rename a model everywhere but in past evaluations. Rename it in its pool file, too."""
+    """Rename a model everywhere, past evaluations and studies included. Rename it in its pool file, too.
+
+    Renamed already, nothing is written.
+    """
+    from rlfocal.studies import findings
     from warehouse import open_warehouse
     from warehouse.corrections import rename_model as rename
 
     with open_warehouse(warehouse, create=False) as opened:
         n = rename(opened, old, new)
+        findings.rename_model(opened.location.studies, old, new)
         told = {"partitions": n, "snapshot": opened.snapshot()}
-        _tell(told, f"{old} is {new} now, with {n:,} partitions", as_json=as_json)
+        line = f"{old} is {new} now, with {counted(n, 'partition')}" if n else f"{old} is {new} already"
+        _tell(told, line, as_json=as_json)
 
 
 def _tell(told: dict[str, int], line: str, *, as_json: bool) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlfocal.cli import completion
 from rlfocal.cli.options import Benchmarks, Json, names, print_json, progress_bars
 from rlfocal.errors import unknown
-from rlfocal.pool import Benchmark, load_benchmarks, load_pool
+
+if TYPE_CHECKING:
+    from rlfocal.pool import Benchmark
 
 datasets = typer.Typer(help="The benchmarks' data sets.", no_args_is_help=True)
 
@@ -23,7 +26,14 @@ def mirror(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the mirror is, or is to be.")],
     benchmarks: Benchmarks = None,
     pool: Annotated[
-        str | None, typer.Option("--pool", "-p", help="Take the benchmarks of this pool.", show_default="all")
+        str | None,
+        typer.Option(
+            "--pool",
+            "-p",
+            help="Take the benchmarks of this pool.",
+            show_default="all",
+            autocompletion=completion.pools,
+        ),
     ] = None,
     source: Annotated[
         Path | None,
@@ -53,6 +63,8 @@ def mirror(
 
 
 def _chosen(wanted: list[str] | None, pool: str | None) -> list[Benchmark]:
+    from rlfocal.pool import load_benchmarks, load_pool
+
     known = load_benchmarks() if pool is None else {b.name: b for b in load_pool(pool).benchmarks}
     for name in wanted or ():
         if name not in known:

@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from rlfocal.cli.options import progress_bars
 from rlfocal.filling.events import Event, Gap, tell_shares
-from rlfocal.pool import PoolSpec
+from rlfocal.wording import counted
 
 if TYPE_CHECKING:
     from rlfocal.filling.runner import ExtractionReport
+    from rlfocal.pool import PoolSpec
 
 
 @contextmanager
@@ -35,12 +34,17 @@ def print_extraction(report: ExtractionReport) -> None:
 
 def print_extracted(extracted: int, present: int) -> None:
     """Partitions committed now, and those that were there."""
-    done = f"{extracted} partitions (model, task) were extracted" if extracted else "nothing was extracted"
+    done = (
+        f"extracted {counted(extracted, 'partition')} (model, task)" if extracted else "nothing was extracted"
+    )
     typer.echo(f"{done}; {present} were in the warehouse already")
 
 
 def print_missing(missing: Sequence[Gap]) -> None:
     """One line per model and reason, on stderr."""
+    from rich.console import Console
+    from rich.table import Table
+
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
     for m in missing:
         reasons[m.model, m.reason].append(f"{m.benchmark}/{m.task}")

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from rlfocal.cli import completion
 from rlfocal.cli.options import Benchmarks, Json, Location, Models, Snapshot, names, print_json, progress_bars
+from rlfocal.wording import counted
 
 if TYPE_CHECKING:
     from warehouse.snapshots import Difference, PartitionDifference
@@ -38,15 +42,23 @@ def snapshots(
     if as_json:
         print_json([_plain_snapshot(snapshot) for snapshot in found])
     else:
+        width = get_terminal_size().columns
         for snapshot in found:
-            typer.echo(_line(snapshot))
+            typer.echo(fill(_line(snapshot), width, subsequent_indent=" " * 7, break_on_hyphens=False))
 
 
 def diff(
     before: Annotated[int, typer.Argument(metavar="A", help="A snapshot.", show_default=False)],
     after: Annotated[int, typer.Argument(metavar="B", help="A later one.", show_default=False)],
     benchmark: Annotated[
-        str | None, typer.Option("--benchmark", "-b", help="Only this benchmark.", show_default="all")
+        str | None,
+        typer.Option(
+            "--benchmark",
+            "-b",
+            help="Only this benchmark.",
+            show_default="all",
+            autocompletion=completion.benchmark,
+        ),
     ] = None,
     warehouse: Location = None,
     as_json: Json = False,
@@ -106,9 +118,11 @@ def export(
         return
     typer.echo(f"{report.path}, from snapshot {report.snapshot}:")
     for table in report.tables:
-        typer.echo(f"  {table.table}: {table.rows:,} rows, {table.files:,} files, {table.bytes:,} bytes")
+        sizes = [(table.rows, "row"), (table.files, "file"), (table.bytes, "byte")]
+        typer.echo(f"  {table.table}: {', '.join(counted(*size) for size in sizes)}")
     if report.withheld:
-        typer.echo(f"without the texts of {report.withheld:,} confidential documents (--questions adds them)")
+        withheld = counted(report.withheld, "confidential document")
+        typer.echo(f"without the texts of {withheld} (--questions adds them)")
 
 
 def _line(snapshot: Commit) -> str:
@@ -152,8 +166,8 @@ def _told(p: PartitionDifference) -> list[str]:
     lines = [
         f"{head}: accuracy {100 * p.accuracy_before:.2f} → {100 * p.accuracy_after:.2f} % "
         f"({100 * (p.accuracy_after - p.accuracy_before):+.2f})",
-        f"{p.answers_changed:,} answers changed of {p.n_after:,} documents; {p.became_right:,} became right, "
-        f"{p.became_wrong:,} wrong",
+        f"{counted(p.answers_changed, 'answer')} changed of {counted(p.n_after, 'document')}; "
+        f"{p.became_right:,} became right, {p.became_wrong:,} wrong",
     ]
     if p.logprobs:
         low, _, median, _, high = p.logprobs.quantiles
@@ -172,7 +186,7 @@ def _upgrades(partitions: Iterable[PartitionDifference]) -> list[str]:
     changes = Counter(
         f"{name}: {before} → {after}" for p in partitions for name, (before, after) in p.ran.items()
     )
-    return [f"{change} ({n} partitions)" for change, n in changes.most_common()]
+    return [f"{change} ({counted(n, 'partition')})" for change, n in changes.most_common()]
 
 
 def _plain_snapshot(snapshot: Commit) -> dict[str, Any]:

@@ -6,10 +6,19 @@ from typing import Annotated, Literal
 
 import typer
 
+from rlfocal.agents import VARIANTS
+from rlfocal.cli import completion
 from rlfocal.cli.options import Json, Location, Models, Seeds, Snapshot, names, print_json, progress_bars
-from rlfocal.methods.rl_focal import VARIANTS
 
-Benchmark = Annotated[str, typer.Option("--benchmark", "-b", help="A benchmark of the warehouse.")]
+Benchmark = Annotated[
+    str,
+    typer.Option(
+        "--benchmark",
+        "-b",
+        help="A benchmark of the warehouse.",
+        autocompletion=completion.benchmark,
+    ),
+]
 Variant = Annotated[str, typer.Option(help=f"RL-Focal's variant: {', '.join(VARIANTS)}.")]
 Per = Annotated[
     Literal["benchmark", "task"],
@@ -26,6 +35,10 @@ def train(
     seeds: Seeds = 3,
     per: Per = "benchmark",
     snapshot: Snapshot = None,
+    tensorboard: Annotated[
+        bool,
+        typer.Option("--tensorboard", help="Write each training's course beside its checkpoint."),
+    ] = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -45,6 +58,7 @@ def train(
             seeds=seeds,
             per=per,
             snapshot=snapshot,
+            tensorboard=tensorboard,
             on_progress=tell,
         )
     if as_json:
@@ -53,6 +67,8 @@ def train(
         typer.echo("\n".join(map(str, report.checkpoints)))
         held = len(report.checkpoints) - report.trained
         typer.echo(f"{report.trained} trained now, {held} before")
+        if tensorboard:
+            typer.echo(f"see them with: tensorboard --logdir {report.checkpoints[0].parent.parent}")
 
 
 def evaluate(
@@ -82,9 +98,9 @@ def evaluate(
 
     Methods: rl_focal; one model: best_single, random_select, latest_correct (online only), `single:<model>`;
     a pool chosen on train: best_plurality, best_soft_vote, best_log_linear; all models: plurality, soft_vote,
-    weighted_vote, log_linear, stacking (no free answers); and constant_choice, oracle. `best_plurality:4`
-    is of four models; best_* and the policies of one model but best_single take such a size. Runs that the
-    warehouse has for the same data are shown, not repeated.
+    weighted_vote, log_linear, stacking; and constant_choice, oracle. Free answers have no stacking and no
+    constant_choice. `best_plurality:4` is of four models; best_* and the policies of one model but
+    best_single take such a size. Runs that the warehouse has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation import evaluate as run
     from rlfocal.report import leaderboard, print_table

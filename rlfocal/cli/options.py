@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from flows import REPORT as REPORT
+from rlfocal.cli import completion
 from rlfocal.errors import InputError
 
 Location = Annotated[
@@ -26,10 +27,24 @@ Location = Annotated[
         show_default="./.rlfocal/warehouse",
     ),
 ]
-Pool = Annotated[str, typer.Option("--pool", "-p", help="A pool's name or its YAML file.")]
-Models = Annotated[str | None, typer.Option(metavar="M,...", help="Only these models.", show_default="all")]
+Pool = Annotated[
+    str,
+    typer.Option("--pool", "-p", help="A pool's name or its YAML file.", autocompletion=completion.pools),
+]
+Models = Annotated[
+    str | None,
+    typer.Option(
+        metavar="M,...", help="Only these models.", show_default="all", autocompletion=completion.models
+    ),
+]
 Benchmarks = Annotated[
-    str | None, typer.Option(metavar="B,...", help="Only these benchmarks.", show_default="all")
+    str | None,
+    typer.Option(
+        metavar="B,...",
+        help="Only these benchmarks.",
+        show_default="all",
+        autocompletion=completion.benchmarks,
+    ),
 ]
 Backend = Annotated[
     str | None,
@@ -68,6 +83,9 @@ Snapshot = Annotated[int | None, typer.Option(metavar="N", help="Read the wareho
 Output = Annotated[Path, typer.Option("--output", "-o", help="The HTML report to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
+IN_ALL = "in all"
+"""The bar whose time left is that of the whole command."""
+
 
 def names(listed: str | None, option: str = "--models") -> list[str] | None:
     """`a,b` as a list; None where the option was not given. Raises InputError where it names nothing."""
@@ -88,6 +106,22 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, default=plain))
 
 
+def with_total(
+    tell: Callable[[str, float], None], weights: Mapping[str, float]
+) -> Callable[[str, float], None]:
+    """A `tell` that also tells the share of all work that is done, by the weight of each title."""
+    shares = dict.fromkeys(weights, 0.0)
+
+    def told(title: str, share: float) -> None:
+        tell(title, share)
+        if title in shares:
+            shares[title] = max(share, shares[title])
+            tell(IN_ALL, sum(weights[name] * done for name, done in shares.items()) / sum(weights.values()))
+
+    tell(IN_ALL, 0.0)
+    return told
+
+
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, float], None]]:
     """Yields `tell(title, share)`: one bar a title on stderr, plain lines where it is no terminal."""
@@ -106,7 +140,8 @@ def progress_bars() -> Iterator[Callable[[str, float], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     bars: dict[str, TaskID] = {}
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    # A long memory: models of one pool, and the phases of a training, go at different speeds.
+    with Progress(*columns, console=Console(stderr=True), speed_estimate_period=600) as progress:
 
         def tell(title: str, share: float) -> None:
             if title not in bars:

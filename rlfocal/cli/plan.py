@@ -9,9 +9,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from rlfocal.cli.options import (
     Backend,
@@ -25,9 +22,10 @@ from rlfocal.cli.options import (
     names,
     print_json,
 )
-from rlfocal.pool import load_pool
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from rlfocal.planning.plan import Plan
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -56,6 +54,7 @@ def plan(
     with _offline():
         from rlfocal.planning.gpus import find_gpu
         from rlfocal.planning.plan import plan_pool
+        from rlfocal.pool import load_pool
 
         made = plan_pool(
             load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks")),
@@ -104,6 +103,9 @@ def _totals(made: Plan) -> dict[str, float]:
 
 
 def _print(made: Plan) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console()
     console.print(_benchmark_table(made))
     console.print()
@@ -138,9 +140,9 @@ def _benchmark_table(made: Plan) -> Table:
 
 def _model_table(made: Plan) -> Table:
     table = _table(
-        f"What is left to run, in tokens and {made.gpu}-hours",
+        f"What is left to run, in tokens and {made.gpu}-hours (lm-eval: of its prefill)",
         "model",
-        ["GPUs", "to run", "there", "requests", "prefill", "decode", "GPU-hours", "$", "lm-eval's prefill"],
+        ["GPUs", "to run", "there", "requests", "prefill", "decode", "hours", "$", "lm-eval"],
     )
     for m in made.models:
         table.add_row(
@@ -153,7 +155,7 @@ def _model_table(made: Plan) -> Table:
             _tokens(m.decode_tokens),
             f"{m.hours:.2f}",
             f"{m.dollars:.2f}",
-            f"{m.cost.lm_eval_prefill_hours:.2f} h",
+            f"{m.cost.lm_eval_prefill_hours:.2f}",
         )
     total = _totals(made)
     table.add_row(
@@ -166,16 +168,18 @@ def _model_table(made: Plan) -> Table:
         _tokens(total["decode_tokens"]),
         f"{total['hours']:.2f}",
         f"{total['dollars']:.2f}",
-        f"{sum(m.cost.lm_eval_prefill_hours for m in made.models):.2f} h",
+        f"{sum(m.cost.lm_eval_prefill_hours for m in made.models):.2f}",
         style="bold",
     )
     return table
 
 
 def _table(title: str, first: str, others: list[str]) -> Table:
+    from rich.table import Table
+
     options: dict[str, Any] = {"box": None, "padding": (0, 0, 0, 1), "pad_edge": False}
     table = Table(title=title, title_justify="left", title_style="bold", **options)
-    table.add_column(first)
+    table.add_column(first, overflow="fold")  # half a name may be another's
     for name in others:
         table.add_column(name, justify="right")
     return table

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flows import quieten
+from rlfocal.cli import completion
 from rlfocal.cli.extraction import extraction_bars, print_extracted, print_extraction, print_missing
 from rlfocal.cli.options import (
+    IN_ALL,
     REPORT,
     Backend,
     Benchmarks,
@@ -28,9 +30,13 @@ from rlfocal.cli.options import (
     names,
     print_json,
     progress_bars,
+    with_total,
 )
 from rlfocal.errors import InputError
-from rlfocal.pool import PoolSpec, add_to_pool, find_pool, load_entry, load_pool
+from rlfocal.wording import counted
+
+if TYPE_CHECKING:
+    from rlfocal.pool import PoolSpec
 
 lab = typer.Typer(
     help="The embedded pool: twelve tiny language models that ship with rlfocal.", no_args_is_help=True
@@ -59,30 +65,34 @@ def regenerate(
     Runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records it.
     Ends with exit code 1, after evaluating and reporting what is there, where some model failed.
     """
+    from rlfocal.pool import load_pool
+
     chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
-    typer.echo(
-        f"pool {chosen.name}: {len(chosen.models)} models, {len(chosen.benchmarks)} benchmarks",
-        err=True,
-    )
+    sizes = [(len(chosen.models), "model"), (len(chosen.benchmarks), "benchmark")]
+    typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
     quieten()
-    from flows.regenerate import run
+    from flows.idle import find_done
     from rlfocal.report import leaderboard, print_table
     from warehouse import open_warehouse
 
+    asked: dict[str, Any] = {
+        "pool": pool,
+        "warehouse": warehouse,
+        "benchmarks": names(benchmarks, "--benchmarks"),
+        "models": names(models),
+        "limit": limit,
+        "datasets": None if datasets is None else str(datasets),
+        "backend": backend,
+        "seeds": seeds,
+        "report": str(output),
+    }
     with progress_bars() as tell:
-        summary = run(
-            tell,
-            pool=pool,
-            warehouse=warehouse,
-            benchmarks=names(benchmarks, "--benchmarks"),
-            models=names(models),
-            limit=limit,
-            datasets=None if datasets is None else str(datasets),
-            backend=backend,
-            jobs=jobs,
-            seeds=seeds,
-            report=str(output),
-        )
+        summary = find_done(**asked, on_progress=tell)
+        if summary is None:
+            from flows.regenerate import run
+
+            summary = run(with_total(tell, _weights(chosen)), **asked, jobs=jobs)
+            tell(IN_ALL, 1.0)
     if as_json:
         print_json(summary)
     else:
@@ -93,6 +103,15 @@ def regenerate(
     if summary.gaps:
         print_missing(summary.gaps)
         raise typer.Exit(1)
+
+
+def _weights(pool: PoolSpec) -> dict[str, float]:
+    """About how long each part of a regeneration takes, in units of a tiny model's task."""
+    # So that it fits the embedded pool and, by its plan, the paper's: training is as long whatever the model.
+    models = {f"extract {m.model}": 1 + 2 * (m.active_params_b or m.params_b) for m in pool.models}
+    tasks = {b.name: len(b.tasks) for b in pool.benchmarks}
+    extracting = {title: sum(tasks.values()) * weight for title, weight in models.items()}
+    return extracting | {f"{name} rl_focal": 4.0 * n for name, n in tasks.items()}
 
 
 def extract(
@@ -113,6 +132,7 @@ def extract(
     where it stopped. A model that fails takes down only its own partitions (exit code 1).
     """
     from rlfocal.filling.runner import extract_pool
+    from rlfocal.pool import load_pool
 
     chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
     with extraction_bars(chosen) as tell:
@@ -135,7 +155,9 @@ def extract(
 
 
 def add_model(
-    pool: Annotated[str, typer.Argument(help="The pool's name or its YAML file.")],
+    pool: Annotated[
+        str, typer.Argument(help="The pool's name or its YAML file.", autocompletion=completion.pools)
+    ],
     entry: Annotated[
         Path, typer.Argument(help="YAML: model, hf_repo, params_b, and what else a pool entry holds.")
     ],
@@ -151,6 +173,7 @@ def add_model(
     one document, changes nothing.
     """
     from rlfocal.filling.runner import extract_pool
+    from rlfocal.pool import add_to_pool, find_pool, load_entry, load_pool
     from rlfocal.report import newcomer, print_newcomer
     from warehouse import check_location, open_warehouse
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import webbrowser
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from rlfocal.cli.options import REPORT, Json, Location, Output, Snapshot, names, print_json
+from rlfocal.cli.options import REPORT, Json, Location, Output, Snapshot, names, print_json, progress_bars
 
 if TYPE_CHECKING:
     from rlfocal.imports.rows import CheckedRows
@@ -56,7 +59,7 @@ def import_predictions(
     """
     from rlfocal.imports.predictions import read_predictions
 
-    _import(read_predictions(docs, scores, allow_missing=allow_missing), warehouse, as_json=as_json)
+    _import(lambda _: read_predictions(docs, scores, allow_missing=allow_missing), warehouse, as_json=as_json)
 
 
 @imports.command("lm-eval")
@@ -78,8 +81,8 @@ def import_lm_eval(
     """
     from rlfocal.imports.lm_eval import read_lm_eval
 
-    reading = read_lm_eval(paths, model=model, benchmark=benchmark, allow_missing=allow_missing)
-    _import(reading, warehouse, as_json=as_json)
+    read = partial(read_lm_eval, paths, model=model, benchmark=benchmark, allow_missing=allow_missing)
+    _import(lambda tell: read(on_progress=tell), warehouse, as_json=as_json)
 
 
 @imports.command("leaderboard")
@@ -104,8 +107,8 @@ def import_leaderboard(
     """
     from rlfocal.imports.leaderboard import read_leaderboard
 
-    reading = read_leaderboard(sources, model=model, benchmark=benchmark, allow_missing=allow_missing)
-    _import(reading, warehouse, as_json=as_json)
+    read = partial(read_leaderboard, sources, model=model, benchmark=benchmark, allow_missing=allow_missing)
+    _import(lambda tell: read(on_progress=tell), warehouse, as_json=as_json)
 
 
 @imports.command("released")
@@ -133,20 +136,52 @@ def import_released(
     from rlfocal.imports.released import read_released
 
     named = names(models)
-    reading = read_released(paths, models=named, benchmark=benchmark, allow_missing=allow_missing)
-    _import(reading, warehouse, as_json=as_json)
+    read = partial(read_released, paths, models=named, benchmark=benchmark, allow_missing=allow_missing)
+    _import(lambda _: read(), warehouse, as_json=as_json)
 
 
-def _import(reading: AbstractContextManager[CheckedRows], warehouse: str | None, *, as_json: bool) -> None:
+def _import(
+    reading: Callable[[Callable[[float], None]], AbstractContextManager[CheckedRows]],
+    warehouse: str | None,
+    *,
+    as_json: bool,
+) -> None:
     """Reads and checks first: a wrong file leaves no new warehouse behind."""
     from warehouse import open_warehouse
 
-    with reading as rows, open_warehouse(warehouse) as opened:
-        report = rows.write(opened)
+    with progress_bars() as tell:
+        read, write = partial(tell, "read"), partial(tell, "write")
+        read(0.0)
+        with reading(read) as rows:
+            read(1.0)
+            write(0.0)
+            with open_warehouse(warehouse) as opened:
+                report = rows.write(opened)
+            write(1.0)
     if as_json:
         print_json(report)
     else:
         typer.echo(str(report))
+
+
+class SqlCommand(TyperCommand):
+    """Its help lists what there is to read, from the warehouse's own SQL files."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from warehouse.scripts import definitions
+
+        defined = definitions()
+        lines = [
+            f"{title}: {', '.join(f'`{d.name}{d.parameters}`' for d in defined if d.kind == kind)}."
+            for title, kind in (
+                ("Tables", "table"),
+                ("Views", "view"),
+                ("Macros", "macro"),
+                ("Functions of values", "function"),
+            )
+        ]
+        self.help = "\n\n".join([self.help or "", *lines])
+        super().format_help(ctx, formatter)
 
 
 def sql(
@@ -157,13 +192,8 @@ def sql(
 ) -> None:
     """Read-only SQL (DuckDB's) over the warehouse.
 
-    Tables: models, docs, choice_logprobs, answer_passes, extractions, evaluations, decisions,
-    training_history.
-
-    Views: choice_probs, answer_probs, predictions, accuracy, benchmark_accuracy.
-
-    Macros: `pairwise_diversity('lab-mmlu')`, `pool_diversity('lab-mmlu', ['lab-llama', 'lab-phi'])`,
-    `all_pools('lab-mmlu', 3)`, `pool_diversity_over_time('lab-mmlu', ['lab-llama', 'lab-phi'], 50)`.
+    For example `FROM pool_diversity('lab-mmlu', ['lab-llama', 'lab-phi'])`, `FROM all_pools('lab-mmlu', 3)`.
+    What stands after `:=` may be left out. warehouse/README.md is the guide.
     """
     from rlfocal.sql import run_sql
 
@@ -173,15 +203,24 @@ def sql(
 def report(
     output: Output = REPORT,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write it anew though nothing it shows has changed.")
+    ] = False,
     snapshot: Snapshot = None,
     warehouse: Location = None,
 ) -> None:
-    """Write one self-contained HTML file: accuracy, cost, learning curves, diversity of the chosen pools."""
+    """Write one self-contained HTML file: accuracy, cost, learning curves, diversity of the chosen pools.
+
+    A file that was written from the same snapshot, studies and version of rlfocal is left as it is.
+    """
     from rlfocal.report import write_report
     from warehouse import open_warehouse
 
-    with open_warehouse(warehouse, read_only=True, create=False, snapshot=snapshot) as opened:
-        path = write_report(opened, output)
+    with (
+        open_warehouse(warehouse, read_only=True, create=False, snapshot=snapshot) as opened,
+        progress_bars() as tell,
+    ):
+        path = write_report(opened, output, force=force, on_progress=lambda share: tell("report", share))
     typer.echo(str(path))
     if show:
         webbrowser.open(path.resolve().as_uri())

@@ -1,92 +1,29 @@
-"""`rlfocal study NAME`: one command for each question."""
+"""`rlfocal study NAME`: what there are is read only where one is asked for, as it brings numpy along."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from rlfocal.cli.learning import Benchmark, Per
-from rlfocal.cli.options import Json, Location, Models, Seeds, names, print_json, progress_bars
-from rlfocal.errors import InputError
-from rlfocal.methods import VARIANTS
-from rlfocal.studies import STUDIES, Conditions, Study
+
+class _Studies(TyperGroup):
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        from rlfocal.cli.studies import studies
+
+        for name, command in vars(typer.main.get_command(studies))["commands"].items():
+            self.add_command(command, name)
+        return super().make_context(*args, **options)
+
 
 study = typer.Typer(
+    cls=_Studies,
     help="Answer one question about RL-Focal: fill `evaluations`, print a table and draw a figure.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
 
-Variant = Annotated[
-    str | None,
-    typer.Option(help=f"RL-Focal's variant: {', '.join(VARIANTS)}.", show_default="the study's own"),
-]
-Values = Annotated[
-    str | None, typer.Option(metavar="V,...", help="What to try.", show_default="the study's own")
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting that every run gets; may be given again."),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="DIR", help="Where to write the figure.", show_default="here"),
-]
 
-
-def _command(asked: Study) -> Callable[..., None]:
-    def command(
-        benchmark: Benchmark,
-        models: Models = None,
-        seeds: Seeds = 3,
-        variant: Variant = None,
-        values: Values = None,
-        settings: Set = None,
-        per: Per = "benchmark",
-        force: Annotated[bool, typer.Option("--force", help="Run again what the warehouse has.")] = False,
-        out: Out = None,
-        warehouse: Location = None,
-        as_json: Json = False,
-    ) -> None:
-        from rlfocal.evaluation import read_dataset
-        from rlfocal.report.studies import print_findings, write_figure
-        from rlfocal.studies.tuned import parse
-        from warehouse import open_warehouse
-
-        folder = out or Path()
-        if folder.exists() and not folder.is_dir():
-            raise InputError(f"--out {folder} is a file; give a folder")
-        kind = variant or asked.variant
-        with open_warehouse(warehouse, create=False) as opened:
-            with progress_bars() as tell:
-                conditions = Conditions(
-                    opened,
-                    read_dataset(opened, benchmark, names(models)),
-                    kind,
-                    seeds,
-                    per,
-                    parse(kind, settings or []),
-                    f"models={models}" if models else "",
-                    force,
-                    tell,
-                )
-                findings = asked.run(conditions, names(values, "--values"))
-            drawn = write_figure(findings, folder / f"{asked.name}-{benchmark}.svg")
-        if as_json:
-            print_json(findings)
-        else:
-            print_findings(findings)
-            typer.echo(f"figure: {drawn}")
-
-    listed = ", ".join(map(str, asked.values))
-    command.__doc__ = f"{asked.question}\n\n" + (
-        f"Tried unless `--values` says otherwise: {listed}." if listed else ""
-    )
-    return command
-
-
-for _study in STUDIES.values():
-    study.command(_study.name)(_command(_study))
+@study.callback()
+def _group() -> None: ...

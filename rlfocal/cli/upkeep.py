@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from datetime import timedelta
@@ -11,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.cli.options import Json, Location, print_json
+from rlfocal.cli.options import Json, Location, print_json, progress_bars
 from rlfocal.errors import InputError
+from rlfocal.wording import counted
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only tell what would be done.")]
 _MARKS = {"ok": "✓", "note": "·", "fault": "✗"}
@@ -37,7 +37,8 @@ def doctor(
     """
     from rlfocal.doctor import diagnose
 
-    found = diagnose(warehouse, mend=mend)
+    with progress_bars() as tell:
+        found = diagnose(warehouse, mend=mend, on_progress=lambda share: tell("files read", share))
     if as_json:
         print_json(found)
     else:
@@ -83,7 +84,10 @@ def expire(
         print_json(found._asdict() | {"done": yes})
         return
     verb = "let go" if yes else "would let go"
-    typer.echo(f"{verb} {len(found.snapshots):,} snapshots: {found.files:,} files, {found.bytes:,} bytes")
+    typer.echo(
+        f"{verb} {counted(len(found.snapshots), 'snapshot')}: {counted(found.files, 'file')}, "
+        f"{counted(found.bytes, 'byte')}"
+    )
     if found.evaluated:
         typer.echo(f"kept for evaluations and trained agents: {', '.join(map(str, found.evaluated))}")
     if found.snapshots and not yes:
@@ -100,20 +104,19 @@ def compact(warehouse: Location = None, as_json: Json = False) -> None:
     if as_json:
         print_json(found._asdict())
     else:
-        typer.echo(f"{found.files_before:,} files are {found.files_after:,} now")
+        before, after = counted(found.files_before, "file"), counted(found.files_after, "file")
+        typer.echo(f"{before} merged into {after}" if before != after else f"nothing to merge in {after}")
 
 
 def _trained_on(checkpoints: Path) -> set[int]:
     """The snapshots that this machine's checkpoints were trained on."""
-    from safetensors import SafetensorError, safe_open
+    from rlfocal.agents.shared.tensorfiles import CHECKPOINT, UnusableError, read_about
 
     found = set()
     for path in checkpoints.rglob("*.safetensors"):
-        # A torn checkpoint pins nothing; training again replaces it.
-        with suppress(OSError, SafetensorError, ValueError), safe_open(path, framework="numpy") as file:
-            for about in (file.metadata() or {}).values():
-                found.add(json.loads(about).get("snapshot"))
-    return found - {None}
+        with suppress(UnusableError):  # a damaged checkpoint pins nothing; training again replaces it
+            found.add(read_about(path, CHECKPOINT)["snapshot"])
+    return found
 
 
 def _age(text: str) -> timedelta:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from rlfocal.errors import unknown
 from rlfocal.extraction.engine import Engine
 from rlfocal.pool.hub import local_weights
-from rlfocal.pool.specs import ModelSpec
+from rlfocal.pool.specs import Backend, ModelSpec
 
-BACKENDS = ("vllm", "hf", "openai")
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 
 def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:

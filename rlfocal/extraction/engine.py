@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+_SEEDS = 2**31
+"""How far apart the passes of two seeds begin."""
+
 
 @dataclass(frozen=True)
 class Document:
@@ -39,6 +42,12 @@ class Sampling:
     max_tokens: int
     stop: tuple[str, ...]
     seed: int
+
+    def seed_of(self, doc_id: int) -> int:
+        """The seed of a document's first pass; engines that take one seed a document give pass p the p-th
+        after it. No two passes share one, of whatever documents and seeds, for documents below 2^31 / passes.
+        """
+        return self.seed * _SEEDS + doc_id * self.passes
 
 
 @dataclass(frozen=True)

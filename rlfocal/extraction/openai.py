@@ -88,7 +88,7 @@ class OpenAIEngine:
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             stop=list(sampling.stop),
-            seed=sampling.seed + doc_id * sampling.passes,
+            seed=sampling.seed_of(doc_id),
             extra_body={"return_token_ids": True},
         )
         samples = tuple(

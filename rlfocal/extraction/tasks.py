@@ -140,14 +140,22 @@ def _task_documents(
 
 def _documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, ...]:
     """Every document with lm-eval's prompt; even under a limit, as the digest must not depend on it."""
-    task.build_all_requests(
-        rank=0,
-        world_size=1,
-        system_instruction=benchmark.system_prompt,
-        apply_chat_template=benchmark.chat_template,
-        fewshot_as_multiturn=benchmark.chat_template,  # lm-eval's default for chats
-        chat_template=_unrendered if benchmark.chat_template else None,
-    )
+    try:
+        task.build_all_requests(
+            rank=0,
+            world_size=1,
+            system_instruction=benchmark.system_prompt,
+            apply_chat_template=benchmark.chat_template,
+            fewshot_as_multiturn=benchmark.chat_template,  # lm-eval's default for chats
+            chat_template=_unrendered if benchmark.chat_template else None,
+        )
+    except (ValueError, AssertionError) as error:
+        wanted, there = task.config.num_fewshot, len(task.sampler.df)
+        if not wanted or wanted < there:  # a document is no example of its own
+            raise
+        raise InputError(
+            f"{where}: num_fewshot {wanted} needs more examples than the {there} there are; take fewer"
+        ) from error
     document = _choice_document if benchmark.kind == "choices" else _answer_document
     built = (document(task, group, where) for group in _by_document(task.instances))
     return tuple(map(_with_messages, built)) if benchmark.chat_template else tuple(built)

@@ -30,7 +30,6 @@ CPU_ARGUMENTS = {
     "kv_cache_memory_bytes": 2**30,
 }
 GPU_ARGUMENTS = {"block_size": 16, "max_num_batched_tokens": 16384}
-SEEDS = 2**31
 TOLERANCES = {"float32": 1e-4}
 TOLERANCE = 0.25  # half precision, where a cached prefix was computed in another batch
 
@@ -100,8 +99,7 @@ class VLLMEngine:
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_tokens,
                 stop=list(sampling.stop),
-                # vLLM gives pass p the seed s + p, so documents are `passes` seeds apart.
-                seed=(sampling.seed * SEEDS + document.doc_id * sampling.passes),
+                seed=sampling.seed_of(document.doc_id),
             )
             for document in documents
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +16,11 @@ class Place(NamedTuple):
     model: str
     benchmark: str
     task: str
+
+    @property
+    def key(self) -> str:
+        """One text for all three."""
+        return "\0".join(self)
 
 
 class Held(NamedTuple):
@@ -33,6 +39,9 @@ class Work:
     replace_documents: bool = False
     """What other models answered to other documents may go."""
 
+    def place(self, model: str) -> Place:
+        return Place(model, self.task.benchmark, self.task.task)
+
 
 def held_partitions(warehouse: Warehouse, model: str | None = None) -> dict[Place, Held]:
     """What the warehouse holds, of one model or of all."""
@@ -43,6 +52,13 @@ def held_partitions(warehouse: Warehouse, model: str | None = None) -> dict[Plac
     return {Place(model, benchmark, task): Held(*made) for model, benchmark, task, *made in rows}
 
 
-def covers(there: Held, work: Work) -> bool:
+def partition_lock(warehouse: Warehouse, place: Place, *, wait: bool) -> AbstractContextManager[bool]:
+    """Whoever extracts a partition holds it; yields False where another one does and not `wait`."""
+    return warehouse.lock(f"partition {place.key}", wait=wait)
+
+
+def covers(there: Held | None, work: Work) -> bool:
     """Limits take documents in one order, so of two partitions the longer one holds the shorter one's."""
+    if there is None:
+        return False
     return there.fingerprint == work.fingerprint and there.n_docs >= len(work.task.documents)

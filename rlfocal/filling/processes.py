@@ -10,10 +10,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from rlfocal.filling import fork_server
 from rlfocal.filling.faults import killed, told
 
 Send = Callable[[Any], None]
@@ -109,10 +111,10 @@ def _start(
 ) -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("forkserver")
     receiver, sender = context.Pipe(duplex=False)
-    with _starting, _main_hidden(), _deaf_to_ctrl_c():
-        context.set_forkserver_preload(list(preload))
-        # Not a daemon: an engine may need processes of its own.
-        process = context.Process(target=_run, args=(sender, dict(os.environ), job, arguments), daemon=False)
+    # Not a daemon: an engine may need processes of its own.
+    process = context.Process(target=_run, args=(sender, dict(os.environ), job, arguments), daemon=False)
+    with _starting, _main_hidden(), _deaf_to_ctrl_c(), fork_server.owned():
+        context.set_forkserver_preload([fork_server.__name__, *preload])
         process.start()
     sender.close()
     return receiver, process
@@ -121,6 +123,7 @@ def _start(
 @contextlib.contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
     """What is started here inherits a blocked SIGINT: the parent ends its children, so no tracebacks."""
+    resource_tracker.ensure_running()  # or it starts inside, and then unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

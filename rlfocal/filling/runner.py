@@ -17,7 +17,7 @@ from rlfocal.failures import plain
 from rlfocal.filling.events import Committed, Event, Gap, Present
 from rlfocal.filling.partitions import Held, Place, Work, covers, held_partitions
 from rlfocal.filling.processes import run_each
-from rlfocal.filling.shards import discard_leftovers, shard_folder
+from rlfocal.filling.shards import discard_leftovers
 from rlfocal.filling.worker import extract
 from rlfocal.pool.hub import pinned
 from rlfocal.pool.specs import ModelSpec, PoolSpec
@@ -135,6 +135,12 @@ def extract_model(
     return outcome
 
 
+def is_filled(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str) -> bool:
+    """Whether the warehouse holds every partition as it would be extracted now."""
+    plan = _plan(pool.models, tasks, backend, held_partitions(warehouse))
+    return not (plan.failed or plan.refused or any(plan.work.values()))
+
+
 def default_jobs(backend: str) -> int:
     """How many models run at once unless told: vLLM takes a GPU's memory for one."""
     return 1 if backend == "vllm" else 2
@@ -158,7 +164,7 @@ def _extract(
         else:
             _refuse_other_documents(plan, warehouse, held)
         for place in plan.covered:
-            discard_leftovers(shard_folder(warehouse.location.shards, place))
+            discard_leftovers(warehouse, place)
     threads = max(1, _cores() // jobs)
     events: list[Event] = [*plan.refused]
 
@@ -194,13 +200,11 @@ def _plan(
         plan.work[model.model] = []
         for task in tasks:
             work = Work(task, fingerprint(spec, weights, task, backend))
-            place = Place(model.model, task.benchmark, task.task)
+            place = work.place(model.model)
             there = held.get(place)
-            if there is None:
-                plan.work[model.model].append(work)
-            elif covers(there, work):
+            if covers(there, work):
                 plan.covered.append(place)
-            elif reason := shortening(there.n_docs, len(task.documents), task.n_whole):
+            elif there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
                 plan.refused.append(Gap("extract", *place, reason))
             else:
                 plan.work[model.model].append(work)

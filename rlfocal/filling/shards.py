@@ -7,16 +7,16 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-from filelock import FileLock, Timeout
 
-from rlfocal.filling.partitions import Place
+from rlfocal.filling.partitions import Place, partition_lock
+from warehouse import Warehouse
 from warehouse.disk import writing_to
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -78,31 +78,7 @@ def identity(fingerprint: str, settings: object, versions: object) -> str:
 
 def shard_folder(root: Path, place: Place) -> Path:
     """Where a partition's shards lie. Names are hashed: they may be long, or differ in case alone."""
-    return root / hashlib.sha256("\0".join(place).encode()).hexdigest()[:32]
-
-
-@contextmanager
-def locked(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Holds a partition's lock; yields False, without it, where another process has it and not `wait`."""
-    with writing_to(folder.parent):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(_lock_file(folder), timeout=-1 if wait else 0)
-        mine = _acquired(lock)
-    try:
-        yield mine
-    finally:
-        if mine:
-            # Whoever waits for a lock file that is gone takes a new one.
-            _lock_file(folder).unlink(missing_ok=True)
-            lock.release()
-
-
-def _acquired(lock: FileLock) -> bool:
-    try:
-        lock.acquire()
-    except Timeout:
-        return False
-    return True
+    return root / hashlib.sha256(place.key.encode()).hexdigest()[:32]
 
 
 def discard(folder: Path) -> None:
@@ -110,17 +86,13 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def discard_leftovers(folder: Path) -> None:
+def discard_leftovers(warehouse: Warehouse, place: Place) -> None:
     """`discard` for what a kill left behind after the commit; nothing where another process is at it."""
-    if not folder.exists() and not _lock_file(folder).exists():
-        return
-    with locked(folder, wait=False) as mine:
-        if mine:
-            discard(folder)
-
-
-def _lock_file(folder: Path) -> Path:
-    return folder.with_suffix(".lock")
+    folder = shard_folder(warehouse.location.shards, place)
+    if folder.exists():
+        with partition_lock(warehouse, place, wait=False) as mine:
+            if mine:
+                discard(folder)
 
 
 def _write_atomically(path: Path, *parts: bytes | memoryview) -> None:

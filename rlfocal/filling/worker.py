@@ -16,11 +16,11 @@ from rlfocal.extraction.backends import start_engine
 from rlfocal.extraction.engine import Document, Engine
 from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.filling.events import Committed, Gap, Present, Progress
+from rlfocal.filling.events import Committed, Event, Gap, Present, Progress
 from rlfocal.filling.faults import told
-from rlfocal.filling.partitions import Place, Work, covers, held_partitions
+from rlfocal.filling.partitions import Held, Place, Work, covers, held_partitions, partition_lock
 from rlfocal.filling.processes import Send
-from rlfocal.filling.shards import Shard, Shards, discard, identity, locked, shard_folder
+from rlfocal.filling.shards import Shard, Shards, discard, identity, shard_folder
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
 from warehouse.alignment import shortening
@@ -50,6 +50,10 @@ def extract(
     """Runs in the model's own process. Sends Progress, then Committed, Present or Gap, per partition."""
     from warehouse import open_warehouse
 
+    with open_warehouse(location, read_only=True) as warehouse:
+        work = _left(send, warehouse, model.model, work)
+    if not work:
+        return
     engine = start_engine(model, backend, threads)
     record = {
         "model": model.model,
@@ -64,45 +68,66 @@ def extract(
             _fill(extraction, w, wait=True)
 
 
+def _left(send: Send, warehouse: Warehouse, model: str, work: Sequence[Work]) -> list[Work]:
+    """Without what another extraction committed since this one began: an engine may take minutes to start."""
+    held = held_partitions(warehouse, model)
+    left: list[Work] = []
+    for w in work:
+        if covers(held.get(w.place(model)), w):
+            send(Present(*w.place(model)))
+        else:
+            left.append(w)
+    return left
+
+
 def _fill(extraction: Extraction, work: Work, *, wait: bool) -> bool:
-    """Extracts and commits one partition; False where another process is at it and `wait` is not set."""
-    task = work.task
-    place = Place(extraction.model, task.benchmark, task.task)
-    folder = shard_folder(extraction.warehouse.location.shards, place)
+    """Sees to one partition; False where another process is at it and `wait` is not set."""
+    place = work.place(extraction.model)
     try:
-        with locked(folder, wait=wait) as mine:
+        with partition_lock(extraction.warehouse, place, wait=wait) as mine:
             if not mine:
                 return False
-            there = held_partitions(extraction.warehouse, place.model).get(place)
-            if there is not None and covers(there, work):
-                extraction.send(Present(*place))
-                return True
-            if there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
-                raise InputError(reason)
-            extraction.engine.check(task.documents, task.sampling)
-            rows, seconds = _answers(extraction, work, folder)
-            extraction.warehouse.put_partition(
-                doc_rows(task),
-                rows,
-                {
-                    **extraction.record,
-                    "benchmark": task.benchmark,
-                    "task": task.task,
-                    "fingerprint": work.fingerprint,
-                    "n_docs": len(task.documents),
-                    "n_whole": task.n_whole,
-                    "seconds": seconds,
-                },
-                replace_documents=work.replace_documents,
-            )
-            discard(folder)
+            event = _filled(extraction, place, work)
     except DiskFullError:
         raise  # it would befall every further partition, after hours of work for nothing
     except Exception as error:
-        extraction.send(Gap("extract", *place, told(error)))
-    else:
-        extraction.send(Committed(*place, len(task.documents), seconds))
+        event = Gap("extract", *place, told(error))
+    extraction.send(event)
     return True
+
+
+def _filled(extraction: Extraction, place: Place, work: Work) -> Event:
+    """Extracts and commits a partition unless another extraction has. Needs the partition's lock."""
+    task, warehouse = work.task, extraction.warehouse
+    folder = shard_folder(warehouse.location.shards, place)
+
+    def held() -> Held | None:
+        return held_partitions(warehouse, place.model).get(place)
+
+    there = held()
+    if covers(there, work):
+        return Present(*place)
+    if there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
+        raise InputError(reason)
+    extraction.engine.check(task.documents, task.sampling)
+    rows, seconds = _answers(extraction, work, folder)
+    written = warehouse.put_partition(
+        doc_rows(task),
+        rows,
+        {
+            **extraction.record,
+            "benchmark": task.benchmark,
+            "task": task.task,
+            "fingerprint": work.fingerprint,
+            "n_docs": len(task.documents),
+            "n_whole": task.n_whole,
+            "seconds": seconds,
+        },
+        replace_documents=work.replace_documents,
+        unless=lambda: covers(held(), work),  # where the lock was lost meanwhile
+    )
+    discard(folder)
+    return Committed(*place, len(task.documents), seconds) if written else Present(*place)
 
 
 def _answers(extraction: Extraction, work: Work, folder: Path) -> Shard:

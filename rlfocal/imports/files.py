@@ -16,7 +16,7 @@ from rlfocal.errors import InputError
 _FORMATS = (".parquet", ".csv", ".jsonl")
 _SIMILAR = 0.8  # of two names, by difflib
 _MEANING = {
-    "BIGINT": "a whole number",
+    "BIGINT": "a whole number such as 12",
     "DOUBLE": "a number",
     "DOUBLE[]": "a list of numbers",
     "VARCHAR[]": "a list of texts",
@@ -75,8 +75,8 @@ def _typed(name: str, kind: str, *, is_json: bool, nested: bool) -> tuple[str, s
     if kind == "BIGINT":
         # pandas writes a missing number as NaN, and a column with one as floats.
         number = f"nullif({text}, 'nan')"
-        whole = f"TRY_CAST({number} AS DOUBLE) = floor(TRY_CAST({number} AS DOUBLE))"
-        return f"CASE WHEN {whole} THEN TRY_CAST({number} AS BIGINT) END", number
+        whole = f"regexp_extract({number}, '^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$', 1)"
+        return f"TRY_CAST({whole} AS BIGINT)", number
     if is_json or nested:
         return f"TRY_CAST({value} AS {kind})", text
     return f"coalesce(TRY_CAST(TRY_CAST({text} AS JSON) AS {kind}), TRY_CAST({text} AS {kind}))", text
@@ -85,8 +85,8 @@ def _typed(name: str, kind: str, *, is_json: bool, nested: bool) -> tuple[str, s
 def _parquet(path: Path) -> pa.Table:
     try:
         table = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} is torn or no Parquet file: {_first_line(error)}") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path} is not a readable Parquet file: {first_line(error)}") from None
     # DuckDB reads no half precision, in which logits are often kept.
     return table.cast(pa.schema([field.with_type(_without_halves(field.type)) for field in table.schema]))
 
@@ -111,8 +111,8 @@ def _csv(path: Path) -> pa.Table:
         text = dict.fromkeys(header, pa.string())
         options = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
         table = pyarrow.csv.read_csv(path, read, _MULTILINE, options)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} is no readable CSV file: {_first_line(error)}") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path} is no readable CSV file: {first_line(error)}") from None
     if len(set(header)) < len(header):
         raise InputError(f"{path}: a column name stands there twice: {', '.join(header)}")
     return table
@@ -172,7 +172,8 @@ def _check_spelling(
             )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Of a library's message, which may go on with a dump."""
     return str(error).strip().split("\n", 1)[0]
 
 

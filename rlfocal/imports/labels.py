@@ -23,6 +23,10 @@ def read_labels(path: str | Path) -> pa.Table:
     with closing(duckdb.connect()) as scratch:
         load_table(scratch, "labels", Path(path), LABELS, tuple(KEYS))
         rows = scratch.execute("FROM labels ORDER BY row").to_arrow_table()
+    for name in ("benchmark", "task"):  # the catalogue's own SQL ends at a NUL character
+        for row, value in zip(rows["row"].to_pylist(), rows[name].to_pylist(), strict=True):
+            if value is not None and "\0" in value:
+                raise InputError(f"{path}, row {row}: {name} {value!r} holds a NUL character; take it out")
     if rows.num_rows == 0:
         raise InputError(f"{path} has no rows")
     return with_canonical_gold(rows)

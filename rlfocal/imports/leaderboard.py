@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,11 +46,17 @@ def read_leaderboard(
     model: str | None = None,
     benchmark: str | None = None,
     allow_missing: bool = False,
+    on_progress: Callable[[float], None] | None = None,
 ) -> Iterator[CheckedRows]:
     """Reads and checks the details alone, fetched from the hub where need be."""
     paths = [_local(str(source)) for source in sources]
     with read_lm_eval(
-        paths, model=model, benchmark=benchmark, allow_missing=allow_missing, kind="leaderboard"
+        paths,
+        model=model,
+        benchmark=benchmark,
+        allow_missing=allow_missing,
+        kind="leaderboard",
+        on_progress=on_progress,
     ) as checked:
         yield checked
 

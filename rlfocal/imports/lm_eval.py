@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,12 +47,18 @@ def read_lm_eval(
     benchmark: str | None = None,
     allow_missing: bool = False,
     kind: str = "lm-eval",
+    on_progress: Callable[[float], None] | None = None,
 ) -> Iterator[CheckedRows]:
-    """Reads and checks the logs alone, so that no warehouse need exist before they are known to be right."""
+    """Reads and checks the logs alone, so that no warehouse need exist before they are known to be right.
+
+    `on_progress` hears the share of logs that are read.
+    """
     logs, left = find_logs(paths, model)
     taken, title = _Taken(), ", ".join(map(str, paths))
     registered = _registered()
-    for log in logs:
+    for at, log in enumerate(logs):
+        if on_progress is not None:
+            on_progress(at / len(logs))
         place = _place(log.task, registered, benchmark)
         try:
             # Whole, before any of it counts: a task is left out as one.
@@ -130,7 +136,7 @@ def _samples(log: Log) -> Iterator[tuple[int, LoggedSample]]:
     for number, row in read_rows(log.path):
         try:
             yield number, sample(row, log.config)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(
                 f"{log.path}, {_counted(log.path)} {number}: no sample of lm-eval's --log_samples ({reason})"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlfocal.errors import InputError
+from rlfocal.imports.samples import parse_json
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
 _SAMPLES = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})")
@@ -46,7 +46,7 @@ class Log(NamedTuple):
             "task_version": _part(self.run, "versions", self.task),
             "num_fewshot": _part(self.run, "n-shot", self.task),
             "chat_template_sha": self.run.get("chat_template_sha"),
-            "n_whole": n_whole if isinstance(n_whole, int) else None,
+            "n_whole": n_whole if isinstance(n_whole, int) and 0 < n_whole < 2**31 else None,
         }
         return {name: value for name, value in known.items() if value is not None}
 
@@ -125,7 +125,9 @@ def _log(path: Path, model: str | None) -> Log:
 
 def _logged_name(run: Mapping[str, Any], path: Path) -> str | None:
     if name := run.get("model_name"):
-        return str(name)
+        if not isinstance(name, str):
+            raise InputError(f"{path}: the model_name of its run is no text, but {name!r:.60}")
+        return name
     match = _named(path)
     configured = match.groupdict().get("model") if match else None
     if configured is None and (folder := _FOLDER.fullmatch(path.parent.name)):
@@ -138,7 +140,7 @@ def _results(samples: Path, date: str) -> Mapping[str, Any]:
         if path.name.startswith("samples_"):
             continue
         try:
-            content = json.loads(path.read_bytes())
+            content = parse_json(path.read_bytes())
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: no JSON ({error}); write the log again") from None
         if isinstance(content, dict) and "results" in content:

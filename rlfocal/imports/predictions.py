@@ -19,9 +19,9 @@ def import_predictions(
 ) -> ImportReport:
     """Imports a DOCS and a SCORES file (Parquet, CSV or JSONL) in one transaction; done again, a no-op.
 
-    Raises InputError with file, row and reason, and writes nothing, where a row is wrong, a document is not
-    the one stored under its number, or models cover different documents (unless `allow_missing`, which
-    records the gap).
+    An empty or blank answer is none. Raises InputError with file, row and reason, and writes nothing, where a
+    row is wrong, a document is not the one stored under its number, or models cover different documents
+    (unless `allow_missing`, which records the gap).
     """
     with read_predictions(docs_path, scores_path, allow_missing=allow_missing) as predictions:
         return predictions.write(warehouse)
@@ -36,6 +36,8 @@ def read_predictions(
     with closing(duckdb.connect()) as scratch:
         load_table(scratch, "docs", paths["docs"], DOCS, ("benchmark", "task", "doc_id"))
         load_table(scratch, "scores", paths["scores"], SCORES, ("benchmark", "task", "doc_id", "model"))
+        # An empty cell of a spreadsheet is no answer, whatever the format makes of it.
+        scratch.execute("UPDATE scores SET answer = NULL WHERE regexp_full_match(answer, '[\\s\\p{Z}]*')")
         for table, path in paths.items():
             if not count(scratch, f"SELECT count(*) FROM {table}"):
                 raise InputError(f"{path} has no rows")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.answers import extract_answer
-from rlfocal.imports.files import load_table
+from rlfocal.imports.files import first_line, load_table
 from rlfocal.imports.pickles import load_arrays
 from rlfocal.imports.rows import CheckedRows, Gathered, ImportReport, Source, check_rows
 from rlfocal.imports.samples import read_jsonl
@@ -203,10 +203,11 @@ def _runs(folder: Path, split: str) -> tuple[list[Path], list[Path]]:
 def _questions(path: Path) -> list[tuple[str, str]]:
     found = []
     for number, row in read_jsonl(path):
-        gold = extract_answer(str(row.get("answer") or ""))
-        if gold is None or "question" not in row:
+        question, answer = row.get("question"), row.get("answer")
+        gold = extract_answer(answer) if isinstance(answer, str) else None
+        if gold is None or not isinstance(question, str):
             raise InputError(f"{path}, line {number}: no question with an answer after ####")
-        found.append((str(row["question"]), gold))
+        found.append((question, gold))
     return found
 
 
@@ -218,9 +219,12 @@ def _array(path: Path) -> NDArray[np.float64]:
     """Numbers of shape (questions, runs)."""
     try:
         found = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path} is torn or no array of numbers: {error}") from None
-    if not isinstance(found, np.ndarray) or found.ndim not in (1, 2) or found.dtype.kind not in "iuf":
+    # What numpy reads may be a broken zip, pickle or header, each with errors of its own.
+    except Exception as error:
+        raise InputError(f"{path} is not a readable array of numbers: {first_line(error)}") from None
+    if not (
+        isinstance(found, np.ndarray) and found.ndim in (1, 2) and found.size and found.dtype.kind in "iuf"
+    ):
         raise InputError(f"{path}: the array must hold numbers of shape (questions, runs)")
     return np.asarray(found.reshape(len(found), -1), np.float64)
 
@@ -244,12 +248,12 @@ def _pickled(path: Path, rows: Gathered, models: Sequence[str], benchmark: str) 
                     "task": task,
                     "doc_id": doc_id,
                 }
-                if not float(label).is_integer():
-                    raise InputError(f"{where} {number}: label {label} is not a whole number")
+                if not float(label).is_integer() or abs(label) >= 2**63:
+                    raise InputError(f"{where} {number}: label {label} is not a whole number of 64 bits")
                 rows.docs.append({**keys, "label": int(label), "split": split})
                 n = len(scores) // len(models)
                 rows.scores += [
-                    {**keys, "model": model, "choice_logprobs": scores[m * n : (m + 1) * n]}
+                    {**keys, "model": model, "choice_logprobs": list(map(float, scores[m * n : (m + 1) * n]))}
                     for m, model in enumerate(models)
                 ]
                 doc_id += 1

@@ -15,6 +15,7 @@ import pyarrow as pa
 import rlfocal
 from rlfocal.errors import InputError
 from rlfocal.extraction.answers import normalise
+from rlfocal.wording import counted
 from warehouse import Warehouse, writing
 from warehouse.scripts import script
 
@@ -79,6 +80,8 @@ class ImportReport:
     """Partitions that the warehouse already held as they are."""
     n_unscored: int
     """Described documents that no model scored: left out."""
+    n_unanswered: int
+    """Sampled answers that are empty or hold no answer: graded as wrong."""
     missing: tuple[tuple[str, str, int], ...]
     """(benchmark, model, documents it has no row for), admitted by allow_missing."""
     left: tuple[str, ...] = ()
@@ -88,15 +91,18 @@ class ImportReport:
 
     def __str__(self) -> str:
         taken = (
-            f"{self.n_scores:,} scores of {len(self.models)} models on {self.n_docs:,} documents "
+            f"{counted(self.n_scores, 'score')} of {counted(len(self.models), 'model')} on "
+            f"{counted(self.n_docs, 'document')} "
             f"({', '.join(self.benchmarks)})"
         )
-        written = f"{self.n_written:,} partitions written, {self.n_unchanged:,} already there"
+        written = f"{counted(self.n_written, 'partition')} written, {self.n_unchanged:,} already there"
         lines = [f"{taken}: {written if self.n_written else 'nothing new, nothing written'}"]
         if self.n_unscored:
-            lines.append(f"left out: {self.n_unscored:,} documents that no model scored")
+            lines.append(f"left out: {counted(self.n_unscored, 'document')} that no model scored")
+        if self.n_unanswered:
+            lines.append(f"no answer: {counted(self.n_unanswered, 'score')} without one, graded as wrong")
         lines += [f"left out: {what}" for what in self.left]
-        lines += [f"gap: {model} lacks {n:,} documents of {name}" for name, model, n in self.missing]
+        lines += [f"gap: {model} lacks {counted(n, 'document')} of {name}" for name, model, n in self.missing]
         for name, task, model, fewest, most in self.uneven:
             lines.append(
                 f"uneven: {model} answered documents of {name}/{task} {fewest} to {most} times; "
@@ -252,7 +258,7 @@ def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]
     answers = {
         b for (b,) in scratch.execute("SELECT DISTINCT benchmark FROM docs WHERE label IS NULL").fetchall()
     }
-    message = f"import {checked.source.kind} of {len({p['model'] for p in new})} models"
+    message = f"import {checked.source.kind} of {counted(len({p['model'] for p in new}), 'model')}"
     with warehouse.transaction(message):
         writing.put_docs(warehouse.connection, docs)
         writing.name_models(warehouse.connection, {p["model"] for p in new})
@@ -310,6 +316,7 @@ def _report(scratch: duckdb.DuckDBPyConnection, n_written: int, left: tuple[str,
         n_written=n_written,
         n_unchanged=count(scratch, "SELECT count(*) FROM partitions") - n_written,
         n_unscored=count(scratch, "SELECT (SELECT count(*) FROM docs) - (SELECT count(*) FROM documents)"),
+        n_unanswered=count(scratch, script("imports/unanswered")),
         missing=tuple((benchmark, model, n) for benchmark, model, n in missing),
         left=left,
         uneven=tuple(scratch.execute(script("imports/uneven_passes")).fetchall()),

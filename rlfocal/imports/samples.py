@@ -13,6 +13,7 @@ import pyarrow.parquet
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.answers import extract_answer, normalise
+from rlfocal.imports.files import first_line
 
 Row = Mapping[str, Any]
 
@@ -48,16 +49,19 @@ def sample(row: Row, config: Row) -> LoggedSample:
 
     Raises UnsupportedTaskError, or ValueError, KeyError, ... where the row is no sample of lm-eval."""
     doc_id = row["doc_id"]
-    if not isinstance(doc_id, int) or abs(doc_id) >= 2**63:
+    if not isinstance(doc_id, int) or isinstance(doc_id, bool) or abs(doc_id) >= 2**63:
         raise ValueError(f"doc_id {doc_id!r} is not a whole number")
     arguments = [_arguments(given) for given in _listed(row["arguments"], "gen_args_")]
     responses = row["resps"]
     if len(arguments) != len(responses):
         raise ValueError(f"{len(responses)} resps to {len(arguments)} requests")
     doc = row.get("doc") or {}
+    doc_hash = row.get("doc_hash")
+    if not isinstance(doc_hash, str | None):
+        raise ValueError(f"doc_hash {doc_hash!r:.60} is no text")
     prompt = str(arguments[0][0])
     common = {
-        "doc_hash": row.get("doc_hash"),
+        "doc_hash": doc_hash,
         "question": _question(config.get("doc_to_text"), doc, prompt),
     }
     if len(arguments[0]) == 2 and isinstance(arguments[0][1], Mapping):
@@ -153,11 +157,10 @@ def _question(template: Any, doc: Row, prompt: str) -> str:
 
 
 def _rendered(template: str, doc: Row) -> str | None:
-    from jinja2 import TemplateError
-
     try:
         return str(_compiled(template).render(**doc))
-    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError):
+    # A template can fail in any way that its filters can.
+    except Exception:
         return None
 
 
@@ -178,10 +181,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
-                if b"\\ud" in line.lower():
-                    # Half a surrogate pair is no text that a table can hold.
-                    json.dumps(row, ensure_ascii=False).encode()
+                row = parse_json(line)
             except (ValueError, RecursionError) as error:
                 shown = line[:60].decode("utf-8", "replace").strip()
                 raise InputError(
@@ -193,6 +193,15 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
             yield number, row
 
 
+def parse_json(content: bytes) -> Any:
+    """What JSON means. Raises ValueError or RecursionError for what is broken, or that no table can hold."""
+    value = json.loads(content)
+    if b"\\ud" in content.lower():
+        # Half a surrogate pair is no text.
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
 def _json(path: Path) -> Iterator[tuple[int, Row]]:
     """Before it wrote JSONL, lm-eval wrote one list, or lines under the name of JSON."""
     with path.open("rb") as file:
@@ -201,7 +210,7 @@ def _json(path: Path) -> Iterator[tuple[int, Row]]:
         yield from read_jsonl(path)
         return
     try:
-        rows = json.loads(path.read_bytes())
+        rows = parse_json(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: no JSON ({error}); write the log again") from None
     for number, row in enumerate(rows, 1):
@@ -218,6 +227,5 @@ def _parquet(path: Path) -> Iterator[tuple[int, Row]]:
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).strip().split("\n", 1)[0]
-        raise InputError(f"{path} is torn or no Parquet file: {reason}") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path} is not a readable Parquet file: {first_line(error)}") from None

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from queue import Empty, Queue
 from typing import TYPE_CHECKING
 
-from rlfocal.errors import unknown
+from rlfocal.errors import RunError, unknown
+from rlfocal.filling.processes import Send, run_each
 from rlfocal.lab.documents import training_mixture
 from rlfocal.lab.recipes import RECIPES, Recipe
 
@@ -21,9 +19,7 @@ if TYPE_CHECKING:
 
 RECIPE_FILE = "recipe.json"
 FINGERPRINT_QUESTIONS = 2000
-POLL_SECONDS = 0.2
 STEPS_PER_REPORT = 20
-
 
 Tell = Callable[[str, float], None]
 """Takes a model's name and the share of its training that is done, 0 to 1."""
@@ -41,7 +37,7 @@ def build(
     """Trains the models (all by default) into `out_dir/<model>`, each from scratch and from `seed` alone.
 
     A folder whose recipe and seed are unchanged is kept unless `force`. Returns the models' folders.
-    An unknown model is an InputError; a training that fails raises what failed, after the others have ended.
+    An unknown model is an InputError; a training that fails is a RunError, after the others have ended.
     """
     recipes = _chosen(models)
     stale = [
@@ -64,7 +60,9 @@ def fingerprint(recipe: Recipe, seed: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def train_model(recipe: Recipe, path: Path, seed: int, steps: Queue[tuple[str, float]] | None = None) -> None:
+def train_model(
+    recipe: Recipe, path: Path, seed: int, tell: Callable[[float], None] = lambda share: None
+) -> None:
     """Trains one model on one thread and saves it with its tokenizer as `path`, all at once."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -74,8 +72,8 @@ def train_model(recipe: Recipe, path: Path, seed: int, steps: Queue[tuple[str, f
     from rlfocal.lab.training import lessons, train
 
     def report(done: int, total: int) -> None:
-        if steps is not None and (done % STEPS_PER_REPORT == 0 or done == total):
-            steps.put((recipe.model, done / total))
+        if done % STEPS_PER_REPORT == 0 or done == total:
+            tell(done / total)
 
     logging.disable_progress_bar()
     torch.set_num_threads(1)
@@ -113,26 +111,17 @@ def _save(
 
 
 def _train_all(recipes: list[Recipe], out_dir: Path, seed: int, workers: int, tell: Tell) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Manager() as manager, ProcessPoolExecutor(workers, mp_context=spawn) as pool:
-        steps: Queue[tuple[str, float]] = manager.Queue()
-        # The largest first, so that no worker is left alone with it at the end.
-        ordered = sorted(recipes, key=lambda recipe: -recipe.hidden)
-        running = [
-            pool.submit(train_model, recipe, out_dir / recipe.model, seed, steps) for recipe in ordered
-        ]
-        for model, share in _until_done(running, steps):
-            tell(model, share)
-    for future in running:
-        future.result()
+    # The largest first, so that no process is left alone with it at the end.
+    ordered = sorted(recipes, key=lambda recipe: -recipe.hidden)
+    jobs = {recipe.model: (recipe, out_dir / recipe.model, seed) for recipe in ordered}
+    ended = run_each(_train, jobs, at_once=workers, on_event=tell, preload=("rlfocal.lab.training",))
+    for model, reason in ended.items():
+        if reason is not None:
+            raise RunError(f"{model} was not trained: {reason}")
 
 
-def _until_done(running: list[Future[None]], steps: Queue[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    while not (all(future.done() for future in running) and steps.empty()):
-        try:
-            yield steps.get(timeout=POLL_SECONDS)
-        except Empty:
-            continue
+def _train(send: Send, recipe: Recipe, path: Path, seed: int) -> None:
+    train_model(recipe, path, seed, send)
 
 
 def _chosen(models: Sequence[str] | None) -> list[Recipe]:

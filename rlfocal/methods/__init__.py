@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from rlfocal.agents import VARIANTS
 from rlfocal.dataset import Kind
 from rlfocal.errors import InputError, unknown
-from rlfocal.methods.base import Decisions, Learned, Method, OnlineLearner, Policy
+from rlfocal.methods.base import (
+    NEEDS_CHOICES,
+    Decisions,
+    Learned,
+    Method,
+    OnlineLearner,
+    Policy,
+    refuse_answers,
+)
 from rlfocal.methods.constant_pools import BestPool, ByLogLinear, ByPlurality, BySoftVote
 from rlfocal.methods.greedy import LatestCorrect, RandomSelect
 from rlfocal.methods.log_linear import LogLinear
 from rlfocal.methods.reference import BestSingle, ConstantChoice, Oracle, Plurality, Single, SoftVote
-from rlfocal.methods.rl_focal import VARIANTS, CheckpointStore, RLFocal
+from rlfocal.methods.rl_focal import CheckpointStore, RLFocal
 from rlfocal.methods.stacking import Stacking
 from rlfocal.methods.weighted_vote import WeightedVote
 
 __all__ = [
     "CONSTANT_POOLS",
     "METHODS",
+    "NEEDS_CHOICES",
     "ONLINE_ONLY",
     "REFERENCES",
     "SIZED",
@@ -33,6 +43,7 @@ __all__ = [
     "check_methods",
     "make_method",
     "methods_for",
+    "refuse_answers",
     "with_references",
 ]
 
@@ -74,19 +85,20 @@ ONLINE_ONLY = ("latest_correct",)
 def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen") -> list[str]:
     """Every method that a pool of this size, a kind of benchmark and a protocol admit.
 
-    With one model there is no team to choose, and free answers cannot be stacked.
+    With one model there is no team to choose, and the slots of free answers mean nothing across documents.
     """
     out = [
         *(["rl_focal"] if n_models < 2 else []),
-        *(["stacking"] if kind == "answers" else []),
+        *(NEEDS_CHOICES if kind == "answers" else []),
         *(ONLINE_ONLY if protocol == "frozen" else []),
     ]
     return [name for name in METHODS if name not in out]
 
 
-def with_references(names: Sequence[str]) -> list[str]:
-    """Each name once, and the reference policies after them where RL-Focal is named."""
-    return list(dict.fromkeys([*names, *(REFERENCES if "rl_focal" in names else [])]))
+def with_references(names: Sequence[str], kind: Kind = "choices") -> list[str]:
+    """Each name once, and the kind's reference policies after them where RL-Focal is named."""
+    references = [name for name in REFERENCES if kind == "choices" or name not in NEEDS_CHOICES]
+    return list(dict.fromkeys([*names, *(references if "rl_focal" in names else [])]))
 
 
 def check_methods(

@@ -10,6 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+
+NEEDS_CHOICES = ("stacking", "constant_choice")
+"""Methods to which a slot must mean the same choice in every document."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +27,11 @@ class Decisions:
 
 
 class Policy(Protocol):
-    """A fitted method. Labels of the documents it decides on must not enter (the oracle alone reads them)."""
+    """A fitted method."""
 
-    def decide(self, documents: Dataset) -> Decisions: ...
+    def decide(self, documents: Dataset) -> Decisions:
+        """Evaluations hand over documents `unlabelled`: what is decided cannot depend on their labels."""
+        ...
 
 
 @runtime_checkable
@@ -36,14 +42,26 @@ class OnlineLearner(Protocol):
 
 
 class Episode(NamedTuple):
-    """One episode of training, averaged over its parallel environments."""
+    """One step of training: a pass over train, averaged over its parallel environments, or a stage."""
 
     phase: str
-    """What was learning: "decider" or "fusion"."""
+    """What was learning: "decider" or "fusion" on a pass; "stage": Fusion once so many models answered."""
     episode: int
-    reward: float
+    """Pass or stage, from 0 in each phase."""
+    reward: float | None
+    """None at a stage, which is fitted and earns nothing."""
     accuracy: float
+    """On the pass; at a stage, on train documents that Fusion was not fitted on."""
     mean_pool_size: float
+    policy_loss: float | None = None
+    """This and what follows: means over the episode's updates, None where training has no such thing."""
+    value_loss: float | None = None
+    entropy: float | None = None
+    approx_kl: float | None = None
+    clip_fraction: float | None = None
+    explained_variance: float | None = None
+    actor_grad_norm: float | None = None
+    critic_grad_norm: float | None = None
 
 
 @runtime_checkable
@@ -69,3 +87,12 @@ class Method(Protocol):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Policy]:
         """One policy a seed, fitted on train rows alone."""
         ...
+
+
+def refuse_answers(method: str, documents: Dataset) -> None:
+    """Raises InputError where a method that needs choices is given free answers."""
+    if method in NEEDS_CHOICES and documents.kind == "answers":
+        raise InputError(
+            f"{method} needs numbered choices, and {documents.benchmark!r} has free answers; leave it out of "
+            "--methods (log_linear and weighted_vote take answers)"
+        )

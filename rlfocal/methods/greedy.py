@@ -68,6 +68,11 @@ class FollowsTheRight:
     seed: int
 
     def decide(self, documents: Dataset) -> Decisions:
+        """Where no label is ever revealed."""
+        return self.decide_online(documents.unlabelled())
+
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """Each label is revealed after its document's answer, for the next one's choice."""
         draws = np.random.default_rng(self.seed).random((len(documents), len(self.among)))
         right = documents.correct[:, self.among]
         before = np.vstack([np.zeros((1, len(self.among)), dtype=np.bool_), right])[: len(documents)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Decisions
+from rlfocal.methods.base import Decisions, refuse_answers
 from rlfocal.voting import plurality, soft_vote
 
 
@@ -69,20 +69,17 @@ class SoftVote(_Deterministic):
 
 @dataclass(frozen=True)
 class ConstantChoice(_Deterministic):
-    """Always the most frequent train label (for answers: the first slot). Ties: the lowest index."""
+    """Always the most frequent train label. Ties: the lowest index."""
 
     choice: int = 0
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ConstantChoice]:
-        if train.kind == "answers":
-            return [ConstantChoice()]
+        refuse_answers("constant_choice", train)
         return [ConstantChoice(int(np.bincount(train.labels[train.labels >= 0], minlength=1).argmax()))]
 
     def decide(self, documents: Dataset) -> Decisions:
-        # Slots of answers exist only because all models were asked; a constant choice asks nobody.
-        pools = _ask(documents) if documents.kind == "answers" else _ask(documents, [])
         exists = documents.n_choices > self.choice
-        return Decisions(pools, np.where(exists, self.choice, -1).astype(np.int64))
+        return Decisions(_ask(documents, []), np.where(exists, self.choice, -1).astype(np.int64))
 
 
 @dataclass(frozen=True)

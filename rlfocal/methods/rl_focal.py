@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlfocal.agents import VARIANTS
+from rlfocal.agents.recipes import configure, recipe
+from rlfocal.agents.shared.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
 
 if TYPE_CHECKING:
-    from rlfocal.agents.checkpoint import AnyAgents
+    from rlfocal.agents.shared.variant import TrainedAgents
 
-VARIANTS = ("sequential", "paper", "released")
-"""Names of what `rlfocal.agents.variants` holds, the default first: listing them must not import torch."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class CheckpointStore:
 
     folder: Path
     reuse: bool = True
+    event_files: bool = False
+    """Whether each checkpoint gets a folder of its name beside it that TensorBoard reads."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +49,17 @@ class RLFocal:
             raise unknown("variant", self.variant, VARIANTS)
 
     def recipe(self, n_train: int) -> str:
-        from rlfocal.agents.variants import variant
+        return recipe(self.variant, self._settings(n_train))
 
-        return variant(self.variant).recipe(self._settings(n_train))
-
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[AnyAgents]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TrainedAgents]:
         # torch takes seconds to import, and listing the methods must not.
         from rlfocal.agents.checkpoint import save_checkpoint
+        from rlfocal.agents.shared.event_files import require_tensorboard, write_event_files
         from rlfocal.agents.variants import variant
 
+        with_events = self.store is not None and self.store.event_files
+        if with_events:
+            require_tensorboard()  # before hours of training
         fitted = self._trained_before(train, seeds)
         missing = [seed for seed in seeds if seed not in fitted]
         if missing:
@@ -64,6 +71,9 @@ class RLFocal:
                     save_checkpoint(agents, self.checkpoint(train, agents.seed))
         elif self.on_progress is not None:
             self.on_progress(1.0)
+        if with_events:
+            for seed, agents in fitted.items():
+                write_event_files(agents.history, self.checkpoint(train, seed).with_suffix(""))
         return [fitted[seed] for seed in seeds]
 
     def checkpoint(self, train: Dataset, seed: int) -> Path:
@@ -79,21 +89,57 @@ class RLFocal:
             / f"seed-{seed}.safetensors"
         )
 
-    def _trained_before(self, train: Dataset, seeds: Sequence[int]) -> dict[int, AnyAgents]:
-        from rlfocal.agents.checkpoint import load_checkpoint
+    def is_trained(self, train: Dataset, seed: int) -> bool:
+        """Whether one seed's agents are kept already, in a file that is as it was written. Needs no torch."""
+        return self._about(train, seed) is not None
 
-        found: dict[int, AnyAgents] = {}
-        if self.store is not None and self.store.reuse:
-            for seed in seeds:
-                path = self.checkpoint(train, seed)
-                if path.exists():
-                    try:
-                        found[seed] = load_checkpoint(path, train.models)
-                    except InputError:  # damaged: trained and written again
-                        continue
+    def is_current(self, train: Dataset, seed: int) -> bool:
+        """Whether they are, and under the names that the models have now. Needs no torch."""
+        about = self._about(train, seed)
+        return about is not None and about.get("models") == list(train.models)
+
+    def _about(self, train: Dataset, seed: int) -> dict[str, Any] | None:
+        """What the checkpoint of one seed says of itself; None where it is missing, damaged or another's."""
+        try:
+            about = read_about(self.checkpoint(train, seed), CHECKPOINT)
+        except UnusableError:
+            return None
+        said = [about.get(name) for name in ("benchmark", "kind", "seed")]
+        return about if said == [train.benchmark, train.kind, seed] else None
+
+    def _trained_before(self, train: Dataset, seeds: Sequence[int]) -> dict[int, TrainedAgents]:
+        """A checkpoint that cannot be used is told, and then trained and written again."""
+        found: dict[int, TrainedAgents] = {}
+        for seed in seeds:
+            stored = self._stored(train, seed)
+            if isinstance(stored, InputError):
+                _log.warning("%s (doing so now)", stored)
+            elif stored is not None:
+                found[seed] = stored
         return found
 
-    def _settings(self, n_train: int) -> Any:
-        from rlfocal.agents.variants import variant
+    def _stored(self, train: Dataset, seed: int) -> TrainedAgents | InputError | None:
+        """One seed's agents of an earlier training, why they cannot be used, or None.
 
-        return self.config or variant(self.variant).configure(n_train)
+        Where models were renamed since, the agents and their file take the new names.
+        """
+        from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
+
+        if self.store is None or not self.store.reuse or not self.checkpoint(train, seed).exists():
+            return None
+        path = self.checkpoint(train, seed)
+        try:
+            agents = load_checkpoint(path)
+        except InputError as error:
+            return error
+        expected = (train.benchmark, train.kind, seed, self._settings(len(train)))
+        if (agents.benchmark, agents.kind, agents.seed, agents.config) != expected:
+            return InputError(f"{path} holds agents of another training; train again with `rlfocal train`")
+        # The path is of these rows alone, and the order of the models is part of them.
+        if agents.models != train.models:
+            agents = replace(agents, models=train.models)
+            save_checkpoint(agents, path)
+        return agents
+
+    def _settings(self, n_train: int) -> Any:
+        return self.config or configure(self.variant, n_train)

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
-from rlfocal.methods.base import Decisions
+from rlfocal.methods.base import Decisions, refuse_answers
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -35,11 +34,7 @@ class Stacking:
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        if train.kind == "answers":
-            raise InputError(
-                f"stacking needs numbered choices, and {train.benchmark!r} has free answers; leave it out of "
-                "--methods (log_linear and weighted_vote take answers)"
-            )
+        refuse_answers("stacking", train)
         has_right = train.labels >= 0
         classes = np.unique(train.labels[has_right])
         if len(classes) < 2:

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from rlfocal.agents.gae import advantages
-from rlfocal.agents.losses.mappo import choice_log_probs, clipped_surrogate, normalised
-from rlfocal.agents.networks import stacked_mlp
-from rlfocal.agents.optimiser import StackedAdam
-from rlfocal.agents.policies import gumbel_noise
+from rlfocal.agents.rl_focal.mappo import clipped_surrogate, gae, normalised
+from rlfocal.agents.shared.networks import stacked_mlp
+from rlfocal.agents.shared.optimiser import StackedAdam
+from rlfocal.agents.shared.policies import choice_log_probs, gumbel_noise
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class OpenEndedConfig:
     """Of the sampled rewards, as `clip` and `epochs` are."""
     clip: float = 0.2
     epochs: int = 4
-    """Steps per buffer."""
+    """Gradient steps per rollout."""
 
 
 PAPER = OpenEndedConfig(every_action=False, learning_rate=1e-4)
@@ -83,10 +82,11 @@ def train_decider(
     n_models, S = scores.shape[1], len(seeds)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     network = stacked_mlp([2 * n_models, *config.hidden, n_models], generators)
-    rates, norms = torch.full((S,), config.learning_rate), torch.full((S,), config.max_norm)
     mean, deviation = float(scores.mean()), float(scores.std()) or 1.0
     rewards = _standard(scores, mean, deviation)
-    learner = _Learner(network, StackedAdam([network], rates, norms), generators, config)
+    learner = _Learner(
+        network, StackedAdam([network], config.learning_rate, config.max_norm), generators, config
+    )
     for episode in range(config.episodes):
         if config.every_action:
             learner.learn_from_every_action(rewards)
@@ -107,7 +107,7 @@ class _Learner:
     config: OpenEndedConfig
 
     def learn_from_samples(self, rewards: Tensor) -> None:
-        """The clipped objective (Eq 7) buffer by buffer. Advantages are discounted rewards, normalised: the
+        """The clipped objective (Eq 7) rollout by rollout. Advantages are discounted rewards, normalised: the
         appendix has no critic."""
         observations = _observations(rewards, len(self.generators))
         current = torch.full((len(self.generators),), rewards.shape[1])
@@ -115,12 +115,12 @@ class _Learner:
             part = slice(start, start + self.config.update_every)
             seen, actions, old = self._act(observations[:, part], current)
             earned = rewards[part][torch.arange(actions.shape[1]), actions].T
-            returns = advantages(earned, torch.zeros(len(earned) + 1, len(actions)), self.config.gamma, 1.0).T
-            gains = normalised(returns, (1,)) if len(earned) > 1 else returns
+            _, returns = gae(earned, torch.zeros(len(earned) + 1, len(actions)), self.config.gamma, 1.0)
+            advantages = normalised(returns.T) if len(earned) > 1 else returns.T
             for _ in range(self.config.epochs):
                 log_probs = choice_log_probs(self.network(seen), actions)
-                clipped = clipped_surrogate(log_probs, old, gains, self.config.clip)
-                self.optimiser.descend(-clipped.mean(1).sum())
+                surrogate = clipped_surrogate((log_probs - old).exp(), advantages, self.config.clip)
+                self.optimiser.descend(-surrogate.mean(1).sum())
             current = actions[:, -1]
 
     def learn_from_every_action(self, rewards: Tensor) -> None:
@@ -128,10 +128,10 @@ class _Learner:
         n_seeds, T = len(self.generators), len(rewards)
         seen, _, _ = self._act(_observations(rewards, n_seeds), torch.full((n_seeds,), rewards.shape[1]))
         order = torch.stack([torch.randperm(T, generator=generator) for generator in self.generators])
-        gains = rewards - rewards.mean(1, keepdim=True)
+        advantages = rewards - rewards.mean(1, keepdim=True)
         for rows in torch.split(order, self.config.update_every, 1):
             policy = torch.softmax(self.network(seen[torch.arange(n_seeds)[:, None], rows]), -1)
-            self.optimiser.descend(-(policy * gains[rows]).sum(-1).mean(1).sum())
+            self.optimiser.descend(-(policy * advantages[rows]).sum(-1).mean(1).sum())
 
     @torch.no_grad()
     def _act(self, observations: Tensor, current: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from rlfocal.errors import InputError, unknown
 from rlfocal.failures import without_secrets
+from rlfocal.pool.reading import read_text, read_yaml
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 
 Value = TypeVar("Value", ModelSpec, PoolSpec, Benchmark)
+SHOWN = 2  # of the problems of one file
 PACKAGE = Path(str(resources.files("rlfocal")))
 
 
@@ -47,8 +49,11 @@ def pool_names() -> list[str]:
 
 def load_pool(pool: str) -> PoolSpec:
     """Read and check a pool. Raises InputError with the file, the key and the reason."""
-    path = find_pool(pool)
-    content = _read_yaml(path)
+    return _pool(find_pool(pool))
+
+
+def _pool(path: Path) -> PoolSpec:
+    content = read_yaml(path)
     if isinstance(content.get("benchmarks"), list):
         content["benchmarks"] = _definitions(content["benchmarks"], load_benchmarks(), path)
     return _checked(PoolSpec, content, path)
@@ -60,7 +65,7 @@ def load_entry(path: Path) -> ModelSpec:
         raise InputError(
             f"model entry {str(path)!r} does not exist; write a YAML file with model, hf_repo, params_b, ..."
         )
-    return _checked(ModelSpec, _read_yaml(path), path)
+    return _checked(ModelSpec, read_yaml(path), path)
 
 
 def load_benchmarks() -> dict[str, Benchmark]:
@@ -76,21 +81,29 @@ def load_benchmarks() -> dict[str, Benchmark]:
 
 
 def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
-    """Append an entry to a pool's file, comments kept; a shipped pool is copied to ./pools first."""
+    """Append an entry to a pool's file, comments kept; a shipped pool is copied to ./pools first.
+
+    Raises InputError, and leaves the file as it is, where the pool with the entry could not be read again.
+    """
     path = find_pool(pool)
     target = Path("pools") / path.name if path.parent == packaged("pools") else path
     yaml = _yaml()
-    content = yaml.load(path.read_text(encoding="utf-8"))
-    content["models"].append(yaml.load(source.read_text(encoding="utf-8")))
+    content = yaml.load(read_text(path))
+    content["models"].append(yaml.load(read_text(source)))
     if entry.model in {m["model"] for m in content["models"][:-1]}:
         raise InputError(
             f"pool {pool!r} already has a model {entry.model!r}; choose another name in {source}"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = target.with_name(f".{target.name}.{os.getpid()}")
-    with staged.open("w", encoding="utf-8") as file:
-        yaml.dump(content, file)
-    staged.replace(target)
+    try:
+        with staged.open("w", encoding="utf-8") as file:
+            yaml.dump(content, file)
+        if _pool(staged).models[-1] != entry:
+            raise InputError(f"{source} reads otherwise inside {target}; write it without anchors and tags")
+        staged.replace(target)
+    finally:
+        staged.unlink(missing_ok=True)
     return target
 
 
@@ -99,16 +112,6 @@ def _yaml() -> YAML:
     yaml.indent(mapping=2, sequence=4, offset=2)
     yaml.width = 120
     return yaml
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise InputError(without_secrets(f"{path} is not YAML: {' '.join(str(error).split())}")) from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} must hold keys and values, not {type(content).__name__}")
-    return content
 
 
 def _definitions(entries: Sequence[Any], registry: Mapping[str, Benchmark], path: Path) -> list[Any]:
@@ -138,8 +141,10 @@ def _definition(entry: Any, known: Mapping[str, Any], path: Path) -> Any:
 
 def _inherited(base: Any, own: dict[str, Any], known: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The base's definition, overridden. The name says whose variant it is: the questions are the same."""
+    if not isinstance(base, str):
+        raise InputError(f"{path}: extends must be the name of one benchmark, not {base!r:.80}")
     if base not in known:
-        raise unknown("benchmark", str(base), known, f"extends in {path}")
+        raise unknown("benchmark", base, known, f"extends in {path}")
     if not str(own.get("name", "")).startswith(f"{base}@"):
         raise InputError(
             f"{path}: benchmark {own.get('name')!r} extends {base!r}; name it {base}@ with a suffix of yours"
@@ -154,20 +159,22 @@ def _checked(kind: type[Value], content: Any, path: Path) -> Value:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        problems = []
-        for e in error.errors():
-            place = ".".join(f"{key!s:.96}" for key in e["loc"]) or "the file"
-            if e["type"] == "extra_forbidden":
-                known = unknown("key", str(e["loc"][-1]), _keys_at(kind, e["loc"]))
-                problems.append(f"{place}: {known}")
-            else:
-                # What a rule of ours refuses is a whole entry, perhaps with a secret in it.
-                given = without_secrets(repr(e["input"]))
-                got = "" if e["type"] == "value_error" else f" (got {given:.80})"
-                problems.append(
-                    f"{place}: missing" if e["type"] == "missing" else f"{place}: {e['msg']}{got}"
-                )
-        raise InputError(without_secrets(f"{path}: " + "; ".join(problems))) from error
+        told = [_problem(kind, problem) for problem in error.errors()]
+        more = [f"and {len(told) - SHOWN} more"] if len(told) > SHOWN else []
+        raise InputError(without_secrets(f"{path}: " + "; ".join(told[:SHOWN] + more))) from error
+
+
+def _problem(kind: type[Value], problem: ErrorDetails) -> str:
+    place = ".".join(f"{key!s:.96}" for key in problem["loc"]) or "the file"
+    if problem["type"] == "extra_forbidden":
+        known = unknown("key", str(problem["loc"][-1]), _keys_at(kind, problem["loc"]))
+        return f"{place}: {known}"
+    if problem["type"] == "missing":
+        return f"{place}: missing"
+    # What a rule of ours refuses is a whole entry, perhaps with a secret in it.
+    given = without_secrets(repr(problem["input"]))
+    got = "" if problem["type"] == "value_error" else f" (got {given:.80})"
+    return f"{place}: {problem['msg']}{got}"
 
 
 def _keys_at(kind: type[ModelSpec | PoolSpec | Benchmark], place: tuple[int | str, ...]) -> list[str]:

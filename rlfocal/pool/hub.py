@@ -30,7 +30,7 @@ def local_weights(model: ModelSpec) -> Path | None:
         from rlfocal.lab import weights_dir
 
         return Path(weights_dir(model.hf_repo.removeprefix(LAB_PREFIX)))
-    path = Path(model.hf_repo).expanduser()
+    path = Path(os.path.expanduser(model.hf_repo))  # noqa: PTH111 - it leaves an unknown user as it is
     if path.is_dir():
         _check_directory(model, path)
         return path.resolve()

@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    AllowInfNan,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    field_validator,
+    model_validator,
+)
 
-from rlfocal.errors import unknown
+from rlfocal.errors import InputError, unknown
 from rlfocal.failures import place_of_secret
+
+LARGEST = 1_000_000_000  # what a pool counts or weighs comes nowhere near
 
 # A name becomes a table value and part of a file name, so it must not be able to leave a directory.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=96)]
+Backend = Literal["vllm", "hf", "openai"]
+
+
+def _bounded(number: float) -> float:
+    if number > LARGEST:
+        raise ValueError(f"at most {LARGEST:,} is allowed")
+    return number
+
+
+def _on_one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be text on one line, without control characters")
+    return text
+
+
+def _is_json(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    try:
+        json.dumps(arguments, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"only what JSON can hold is an argument: {error}") from None
+    return arguments
+
+
+# Strict, because YAML tells 1 from true and "1".
+Whole = Annotated[int, Strict(), AfterValidator(_bounded)]
+Number = Annotated[float, Strict(), AllowInfNan(False), AfterValidator(_bounded)]
+Line = Annotated[str, Field(max_length=4096), AfterValidator(_on_one_line)]
 
 
 class _Value(BaseModel):
@@ -21,25 +60,29 @@ class ModelSpec(_Value):
     """One LLM of a pool."""
 
     model: Name
-    hf_repo: str = Field(min_length=1, description="hub id, a local directory, or rlfocal-lab/<name>")
-    revision: str = "main"
+    hf_repo: Line = Field(min_length=1, description="hub id, a local directory, or rlfocal-lab/<name>")
+    revision: Line = "main"
     family: str = ""
-    params_b: float = Field(gt=0, description="parameters, in billions")
-    active_params_b: float | None = Field(default=None, gt=0, description="parameters a token uses")
-    context_length: int | None = Field(default=None, gt=0, description="tokens; absent: the model's own")
+    params_b: Number = Field(gt=0, le=1_000_000, description="parameters, in billions")
+    active_params_b: Number | None = Field(
+        default=None, gt=0, le=1_000_000, description="parameters a token uses"
+    )
+    context_length: Whole | None = Field(default=None, gt=0, description="tokens; absent: the model's own")
     truncation: Literal["refuse", "keep"] = Field(
         default="refuse", description="a prompt beyond the context: an error, or cut on the left and flagged"
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     quantization: str | None = Field(default=None, description="vLLM's name of it: awq, gptq, fp8, ...")
-    tensor_parallel: int = Field(default=1, gt=0, description="GPUs of 80 GB that hold the model")
-    engine_args: dict[str, dict[str, Any]] = Field(
+    tensor_parallel: Whole = Field(default=1, gt=0, description="GPUs of 80 GB that hold the model")
+    engine_args: Annotated[dict[str, dict[str, Any]], AfterValidator(_is_json)] = Field(
         default={}, description="further arguments of an engine, by backend: {vllm: {max_num_seqs: 64}}"
     )
-    base_url: str | None = Field(
+    base_url: Line | None = Field(
         default=None, description="where the model is served (backend openai); absent: OPENAI_BASE_URL"
     )
-    price: float = Field(default=0.0, ge=0, description="cents per 1,000 queries")
+    price: Number | None = Field(
+        default=None, ge=0, description="cents per 1,000 queries; absent: unknown, 0: free"
+    )
     price_source: str = ""
     trust_remote_code: bool = False
 
@@ -57,22 +100,22 @@ class ModelSpec(_Value):
 class BenchmarkSize(_Value):
     """What a plan reckons with where a benchmark's documents are not at hand; tokens are means."""
 
-    documents: int = Field(gt=0)
-    choices: float = Field(default=0, ge=0, description="per document; 0 for answers")
-    preamble_tokens: float = Field(ge=0, description="few-shot examples, the same for a whole task")
-    document_tokens: float = Field(gt=0, description="the rest of the prompt")
-    choice_tokens: float = Field(default=0, ge=0)
-    answer_tokens: float = Field(default=0, ge=0, description="of one sampled pass")
-    passes: int = Field(default=1, gt=0)
+    documents: Whole = Field(gt=0)
+    choices: Number = Field(default=0, ge=0, description="per document; 0 for answers")
+    preamble_tokens: Number = Field(ge=0, description="few-shot examples, the same for a whole task")
+    document_tokens: Number = Field(gt=0, description="the rest of the prompt")
+    choice_tokens: Number = Field(default=0, ge=0)
+    answer_tokens: Number = Field(default=0, ge=0, description="of one sampled pass")
+    passes: Whole = Field(default=1, gt=0)
 
 
 class SamplingSpec(_Value):
     """How answers are sampled; what a benchmark does not say is the task's own, its stop strings always."""
 
-    passes: int = Field(gt=0)
-    temperature: float = Field(ge=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    max_tokens: int | None = Field(default=None, gt=0)
+    passes: Whole = Field(gt=0)
+    temperature: Number = Field(ge=0)
+    top_p: Number = Field(default=1.0, gt=0, le=1)
+    max_tokens: Whole | None = Field(default=None, gt=0)
 
 
 class Benchmark(_Value):
@@ -81,23 +124,23 @@ class Benchmark(_Value):
     name: Name
     kind: Literal["choices", "answers"]
     tasks: dict[Name, str] = Field(min_length=1)
-    include_path: str | None = Field(
+    include_path: Line | None = Field(
         default=None,
         description="folder of lm-eval task YAMLs, package:<folder>, or lm_eval:<folder of its own tasks>",
     )
-    num_fewshot: int | None = Field(default=None, ge=0)
+    num_fewshot: Whole | None = Field(default=None, ge=0)
     chat_template: bool = Field(default=False, description="prompts go through each model's chat template")
     system_prompt: str | None = None
-    dataset_revision: str | None = Field(default=None, description="commit of the hub data set")
+    dataset_revision: Line | None = Field(default=None, description="commit of the hub data set")
     confidential: bool = Field(
         default=False, description="question texts stay out of reports and exports unless asked for"
     )
     size: BenchmarkSize | None = None
     sampling: SamplingSpec | None = None
-    train_split: str | None = Field(
+    train_split: Line | None = Field(
         default=None, description="official train split, whose documents come before the test split's"
     )
-    train_docs: int | None = Field(
+    train_docs: Whole | None = Field(
         default=None,
         ge=0,
         description="documents of the official train split; absent: the first 80 % of each task",
@@ -116,7 +159,7 @@ class PoolSpec(_Value):
     """Models and the benchmarks they answer. A benchmark is named, or defined in place."""
 
     name: Name
-    backend: Literal["vllm", "hf", "openai"] = Field(
+    backend: Backend = Field(
         default="hf", description="what runs the models, unless --backend says otherwise"
     )
     benchmarks: tuple[Benchmark, ...] = Field(min_length=1)
@@ -139,10 +182,17 @@ class PoolSpec(_Value):
         return self
 
     def choose(self, models: list[str] | None = None, benchmarks: list[str] | None = None) -> PoolSpec:
-        """The same pool, restricted to the named models and benchmarks. Raises InputError on a wrong name."""
+        """The same pool, restricted to the named models and benchmarks; None means all.
+
+        Raises InputError for a wrong name, and where a list names nothing.
+        """
         by_model = {m.model: m for m in self.models}
         by_name = {b.name: b for b in self.benchmarks}
         for kind, wanted, known in (("model", models, by_model), ("benchmark", benchmarks, by_name)):
+            if wanted is not None and not wanted:
+                raise InputError(
+                    f"no {kind} of pool {self.name!r} is named; leave the list out for all of them"
+                )
             for name in wanted or ():
                 if name not in known:
                     raise unknown(kind, name, known, f"pool {self.name!r}")

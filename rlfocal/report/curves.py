@@ -1,4 +1,4 @@
-"""How RL-Focal learned: mean and band over seeds for every episode of its two phases."""
+"""How RL-Focal learned: mean and band over seeds, by episode or by stage, as the variant was trained."""
 
 from __future__ import annotations
 
@@ -10,14 +10,30 @@ from numpy.typing import NDArray
 
 from warehouse import Warehouse
 
-PHASES = ("decider", "fusion")
+PHASES = ("decider", "fusion", "stage")
+_BAND = "the mean over seeds, in a band from the lowest to the highest seed"
+_TWO_PHASES = (
+    f"Each episode is one walk along the train documents, {{}}: {_BAND}. First the Decider learns which "
+    "models to ask, judged by their plurality; then it is frozen and Fusion learns to combine what they say."
+)
+CAPTIONS = {
+    "paper": _TWO_PHASES.format("with pools and answers drawn by chance"),
+    "released": _TWO_PHASES.format("with pools drawn by chance"),
+    "sequential": (
+        "Fusion is fitted once for each number of models that have answered. Its accuracy is on train "
+        f"documents that it was not fitted on: {_BAND}. From this the Decider learns when asking more does "
+        "not pay."
+    ),
+}
+"""What the learning figure of each variant shows."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One quantity by episode: the mean over seeds between the lowest and the highest seed."""
+    """One quantity along training: the mean over seeds between the lowest and the highest seed."""
 
-    episodes: NDArray[np.int64]
+    x: NDArray[np.float64]
+    """Episodes, or models that have answered."""
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -37,26 +53,29 @@ def learning(warehouse: Warehouse, runs: Sequence[str]) -> list[Learning]:
     """The phases of the given runs in `training_history`; where agents were trained per task, their mean."""
     found = []
     for phase in PHASES:
+        # Before schema 5 a stage was called an episode of Fusion's.
         rows = warehouse.rows(
             "SELECT run_id, episode, avg(accuracy), avg(mean_pool_size) FROM training_history "
-            "WHERE list_contains(?, run_id) AND phase = ? GROUP BY run_id, episode ORDER BY episode, run_id",
+            "WHERE list_contains(?, run_id) "
+            "AND CASE WHEN variant LIKE 'sequential%' THEN 'stage' ELSE phase END = ? "
+            "GROUP BY run_id, episode ORDER BY episode, run_id",
             (list(runs), phase),
         )
         if rows:
             seeds = {run for run, *_ in rows}
-            accuracy = _curve([(episode, value) for _, episode, value, _ in rows])
-            size = _curve([(episode, value) for _, episode, _, value in rows])
+            accuracy = _curve([(size if phase == "stage" else at, value) for _, at, value, size in rows])
+            size = _curve([(at, size) for _, at, _, size in rows])
             found.append(Learning(phase, len(seeds), accuracy, size))
     return found
 
 
-def _curve(points: Sequence[tuple[int, float | None]]) -> Curve:
-    values: dict[int, list[float]] = {}
-    for episode, value in points:
-        values.setdefault(episode, []).append(np.nan if value is None else value)
+def _curve(points: Sequence[tuple[float, float | None]]) -> Curve:
+    values: dict[float, list[float]] = {}
+    for x, value in points:
+        values.setdefault(x, []).append(np.nan if value is None else value)
     columns = [np.array(v) for v in values.values()]
     return Curve(
-        np.array(list(values)),
+        np.array(list(values), dtype=np.float64),
         np.array([v.mean() for v in columns]),
         np.array([v.min() for v in columns]),
         np.array([v.max() for v in columns]),

@@ -19,19 +19,24 @@ from rlfocal.report.runs import Run
 from rlfocal.report.svg import ACCENT, BLUE, INK, MUTED, PAPER, inline, style
 
 WIDTH = 7.0  # inches
-TITLES = {"decider": "Decider: plurality of its pool", "fusion": "Fusion: its own answer"}
+TITLES = {
+    "decider": "Decider: plurality of its pool",
+    "fusion": "Fusion: its own answer",
+    "stage": "Fusion: its answer to train documents it was not fitted on",
+}
+X = {"decider": "episode", "fusion": "episode", "stage": "models that have answered"}
 STEPS = [1, 2, 2.5, 5, 10]
 
 
 def cost_accuracy(board: Board, name: str) -> str:
     """Accuracy over cost: single models, methods, every seed of RL-Focal.
 
-    Where no price is known, the number of models asked stands for the cost.
+    Where a price is unknown, the number of models asked stands for the cost.
     """
     priced = board.is_priced
     singles = [(s.cost or 0.0 if priced else 1.0, s.accuracy, s.model) for s in board.singles]
     asking = [s for s in board.standings if s.method != CEILING and s.mean_pool_size > 0]
-    methods = [(_cost(s, priced), s) for s in asking if not priced or s.cost is not None]
+    methods = [(_cost(s, priced), s) for s in asking]
     costs = [cost for cost, _, _ in singles] + [cost for cost, _ in methods]
     if not methods:
         return ""
@@ -57,26 +62,29 @@ def cost_accuracy(board: Board, name: str) -> str:
         figure.canvas.draw()  # the layout must be settled before labels are placed in it
         seeds = [(_cost(run, priced), run.accuracy) for run in board.ours.runs] if board.ours else []
         place_labels(axes, labels, [*seeds, *((x, y) for x, y, _ in singles)])
-        best = f"RL-Focal at {percent(board.ours.accuracy)} %" if board.ours else "methods and single models"
+        ours = board.ours
+        best = f"{ours.label} at {percent(ours.accuracy)} %" if ours else "methods and single models"
         return inline(figure, name, f"Cost against test accuracy on {board.benchmark}: {best}")
 
 
-def learning_curves(phases: Sequence[Learning], benchmark: str, name: str) -> str:
-    """Accuracy by episode in both phases, and the pool size while the Decider learns."""
+def learning_curves(phases: Sequence[Learning], board: Board, name: str) -> str:
+    """Accuracy by episode in both phases, and pool size while the Decider learns; or accuracy by stage."""
     with style():
-        panels: list[tuple[str, Curve, bool]] = []
+        panels: list[tuple[str, str, Curve, bool]] = []
         for phase in phases:
-            panels.append((f"{TITLES[phase.phase]}, accuracy %", phase.accuracy, True))
+            panels.append((f"{TITLES[phase.phase]}, accuracy %", X[phase.phase], phase.accuracy, True))
             if phase.phase == "decider":
-                panels.append(("Decider: models asked", phase.mean_pool_size, False))
+                panels.append(("Decider: models asked", X[phase.phase], phase.mean_pool_size, False))
         figure = Figure(figsize=(WIDTH, 2.1), layout=ConstrainedLayoutEngine(wspace=0.06))
         shared: Axes | None = None
-        for at, (title, curve, is_accuracy) in enumerate(panels):
+        for at, (title, x, curve, is_accuracy) in enumerate(panels):
             axes = figure.add_subplot(1, len(panels), at + 1, sharey=shared if is_accuracy else None)
-            axes.fill_between(curve.episodes, curve.low, curve.high, color=ACCENT, alpha=0.18, linewidth=0)
-            axes.plot(curve.episodes, curve.mean, color=ACCENT, lw=1.3)
+            axes.fill_between(curve.x, curve.low, curve.high, color=ACCENT, alpha=0.18, linewidth=0)
+            axes.plot(
+                curve.x, curve.mean, color=ACCENT, lw=1.3, marker="o" if len(curve.x) < 12 else "", ms=3
+            )
             axes.set_title(title)
-            axes.set_xlabel("episode")
+            axes.set_xlabel(x)
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
             axes.grid(axis="x", visible=False)
@@ -84,7 +92,9 @@ def learning_curves(phases: Sequence[Learning], benchmark: str, name: str) -> st
                 shared = shared or axes
                 axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
         end = percent(phases[-1].accuracy.mean[-1])
-        return inline(figure, name, f"Learning curves on {benchmark}, ending at {end} % on train documents")
+        ours = board.ours.label if board.ours else "RL-Focal"
+        description = f"How {ours} learned on {board.benchmark}, ending at {end} % on train documents"
+        return inline(figure, name, description)
 
 
 def pool_diversity(choice: PoolChoice, name: str, benchmark: str) -> str:

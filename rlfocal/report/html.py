@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
@@ -15,12 +15,11 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from rlfocal.errors import InputError
-from rlfocal.report.curves import learning
-from rlfocal.report.figures import cost_accuracy, learning_curves, pool_diversity
+from rlfocal.report.curves import CAPTIONS, learning
+from rlfocal.report.inputs import inputs_digest, is_made_from, marked
 from rlfocal.report.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
 from rlfocal.report.pools import PoolChoice, pool_choice
 from rlfocal.report.runs import SINGLE
-from rlfocal.report.studies import figure
 from rlfocal.report.tables import spread
 from rlfocal.studies.findings import Findings, load
 from warehouse import Warehouse
@@ -54,6 +53,7 @@ class Section:
     """Half the width of the difference plot, as a fraction."""
     cost_figure: Markup
     learning_figure: Markup
+    learning_caption: str
     pool_figure: Markup
     choice: PoolChoice | None
     tasks: TaskTable | None
@@ -65,30 +65,49 @@ def write_report(
     *,
     benchmarks: Sequence[str] | None = None,
     made_at: datetime | None = None,
+    force: bool = False,
+    on_progress: Callable[[float], None] | None = None,
 ) -> Path:
     """Write the report of everything that was evaluated, and return its path.
 
-    Raises InputError where the warehouse holds no evaluation (of the named benchmarks).
+    A file that was made from the same snapshot, studies and code stays as it is, unless `force`.
+    `on_progress` hears the share of benchmarks that are drawn.
+
+    Raises InputError for a directory, and where the warehouse holds no evaluation (of the named benchmarks).
     """
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{target} is a directory; give the report a file, as in {target / 'report.html'}")
+    inputs = report_inputs(warehouse, benchmarks, made_at)
+    if not force and is_made_from(target, inputs):
+        return target
     boards = leaderboard(warehouse, benchmarks)
     if not boards:
         of = f" of {', '.join(benchmarks)}" if benchmarks else ""
         raise InputError(f"the warehouse holds no evaluation{of}; run `rlfocal evaluate` first")
+    target.parent.mkdir(parents=True, exist_ok=True)  # a path that cannot be one ends before the drawing
     page = _template().render(
-        sections=_sections(warehouse, boards),
+        sections=_sections(warehouse, boards, on_progress),
         overview=_overview(boards),
         studies=_studies(warehouse, benchmarks),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
     )
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
     staged = target.with_name(f".{target.name}.{os.getpid()}")
-    staged.write_text(page, encoding="utf-8")
+    staged.write_text(marked(page, inputs), encoding="utf-8")
     staged.replace(target)
     return target
 
 
-def _sections(warehouse: Warehouse, boards: Sequence[Board]) -> list[Section]:
+def report_inputs(
+    warehouse: Warehouse, benchmarks: Sequence[str] | None = None, made_at: datetime | None = None
+) -> str:
+    """A digest of what `write_report` would make a page from."""
+    return inputs_digest(warehouse, benchmarks=benchmarks, made_at=made_at, versions=_versions())
+
+
+def _sections(
+    warehouse: Warehouse, boards: Sequence[Board], on_progress: Callable[[float], None] | None
+) -> list[Section]:
     shown: set[tuple[str, TaskTable]] = set()
     sections = []
     for number, board in enumerate(boards):
@@ -96,10 +115,15 @@ def _sections(warehouse: Warehouse, boards: Sequence[Board]) -> list[Section]:
         is_new = tasks is not None and (board.benchmark, tasks) not in shown
         shown |= {(board.benchmark, tasks)} if tasks else set()
         sections.append(_section(warehouse, board, tasks if is_new else None, f"board{number}"))
+        if on_progress is not None:
+            on_progress((number + 1) / len(boards))
     return sections
 
 
 def _section(warehouse: Warehouse, board: Board, tasks: TaskTable | None, anchor: str) -> Section:
+    # Not at the top: drawing imports matplotlib, which a page that is still true must not wait for.
+    from rlfocal.report.figures import cost_accuracy, learning_curves, pool_diversity
+
     runs = [run.run_id for run in board.ours.runs] if board.ours else []
     phases = learning(warehouse, runs)
     choice = pool_choice(warehouse, board.benchmark, runs, board.models) if runs else None
@@ -108,7 +132,8 @@ def _section(warehouse: Warehouse, board: Board, tasks: TaskTable | None, anchor
         board,
         _span(board.standings),
         Markup(cost_accuracy(board, f"{anchor}-cost")),
-        Markup(learning_curves(phases, board.benchmark, f"{anchor}-learning") if phases else ""),
+        Markup(learning_curves(phases, board, f"{anchor}-learning") if phases else ""),
+        CAPTIONS.get(board.ours.variant or "", "") if board.ours else "",
         Markup(pool_diversity(choice, f"{anchor}-pools", board.benchmark) if choice else ""),
         choice,
         tasks,
@@ -128,6 +153,8 @@ def _span(standings: Sequence[Standing]) -> float:
 
 def _studies(warehouse: Warehouse, benchmarks: Sequence[str] | None) -> list[tuple[Findings, Markup]]:
     """What studies of this warehouse found, newest last, with their figures."""
+    from rlfocal.report.studies import figure
+
     files = sorted(warehouse.location.studies.glob("*.json"), key=lambda path: path.stat().st_mtime)
     found = [load(path) for path in files]
     wanted = [f for f in found if benchmarks is None or f.benchmark in benchmarks]
@@ -166,8 +193,12 @@ def _facts(warehouse: Warehouse, made_at: datetime) -> dict[str, str]:
         "warehouse": warehouse.location.name,
         "snapshot": str(warehouse.snapshot()),
         "made": made_at.strftime("%Y-%m-%d %H:%M UTC"),
-        "versions": ", ".join([f"Python {python_version()}", *map(_versioned, PACKAGES)]),
+        "versions": _versions(),
     }
+
+
+def _versions() -> str:
+    return ", ".join([f"Python {python_version()}", *map(_versioned, PACKAGES)])
 
 
 def _versioned(package: str) -> str:

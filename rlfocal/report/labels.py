@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 HEIGHT = 9.5  # points of a line of text at the report's size
 WIDTH = 4.6  # points of an average letter
+LONGEST = 40  # letters of a label; a longer name loses its middle
 Box = tuple[float, float, float, float]
 
 
@@ -26,6 +27,7 @@ class Label(NamedTuple):
 
 def place_labels(axes: Axes, labels: Sequence[Label], obstacles: Sequence[tuple[float, float]] = ()) -> None:
     """Write each label where it covers least, the first choosing first. Limits and scales must be final."""
+    labels = [label._replace(text=_shortened(label.text)) for label in labels]
     scale = 72 / axes.figure.dpi
     left, bottom, right, top = np.asarray(axes.get_window_extent().extents) * scale
     frame = (left, bottom, right, top)
@@ -44,6 +46,10 @@ def place_labels(axes: Axes, labels: Sequence[Label], obstacles: Sequence[tuple[
         at = int(np.argmin(costs))
         taken.append(boxes[at])
         _write(axes, label, spots_around[at])
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[1 - LONGEST // 2 :]}"
 
 
 class _Spot(NamedTuple):

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.methods import CONSTANT_POOLS, VARIANTS
+from rlfocal.methods import CONSTANT_POOLS, VARIANTS, methods_for
 from rlfocal.report.bootstrap import Difference, paired_bootstrap
 from rlfocal.report.runs import (
     SINGLE,
@@ -21,9 +21,10 @@ from rlfocal.report.runs import (
     MethodKey,
     Run,
     comparable_runs,
+    kind_of,
     known,
     label,
-    note_left_out,
+    notes,
 )
 from warehouse import Warehouse
 
@@ -101,8 +102,9 @@ class Board:
 
     @property
     def is_priced(self) -> bool:
-        """Whether the warehouse knows what every model costs; one may be free."""
-        return bool(self.singles) and all(single.cost is not None for single in self.singles)
+        """Whether all that stands here has a known cost; it may be 0."""
+        costs = [standing.cost for standing in self.standings] + [single.cost for single in self.singles]
+        return None not in costs
 
     @property
     def best_accuracy(self) -> float:
@@ -151,7 +153,6 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         ours_above = _difference(correct[ours], correct[name]) if ours and is_rival else None
         standings.append(_standing(name, runs, against, ours_above))
     standings.sort(key=lambda s: (-s.accuracy, s.method))
-    note = note_left_out(warehouse, key, found)
     return Board(
         *key,
         n=found.n,
@@ -159,8 +160,10 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         snapshot=found.snapshot,
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], found),
-        verdict=_verdict(standings),
-        notes=(note,) if note else (),
+        verdict=_verdict(
+            standings, every_rival=_has_every_rival(standings, _methods_of(warehouse, key, found))
+        ),
+        notes=notes(warehouse, key, found),
     )
 
 
@@ -251,28 +254,49 @@ def _single(model: str, price: float | None, tasks: tuple[tuple[str, int, float]
     return SingleModel(model, total, accuracy, sqrt(max(accuracy * (1 - accuracy), 0) / total), price, tasks)
 
 
-def _verdict(standings: Sequence[Standing]) -> str:
-    """One honest sentence: who wins, by how much, and whether the documents settle it."""
+def _methods_of(warehouse: Warehouse, key: BoardKey, found: Comparable) -> list[str]:
+    """What `evaluate` runs on such a board unless methods are named."""
+    benchmark, protocol, _ = key
+    return methods_for(len(found.models), kind_of(warehouse, benchmark), protocol)
+
+
+def _has_every_rival(standings: Sequence[Standing], methods: Sequence[str]) -> bool:
+    """Whether all these methods stand beside RL-Focal, and the best constant pools of its size."""
+    if (ours := _first_of_ours(standings)) is None:
+        return False
+    of_its_size = [f"{name}:{max(ours.size, 1)}" for name in CONSTANT_POOLS]
+    return {standing.method for standing in standings}.issuperset([*methods, *of_its_size])
+
+
+def _verdict(standings: Sequence[Standing], *, every_rival: bool) -> str:
+    """One honest sentence: who wins, by how much, and whether the documents settle it.
+
+    Without every rival it speaks of the methods that were asked only.
+    """
     rivals = [s for s in standings if s.method not in {CEILING, OURS} and not s.method.startswith(SINGLE)]
-    rivals.sort(key=lambda s: (-s.accuracy, s.method == FLOOR))  # on answers the floor is the soft vote
+    rivals.sort(key=lambda s: (-s.accuracy, s.method == FLOOR))
     ours = _first_of_ours(standings)
     if ours is None:
-        leader = f"{rivals[0].label} leads with {percent(rivals[0].accuracy)} %; " if rivals else ""
-        return f"{leader}RL-Focal was not evaluated."
+        if not rivals:
+            return "RL-Focal was not evaluated."
+        leader = f"{rivals[0].label} leads with {percent(rivals[0].accuracy)} %"
+        return f"RL-Focal was not evaluated; of the methods asked, {leader}."
     if not rivals:
-        return f"RL-Focal reaches {percent(ours.accuracy)} %; nothing was evaluated beside it."
+        return f"{ours.label} reaches {percent(ours.accuracy)} %; nothing was evaluated beside it."
     rival = rivals[0]
     if (difference := rival.ours_above) is None:
-        return f"RL-Focal and {rival.label} decided no document in common."
+        return f"{ours.label} and {rival.label} decided no document in common."
     size = f"{abs(100 * difference.mean):.1f} points"
     interval = f"the 95 % interval of the difference, {points(difference.low)} to {points(difference.high)},"
     if difference.excludes_zero and difference.mean > 0:
-        return f"RL-Focal wins here: {size} above {rival.label}; {interval} excludes zero."
+        wins = "wins here" if every_rival else "is the best of the methods asked"
+        return f"{ours.label} {wins}: {size} above {rival.label}; {interval} excludes zero."
     if difference.excludes_zero:
-        return f"RL-Focal loses to {rival.label} here by {size}; {interval} excludes zero."
+        return f"{ours.label} loses to {rival.label} here by {size}; {interval} excludes zero."
     side = "above" if difference.mean > 0 else "below"
     stands = "level with" if difference.is_tie else f"{size} {side}"
-    return f"No winner here: RL-Focal stands {stands} {rival.label}, but {interval} includes zero."
+    nobody = "No winner here" if every_rival else "None of the methods asked wins"
+    return f"{nobody}: {ours.label} stands {stands} {rival.label}, but {interval} includes zero."
 
 
 def percent(fraction: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rlfocal.report.leaderboard import percent
 from warehouse import Warehouse
@@ -57,13 +58,14 @@ def print_newcomer(standings: Sequence[Newcomer], console: Console | None = None
     if not standings:
         return
     console = console or Console()
-    console.print(f"{standings[0].model}: accuracy, and rank among the models", style="bold")
+    console.print(Text(f"{standings[0].model}: accuracy, and rank among the models"), style="bold")
     table = Table(box=None, pad_edge=False)
     for name in ("benchmark", "documents", "accuracy %", "± docs", "rank"):
         table.add_column(name, justify="left" if name == "benchmark" else "right")
     for s in standings:
         spread = "–" if s.stderr is None else f"±{100 * s.stderr:.2f}"
-        table.add_row(s.benchmark, f"{s.n:,}", percent(s.accuracy), spread, f"{s.rank} of {s.n_models}")
+        cells = (s.benchmark, f"{s.n:,}", percent(s.accuracy), spread, f"{s.rank} of {s.n_models}")
+        table.add_row(*map(Text, cells))
     console.print(table)
     console.print(
         "\nfocal diversity of the pair it forms with each model (1: never fail together)", style="bold"
@@ -71,8 +73,9 @@ def print_newcomer(standings: Sequence[Newcomer], console: Console | None = None
     pairs = Table(box=None, pad_edge=False)
     pairs.add_column("model")
     for s in standings:
-        pairs.add_column(s.benchmark, justify="right")
+        pairs.add_column(Text(s.benchmark), justify="right")
     for other in sorted({name for s in standings for name in s.focal_diversity}):
-        cells = [s.focal_diversity.get(other) for s in standings]
-        pairs.add_row(other, *("–" if cell is None else f"{cell:.3f}" for cell in cells))
+        values = [s.focal_diversity.get(other) for s in standings]
+        shown = ("–" if value is None else f"{value:.3f}" for value in values)
+        pairs.add_row(*map(Text, (other, *shown)))
     console.print(pairs)

@@ -8,6 +8,7 @@ from math import comb
 
 import numpy as np
 
+from rlfocal.report.runs import answering
 from warehouse import Warehouse
 
 SHOWN = 10
@@ -50,7 +51,10 @@ class PoolChoice:
 def pool_choice(
     warehouse: Warehouse, benchmark: str, runs: Sequence[str], models: Sequence[str]
 ) -> PoolChoice | None:
-    """The pools of the given runs. None where they chose none, or the benchmark has one model."""
+    """The pools of the given runs. None where they chose none, or the benchmark has one model.
+
+    A pool with a model that the warehouse has lost keeps its share, and has no statistics.
+    """
     counted = warehouse.rows(
         "SELECT list_sort(pool) AS members, count(*) FROM decisions "
         "WHERE list_contains(?, run_id) AND len(pool) > 0 GROUP BY members ORDER BY 2 DESC, 1",
@@ -61,9 +65,12 @@ def pool_choice(
     total = sum(count for _, count in counted)
     max_size = min(_largest_enumerable(_n_models(warehouse, benchmark)), len(models))
     every = _all_pools(warehouse, benchmark, max_size, set(models)) if max_size > 1 else {}
+    present = answering(warehouse, benchmark)
 
     def described(members: Sequence[str]) -> Pool:
         key = tuple(sorted(members))
+        if not present.issuperset(key):
+            return Pool(key, None, None)
         return every[key] if key in every else _pool(warehouse, benchmark, key)
 
     chosen = [(described(members), count / total) for members, count in counted[:SHOWN]]
@@ -112,6 +119,7 @@ def _n_models(warehouse: Warehouse, benchmark: str) -> int:
 
 def _largest_enumerable(n: int) -> int:
     """The largest size up to which all pools of n models are few enough to look at; below 2 if none is."""
-    return max(
+    sizes = (
         size for size in range(1, n + 1) if sum(comb(n, k) for k in range(2, size + 1)) <= ALL_POOLS_LIMIT
     )
+    return max(sizes, default=0)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
+from rlfocal.dataset import Kind
+from rlfocal.methods import NEEDS_CHOICES
 from warehouse import Warehouse
 
 BoardKey = tuple[str, str, str]
@@ -36,6 +38,8 @@ class Evaluated:
     pooled: dict[str, Any]
     tasks: tuple[float, ...]
     """Accuracy of each task."""
+    is_current: bool
+    """Whether no newer run takes its place."""
 
     @property
     def board(self) -> BoardKey:
@@ -64,6 +68,9 @@ class Comparable:
     """On the data of the newest run; the seeds of each method in order."""
     left_out: tuple[Evaluated, ...]
     """(method, seed)s that were evaluated on other data only."""
+    gone: tuple[str, ...]
+    """Models of the pool of which the warehouse has no answer any more: removed, or renamed before runs
+    followed a new name."""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -88,16 +95,23 @@ class Comparable:
 
 
 def comparable_runs(warehouse: Warehouse, wanted: Collection[str] | None) -> dict[BoardKey, Comparable]:
-    """Every board of `evaluations` on test documents, studies left out; `wanted`: only of these run ids."""
+    """Every board of `evaluations` on test documents, studies left out; `wanted`: only of these run ids.
+
+    A board is of one pool and one data: those of its newest run.
+    """
     boards: dict[BoardKey, list[Evaluated]] = defaultdict(list)
     for run in _evaluated(warehouse, wanted):
         boards[run.board].append(run)
-    return {key: _comparable(runs) for key, runs in boards.items()}
+    return {key: _comparable(runs, answering(warehouse, key[0])) for key, runs in boards.items()}
 
 
 def _evaluated(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Evaluated]:
-    """The runs, the newest last."""
-    rows = warehouse.query("SELECT * FROM evaluations WHERE split = 'test' ORDER BY run_id, task")
+    """The runs, the newest last. Those that are wanted are current, whatever came after them."""
+    rows = warehouse.query(
+        "SELECT e.*, c.run_id IS NOT NULL AS is_current FROM evaluations AS e "
+        "LEFT JOIN (SELECT DISTINCT run_id FROM current_evaluations) AS c USING (run_id) "
+        "WHERE e.split = 'test' ORDER BY e.run_id, e.task"
+    )
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows.to_pylist():
         if row["run_id"] in wanted if wanted is not None else not is_of_a_study(row["variant"]):
@@ -105,43 +119,87 @@ def _evaluated(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Eva
     found = []
     for run in by_run.values():
         [pooled] = (row for row in run if row["task"] == "*")
-        found.append(Evaluated(pooled, tuple(row["accuracy"] for row in run if row["task"] != "*")))
+        tasks = tuple(row["accuracy"] for row in run if row["task"] != "*")
+        found.append(Evaluated(pooled, tasks, is_current=wanted is not None or pooled["is_current"]))
     return sorted(found, key=lambda evaluated: evaluated.pooled["created_at"])
 
 
-def _comparable(runs: Sequence[Evaluated]) -> Comparable:
-    data = runs[-1].pooled["data"]
-    # Of several runs of one kind the newest counts, which comes last.
-    kept = {(run.method, run.seed): run for run in runs if run.pooled["data"] == data}
+def _comparable(runs: Sequence[Evaluated], present: Collection[str]) -> Comparable:
+    current = [run for run in runs if run.is_current]
+    data = current[-1].pooled["data"]
+    kept = {(run.method, run.seed): run for run in current if run.pooled["data"] == data}
     others = {(run.method, run.seed): run for run in runs if (run.method, run.seed) not in kept}
     methods: dict[MethodKey, list[Evaluated]] = defaultdict(list)
     for run in sorted(kept.values(), key=lambda run: run.seed or 0):
         methods[run.method].append(run)
-    return Comparable(dict(methods), tuple(others.values()))
+    gone = tuple(model for model in current[-1].pooled["models"] if model not in present)
+    return Comparable(dict(methods), tuple(others.values()), gone)
+
+
+def answering(warehouse: Warehouse, benchmark: str) -> set[str]:
+    """The models of which the warehouse holds answers to the benchmark."""
+    asked = "SELECT DISTINCT model FROM extractions WHERE benchmark = ?"
+    return {model for (model,) in warehouse.rows(asked, [benchmark])}
+
+
+def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, ...]:
+    """What a reader of the board should know about what it leaves out."""
+    found = [note_gone(runs), note_left_out(warehouse, key, runs)]
+    return tuple(note for note in found if note is not None)
+
+
+def note_gone(runs: Comparable) -> str | None:
+    """Which models the warehouse has lost, and what the board lacks for it; None if none is."""
+    if not runs.gone:
+        return None
+    return (
+        f"No longer in the warehouse: {', '.join(runs.gone)}. Runs are shown as they were stored; what needs "
+        "the answers that are gone, accuracy alone and the diversity of pools, is left out."
+    )
 
 
 def note_left_out(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str | None:
-    """Which methods miss on the board, and the command that evaluates all on one data; None if none does."""
-    if not runs.left_out:
+    """Which methods miss on the board, and the command that evaluates all on one data; None if none does.
+
+    What could not run any more is not missed: a model that is gone, a method that free answers do not admit.
+    """
+    benchmark = key[0]
+    present = answering(warehouse, benchmark)
+    out = {SINGLE + model for model in _alone(runs) - present}
+    out |= {*NEEDS_CHOICES} if kind_of(warehouse, benchmark) == "answers" else set()
+    left_out = [run for run in runs.left_out if run.method[0] not in out]
+    if not left_out:
         return None
-    missing = ", ".join(sorted({label(*run.method) for run in runs.left_out}))
-    command = _command(warehouse, key, runs)
-    return f"Evaluated on other data and left out: {missing}. To compare, run `{command}`."
-
-
-def _command(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str:
-    benchmark, _, per = key
-    methods = sorted({name for name, _ in [*runs.methods, *(run.method for run in runs.left_out)]})
-    models = {*runs.models, *(name.removeprefix(SINGLE) for name in methods if name.startswith(SINGLE))}
-    command = ["rlfocal", "evaluate", "--benchmark", benchmark, "--methods", ",".join(methods)]
-    if models != _complete_models(warehouse, benchmark):
+    missing = ", ".join(sorted({label(*run.method) for run in left_out}))
+    named = {name for name, _ in [*runs.methods, *(run.method for run in left_out)]} - out
+    models = {*runs.models, *_alone(runs)} & present
+    command = _command(key, sorted(named), left_out)
+    if models and models != _complete_models(warehouse, benchmark):
         command += ["--models", ",".join(sorted(models))]
-    variants = sorted({variant for _, variant in (run.method for run in runs.left_out) if variant})
-    seeds = [run.seed for run in runs.left_out if run.seed is not None]
+    return f"Evaluated on other data and left out: {missing}. To compare, run `{shlex.join(command)}`."
+
+
+def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
+    """Whether the benchmark's documents have choices; so do those that are gone, for all that is known."""
+    labels = "SELECT bool_or(label IS NOT NULL) FROM docs WHERE benchmark = ?"
+    return "answers" if warehouse.rows(labels, [benchmark])[0][0] is False else "choices"
+
+
+def _alone(runs: Comparable) -> set[str]:
+    """The models of all methods `single:<model>`."""
+    named = {name for name, _ in [*runs.methods, *(run.method for run in runs.left_out)]}
+    return {name.removeprefix(SINGLE) for name in named if name.startswith(SINGLE)}
+
+
+def _command(key: BoardKey, methods: Sequence[str], left_out: Sequence[Evaluated]) -> list[str]:
+    benchmark, _, per = key
+    command = ["rlfocal", "evaluate", "--benchmark", benchmark, "--methods", ",".join(methods)]
+    variants = sorted({variant for _, variant in (run.method for run in left_out) if variant})
+    seeds = [run.seed for run in left_out if run.seed is not None]
     command += ["--variant", variants[0]] if variants else []
     command += ["--seeds", str(max(seeds) + 1)] if seeds else []
     command += ["--per", per] if per != "benchmark" else []
-    return shlex.join(command)
+    return command
 
 
 def _complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:

@@ -158,6 +158,8 @@ def _axis(axes: Axes, findings: Findings) -> None:
         axes.set_xticks([], minor=True)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_xticks([], minor=True)
 
 
 def _apart(values: Sequence[float], places: NDArray[np.float64]) -> list[str]:

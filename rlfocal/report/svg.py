@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
@@ -20,6 +21,7 @@ _STYLE = {
     "svg.hashsalt": "rlfocal",
     "font.family": "DejaVu Sans",
     "font.size": 8,
+    "text.parse_math": False,  # a name may hold dollars
     "text.color": INK,
     "axes.labelcolor": MUTED,
     "axes.edgecolor": RULE,
@@ -48,7 +50,9 @@ _STYLE = {
 @contextmanager
 def style() -> Iterator[None]:
     """Everything drawn inside takes the report's look."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        # The browser has the letters that Matplotlib's font lacks.
+        warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)
         yield
 
 
@@ -59,10 +63,18 @@ def inline(figure: Figure, name: str, description: str) -> str:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
-    text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
-    root = rf'<svg \1 role="img" aria-label="{escape(description)}">'
-    text = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', root, text, count=1)
+    # Only within tags: between them stand names, which may look like anything.
+    text = re.sub(r"<[^<>]*>", lambda tag: _adapted(tag[0], name), text)
+    box = re.search(r'viewBox="[^"]*"', text)
+    assert box is not None
+    root = f'<svg {box[0]} role="img" aria-label="{escape(description)}">'
+    return root + text[text.index(">") + 1 :]
+
+
+def _adapted(tag: str, name: str) -> str:
+    """The tag with ids of its own, and with the page's colours and font."""
+    tag = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', tag)
+    tag = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", tag)
     for colour, variable in _VARIABLES.items():
-        text = text.replace(colour, f"var(--{variable})")
-    return re.sub(r"'DejaVu Sans'[^;\"]*", "var(--sans)", text)
+        tag = tag.replace(colour, f"var(--{variable})")
+    return re.sub(r"'DejaVu Sans'[^;\"]*", "var(--sans)", tag)

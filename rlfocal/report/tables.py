@@ -70,7 +70,7 @@ def _ours_above(board: Board, others: Sequence[Standing]) -> str:
 
 def _table(board: Board) -> Table:
     table = Table(
-        title=heading(board),
+        title=Text(heading(board)),
         title_justify="left",
         title_style="bold",
         box=None,
@@ -79,8 +79,7 @@ def _table(board: Board) -> Table:
     )
     by_task = any(s.task_mean is not None for s in board.standings)
     table.add_column("method")
-    names = ["acc %", "±seeds", "±docs", *(["tasks"] if by_task else []), f"vs {BASELINE}", "asked"]
-    for name in [*names, *(["¢/1,000"] if board.is_priced else [])]:
+    for name in ["acc %", "±seeds", "±docs", *["tasks"] * by_task, f"vs {BASELINE}", "asked", "¢/1,000"]:
         table.add_column(name, justify="right", no_wrap=True)
     for s in board.standings:
         d = s.against_baseline
@@ -91,7 +90,7 @@ def _table(board: Board) -> Table:
             *([percent(s.task_mean) if s.task_mean is not None else "–"] if by_task else []),
             interval(d) if d else "–",
             f"{s.mean_pool_size:.2f}",
-            *([cents(s.cost)] if board.is_priced else []),
+            cents(s.cost),
         ]
         # As Text, or rich would take the brackets of an interval for markup.
         table.add_row(*map(Text, cells), style={OURS: "bold", CEILING: "dim"}.get(s.method, ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlfocal.agents import METRICS
 from rlfocal.studies.arms import Conditions
 from rlfocal.studies.artefacts import artefacts
 from rlfocal.studies.findings import Findings, Point, load
@@ -13,20 +14,6 @@ from rlfocal.studies.sweeps import branching, metrics, sweep, windows
 from rlfocal.studies.switch import FURTHEST_APART, switch
 
 __all__ = ["STUDIES", "Conditions", "Findings", "Point", "Study", "load"]
-
-METRICS = (
-    "none",
-    "focal_diversity",
-    "generalized_diversity",
-    "plurality_accuracy",
-    "fleiss_kappa",
-    "q_statistic",
-    "correlation",
-    "disagreement",
-    "kappa",
-    "double_fault",
-    "binary_entropy",
-)
 
 _STUDIES = (
     Study(
@@ -55,7 +42,7 @@ _STUDIES = (
         "Which diversity metric helps the Decider, against none and against asking all models?",
         "metric the Decider sees",
         metrics,
-        METRICS,
+        ("none", *METRICS),
     ),
     Study(
         "branching",

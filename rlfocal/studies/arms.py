@@ -123,7 +123,7 @@ def run_arm(conditions: Conditions, arm: Arm) -> list[Evaluation]:
         arm.protocol,
         conditions.force,
     )
-    return [stored(conditions.warehouse, run)[0] for run in runs]
+    return [row for row in stored(conditions.warehouse, runs) if row.task == "*"]
 
 
 def to_point(arm: Arm, rows: Sequence[Evaluation]) -> Point:

@@ -18,7 +18,7 @@ from rlfocal.studies.success import decisions
 from rlfocal.studies.tuned import Tuned
 
 if TYPE_CHECKING:
-    from rlfocal.agents.released.config import Artefacts
+    from rlfocal.agents.rl_focal_released.config import Artefacts
 
 ALL = "all"
 AS_RELEASED = "as released"
@@ -27,7 +27,7 @@ NONE = "no artefact"
 
 def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
     """The released behaviour, it without each artefact in turn, and with none of them."""
-    from rlfocal.agents.released.config import ARTEFACTS, Artefacts
+    from rlfocal.agents.rl_focal_released.config import ARTEFACTS, Artefacts
 
     if conditions.variant != "released":
         raise InputError(
@@ -54,8 +54,8 @@ def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 def counted_as_released(conditions: Conditions, of: Point) -> float:
     """The accuracy that the released code would have printed for these runs, the mean over seeds."""
-    from rlfocal.agents.released.config import released_config
-    from rlfocal.agents.released.scoring import released_accuracy
+    from rlfocal.agents.rl_focal_released.config import released_config
+    from rlfocal.agents.rl_focal_released.scoring import released_accuracy
 
     test = conditions.dataset.test
     config = released_config(max(conditions.train_sizes))

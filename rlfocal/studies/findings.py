@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
 from math import isnan, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
 from rlfocal.errors import InputError
+from rlfocal.wording import counted
 
 OURS = "RL-Focal"
 Beside = Literal["mean_pool_size", "seconds"]
@@ -66,7 +68,8 @@ class Findings:
     def title(self) -> str:
         settings = f" [{self.settings}]" if self.settings else ""
         per = "" if self.per == "benchmark" else ", per task"
-        return f"{self.study} on {self.benchmark}, {self.variant}{settings}, {len(self.models)} models{per}"
+        models = counted(len(self.models), "model")
+        return f"{self.study} on {self.benchmark}, {self.variant}{settings}, {models}{per}"
 
 
 def point(
@@ -105,6 +108,16 @@ def load(path: Path) -> Findings:
         raise InputError(
             f"{path} holds no findings of a study ({error}); delete it and run the study again"
         ) from error
+
+
+def rename_model(folder: Path, old: str, new: str) -> None:
+    """Gives a model its new name in the findings that are kept; what cannot be read stays as it is."""
+    for path in folder.glob("*.json"):
+        with suppress(InputError):
+            found = load(path)
+            if old in found.models:
+                models = tuple(sorted({*found.models, new} - {old}))
+                save(replace(found, models=models), folder)
 
 
 def known(value: float | None) -> float | None:

@@ -117,6 +117,7 @@ def _models(data: Dataset, names: tuple[str, ...], at: NDArray[np.int64]) -> Dat
     return replace(
         data,
         models=names,
+        first_names=(),
         prices=data.prices[at],
         probs=data.probs[:, at],
         logprobs=data.logprobs[:, at],

@@ -116,13 +116,12 @@ def find_settings(
     """The settings that do best on the last rows of train, among `trials`; the defaults are the first.
 
     `train` holds train rows alone, so that no test row can enter: InputError otherwise. Trials are kept in
-    the Optuna journal under a name made of all that they depend on, and are not run again.
+    the Optuna journal under a name made of all that they depend on, and are not run again. A damaged journal
+    is an InputError, too.
     """
     if not train.is_train.all():
         raise InputError("a search is given train rows only, and these hold test rows; use Dataset.train")
     import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
 
     # A trial that fails raises here too, and need not be told twice.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -133,10 +132,7 @@ def find_settings(
     recipe = Tuned(variant, fixed).recipe(len(halves.train))
     about = [train.fingerprint(), variant, recipe, seeds, per, space, sorted(fixed)]
     name = f"{train.benchmark}-{variant}-{sha256(json.dumps(about).encode()).hexdigest()[:12]}"
-    journal.parent.mkdir(parents=True, exist_ok=True)
-    _cut_torn_line(journal)
-    storage = JournalStorage(JournalFileBackend(str(journal)))
-    study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+    study = _study(journal, name)
 
     def objective(trial: Any) -> float:
         settings = {} if done == 0 else {n: _suggest(trial, n, where) for n, where in space.items()}
@@ -172,6 +168,23 @@ def validate(halves: Dataset, groups: Sequence[Any], method: Tuned, seeds: int) 
         predictions = decide_groups(halves, groups, policies).predictions
         scores.append(float(((predictions == judged.labels) & (judged.labels >= 0)).mean()))
     return float(np.mean(scores))
+
+
+def _study(journal: Path, name: str) -> Any:
+    """Goes on with the study of that name, or begins it. Raises InputError for a damaged journal."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    _cut_torn_line(journal)
+    try:
+        storage = JournalStorage(JournalFileBackend(str(journal)))
+        return optuna.create_study(
+            storage=storage, study_name=name, direction="maximize", load_if_exists=True
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{journal} is damaged ({error}); delete it, and searches start again") from error
 
 
 def _cut_torn_line(journal: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from rlfocal.agents.recipes import configure
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
 from rlfocal.methods import CheckpointStore, Policy, RLFocal
@@ -42,9 +43,7 @@ class Tuned:
 
 def defaults(variant: str, n_train: int) -> Any:
     """The variant's settings for as many train rows. Raises InputError for an unknown variant."""
-    from rlfocal.agents.variants import variant as named
-
-    return named(variant).configure(n_train)
+    return configure(variant, n_train)
 
 
 def check_settings(variant: str, settings: Settings) -> None:

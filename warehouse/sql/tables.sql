@@ -72,5 +72,23 @@ CREATE TABLE IF NOT EXISTS decisions (
 
 CREATE TABLE IF NOT EXISTS training_history (
     run_id VARCHAR, benchmark VARCHAR, task VARCHAR, method VARCHAR, variant VARCHAR, seed BIGINT,
-    phase VARCHAR, episode INT, reward DOUBLE, accuracy DOUBLE, mean_pool_size DOUBLE
+    phase VARCHAR,                      -- 'decider' or 'fusion' learns on a pass over train; 'stage' (sequential):
+                                        -- Fusion as fitted once so many models have answered
+    episode INT,                        -- the pass or stage, from 0 in each phase
+    reward DOUBLE,                      -- NULL at a stage
+    accuracy DOUBLE,                    -- on the pass; at a stage, on train documents Fusion was not fitted on
+    mean_pool_size DOUBLE
 );
+ALTER TABLE training_history ADD COLUMN IF NOT EXISTS policy_loss DOUBLE;          -- schema 5, as what follows
+ALTER TABLE training_history ADD COLUMN IF NOT EXISTS value_loss DOUBLE;
+ALTER TABLE training_history ADD COLUMN IF NOT EXISTS entropy DOUBLE;
+ALTER TABLE training_history ADD COLUMN IF NOT EXISTS approx_kl DOUBLE;
+ALTER TABLE training_history ADD COLUMN IF NOT EXISTS clip_fraction DOUBLE;
+ALTER TABLE training_history ADD COLUMN IF NOT EXISTS explained_variance DOUBLE;
+ALTER TABLE training_history ADD COLUMN IF NOT EXISTS actor_grad_norm DOUBLE;
+ALTER TABLE training_history ADD COLUMN IF NOT EXISTS critic_grad_norm DOUBLE;
+UPDATE training_history SET phase = 'stage', reward = NULL                  -- schema 5
+WHERE variant LIKE 'sequential%' AND phase = 'fusion';
+
+-- Models that were given another name, so that their past runs and trained agents are still found (schema 5).
+CREATE TABLE IF NOT EXISTS renames (old VARCHAR, new VARCHAR, renamed_at TIMESTAMPTZ);

@@ -1,1 +1,0 @@
-"""What speed is measured against: references that the library does not need."""

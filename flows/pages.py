@@ -1,0 +1,115 @@
+"""What Prefect's pages show of a regeneration: its figures, what is missing, and where the report is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from statistics import fmean
+
+from prefect import get_run_logger
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.logging import get_logger
+
+from flows.summary import Summary
+from rlfocal.errors import InputError, RunError
+from rlfocal.failures import plain
+from rlfocal.report import leaderboard
+from rlfocal.report.leaderboard import BASELINE, Board, cents, percent, points
+from rlfocal.report.runs import BoardKey, MethodKey, comparable_runs
+from rlfocal.report.tables import heading, interval, spread
+from rlfocal.wording import counted
+from warehouse import open_warehouse
+
+Accuracies = Mapping[tuple[BoardKey, MethodKey], float]
+"""Fractions, means over seeds."""
+HEADER = ("method", "acc %", "±seeds", "±docs", f"vs {BASELINE}", "asked", "¢/1,000", "change")
+LEGEND = (
+    f"±: standard errors over seeds and documents. vs {BASELINE}: difference and 95 % interval in points. "
+    "asked: models per question. change: points since the last run in this warehouse."
+)
+
+
+class _Sentences(logging.Filter):
+    """Leaves of an error of ours its one sentence: Prefect would log a traceback of its own code."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, InputError | RunError):
+            record.msg, record.args, record.exc_info = plain(error), (), None
+        return True
+
+
+def log_sentences() -> None:
+    """From now on, the logs of runs tell our errors in a sentence each."""
+    logger = get_logger("flow_runs")
+    if not any(isinstance(one, _Sentences) for one in logger.filters):
+        logger.addFilter(_Sentences())
+
+
+def accuracies(location: str | None) -> Accuracies:
+    """What the newest evaluations of a warehouse found."""
+    with open_warehouse(location) as warehouse:
+        return {
+            (board, method): fmean(one.run.accuracy for one in runs)
+            for board, found in comparable_runs(warehouse, None).items()
+            for method, runs in found.methods.items()
+        }
+
+
+def publish(summary: Summary, location: str | None, before: Accuracies) -> None:
+    """Makes the run's artifacts. `before`: the accuracies when it began."""
+    get_run_logger().info("%d partitions extracted, %d were there", summary.extracted, summary.present)
+    runs = {row.run_id for row in summary.evaluations}
+    with open_warehouse(location, read_only=True) as warehouse:
+        boards = leaderboard(warehouse, runs=runs) if runs else []
+    create_markdown_artifact(key="regenerate-accuracy", markdown=page(summary, boards, before))
+    if summary.gaps:
+        create_table_artifact(key="regenerate-missing", table=[vars(gap) for gap in summary.gaps])
+    if summary.report is not None and (url := report_url()):
+        create_link_artifact(key="regenerate-report", link=url, link_text="the report")
+
+
+def report_url() -> str | None:
+    """Where a web server shows this worker's report: a browser opens no file of another page's choosing."""
+    return os.environ.get("RLFOCAL_REPORT_URL") or None
+
+
+def page(summary: Summary, boards: list[Board], before: Accuracies) -> str:
+    """The run in Markdown: what was done, where the report is, and one table a board."""
+    done = f"{counted(summary.extracted, 'partition')} extracted, {summary.present} were there"
+    lines = [f"# Pool {summary.pool}", "", f"{done}; {summary.seconds / 60:.1f} minutes."]
+    if summary.gaps:
+        lines += ["", f"**{len(summary.gaps)} parts are missing**: see the artifact regenerate-missing."]
+    if summary.report is not None:
+        place = f"`{summary.report.absolute()}` on {platform.node()}"
+        url = report_url()
+        lines += ["", f"[Open the report]({url}) ({place})" if url else f"The report is {place}"]
+    for board in boards:
+        lines += ["", f"## {heading(board)}", "", board.verdict, "", *_table(board, before)]
+    if boards:
+        lines += ["", LEGEND]
+    return "\n".join(lines)
+
+
+def _table(board: Board, before: Accuracies) -> Iterator[str]:
+    yield _row(HEADER)
+    yield _row(["---", *["---:"] * (len(HEADER) - 1)])
+    for s in board.standings:
+        was = before.get(((board.benchmark, board.protocol, board.per), (s.method, s.variant)))
+        yield _row(
+            [
+                s.label,
+                percent(s.accuracy),
+                *spread(s),
+                interval(s.against_baseline) if s.against_baseline else "–",
+                f"{s.mean_pool_size:.2f}",
+                cents(s.cost),
+                "new" if was is None else points(s.accuracy - was),
+            ]
+        )
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -1,0 +1,94 @@
+"""A temporary Prefect server that ends with the process that started it, however that ends. Prefect's stays.
+
+As a program, it serves until its stdin closes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import NamedTuple
+
+from rlfocal.errors import RunError
+
+ENVIRONMENT = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+SECONDS_TO_END = 2.0
+
+
+@contextmanager
+def prefect_server() -> Iterator[None]:
+    """Flows inside find a server: the one that PREFECT_API_URL names, else a temporary one.
+
+    Raises RunError where it does not start.
+    """
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    if PREFECT_API_URL.value():
+        yield
+    else:
+        with temporary_settings({PREFECT_API_URL: _temporary().api_url}):
+            yield
+
+
+class _Temporary(NamedTuple):
+    process: subprocess.Popen[str]
+    """Holds the other end of the server's stdin."""
+    api_url: str
+
+
+@cache
+def _temporary() -> _Temporary:
+    """One for the process: at its end Prefect still sends what it has noted."""
+    from prefect.settings import get_current_settings
+
+    settings = get_current_settings().to_environment_variables(exclude_unset=True)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__],  # -P: a folder `flows` where the user stands is another
+        env={**os.environ, **settings, **ENVIRONMENT},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C on the terminal is for its owner
+        text=True,
+    )
+    assert process.stdout is not None
+    port = process.stdout.readline().strip()
+    if not port:
+        raise RunError(f"Prefect's temporary server ended with exit code {process.wait()} as it started")
+    return _Temporary(process, f"http://127.0.0.1:{port}/api")
+
+
+def main() -> None:
+    """Serves on a free port and prints it."""
+    threading.Thread(target=_end_with_stdin, daemon=True).start()  # before the long imports
+    import uvicorn
+
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            print(listener.getsockname()[1], flush=True)
+            os.dup2(2, 1)  # nobody reads on
+
+    app = "prefect.server.api.server:create_app"
+    Server(uvicorn.Config(app, factory=True, lifespan="on", log_level="error")).run([listener])
+
+
+def _end_with_stdin() -> None:
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)  # once it serves, uvicorn stops in order
+    time.sleep(SECONDS_TO_END)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

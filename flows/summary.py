@@ -1,0 +1,52 @@
+"""What one regeneration did, and how an incomplete one fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlfocal.errors import RunError
+from rlfocal.evaluation import Evaluation
+from rlfocal.filling.events import Gap
+
+ALL = "*"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one regeneration did."""
+
+    pool: str
+    extracted: int
+    """Partitions (model, task) committed now."""
+    present: int
+    """Partitions that were there already."""
+    evaluations: tuple[Evaluation, ...]
+    """Of every method on every benchmark, computed now or already there."""
+    report: Path | None
+    gaps: tuple[Gap, ...]
+    seconds: float
+
+
+class IncompleteError(RunError):
+    """A regeneration came to its end, but parts are missing; `summary` names them all."""
+
+    def __init__(self, summary: Summary) -> None:
+        n = len(summary.gaps)
+        count = "one part is missing" if n == 1 else f"{n} parts are missing, the first"
+        super().__init__(f"{count}: {sentence(summary.gaps[0])}")
+        self.summary = summary
+
+
+def sentence(gap: Gap) -> str:
+    """A gap in words; `*` stands for all and goes without saying.
+
+    >>> sentence(Gap("extract", "phi", "bbh", "dates", "the disk is full"))
+    'extract phi on bbh/dates: the disk is full'
+    >>> sentence(Gap("report", "*", "*", "*", "the disk is full"))
+    'report: the disk is full'
+    """
+    of = [] if gap.model == ALL else [gap.model]
+    on = [part for part in (gap.benchmark, gap.task) if part != ALL]
+    where = [f"on {'/'.join(on)}"] if on else []
+    return f"{' '.join([gap.step, *of, *where])}: {gap.reason}"

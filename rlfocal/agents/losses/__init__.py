@@ -1,1 +1,0 @@
-"""Training objectives, one file each."""

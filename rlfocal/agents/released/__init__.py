@@ -1,1 +1,0 @@
-"""Variant `released`: what the published code does, each artefact a switch."""

@@ -1,0 +1,157 @@
+"""Trained agents of the paper's RL-Focal: how they act frozen, and how they go on learning (Algorithm 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.rl_focal.environment import Environment, Rollout, decider_observation
+from rlfocal.agents.rl_focal.mappo import Learner
+from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.shared.metrics import observed_metrics
+from rlfocal.agents.shared.networks import Sizes
+from rlfocal.agents.shared.outcomes import Outcomes
+from rlfocal.agents.shared.policies import (
+    likeliest_pool,
+    logistic_noise,
+    modal_answer,
+    next_modal_pool,
+    sample_pool,
+)
+from rlfocal.agents.shared.slots import build_slots, slot_inputs
+from rlfocal.agents.shared.stream import Memory, Stream
+from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods.base import Decisions
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLFocalAgents(TrainedAgents):
+    """One seed's Decider, Fusion and critic, with what they remember of the end of train."""
+
+    variant: ClassVar[str] = "paper"
+
+    networks: Networks
+    """Stacked networks of one seed (leading dimension 1)."""
+    memory: Memory
+    sizes: Sizes
+    config: RLFocalConfig
+
+    @torch.no_grad()
+    def decide(self, documents: Dataset, size: int | None = None) -> Decisions:
+        """By the modes of the policies. With a `size`, the so many models whose branches are likeliest are
+        asked instead. Choices beyond those that train had are never answered.
+        """
+        self.check(documents)
+        pools = self._pools(len(documents), size)
+        probs, n_choices = slot_inputs(documents, self.sizes.slots)
+        slots = build_slots(probs, n_choices, pools[None], self.kind, self.sizes.slots)
+        past = self.memory.past_rewards.expand(1, len(documents), -1)
+        given = torch.cat([slots.distributions.flatten(2), past], -1)
+        answer = modal_answer(self.networks.slot_logits(given, slots.open))
+        predictions = slots.at.gather(2, answer[..., None])[0, :, 0]
+        return Decisions(pools.numpy() > 0, predictions.numpy().astype(np.int64))
+
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """By Algorithm 2: every T_u labels teach both agents. The Decider samples, Fusion answers what is
+        likeliest; its reward is ±1, the Decider's Eq (6) with Fusion's answer.
+
+        Raises InputError for agents of a single branch, too.
+        """
+        self.check(documents)
+        if not self.config.branching:
+            raise InputError("online learning needs a Decider with a branch per model; train with branching")
+        config, n, lead = self.config, len(documents), len(self.memory.labels)
+        networks = deepcopy(self.networks)
+        stream = Stream(
+            _after_memory(self.memory, documents),
+            partial(observed_metrics, names=config.metrics),
+            n_slots=self.sizes.slots,
+            window=lead,
+        )
+        environment = Environment(stream, config, 1, stretches=1, copies=1, first=lead, length=n)
+        environment.go_on_from(self.pool_after(self.memory.pool), self.memory.past_rewards)
+        decider, fusion = Learner(networks, config, "decider"), Learner(networks, config, "fusion")
+        generator = torch.Generator().manual_seed(self.seed)
+        pools, answers = [], []
+        for start in range(0, n, config.update_period):
+            length = min(config.update_period, n - start)
+            noise = logistic_noise(torch.rand((length, 1, 1, stream.n_models), generator=generator))
+            with torch.no_grad():
+                rollout = environment.rollout(
+                    length, partial(_sampled, networks, noise), partial(_likeliest, networks)
+                )
+            asked = rollout.pools[:, :-1, 0]
+            slots = stream.slots(asked, torch.arange(lead + start, lead + start + length))
+            answers.append(slots.at.gather(2, rollout.answers.transpose(0, 1).reshape(1, length, 1))[0, :, 0])
+            pools.append(asked[0])
+            if length > 1:
+                decider.update(_for_decider(rollout, config.size_penalty))
+                fusion.update(rollout)
+        predictions = torch.cat(answers).numpy().astype(np.int64)
+        return Decisions(torch.cat(pools).numpy() > 0, predictions)
+
+    @torch.no_grad()
+    def pool_after(self, pool: Tensor, size: int | None = None) -> Tensor:
+        """(N,) the pool that the frozen Decider asks after `pool` (N,), by the window at the end of train."""
+        predictions, labels = self.memory.predictions, self.memory.labels
+        outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
+        looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
+        logits = self.networks.pool_logits(decider_observation(looked_back, self.config))[0, 0]
+        return next_modal_pool(logits, pool) if size is None else likeliest_pool(logits, size)
+
+    def _pools(self, n: int, size: int | None) -> Tensor:
+        """(n, N) the Decider's pools. Frozen, each follows from the last one alone, so is worked out once."""
+        follows: dict[bytes, Tensor] = {}
+        pools, pool = [], self.memory.pool
+        for _ in range(n):
+            key = pool.numpy().tobytes()
+            if key not in follows:
+                follows[key] = self.pool_after(pool, size)
+            pool = follows[key]
+            pools.append(pool)
+        return torch.stack(pools) if pools else self.memory.pool.new_zeros((0, len(self.models)))
+
+
+def _sampled(networks: Networks, noise: Tensor, t: int, observed: Tensor, before: Tensor) -> Tensor:
+    return sample_pool(networks.pool_logits(observed), noise[t])
+
+
+def _likeliest(networks: Networks, outputs: Tensor, is_open: Tensor) -> Callable[[int, Tensor], Tensor]:
+    logits = networks.fuser(outputs, is_open)
+    return lambda t, past: modal_answer(logits(t, past))
+
+
+def _for_decider(rollout: Rollout, size_penalty: float) -> Rollout:
+    """Eq (6): what is wrong also costs the models asked."""
+    wrong = -1 - size_penalty * rollout.pools[:, :-1].mean(-1)
+    return rollout._replace(rewards=torch.where(rollout.right > 0, 1.0, wrong))
+
+
+def _after_memory(memory: Memory, documents: Dataset) -> Dataset:
+    """The remembered end of train, the documents, and one empty row: the last pool is chosen for nothing."""
+    blank = len(memory.labels)
+
+    def around(values: Array, before: Array | Tensor, after: Array) -> Array:
+        return np.concatenate([np.asarray(before), values, np.asarray(after)])
+
+    n_models, n_slots = documents.probs.shape[1:]
+    return replace(
+        documents,
+        probs=around(documents.probs, np.zeros((blank, n_models, n_slots)), np.zeros((1, n_models, n_slots))),
+        n_choices=around(documents.n_choices, np.ones(blank, np.int64), np.ones(1, np.int64)),
+        predictions=around(documents.predictions, memory.predictions, np.full((1, n_models), -1)),
+        labels=around(documents.labels, memory.labels, np.array([-1])),
+    )

@@ -1,0 +1,132 @@
+"""The paper's agents for a Router, one query at a time.
+
+In numpy, beside `RLFocalAgents.decide`: one document through torch takes ten times the 60 us that a step may.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from rlfocal.agents.rl_focal.agents import RLFocalAgents
+from rlfocal.agents.shared.networks import StackedLinear
+from rlfocal.agents.shared.slots import build_slots
+from rlfocal.agents.shared.tracking import Tracker
+from rlfocal.routing.outputs import Given
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+
+class OneQuery:
+    """One seed's frozen agents: the same decisions as `RLFocalAgents.decide`, one by one."""
+
+    def __init__(self, trained: RLFocalAgents) -> None:
+        self.trained = trained
+        self._shape = trained.sizes.models, trained.sizes.slots
+        standardiser = trained.networks.standardiser
+        self._mean, self._scale = (part[0, 0].numpy() for part in (standardiser.mean, standardiser.scale))
+        self._layers = _layers(trained.networks.fusion)
+        # What past rewards add to the first layer is the same for every query.
+        n_outputs = self._shape[0] * self._shape[1]
+        weight, bias = self._layers[0]
+        past: Floats = trained.memory.past_rewards.numpy()
+        self._layers[0] = (np.ascontiguousarray(weight[:n_outputs]), bias + past @ weight[n_outputs:])
+        self._after: dict[bytes, Floats] = {}
+        self.pool: Floats = trained.memory.pool.numpy()
+        """(N,) 0 or 1, who answered last"""
+
+    def choose(self) -> NDArray[np.bool_]:
+        """(N,) the models to ask next. Frozen, a pool follows from the last one alone, and is remembered."""
+        key = self.pool.tobytes()
+        if key not in self._after:
+            self._after[key] = self.trained.pool_after(torch.from_numpy(self.pool)).numpy()
+        self.pool = self._after[key]
+        return self.pool > 0
+
+    def fuse(self, probs: NDArray[np.float64], n_choices: int) -> int:
+        """The slot answered, -1 for none, from the distributions (N, C) that the chosen models gave; what
+        stands in the other rows is not looked at.
+
+        As in a dataset, `n_choices` of the slots exist; those of answers are ordered by total probability.
+        """
+        n_models, n_slots = self._shape
+        given = np.zeros((n_models, max(n_slots, probs.shape[1])), dtype=np.float32)
+        given[:, : probs.shape[1]] = np.where(self.pool[:, None] > 0, probs, 0)
+        at = None
+        if self.trained.kind == "answers":
+            given, at = self._answer_slots(given, n_choices)
+            n_choices = int((at >= 0).sum())
+        given, n_open = given[:, :n_slots], min(n_choices, n_slots)
+        if n_open == 0:
+            return -1
+        asked = given.sum(axis=1) > 0
+        standard = np.where(asked[:, None], (given - self._mean) * self._scale, 0)
+        size = max(int(standard.any(axis=1).sum()), 1)
+        hidden = standard.ravel()
+        for weight, bias in self._layers[:-1]:
+            hidden = 1 / (1 + np.exp(-(hidden @ weight + bias)))
+        weight, bias = self._layers[-1]
+        vote = standard.sum(axis=0) * (self.trained.config.vote_weight / size)
+        logits = hidden @ weight + bias + vote
+        slot = int(logits[:n_open].argmax())
+        return slot if at is None else int(at[slot])
+
+    def _answer_slots(self, given: Floats, n_choices: int) -> tuple[Floats, NDArray[np.int64]]:
+        slots = build_slots(
+            torch.from_numpy(given)[None],
+            torch.tensor([n_choices]),
+            torch.from_numpy(self.pool)[None, None],
+            "answers",
+            self._shape[1],
+        )
+        return slots.distributions[0, 0].numpy(), slots.at[0, 0].numpy()
+
+
+class PoolDriver:
+    """The Decider names one pool a query, which follows from the pool before."""
+
+    def __init__(self, agents: RLFocalAgents) -> None:
+        self._agents, self._one_query = agents, OneQuery(agents)
+        self._pool = np.zeros(len(agents.models), dtype=np.bool_)
+        memory = agents.memory
+        self._accuracy = (memory.predictions == memory.labels[:, None]).double().mean(0).numpy()
+        self._best = np.argsort(-self._accuracy, kind="stable").tolist()
+
+    def tracker(self) -> Tracker:
+        promised = max((episode.accuracy for episode in self._agents.history), default=0.0)
+        size = max(3, round(float(self._pool.sum())))
+        return Tracker(self._accuracy, promised, min(size, len(self._best)), self._agents.seed)
+
+    def begin(self, question: str, task: str) -> None:
+        self._pool = self._one_query.choose()
+
+    def forget(self) -> None:
+        pass
+
+    def wanted(self, given: Given) -> Mask:
+        """The pool; for every model of it that is down, the best one that is in neither."""
+        missing = int(self._pool[given.down].sum())
+        if not missing:
+            return self._pool
+        others = [at for at in self._best if not self._pool[at] and at not in given.down]
+        team = self._pool.copy()
+        team[others[:missing]] = True
+        return team
+
+    def fuse(self, given: Given) -> int:
+        if not given.probs.any():
+            return -1
+        asked = self.wanted(given) & given.asked & ~given.is_down
+        self._one_query.pool = (asked if asked.any() else given.asked & ~given.is_down).astype(np.float32)
+        slot = self._one_query.fuse(given.probs, given.probs.shape[1])
+        self._one_query.pool = self._pool.astype(np.float32)
+        return slot
+
+
+def _layers(network: nn.Sequential) -> list[tuple[Floats, Floats]]:
+    """Weights (n_in, n_out) and biases (n_out,) of the one seed."""
+    linear = [layer for layer in network if isinstance(layer, StackedLinear)]
+    return [(layer.weight[0].detach().numpy(), layer.bias[0, 0].detach().numpy()) for layer in linear]

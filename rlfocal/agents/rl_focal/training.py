@@ -1,0 +1,174 @@
+"""Warm start in two phases (paper, Algorithm 1): the Decider on interim pluralities, then Fusion."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rlfocal.agents.rl_focal.agents import RLFocalAgents
+from rlfocal.agents.rl_focal.config import REVISION, RLFocalConfig
+from rlfocal.agents.rl_focal.environment import (
+    network_sizes,
+    tail_environment,
+    train_environment,
+    train_stream,
+)
+from rlfocal.agents.rl_focal.mappo import Learner, Phase, run_episode
+from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.shared.networks import weights_of_seed
+from rlfocal.agents.shared.policies import modal_answer, next_modal_pool
+from rlfocal.agents.shared.resuming import Kept, Position, Unfinished
+from rlfocal.agents.shared.stream import Memory, Stream
+from rlfocal.agents.shared.threads import one_thread
+from rlfocal.agents.shared.variant import Progress
+from rlfocal.dataset import Dataset
+from rlfocal.methods.base import Episode
+
+TOGETHER = 5
+"""Most seeds whose networks are stacked on a CPU; such groups train on as many threads as there are cores.
+
+The same on every machine, because how many are stacked decides the last bits of a product.
+"""
+
+
+def train(
+    train_rows: Dataset,
+    config: RLFocalConfig,
+    seeds: Sequence[int],
+    on_progress: Progress | None = None,
+    kept: Path | None = None,
+) -> list[RLFocalAgents]:
+    """One pair of agents per seed, trained side by side; a seed's result does not depend on the others.
+
+    Into the folder `kept` goes, every few episodes, all that training goes on from: called again with the
+    same arguments after it was killed, it ends with the agents it would have ended with.
+    Raises InputError for a pool of one model or fewer than two train documents.
+    """
+    if not seeds:
+        return []
+    stream = train_stream(train_rows, config)
+    parts = max(min(len(seeds), 2), -(-len(seeds) // TOGETHER))
+    groups = [seeds[len(seeds) * i // parts : len(seeds) * (i + 1) // parts] for i in range(parts)]
+    progress = _SharedProgress(on_progress, [len(group) / len(seeds) for group in groups])
+    runs = [
+        _Group(train_rows, stream, config, group, kept, partial(progress.report, at))
+        for at, group in enumerate(groups)
+    ]
+    with one_thread():
+        return [
+            agents for trained in _side_by_side([run.train for run in runs], progress) for agents in trained
+        ]
+
+
+class _Group:
+    """Seeds that are stacked into one set of networks."""
+
+    def __init__(
+        self, rows: Dataset, stream: Stream, config: RLFocalConfig, seeds: Sequence[int],
+        kept: Path | None, on_progress: Progress,
+    ) -> None:  # fmt: skip
+        self.rows, self.stream, self.config, self.seeds = rows, stream, config, seeds
+        self.on_progress = on_progress
+        self.kept: Kept | None = None
+        if kept is not None:
+            file = Unfinished.beside(kept, REVISION, rows, seeds, [config] * len(seeds))
+            self.kept = Kept(file, len(seeds))
+
+    def train(self) -> list[RLFocalAgents]:
+        torch.set_num_threads(1)  # a thread's own setting
+        n_seeds = len(self.seeds)
+        generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
+        sizes = network_sizes(self.rows, self.config)
+        networks = Networks(sizes, self.config, generators)
+        networks.standardiser.learn(self.stream.outputs())
+        environment = train_environment(self.stream, self.config, n_seeds)
+        position = Position.start(n_seeds) if self.kept is None else self.kept.position()
+        phases: tuple[tuple[Phase, int], ...] = (
+            ("decider", self.config.decider_episodes),
+            ("fusion", self.config.fusion_episodes),
+        )
+        total = max(sum(episodes for _, episodes in phases), 1)
+        for phase, episodes in phases:
+            learner = Learner(networks, self.config, phase)
+            if self.kept is not None and position.phase == phase and position.episode:
+                self.kept.restore(networks, learner.optimiser, generators)
+            for episode in range(position.episodes_of(phase), episodes):
+                position = position.after(phase, run_episode(environment, learner, episode, generators))
+                if self.kept is not None and self.kept.is_due(position):
+                    self.kept.save(position, networks, learner.optimiser, generators)
+                self.on_progress(len(position.history[0]) / total)
+        memories = end_of_train(networks, self.stream, self.config, n_seeds)
+        if self.kept is not None:
+            self.kept.file.forget()
+        return [
+            self._agents(networks, memory, history, at)
+            for at, (memory, history) in enumerate(zip(memories, position.history, strict=True))
+        ]
+
+    def _agents(
+        self, stacked: Networks, memory: Memory, history: Sequence[Episode], at: int
+    ) -> RLFocalAgents:
+        """The `at`-th seed's."""
+        networks = Networks(stacked.sizes, self.config, [torch.Generator()])
+        networks.load_state_dict(weights_of_seed(stacked, at))
+        return RLFocalAgents(
+            networks=networks, memory=memory, sizes=stacked.sizes, config=self.config,
+            benchmark=self.rows.benchmark, kind=self.rows.kind, models=self.rows.models,
+            seed=self.seeds[at], snapshot=self.rows.snapshot, history=tuple(history),
+        )  # fmt: skip
+
+
+@torch.no_grad()
+def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_seeds: int) -> list[Memory]:
+    """Where each seed stands after the last train documents, acting as it will at test."""
+    environment = tail_environment(stream, config, n_seeds)
+
+    def fuse(outputs: Tensor, open_slots: Tensor) -> Callable[[int, Tensor], Tensor]:
+        logits = networks.fuser(outputs, open_slots)
+        return lambda t, past_rewards: modal_answer(logits(t, past_rewards))
+
+    def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
+        return next_modal_pool(networks.pool_logits(observed), pools)
+
+    environment.rollout(environment.length, choose, fuse)
+    return environment.memories()
+
+
+class _SharedProgress:
+    """Adds up what groups on several threads have done, and stops them all."""
+
+    def __init__(self, on_progress: Progress | None, weights: Sequence[float]) -> None:
+        self._on_progress, self._weights = on_progress, weights
+        self._done = [0.0] * len(weights)
+        self._lock = threading.Lock()
+        self.stopped = False
+
+    def report(self, at: int, share: float) -> None:
+        with self._lock:
+            if self.stopped:
+                raise InterruptedError("another group failed")
+            self._done[at] = share
+            if self._on_progress is not None:
+                done = sum(d * w for d, w in zip(self._done, self._weights, strict=True))
+                self._on_progress(1.0 if all(d >= 1 for d in self._done) else done)
+
+
+def _side_by_side(
+    runs: Sequence[Callable[[], list[RLFocalAgents]]], progress: _SharedProgress
+) -> list[list[RLFocalAgents]]:
+    """Runs all on as many threads as there are cores; the products release Python's lock."""
+    if len(runs) == 1:
+        return [runs[0]()]
+    with ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool:
+        futures = [pool.submit(run) for run in runs]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            progress.stopped = True  # after all is done, or when one failed

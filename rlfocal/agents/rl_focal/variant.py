@@ -1,0 +1,18 @@
+"""The variant `paper`."""
+
+from __future__ import annotations
+
+from rlfocal.agents.rl_focal.agents import RLFocalAgents
+from rlfocal.agents.rl_focal.driver import PoolDriver
+from rlfocal.agents.rl_focal.storing import PaperHeader, from_parts, to_parts
+from rlfocal.agents.rl_focal.training import train
+from rlfocal.agents.shared.variant import Variant
+
+PAPER = Variant(
+    name=RLFocalAgents.variant,
+    header=PaperHeader,
+    train=train,
+    to_parts=to_parts,
+    from_parts=from_parts,
+    driver=PoolDriver,
+)

@@ -1,0 +1,1 @@
+"""What the released code does, each of its artefacts a switch."""

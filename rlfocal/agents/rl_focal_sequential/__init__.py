@@ -1,0 +1,1 @@
+"""Ours: asks in turn, and stops when more answers would not pay."""

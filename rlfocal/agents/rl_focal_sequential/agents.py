@@ -1,0 +1,113 @@
+"""Trained agents that ask in turn: how they act frozen, and as labels come in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
+from rlfocal.agents.rl_focal_sequential.decider import stop_stages, view
+from rlfocal.agents.rl_focal_sequential.observations import (
+    Scales,
+    best_slots,
+    outputs,
+    real_slots,
+    stage_rows,
+)
+from rlfocal.agents.rl_focal_sequential.queries import QueryFeatures
+from rlfocal.agents.rl_focal_sequential.softmax_regression import Rows, Weights
+from rlfocal.agents.shared.slots import refuse_broken
+from rlfocal.agents.shared.tracking import Tracker
+from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.dataset import Dataset
+from rlfocal.methods.base import Decisions
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A mixture of softmax regressions over what the asked models said."""
+
+    weights: Weights
+    """R regressions"""
+    shares: Floats
+    """(R,)"""
+
+    def probabilities(self, rows: Rows) -> Floats:
+        """(T, C) distributions over the open slots."""
+        return np.asarray(np.einsum("r,rtc->tc", self.shares, self.weights.probabilities(rows).numpy()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequentialAgents(TrainedAgents):
+    """One seed's Decider and Fusion."""
+
+    variant: ClassVar[str] = "sequential"
+
+    config: SequentialConfig
+    n_slots: int
+    tasks: tuple[str, ...]
+    """Tasks that Fusion knows; none where train had but one."""
+    order: tuple[int, ...]
+    """Positions of the models, in the order in which they are asked."""
+    sizes: tuple[int, ...]
+    """Models that have answered at each of the K stages."""
+    scales: Scales
+    queries: QueryFeatures
+    fusions: tuple[Fusion, ...]
+    decider: Floats
+    """(K-1, 5)"""
+    train_accuracy: tuple[float, ...]
+    """Each model's, in the order of `models`."""
+    held_out_accuracy: float
+    """Fusion's at its best stage, on train documents that it was not fitted on: what a stream may expect."""
+    penalty: float
+    """What asking one model costs, where being right earns 1."""
+
+    def decide(self, documents: Dataset) -> Decisions:
+        """Each document on its own, stage after stage until the Decider stops."""
+        self.check(documents)
+        refuse_broken(documents)
+        seen = outputs(documents, self.scales, self.queries, self.tasks, self.order, self.n_slots)
+        votes = documents.predictions[:, list(self.order)]
+        said, features = [], []
+        for fusion, size in zip(self.fusions, self.sizes, strict=True):
+            distributions = real_slots(fusion.probabilities(stage_rows(seen, size, self.kind)), self.kind)
+            said.append(best_slots(distributions, seen, size, documents.slots))
+            features.append(view(distributions, said[-1], votes[:, :size], self.n_slots))
+        stage = stop_stages(self.decider, features)
+        predictions = np.stack(said)[stage, np.arange(len(documents))]
+        place = np.argsort(self.order)
+        pools = place < np.array(self.sizes)[stage][:, None]
+        return Decisions(pools, predictions)
+
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """The frozen agents' answers, or the vote of the models that are best by the labels so far, whichever
+        has lately been right more often. Only answers of models that were asked are learned from.
+        """
+        frozen, tracker = self.decide(documents), self.tracker()
+        correct = documents.correct
+        pools = np.zeros_like(frozen.pools)
+        predictions = np.full(len(documents), -1, dtype=np.int64)
+        for row in range(len(documents)):
+            team, trained = tracker.team(), frozen.pools[row]
+            probing = tracker.probes()
+            asked = trained | team if probing else (team if tracker.leads else trained)
+            voted = tracker.vote(documents.probs[row], team & asked) if probing or tracker.leads else -1
+            answer = voted if tracker.leads else int(frozen.predictions[row])
+            label = documents.labels[row]
+            compared = None
+            if probing and label >= 0:
+                compared = (bool(frozen.predictions[row] == label), bool(voted == label))
+            pools[row], predictions[row] = asked, answer
+            tracker.learn(asked, correct[row], bool(answer == label and label >= 0), compared)
+        return Decisions(pools, predictions)
+
+    def tracker(self) -> Tracker:
+        """Where learning from labels starts."""
+        size = min(len(self.models), max(3, round(self.config.mean_pool / 2)))
+        return Tracker(np.array(self.train_accuracy), self.held_out_accuracy, size, self.seed)

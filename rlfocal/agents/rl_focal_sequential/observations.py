@@ -1,0 +1,203 @@
+"""What Fusion sees once the first models of the asking order have answered, as rows of a regression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.agents.rl_focal_sequential.queries import N_SURFACE, QueryFeatures
+from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows
+from rlfocal.dataset import Dataset, Kind
+
+Floats = NDArray[np.float64]
+Slots = NDArray[np.int64]
+
+MANY_TASKS = 10
+"""With as many tasks in train, whole tasks are held out: test may have tasks that train has not."""
+TIE = 1e-9
+"""Equal sums differ by less, whatever the order in which they were taken."""
+
+
+class Scales(NamedTuple):
+    """What the models' outputs look like on train, so that every number has deviation 1."""
+
+    shared: Floats
+    """(N,) deviation of a model's centred log-probs"""
+    mean: Floats
+    """(N, C) mean of the centred log-prob"""
+    own: Floats
+    """(N, C) 1 / its deviation; 0 where it never varies"""
+
+
+class Outputs(NamedTuple):
+    """The models' answers to T documents, in asking order and on the scale of train."""
+
+    shared: Floats
+    """(T, N, C) log-probs centred over the open slots, in deviations; for answers, shares of passes"""
+    own: Floats
+    """(T, N, C) the same in deviations from the slot's mean; (T, N, 0) for answers"""
+    given: NDArray[np.bool_]
+    """(T, N, C) slots that exist; for answers, those that the model itself gave"""
+    labels: NDArray[np.int64]
+    """(T,)"""
+    context: Floats
+    """(T, J + 13 + D) which task it is, then the question's surface and words; (T, 0) for answers"""
+    gates: Floats
+    """(T, K) what shifts weights: where the question's words lie along the first directions, and which of few
+    tasks it is; (T, 0) for answers"""
+
+
+def fit_scales(train: Dataset) -> Scales:
+    """From train's outputs, without labels."""
+    if train.kind == "answers":
+        n_models = len(train.models)
+        return Scales(np.ones(n_models), np.zeros((n_models, 0)), np.zeros((n_models, 0)))
+    exists = _exists(train.n_choices, train.logprobs.shape[2])
+    centred = _centred(train.logprobs, exists)
+    deviation = np.sqrt(np.square(centred).sum(axis=(0, 2)) / exists.sum())
+    spread = centred.std(axis=0)
+    return Scales(
+        np.maximum(deviation, 1e-6),
+        centred.mean(axis=0),
+        np.where(spread > 1e-6, 1 / np.maximum(spread, 1e-6), 0.0),
+    )
+
+
+def outputs(
+    documents: Dataset,
+    scales: Scales,
+    queries: QueryFeatures,
+    tasks: Sequence[str],
+    order: Sequence[int],
+    n_slots: int,
+) -> Outputs:
+    """The documents as Fusion sees them; slots beyond `n_slots` are never answered."""
+    at = list(order)
+    if documents.kind == "answers":
+        probs = documents.probs[:, at]
+        nothing = np.zeros((*probs.shape[:2], 0))
+        return Outputs(probs, nothing, probs > 0, documents.labels, nothing[:, 0], nothing[:, 0])
+    questions = documents.questions or ("",) * len(documents)
+    words = queries.words(questions)
+    one_hot = _one_hot(documents.tasks.tolist(), tasks)
+    context = np.hstack([one_hot, queries.surface(questions), words])
+    gates = np.hstack([queries.gates(words), one_hot[:, : n_task_gates(len(tasks))]])
+    logprobs = _sized(documents.logprobs[:, at], n_slots)
+    exists = _exists(np.minimum(documents.n_choices, n_slots), n_slots)
+    centred = _centred(logprobs, exists)
+    shared = centred / scales.shared[at, None]
+    own = (centred - scales.mean[at]) * scales.own[at]
+    given = np.broadcast_to(exists[:, None], logprobs.shape)
+    return Outputs(shared, own * exists[:, None], given, documents.labels, context, gates)
+
+
+def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
+    """What Fusion knows after the first `size` models of the order.
+
+    Each model's numbers come once as they are, then once times each gate, so that weights on the latter are
+    what a gate adds to the model's weight.
+    Of answers, one more slot stands for the case that nobody asked is right: without it, an answer that all
+    agree on would be certain.
+    """
+    asked = slice(0, size)
+    n_documents, n_slots = len(seen.labels), seen.given.shape[2]
+    shared = seen.shared[:, asked].transpose(0, 2, 1)
+    gated = shared[..., None, :] * seen.gates[:, None, :, None]  # (T, C, K, m)
+    shared = np.concatenate([shared, gated.reshape(*shared.shape[:2], size * seen.gates.shape[1])], axis=2)
+    exists = seen.given[:, asked].any(axis=1)
+    labels = np.where(seen.labels < n_slots, seen.labels, -1)
+    if kind == "answers":
+        shared = np.pad(shared, ((0, 0), (0, 1), (0, 1)))
+        shared[:, -1, -1] = 1.0
+        among = (labels >= 0) & np.take_along_axis(exists, np.maximum(labels, 0)[:, None], 1)[:, 0]
+        labels = np.where(among, labels, n_slots)
+        exists = np.pad(exists, ((0, 0), (0, 1)), constant_values=True)
+    return Rows(
+        torch.from_numpy(np.ascontiguousarray(shared)),
+        torch.from_numpy(np.hstack([seen.own[:, asked].reshape(n_documents, -1), seen.context])),
+        torch.from_numpy(exists),
+        torch.from_numpy(labels),
+    )
+
+
+def n_task_gates(n_tasks: int) -> int:
+    """How many tasks shift the models' weights: all, unless whole tasks are held out, which shows no gain."""
+    return n_tasks if n_tasks < MANY_TASKS else 0
+
+
+def real_slots(probabilities: Floats, kind: Kind) -> Floats:
+    """(..., C) without the slot that `stage_rows` adds to answers."""
+    return probabilities if kind == "choices" else probabilities[..., :-1]
+
+
+def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[Sequence[str]]) -> Slots:
+    """(T,) the likeliest slot, -1 where none is open.
+
+    A tie goes to the slot that the first model asked gives more to, then the second and so on, then to the
+    alphabetically first answer: the order of a dataset's answers depends on models that were not asked.
+    """
+    best = (probabilities >= probabilities.max(axis=1, keepdims=True) - TIE) & (probabilities > 0)
+    slots = best.argmax(axis=1)
+    for row in np.flatnonzero(best.sum(axis=1) > 1):
+        tied = np.flatnonzero(best[row])
+        for given in seen.shared[row, :size]:
+            tied = tied[given[tied] >= given[tied].max() - TIE]
+        slots[row] = min(tied, key=lambda slot: texts[row][slot]) if texts else tied[0]
+    return np.where(probabilities.any(axis=1), slots, -1)
+
+
+def recipe_priors(
+    recipes: Sequence[Recipe], seen: Outputs, size: int, kind: Kind, n_tasks: int, config: SequentialConfig
+) -> Priors:
+    """What each of R recipes expects of the weights on the numbers that `stage_rows` gives."""
+    n_shared = size + (kind == "answers")
+    of_tasks = n_task_gates(n_tasks) if kind == "choices" else 0
+    n_gates, n_outputs = seen.gates.shape[1] - of_tasks, size * seen.own.shape[2]
+    n_words = max(seen.context.shape[1] - n_tasks - N_SURFACE, 0)
+    shared, own = [], []
+    for outputs_ridge, surface_ridge, words_ridge, gates_ridge in recipes:
+        shared.append([(n_shared, config.shared_ridge), (size * n_gates, gates_ridge)])
+        shared[-1].append((size * of_tasks, config.task_ridge))
+        own.append([(n_outputs, outputs_ridge)])
+        if seen.context.shape[1]:
+            about = [(n_tasks, config.task_ridge), (N_SURFACE, surface_ridge), (n_words, words_ridge)]
+            own[-1] += about
+    return Priors(_deviations(shared), _deviations(own))
+
+
+def _deviations(recipes: Sequence[Sequence[tuple[int, float]]]) -> Tensor:
+    """(R, F) 1 / sqrt(ridge) for as many numbers as each part has, 0 for a part that is left out."""
+    rows = [np.concatenate([np.full(n, r**-0.5 if r else 0.0) for n, r in parts]) for parts in recipes]
+    return torch.from_numpy(np.stack(rows))
+
+
+def _exists(n_choices: NDArray[np.int64], n_slots: int) -> NDArray[np.bool_]:
+    return np.arange(n_slots) < n_choices[:, None]
+
+
+def _sized(logprobs: Floats, n_slots: int) -> Floats:
+    """(T, N, n_slots) cut, or filled up with slots that do not exist."""
+    missing = max(0, n_slots - logprobs.shape[2])
+    return np.pad(logprobs[:, :, :n_slots], ((0, 0), (0, 0), (0, missing)), constant_values=-np.inf)
+
+
+def _centred(logprobs: Floats, exists: NDArray[np.bool_]) -> Floats:
+    """Log-probs, no smaller than a chance of e^-50, minus their mean over the open slots; 0 elsewhere."""
+    values = np.where(exists[:, None], np.maximum(logprobs, -50.0), 0.0)
+    mean = values.sum(axis=2, keepdims=True) / np.maximum(exists.sum(axis=1), 1)[:, None, None]
+    return np.where(exists[:, None], values - mean, 0.0)
+
+
+def _one_hot(tasks: Sequence[str], known: Sequence[str]) -> Floats:
+    place = {task: at for at, task in enumerate(known)}
+    rows = np.zeros((len(tasks), len(known)))
+    for row, task in enumerate(tasks):
+        if task in place:
+            rows[row, place[task]] = 1.0
+    return rows

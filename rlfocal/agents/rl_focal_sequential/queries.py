@@ -1,0 +1,131 @@
+"""What a question looks like before any model is asked: numbers about its surface, and its words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from sklearn.utils import murmurhash3_32
+from sklearn.utils.extmath import randomized_svd
+
+Floats = NDArray[np.float64]
+Weighed = tuple[NDArray[np.int64], Floats]
+"""Buckets, and the weight of each."""
+
+N_SURFACE = 13
+N_BUCKETS = 1 << 12
+_WORD = re.compile(r"\b\w\w+\b")
+_NEGATIONS = re.compile(r"\bnot?\b|n't\b")
+
+
+class QueryFeatures(NamedTuple):
+    """How questions become numbers: fitted on train questions, without their labels.
+
+    Words are hashed, so no text of a question is kept.
+    """
+
+    surface_mean: Floats
+    """(13,)"""
+    surface_scale: Floats
+    """(13,) 1 / standard deviation; 0 where a number never varies"""
+    rarity: Floats
+    """(4096,) inverse document frequency of each hashed word or pair of words"""
+    directions: Floats
+    """(4096, D) principal directions of the train questions"""
+    middle: Floats
+    """(D,) the mean train question along them"""
+    gate_scale: Floats
+    """(K,) 1 / standard deviation along the first directions"""
+
+    def surface(self, questions: Sequence[str]) -> Floats:
+        """(T, 13) standardised logarithms of counts; 0 without a text."""
+        return (np.log1p(_surface(questions)) - self.surface_mean) * self.surface_scale * _has_text(questions)
+
+    def words(self, questions: Sequence[str]) -> Floats:
+        """(T, D) where the questions' words lie along the principal directions; 0 without a text."""
+        if not self.directions.shape[1]:
+            return np.zeros((len(questions), 0))
+        rows = np.zeros((len(questions), self.directions.shape[1]))
+        for row, text in zip(rows, questions, strict=True):
+            if text:
+                buckets, weights = _weighed(_counted(text), self.rarity)
+                row[:] = weights @ self.directions[buckets] - self.middle
+        return rows
+
+    def gates(self, words: Floats) -> Floats:
+        """(..., K) the first of the words' directions, in deviations."""
+        return words[..., : len(self.gate_scale)] * self.gate_scale
+
+
+def fit_queries(questions: Sequence[str], dimensions: int, gates: int) -> QueryFeatures:
+    """Learn scales and directions from train questions; of questions without text, nothing."""
+    surface = np.log1p(_surface(questions))
+    spread = surface.std(axis=0)
+    scale = np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0.0)
+    counted = [_counted(text) for text in questions]
+    in_documents = np.bincount(np.concatenate([buckets for buckets, _ in counted]), minlength=N_BUCKETS)
+    rarity = np.log((1 + len(questions)) / (1 + in_documents)) + 1
+    weighed = _stacked([_weighed(row, rarity) for row in counted])
+    kept = min(dimensions, len(questions) - 1, len(set(questions)) - 1)
+    nowhere = np.zeros((N_BUCKETS, 0))
+    directions = randomized_svd(weighed, kept, random_state=0)[2].T if kept > 0 else nowhere
+    along = np.asarray(weighed @ directions)
+    widths = along[:, :gates].std(axis=0)
+    gate_scale = np.where(widths > 1e-6, 1 / np.maximum(widths, 1e-6), 0.0)
+    parts = (
+        surface.mean(axis=0),
+        scale,
+        rarity,
+        np.ascontiguousarray(directions),
+        along.mean(axis=0),
+        gate_scale,
+    )
+    # Rounded as checkpoints store them, so that agents decide alike before and after they are saved.
+    return QueryFeatures(*(part.astype(np.float32).astype(np.float64) for part in parts))
+
+
+def _has_text(questions: Sequence[str]) -> Floats:
+    """(T, 1) 1 or 0."""
+    return np.array([[float(bool(text))] for text in questions]).reshape(-1, 1)
+
+
+def _surface(questions: Sequence[str]) -> Floats:
+    """(T, 13) counts: characters, words, distinct words, marks, digits, capitals, negations, lines."""
+    rows = np.zeros((len(questions), N_SURFACE))
+    for row, text in zip(rows, questions, strict=True):
+        lowered, words = text.lower(), text.split()
+        row[:] = (
+            len(text), len(words), len(set(lowered.split())), *map(text.count, ",.?'\"\n"),
+            sum(map(str.isdigit, text)), sum(map(str.isupper, [word[0] for word in words])),
+            len(_NEGATIONS.findall(lowered)), sum(map(len, words)) / max(len(words), 1),
+        )  # fmt: skip
+    return rows
+
+
+def _counted(text: str) -> Weighed:
+    """How often each word, and each pair of neighbours, occurs."""
+    words = _WORD.findall(text.lower())
+    hashed = [murmurhash3_32(word) for word in words]
+    hashed += [murmurhash3_32(f"{one} {next_one}") for one, next_one in pairwise(words)]
+    counts = np.bincount(np.abs(np.array(hashed, dtype=np.int64)) % N_BUCKETS, minlength=N_BUCKETS)
+    buckets = counts.nonzero()[0]
+    return buckets, counts[buckets].astype(np.float64)
+
+
+def _weighed(counted: Weighed, rarity: Floats) -> Weighed:
+    """1 + log(count), times the word's rarity; to unit length."""
+    buckets, counts = counted
+    weights = (1 + np.log(counts)) * rarity[buckets]
+    return buckets, weights / max(float(np.linalg.norm(weights)), 1e-12)
+
+
+def _stacked(rows: Sequence[Weighed]) -> csr_matrix:
+    """(T, 4096)"""
+    ends = np.cumsum([0, *(len(buckets) for buckets, _ in rows)])
+    buckets, weights = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+    return csr_matrix((weights, buckets, ends), shape=(len(rows), N_BUCKETS))

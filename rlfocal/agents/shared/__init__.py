@@ -1,0 +1,1 @@
+"""What more than one variant needs; it knows none of them."""

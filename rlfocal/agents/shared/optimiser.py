@@ -1,0 +1,71 @@
+"""Adam for networks of several seeds side by side; each seed's gradient is clipped by its own norm.
+
+torch's own takes a step per layer and clips all seeds together; this one is several times as fast on networks
+this small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+
+
+class StackedAdam:
+    """Minimises over the parameters of some networks, (S, ...) each.
+
+    They are moved into one matrix (S, P), so that a step is a handful of operations whatever the number of
+    layers. A seed's gradient is scaled down to `max_norm` network by network.
+    """
+
+    def __init__(self, networks: Sequence[nn.Module], rate: float, max_norm: float = torch.inf) -> None:
+        self.parameters = [p for network in networks for p in network.parameters()]
+        self.rate, self.max_norm = torch.tensor(rate), torch.tensor(max_norm)
+        self.values = torch.cat([p.detach().flatten(1) for p in self.parameters], 1)
+        self.mean, self.square = torch.zeros_like(self.values), torch.zeros_like(self.values)
+        self.steps = 0
+        self._widths = [sum(p[0].numel() for p in network.parameters()) for network in networks]
+        parts = torch.split(self.values, [p[0].numel() for p in self.parameters], 1)
+        for p, part in zip(self.parameters, parts, strict=True):
+            p.data = part.view(p.shape)
+
+    def descend(self, loss: Tensor) -> list[Tensor]:
+        """One step down the gradient of the loss, a sum over seeds. Returns the gradient's norm (S,) for each
+        network, before it is scaled down."""
+        return self.step(torch.autograd.grad(loss, self.parameters))
+
+    @torch.no_grad()
+    def step(self, by_parameter: Sequence[Tensor]) -> list[Tensor]:
+        """The same down these gradients, shaped like the parameters."""
+        gradients, norms = self._clipped(by_parameter)
+        self.steps += 1
+        first, second = (1 - beta**self.steps for beta in BETAS)
+        self.mean.lerp_(gradients, 1 - BETAS[0])
+        self.square.lerp_(gradients.square_(), 1 - BETAS[1])
+        deviation = (self.square / second).sqrt_().add_(EPSILON)
+        self.values.sub_((self.mean / deviation).mul_(self.rate / first))
+        return norms
+
+    def _clipped(self, by_parameter: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """(S, P) gradients, scaled down seed by seed and network by network, and their norms before, (S,)."""
+        gradients = torch.cat([g.flatten(1) for g in by_parameter], 1)
+        norms = []
+        for own in torch.split(gradients, self._widths, 1):
+            norm = own.square().sum(1, keepdim=True).sqrt_()
+            own.mul_((self.max_norm / (norm + 1e-6)).clamp_(max=1.0))
+            norms.append(norm[:, 0])
+        return gradients, norms
+
+    def state(self) -> dict[str, Tensor]:
+        """What a later step depends on, beside the values themselves."""
+        return {"mean": self.mean, "square": self.square, "steps": torch.tensor(self.steps)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """The inverse of `state`."""
+        self.mean.copy_(state["mean"])
+        self.square.copy_(state["square"])
+        self.steps = int(state["steps"])

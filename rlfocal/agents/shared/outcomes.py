@@ -1,0 +1,140 @@
+"""What every model answered along the stream, laid out so that many windows are views, not copies."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rlfocal.agents.shared.metrics import Window
+from rlfocal.dataset import Kind
+
+MODELS_RANKED = 18
+"""Most models whose order of answering, 2^-i for the i-th, adds up exactly in single precision."""
+
+
+class Outcomes:
+    """T documents in stream order, after `lead` empty rows that let a window reach back before the first one.
+
+    `predictions` (T, N) and `labels` (T,) are slots, -1 for none. Rows are numbered by document: -lead ..
+    T-1.
+    """
+
+    def __init__(self, predictions: Tensor, labels: Tensor, n_slots: int, kind: Kind, lead: int) -> None:
+        slots = torch.arange(-1, n_slots)
+        self.lead, self.n_models, self.n_rows = lead, predictions.shape[1], lead + len(labels)
+        self._fails = _after_blank((predictions != labels[:, None]) | (labels[:, None] < 0), lead)
+        self._votes = _after_blank(predictions[:, None, :] == slots[:, None], lead)
+        self._margins: list[Tensor] | None = None
+        if kind == "choices":
+            margins = _choice_margins(predictions, labels, n_slots)
+        elif self.n_models <= MODELS_RANKED:
+            margins = _answer_margins(predictions, labels)
+        else:
+            agree = (predictions[:, :, None] == predictions[:, None, :]) & (predictions[:, :, None] >= 0)
+            self._agree = _after_blank(agree, lead)
+            return
+        self._margins = [_after_blank(rival, lead) for rival in margins]
+
+    def window(self, pools: Tensor, end: int, length: int, stride: int) -> Window:
+        """The `length` rows before row `end + g * stride`, for each of the pools (G, P, N)."""
+        start = end - length
+        rows = torch.arange(len(pools)) * stride + end
+        return Window(
+            pools,
+            self._rows(self._fails, start, length, stride, len(pools)),
+            rows.clamp(max=length).to(pools.dtype),
+            lambda: self.right(pools, start, length, stride),
+            lambda: self._rows(self._votes, start, length, stride, len(pools)),
+        )
+
+    def right(self, pools: Tensor, start: int, length: int, stride: int) -> Tensor:
+        """(G, P, length) whether a pool's plurality is right on rows start + g * stride ..., as 0 or 1."""
+        if self._margins is None:
+            agree, fails = (
+                self._rows(rows, start, length, stride, len(pools)) for rows in (self._agree, self._fails)
+            )
+            return _best_supported_is_right(pools, agree, fails)
+        return _leads_all(
+            pools, [self._rows(rival, start, length, stride, len(pools)) for rival in self._margins]
+        )
+
+    def right_on(self, pools: Tensor, rows: Tensor) -> Tensor:
+        """(D, P) whether the plurality of `pools` (D, P, N) is right on their one document, `rows` (D,)."""
+        at = rows + self.lead
+        if self._margins is None:
+            return _best_supported_is_right(pools, self._agree[at][:, None], self._fails[at][:, None])[..., 0]
+        return _leads_all(pools, [rival[at][:, None] for rival in self._margins])[..., 0]
+
+    def _rows(self, values: Tensor, start: int, length: int, stride: int, groups: int) -> Tensor:
+        """(G, length, ...) view of rows start + g * stride onwards."""
+        step = values.stride(0)
+        last = start + self.lead + (groups - 1) * stride + length
+        if start + self.lead < 0 or last > self.n_rows:
+            raise IndexError(f"rows {start}..{last - self.lead - 1} of a stream of {self.n_rows - self.lead}")
+        return values.as_strided(
+            (groups, length, *values.shape[1:]),
+            (stride * step, *values.stride()),
+            (start + self.lead) * step,
+        )
+
+
+def _leads_all(pools: Tensor, margins: list[Tensor]) -> Tensor:
+    """(G, P, L) 1 where [pool; 1] times every rival's row (G, L, N+1) is at least 1, else 0."""
+    anybody = pools.amax(-1, keepdim=True)
+    asked = torch.cat([pools, anybody], -1)
+    least = torch.bmm(asked, margins[0].transpose(1, 2))
+    for rival in margins[1:]:
+        least = torch.minimum(least, torch.bmm(asked, rival.transpose(1, 2)))
+    return least.clamp_(0, 1)
+
+
+def _choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> list[Tensor]:
+    """Per rival of the label a (T, N+1) row: [pool; 1] times it is at least 1 where the label beats it.
+
+    It is twice the votes ahead, and one more where the label wins ties by its lower index.
+    """
+    for_label = ((predictions == labels[:, None]) & (labels[:, None] >= 0)).float()
+    rivals = []
+    if n_slots == 1 or bool((predictions < 0).any()):  # then a pool can be without any vote
+        rivals.append(pad(for_label, (0, 1)))
+    for after in range(n_slots - 1):
+        slot = after + (after >= labels).long()  # the slots without the label
+        ahead = for_label - (predictions == slot[:, None]).float()
+        wins_ties = ((slot > labels) & (labels >= 0)).float()
+        rivals.append(torch.cat([2 * ahead, wins_ties[:, None]], -1))
+    return rivals
+
+
+def _answer_margins(predictions: Tensor, labels: Tensor) -> list[Tensor]:
+    """The same for answers, where the alphabetically first giver wins ties.
+
+    A vote of the i-th model counts 2^N + 2^(N-1-i): among equally many votes, the earliest giver's decides.
+    """
+    n, nobody = predictions.shape[1], torch.iinfo(torch.long).max
+    worth = 2.0**n + 2.0 ** torch.arange(n - 1, -1, -1)
+    is_right = (predictions == labels[:, None]) & (labels[:, None] >= 0)
+    wrong = torch.where(is_right | (predictions < 0), nobody, predictions).sort(-1).values
+    repeated = pad(wrong[:, 1:] == wrong[:, :-1], (1, 0))
+    distinct = wrong.masked_fill(repeated, nobody).sort(-1).values
+    rivals = [worth * is_right]
+    for answer in distinct.T[: int((distinct < nobody).sum(-1).max())]:
+        # Nobody predicts `nobody`: a document with fewer wrong answers asks for a right one at all.
+        rivals.append(rivals[0] - worth * (predictions == answer[:, None]))
+    return [pad(rival, (0, 1)) for rival in rivals]
+
+
+def _best_supported_is_right(pools: Tensor, agree: Tensor, fails: Tensor) -> Tensor:
+    """(G, P, L) by support: `agree` (G, L, N, N) says who agree, `fails` (G, L, N) who is wrong."""
+    n_models = pools.shape[-1]
+    shape = (*pools.shape[:2], agree.shape[1], n_models)
+    support = torch.bmm(pools, agree.flatten(1, 2).transpose(1, 2)).view(shape)
+    # The alphabetically first of equally supported members decides, so keys never tie.
+    key = support * n_models - torch.arange(n_models)
+    key = torch.where((pools[:, :, None] > 0) & (support > 0), key, -torch.inf)
+    best_right = torch.where(fails[:, None] > 0, -torch.inf, key).amax(-1)
+    return (best_right >= key.amax(-1)).logical_and(best_right > -torch.inf).to(pools.dtype)
+
+
+def _after_blank(rows: Tensor, lead: int) -> Tensor:
+    return torch.cat([rows.new_zeros((lead, *rows.shape[1:])), rows]).float()

@@ -1,0 +1,126 @@
+"""What a killed training goes on from: a file per group of seeds, written anew every now and then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rlfocal.agents.shared.optimiser import StackedAdam
+from rlfocal.agents.shared.tensorfiles import TRAINING, UnusableError, read_tensors, under, write_tensors
+from rlfocal.dataset import Dataset
+from rlfocal.methods.base import Episode
+
+EVERY = 5
+"""Episodes between two savings."""
+
+
+class Position(NamedTuple):
+    """How far a training has come."""
+
+    phase: str
+    episode: int
+    """episodes of this phase that are done"""
+    history: list[list[Episode]]
+    """per seed, all that is done"""
+
+    @classmethod
+    def start(cls, n_seeds: int) -> Position:
+        return cls("decider", 0, [[] for _ in range(n_seeds)])
+
+    def episodes_of(self, phase: str) -> int:
+        """Episodes done of a phase; of one that is over, all that it has."""
+        return sum(episode.phase == phase for episode in self.history[0])
+
+    def after(self, phase: str, episodes: Sequence[Episode]) -> Position:
+        """One episode later."""
+        history = [[*of_seed, row] for of_seed, row in zip(self.history, episodes, strict=True)]
+        return Position(phase, episodes[0].episode + 1, history)
+
+
+class Settings(Protocol):
+    """A variant's settings."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """One group's file. It is of no other data, settings or seeds: its name is a hash of them."""
+
+    path: Path
+
+    @classmethod
+    def beside(
+        cls, folder: Path, revision: int, rows: Dataset, seeds: Sequence[int], settings: Sequence[Settings]
+    ) -> Unfinished:
+        about = json.dumps([revision, rows.fingerprint(), list(seeds), [one.to_dict() for one in settings]])
+        return cls(folder / f"unfinished-{sha256(about.encode()).hexdigest()[:16]}.safetensors")
+
+    def read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """What was written last; None without a whole file."""
+        try:
+            return read_tensors(self.path, TRAINING)
+        except UnusableError:
+            return None
+
+    def write(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+        write_tensors(self.path, tensors, TRAINING, about)
+
+    def forget(self) -> None:
+        """Once the training is done."""
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass
+class Kept:
+    """Trainings by episodes: networks, their optimiser, and where each seed's draws stand."""
+
+    file: Unfinished
+    n_seeds: int
+    every: int = EVERY
+
+    def is_due(self, position: Position) -> bool:
+        return len(position.history[0]) % self.every == 0
+
+    def position(self) -> Position:
+        """Where the file stands: the very start without a whole one."""
+        found = self.file.read()
+        if found is None:
+            return Position.start(self.n_seeds)
+        about = found[0]
+        history = [[Episode(*row) for row in of_seed] for of_seed in about["history"]]
+        return Position(about["phase"], about["episode"], history)
+
+    def restore(
+        self, agents: nn.Module, optimiser: StackedAdam, generators: Sequence[torch.Generator]
+    ) -> dict[str, Tensor]:
+        """Puts everything back as it was at `position`; the rest of what was saved then."""
+        found = self.file.read()
+        assert found is not None
+        tensors = found[1]
+        agents.load_state_dict(under("agents.", tensors))
+        optimiser.restore(under("adam.", tensors))
+        for at, generator in enumerate(generators):
+            generator.set_state(tensors[f"generator.{at}"])
+        return under("rest.", tensors)
+
+    def save(
+        self,
+        position: Position,
+        agents: nn.Module,
+        optimiser: StackedAdam,
+        generators: Sequence[torch.Generator],
+        rest: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        tensors = {f"agents.{name}": value for name, value in agents.state_dict().items()}
+        tensors |= {f"adam.{name}": value for name, value in optimiser.state().items()}
+        tensors |= {f"generator.{at}": g.get_state() for at, g in enumerate(generators)}
+        tensors |= {f"rest.{name}": value for name, value in (rest or {}).items()}
+        self.file.write(tensors, position._asdict())

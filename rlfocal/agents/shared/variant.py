@@ -1,0 +1,118 @@
+"""What the three variants of RL-Focal have in common: how they are trained, stored, and asked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlfocal.agents.shared.header import Header
+from rlfocal.agents.shared.tracking import Tracker
+from rlfocal.dataset import Dataset, Kind
+from rlfocal.errors import InputError
+from rlfocal.methods.base import Decisions, Episode
+from rlfocal.routing.outputs import Given
+
+Mask = NDArray[np.bool_]
+Progress = Callable[[float], None]
+"""Called with the finished share of a training, 0 to 1."""
+Parts = tuple[dict[str, Tensor], dict[str, Any]]
+"""Tensors by name, and what JSON can hold."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedAgents(ABC):
+    """One seed's agents."""
+
+    variant: ClassVar[str]
+    """The name of the variant that they are of."""
+
+    benchmark: str
+    kind: Kind
+    models: tuple[str, ...]
+    seed: int
+    snapshot: int
+    """The warehouse snapshot that train rows were read from."""
+    history: tuple[Episode, ...]
+    config: Any
+
+    @abstractmethod
+    def decide(self, documents: Dataset) -> Decisions:
+        """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
+
+        Raises InputError for documents of another pool, and for a probability that is not a finite number.
+        """
+
+    @abstractmethod
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """Act on T documents in order, learning each label after its answer; the agents stay as they are.
+
+        Raises InputError as `decide` does.
+        """
+
+    def check(self, documents: Dataset) -> None:
+        """Raises InputError for documents of another pool."""
+        if documents.models != self.models or documents.kind != self.kind:
+            raise InputError(
+                f"these agents were trained on {self.kind} of {', '.join(self.models)}; the documents of "
+                f"{documents.benchmark!r} hold {documents.kind} of {', '.join(documents.models)}. "
+                "Train on this pool"
+            )
+
+
+class Driver(Protocol):
+    """One seed's agents, asked one query at a time."""
+
+    def tracker(self) -> Tracker:
+        """Where learning from labels starts."""
+        ...
+
+    def begin(self, question: str, task: str) -> None:
+        """The next query."""
+        ...
+
+    def forget(self) -> None:
+        """What was said about this query has changed."""
+        ...
+
+    def wanted(self, given: Given) -> Mask:
+        """(N,) the models that should have been asked by now."""
+        ...
+
+    def fuse(self, given: Given) -> int:
+        """The slot; -1 for none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to be RL-Focal."""
+
+    name: str
+    header: type[Header]
+    """What its checkpoints say beside their tensors."""
+    train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[TrainedAgents]]
+    """Train rows, settings, seeds, progress, and a folder that holds what a killed training goes on from.
+    One pair of agents per seed. Raises InputError for data that cannot be learned from."""
+    to_parts: Callable[[Any], Parts]
+    """What a checkpoint of its agents holds."""
+    from_parts: Callable[[Any, Mapping[str, Tensor]], TrainedAgents]
+    """The inverse, from header and tensors. Raises UnusableError for parts that do not fit."""
+    driver: Callable[[Any], Driver]
+    """Its agents for a Router. Raises InputError where they know whole streams only."""
+
+
+def check_train(train: Dataset) -> None:
+    """Raises InputError for a pool of one model, or too few documents to learn from."""
+    if len(train.models) < 2:
+        raise InputError(f"benchmark {train.benchmark!r} has one model; RL-Focal needs at least 2")
+    if len(train) < 2:
+        raise InputError(
+            f"benchmark {train.benchmark!r} has {len(train)} train documents; RL-Focal needs at least 2"
+        )

@@ -1,0 +1,82 @@
+"""What the shell completes: names of pools, benchmarks and models. No error reaches a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import typer
+
+Kind = Literal["benchmark", "model"]
+
+
+def pools(incomplete: str) -> list[str]:
+    """The pools in ./pools, and those that ship with rlfocal."""
+    try:
+        from rlfocal.pool.files import pool_names
+
+        return _starting(incomplete, pool_names())
+    except Exception:
+        return []
+
+
+def benchmark(ctx: typer.Context, incomplete: str) -> list[str]:
+    """One benchmark."""
+    return _starting(incomplete, _names(ctx, "benchmark"))
+
+
+def model(ctx: typer.Context, incomplete: str) -> list[str]:
+    """One model."""
+    return _starting(incomplete, _names(ctx, "model"))
+
+
+def benchmarks(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The last one of a list `a,b`."""
+    return _last_of_list(incomplete, _names(ctx, "benchmark"))
+
+
+def models(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The last one of a list `a,b`."""
+    return _last_of_list(incomplete, _names(ctx, "model"))
+
+
+def _names(ctx: typer.Context, kind: Kind) -> list[str]:
+    """Those of the command's pool where it has one, else those of its warehouse."""
+    takes = {parameter.name for parameter in ctx.command.params}
+    try:
+        if "pool" in takes:
+            return _of_pool(ctx.params.get("pool"), kind)
+        return _of_warehouse(ctx.params.get("warehouse"), kind)
+    except Exception:  # a misspelt pool, no warehouse yet: there is nothing to complete
+        return []
+
+
+def _of_pool(pool: str | None, kind: Kind) -> list[str]:
+    from rlfocal.pool.files import load_benchmarks, load_pool
+
+    if pool is None:
+        return list(load_benchmarks()) if kind == "benchmark" else []
+    chosen = load_pool(pool)
+    return [b.name for b in chosen.benchmarks] if kind == "benchmark" else [m.model for m in chosen.models]
+
+
+def _of_warehouse(location: str | None, kind: Kind) -> list[str]:
+    from warehouse.connecting import attach, connect
+    from warehouse.locations import exists, locate
+
+    place = locate(location)
+    if not exists(place):
+        return []
+    with connect(postgres=place.is_postgres) as connection:
+        attach(connection, place, read_only=True, create=False, snapshot=None)
+        return [name for (name,) in connection.execute(f"SELECT DISTINCT {kind} FROM extractions").fetchall()]
+
+
+def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _last_of_list(incomplete: str, names: Iterable[str]) -> list[str]:
+    before, comma, last = incomplete.rpartition(",")
+    given = before.split(",")
+    return [f"{before}{comma}{name}" for name in _starting(last, names) if name not in given]

@@ -1,0 +1,19 @@
+"""What `rlfocal doctor` says of each thing that it checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["ok", "note", "fault"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked."""
+
+    check: str
+    level: Level
+    """`note`: nothing is broken, but worth knowing."""
+    message: str
+    mend: str | None = None

@@ -1,0 +1,370 @@
+"""Damaged checkpoints are refused in one line, or decide as the whole ones do, bit for bit.
+
+FUZZ_EXAMPLES=1000 in the environment tries so many damages of each kind instead of a few.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load, save
+from test_agents_training import TINY, skilled
+
+from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.agents.rl_focal.training import train
+from rlfocal.agents.rl_focal_released.config import ReleasedConfig
+from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
+from rlfocal.agents.shared.tensorfiles import CHECKPOINT, TRAINING, read_about, read_tensors, write_tensors
+from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods.rl_focal import CheckpointStore, RLFocal
+from rlfocal.router import Router
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
+CONFIGS = {
+    "paper": replace(TINY, vote_weight=0.3),
+    "released": ReleasedConfig(window=9, update_period=7, decider_episodes=2, fusion_episodes=2),
+    "sequential": SequentialConfig(
+        mean_pool=2.0,
+        folds=2,
+        recipes=((100, 0, 0, 0), (30, 30, 3, 50)),
+        word_directions=3,
+        gate_directions=2,
+    ),
+}
+NAMES = [("paper", "choices"), ("paper", "answers"), ("released", "choices"), ("sequential", "choices"),
+         ("sequential", "answers")]  # fmt: skip
+of_every_variant = pytest.mark.parametrize(("variant", "kind"), NAMES)
+
+
+@cache
+def data(kind: Any) -> Dataset:
+    made = skilled([0.9, 0.7, 0.5, 0.4], n_docs=120, kind=kind)
+    words = ("planets and their moons", "trains that leave", "a star is not")
+    return replace(
+        made,
+        questions=tuple(f"{words[i % 3]} {i}?" for i in range(len(made))),
+        tasks=np.array(["odd", "even"] * 60),
+        slots=(("1", "2", "3", "4"),) * len(made) if kind == "answers" else (),
+    )
+
+
+@cache
+def trained(variant: str, kind: str) -> TrainedAgents:
+    [agents] = RLFocal(variant, CONFIGS[variant]).fit(data(kind).train, [3])
+    return agents
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+def written(variant: str, kind: str, folder: Path) -> Path:
+    path = folder / f"{variant}-{kind}.safetensors"
+    if not path.exists():
+        save_checkpoint(trained(variant, kind), path)
+    return path
+
+
+def told(error: InputError, path: Path) -> str:
+    message = str(error)
+    assert len(message) <= 300
+    assert "\n" not in message
+    assert path.name in message
+    assert message.endswith("; train again with `rlfocal train`")
+    return message
+
+
+def header_length(content: bytes) -> int:
+    return 8 + int.from_bytes(content[:8], "little")
+
+
+def everything(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What stands beside the tensors, and their bytes."""
+    about, tensors = read_tensors(path, CHECKPOINT)
+    return about, {name: value.numpy().tobytes() for name, value in tensors.items()}
+
+
+def with_seal(content: bytes, seal: Any) -> bytes:
+    """The same tensors beside another metadata text."""
+    text = seal if isinstance(seal, str) else json.dumps(seal)
+    return save(load(content), {"rlfocal": text})
+
+
+def seal_of(content: bytes) -> dict[str, Any]:
+    metadata = json.loads(content[8 : header_length(content)])["__metadata__"]
+    return dict(json.loads(metadata["rlfocal"]))
+
+
+# Edits of JSON values
+
+ODD: list[Any] = [
+    None, True, -1, 0, 1, 2, 7, 2**70, -1.0, 0.5, 1e308, float("nan"), "", "x", "answers", [], ["x"], [0, 1],
+    [[]], {}, {"x": 1},
+]  # fmt: skip
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to every value inside."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, part in inner for place in [(*at, key), *places(part, (*at, key))]]
+
+
+def edited(value: Any, place: Sequence[Any], change: Callable[[Any, Any], None]) -> Any:
+    """A copy, changed by `change(container, key)` at one place."""
+    copy = json.loads(json.dumps(value))
+    inner = copy
+    for key in place[:-1]:
+        inner = inner[key]
+    change(inner, place[-1])
+    return copy
+
+
+@st.composite
+def json_edits(draw: st.DrawFn, value: Any) -> Any:
+    place = draw(st.sampled_from(places(value)))
+    how = draw(st.sampled_from(["set", "nudge", "drop", "double", "add"]))
+    odd = draw(st.sampled_from(ODD))
+
+    def change(inner: Any, key: Any) -> None:
+        if how == "drop":
+            del inner[key]
+        elif how == "double" and isinstance(inner, list):
+            inner.append(inner[key])
+        elif how == "add" and isinstance(inner, dict):
+            inner["extra"] = odd
+        elif how == "nudge" and isinstance(inner[key], int | float):
+            inner[key] += draw(st.sampled_from([1, -1, 0.25]))
+        else:
+            inner[key] = odd
+
+    return edited(value, place, change)
+
+
+@st.composite
+def damages(draw: st.DrawFn, content: bytes) -> bytes:
+    """Bits, blocks and ends that are not as they were, and metadata edited without a new digest."""
+    how = draw(st.sampled_from(["bits of the header", "bits", "block", "truncated", "longer", "metadata"]))
+    damaged = bytearray(content)
+    end = header_length(content) if how == "bits of the header" else len(content)
+    place = st.integers(0, end - 1)
+    if how.startswith("bits"):
+        for at in draw(st.lists(place, min_size=1, max_size=8, unique=True)):
+            damaged[at] ^= 1 << draw(st.integers(0, 7))
+        return bytes(damaged)
+    if how == "block":
+        start, length = draw(place), draw(st.integers(1, 4096))
+        block = draw(st.sampled_from([b"\0", b"\xff", b"[", b" "])) * len(damaged[start : start + length])
+        return bytes(damaged[:start]) + block + bytes(damaged[start + length :])
+    if how == "truncated":
+        return content[: draw(place)]
+    if how == "longer":
+        return content + draw(st.binary(min_size=1, max_size=64))
+    return with_seal(content, draw(json_edits(seal_of(content))))
+
+
+@of_every_variant
+def test_damage_is_refused_or_changes_no_decision(variant: str, kind: str, folder: Path) -> None:
+    content = written(variant, kind, folder).read_bytes()
+    intact = everything(written(variant, kind, folder))
+    test, path = data(kind).test, folder / "damaged.safetensors"
+    whole = trained(variant, kind).decide(test)
+
+    @given(damages(content))
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    def check(damaged: bytes) -> None:
+        path.write_bytes(damaged)
+        try:
+            loaded = load_checkpoint(path)
+        except InputError as error:
+            told(error, path)
+            return
+        save_checkpoint(loaded, path)  # what few documents may not show
+        assert everything(path) == intact
+        decided = loaded.decide(test)
+        assert decided.pools.tobytes() == whole.pools.tobytes()
+        assert decided.predictions.tobytes() == whole.predictions.tobytes()
+
+    check()
+
+
+@st.composite
+def other_tensors(draw: st.DrawFn, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """One tensor of another name, kind, shape or size of numbers."""
+    name = draw(st.sampled_from(sorted(tensors)))
+    value = tensors[name]
+    others = [
+        *(value.to(kind) for kind in (torch.float64, torch.float32, torch.int64, torch.bool)),
+        *(value[None], value.flatten(), value[:0], value[:-1], value[:1]),
+        *(value * factor for factor in (0, -1, 2, 10**9)),
+        *(value + number for number in (1e30, torch.nan) if value.is_floating_point()),
+    ]
+    how = draw(st.sampled_from(["lost", "renamed", *range(len(others))]))
+    rest = {n: v for n, v in tensors.items() if n != name}
+    if isinstance(how, int):
+        return rest | {name: others[how]}
+    return rest if how == "lost" else rest | {f"{name}s": value}
+
+
+@of_every_variant
+def test_a_crafted_file_whose_digest_is_right_is_refused_or_works(
+    variant: str, kind: str, folder: Path
+) -> None:
+    """Types, ranges, names and shapes are checked: nothing else than a refusal may come of it later."""
+    source = written(variant, kind, folder)
+    about, tensors = read_about(source, CHECKPOINT), load(source.read_bytes())
+    test, path = data(kind).test, folder / "crafted.safetensors"
+
+    @given(json_edits(about) | st.just(about), other_tensors(tensors) | st.just(tensors))
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    def check(other_about: dict[str, Any], others: dict[str, torch.Tensor]) -> None:
+        write_tensors(path, others, CHECKPOINT, other_about)
+        try:
+            agents = load_checkpoint(path)
+        except InputError as error:
+            told(error, path)
+            return
+        if agents.models != test.models or agents.kind != test.kind:
+            return
+        decided = agents.decide(test)
+        assert decided.pools.shape == test.predictions.shape
+        assert ((decided.predictions >= -1) & (decided.predictions < 4)).all()
+        if variant != "released":
+            ask(Router(agents), test)
+        if agents.config == CONFIGS[variant]:
+            agents.decide_online(test)
+
+    check()
+
+
+def ask(router: Router, test: Dataset) -> None:
+    """The first documents, one after the other."""
+    for row in range(5):
+        said: dict[str, Any] = {}
+        while models := router.choose(f"question {row}?", said):
+            for model in models:
+                at = test.models.index(model)
+                said[model] = (
+                    test.logprobs[row, at] if test.kind == "choices" else str(test.predictions[row, at])
+                )
+        router.fuse(said)
+        router.learn(0 if test.kind == "choices" else "0")
+
+
+def foreign(content: bytes) -> dict[str, tuple[bytes, str]]:
+    """Files that are no checkpoint of this rlfocal, and what is said of them."""
+    seal, tensors = seal_of(content), load(content)
+    newer = {**seal["about"], "invented": 1}
+    return {
+        "empty": (b"", "is not a whole safetensors file"),
+        "foreign": (b"%PDF-1.7 and so on" * 20, "is not a whole safetensors file"),
+        "huge header": ((2**62).to_bytes(8, "little") + content[8:], "is not a whole safetensors file"),
+        "of something else": (save(tensors), "is a safetensors file, but not of rlfocal"),
+        "older": (save(tensors, {"rlfocal-agents-1": json.dumps(newer)}), "was written by an older rlfocal"),
+        "no JSON": (with_seal(content, "{"), "is damaged"),
+        "nested": (with_seal(content, "[" * 100_000), "is damaged"),
+        "of other fields": (with_seal(content, {"about": {}}), "is damaged"),
+        "other numbers": (with_seal(content, seal | {"sha256": "0" * 64}), "do not match their digest"),
+    }
+
+
+@pytest.mark.parametrize("name", list(foreign(save({}, {"rlfocal": '{"about": {}}'}))))
+def test_a_file_that_is_no_checkpoint_is_told_from_a_damaged_one(name: str, folder: Path) -> None:
+    content, reason = foreign(written("paper", "choices", folder).read_bytes())[name]
+    path = folder / "other.safetensors"
+    path.write_bytes(content)
+    assert reason in refused(path)
+
+
+def test_files_of_other_versions_and_purposes(folder: Path) -> None:
+    source, path = written("paper", "choices", folder), folder / "other.safetensors"
+    about, tensors = read_tensors(source, CHECKPOINT)
+    for form, reason in (
+        (CHECKPOINT._replace(version=CHECKPOINT.version + 1), "was written by a newer rlfocal"),
+        (CHECKPOINT._replace(version=0), "was written by an older rlfocal"),
+        (TRAINING, "holds something else: unfinished training, not checkpoint"),
+    ):
+        write_tensors(path, tensors, form, about)
+        assert reason in refused(path)
+    write_tensors(path, tensors, CHECKPOINT, about)
+    assert path.read_bytes() == source.read_bytes()
+
+
+def test_paths_that_hold_no_file(folder: Path) -> None:
+    (folder / "folder.safetensors").mkdir()
+    for name in ("none", "folder"):
+        assert "cannot be read" in refused(folder / f"{name}.safetensors")
+    for name in ("x" * 5_000, "two\nlines", "nul\0"):
+        with pytest.raises(InputError, match="cannot be read") as caught:
+            Router.load(folder / name)
+        assert len(str(caught.value)) <= 300
+        assert "\n" not in str(caught.value)
+
+
+def refused(path: Path) -> str:
+    """Why it is."""
+    with pytest.raises(InputError) as caught:
+        load_checkpoint(path)
+    return told(caught.value, path)
+
+
+@pytest.mark.parametrize("variant", ["paper", "released", "sequential"])
+def test_what_cannot_be_used_in_a_warehouse_is_told_and_trained_again(
+    variant: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Damaged in a bit, or another seed's agents: the very same file comes back, and only then."""
+    rows = data("choices").train
+    method = RLFocal(variant, CONFIGS[variant], CheckpointStore(tmp_path))
+    assert [seed for seed in (0, 1) if not method.is_trained(rows, seed)] == [0, 1]
+    for seed in (0, 1):
+        method.fit(rows, [seed])
+    first, second = (method.checkpoint(rows, seed) for seed in (0, 1))
+    whole = first.read_bytes()
+    assert [seed for seed in (0, 1) if not method.is_trained(rows, seed)] == []
+    flipped = bytearray(whole)
+    flipped[-9] ^= 1
+    for wrong, reason in ((bytes(flipped), "damaged"), (second.read_bytes(), "agents of another training")):
+        first.write_bytes(wrong)
+        assert [seed for seed in (0, 1) if not method.is_trained(rows, seed)] == [0]
+        caplog.clear()
+        [agents, _] = method.fit(rows, [0, 1])
+        assert agents.seed == 0
+        [line] = caplog.messages
+        assert line.startswith(str(first))
+        assert reason in line
+        assert first.read_bytes() == whole
+
+
+def test_what_was_kept_of_a_training_is_not_gone_on_from_once_damaged(tmp_path: Path) -> None:
+    config = replace(TINY, decider_episodes=7)
+    rows = data("choices").train
+
+    def kill(share: float) -> None:
+        if share > 0.7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(rows, config, [3], kill, kept=tmp_path)
+    [kept] = tmp_path.iterdir()
+    content = kept.read_bytes()
+    for at, told in ((-1, 9), (len(content) // 2, 9), (None, 4)):
+        damaged = bytearray(content)
+        if at is not None:
+            damaged[at] ^= 1
+        kept.write_bytes(damaged)
+        shares: list[float] = []
+        train(rows, config, [3], shares.append, kept=tmp_path)
+        assert len(shares) == told

@@ -1,0 +1,64 @@
+"""A message is one short line whatever it tells of, and its end, which says what to do, survives."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlfocal.errors import InputError, RunError, unknown
+from rlfocal.failures import LONGEST, on_one_line, path_error, plain, shortened
+from rlfocal.wording import counted
+
+
+@given(st.text(), st.text(), st.integers(1, 200), st.sampled_from([InputError, RunError, ValueError]))
+def test_one_short_line_of_anything(start: str, repeated: str, times: int, kind: type[Exception]) -> None:
+    told = plain(kind(start + repeated * times))
+    assert told.isprintable()
+    assert len(told) <= LONGEST
+
+
+@pytest.mark.parametrize("value", ["x" * 5000, "x " * 2500, "/".join(["folder"] * 900), "ab" * 60])
+def test_the_place_and_the_fix_survive(value: str) -> None:
+    start, end = "pools/mine.yaml: model ", " has no weights; save them there with save_pretrained"
+    told = plain(InputError(f"{start}{value!r}{end}"))
+    assert told.startswith(f"{start}'")
+    assert told.endswith(end)
+    assert (value in told) == (len(value) < 200)
+
+
+def test_a_wrong_name_among_many_keeps_its_neighbours() -> None:
+    known = [f"model-number-{i}" for i in range(60)]
+    told = plain(unknown("model", "model-number-77", known, "the warehouse"))
+    assert told.startswith("unknown model 'model-number-77' in the warehouse; did you mean 'model-number-7'")
+    assert told.endswith("(60 in all)")
+
+
+def test_short_texts_stay_and_long_ones_lose_their_middle() -> None:
+    assert shortened("as it is") == "as it is"
+    assert shortened("0123456789" * 4, 25) == "01234567890123 ... 456789"
+    assert len(shortened("y" * 81 + " z" * 500, 120)) == 120
+
+
+def test_names_stay_on_one_line() -> None:
+    assert on_one_line("a\nb\x1b[2J\ud800é") == "a\\nb\\x1b[2J\\ud800é"
+    assert plain(InputError("there is no file a\nb")) == "there is no file a\\nb"
+    assert plain(ValueError("no such\n  file")) == "ValueError: no such file"
+
+
+def test_a_path_that_somebody_gave() -> None:
+    error = OSError(36, "File name too long", "x" * 5000)
+    assert plain(path_error(error) or error).startswith("'xxx")
+    assert plain(path_error(error) or error).endswith("': File name too long; give another path")
+    assert path_error(OSError(28, "No space left on device", "x")) is None
+    assert path_error(OSError("said by hand")) is None
+    assert path_error(ValueError("x")) is None
+
+
+def test_one_of_a_thing_is_no_plural() -> None:
+    assert [counted(n, "model") for n in (0, 1, 2, 1200)] == [
+        "0 models",
+        "1 model",
+        "2 models",
+        "1,200 models",
+    ]

@@ -1,0 +1,5 @@
+-- How many of the sampled answers are none.
+SELECT count(*)
+FROM scores AS s
+LEFT JOIN canonical AS c USING (answer)
+WHERE s.choice_logprobs IS NULL AND c.canonical IS NULL;
