@@ -14,15 +14,15 @@ from prefect.logging import get_logger
 
 from flows.summary import Summary
 from rlfocal.errors import InputError, RunError
+from rlfocal.evaluation.comparable import BoardKey, comparable_runs
+from rlfocal.evaluation.leaderboard import BASELINE, Board, cents, percent, points
 from rlfocal.failures import plain
 from rlfocal.report import leaderboard
-from rlfocal.report.leaderboard import BASELINE, Board, cents, percent, points
-from rlfocal.report.runs import BoardKey, MethodKey, comparable_runs
 from rlfocal.report.tables import heading, interval, spread
 from rlfocal.wording import counted
 from warehouse import open_warehouse
 
-Accuracies = Mapping[tuple[BoardKey, MethodKey], float]
+Accuracies = Mapping[tuple[BoardKey, str], float]
 """Fractions, means over seeds."""
 HEADER = ("method", "acc %", "±seeds", "±docs", f"vs {BASELINE}", "asked", "¢/1,000", "change")
 LEGEND = (
@@ -87,7 +87,7 @@ def page(summary: Summary, boards: list[Board], before: Accuracies) -> str:
         url = report_url()
         lines += ["", f"[Open the report]({url}) ({place})" if url else f"The report is {place}"]
     for board in boards:
-        lines += ["", f"## {heading(board)}", "", board.verdict, "", *_table(board, before)]
+        lines += ["", f"## {heading(board)}", "", *board.verdicts, "", *_table(board, before)]
     if boards:
         lines += ["", LEGEND]
     return "\n".join(lines)
@@ -97,10 +97,10 @@ def _table(board: Board, before: Accuracies) -> Iterator[str]:
     yield _row(HEADER)
     yield _row(["---", *["---:"] * (len(HEADER) - 1)])
     for s in board.standings:
-        was = before.get(((board.benchmark, board.protocol, board.per), (s.method, s.variant)))
+        was = before.get(((board.benchmark, board.protocol, board.per), s.method))
         yield _row(
             [
-                s.label,
+                s.method,
                 percent(s.accuracy),
                 *spread(s),
                 interval(s.against_baseline) if s.against_baseline else "–",

@@ -40,10 +40,10 @@ class Router:
     """
 
     def __init__(self, agents: TrainedAgents, *, online: bool = True) -> None:
-        from rlfocal.agents.variants import variant
+        from rlfocal.agents.variants import VARIANTS
 
         self.models, self.kind, self.online = agents.models, agents.kind, online
-        self._driver = variant(agents.variant).driver(agents)
+        self._driver = VARIANTS[agents.method].driver(agents)
         self._tracker = self._driver.tracker()
         self._last: tuple[Given, int, int, int] | None = None
         self.notes: list[str] = []

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.config import RLFocalConfig, paper_config
+from rlfocal.agents.rl_focal.config import RLFocalConfig, rl_focal_config
 from rlfocal.agents.rl_focal.environment import (
     Choose,
     Environment,
@@ -256,7 +256,7 @@ def test_every_document_of_the_stream_is_walked_once() -> None:
 
 def test_short_streams_look_back_on_all_history() -> None:
     data = random_dataset(0, "choices", n_docs=50)
-    assert train_stream(data, paper_config(50)).window == 50
+    assert train_stream(data, rl_focal_config(50)).window == 50
     assert train_stream(data, RLFocalConfig(window=10)).window == 10
 
 

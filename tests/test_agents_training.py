@@ -11,7 +11,7 @@ import torch
 from test_agents_environment import random_dataset
 
 from rlfocal.agents.rl_focal.agents import RLFocalAgents
-from rlfocal.agents.rl_focal.config import RLFocalConfig, paper_config
+from rlfocal.agents.rl_focal.config import RLFocalConfig, rl_focal_config
 from rlfocal.agents.rl_focal.driver import OneQuery
 from rlfocal.agents.rl_focal.mappo import rollout_advantages
 from rlfocal.agents.rl_focal.networks import Networks
@@ -21,7 +21,7 @@ from rlfocal.agents.shared.networks import Sizes
 from rlfocal.agents.shared.optimiser import StackedAdam
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
-from rlfocal.methods.rl_focal import CheckpointStore, RLFocal
+from rlfocal.methods import CheckpointStore, RLFocal
 
 TINY = RLFocalConfig(
     decider_episodes=2, fusion_episodes=2, stretches=3, copies=2, update_period=10, fusion_hidden=(8, 8)
@@ -179,14 +179,14 @@ def test_decider_drops_the_redundant_half_of_a_pool() -> None:
     right = rng.random((600, 4)) < [0.8, 0.8, 0.8, 0.55]
     answers = np.where(right, labels[:, None], (labels[:, None] + rng.integers(1, 4, size=right.shape)) % 4)
     data = stream(answers[:, [0, 1, 2, 3, 3, 3]], labels, 4)
-    for agents in train(data.train, replace(paper_config(480), fusion_episodes=0), [0, 1, 2]):
+    for agents in train(data.train, replace(rl_focal_config(480), fusion_episodes=0), [0, 1, 2]):
         np.testing.assert_array_equal(agents.decide(data.test).pools.mean(axis=0), [1, 1, 1, 0, 0, 0])
 
 
-@pytest.mark.parametrize(("variant", "config"), [("paper", TINY), ("released", None)])
+@pytest.mark.parametrize(("method", "config"), [("rl_focal", TINY), ("rl_focal_released", None)])
 @pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_test_labels_do_not_reach_what_is_learned(
-    tmp_path: Path, variant: str, config: RLFocalConfig | None, kind: Kind
+    tmp_path: Path, method: str, config: RLFocalConfig | None, kind: Kind
 ) -> None:
     """Permuting them all leaves checkpoints and frozen decisions byte for byte as they were."""
     data = skilled([0.9, 0.5, 0.3], n_docs=150, kind=kind)
@@ -196,8 +196,8 @@ def test_test_labels_do_not_reach_what_is_learned(
     left = []
     for name, labels in (("as they are", data.labels), ("permuted", permuted)):
         seen = replace(data, labels=labels)
-        method = RLFocal(variant, config, CheckpointStore(tmp_path / name))
-        decided = [policy.decide(seen.test) for policy in method.fit(seen.train, [0, 1])]
+        agents = RLFocal(method, config, CheckpointStore(tmp_path / name))
+        decided = [policy.decide(seen.test) for policy in agents.fit(seen.train, [0, 1])]
         files = [path.read_bytes() for path in sorted((tmp_path / name).rglob("*.safetensors"))]
         assert len(files) == 2
         left.append((files, [(d.pools.tobytes(), d.predictions.tobytes()) for d in decided]))
@@ -266,7 +266,7 @@ def test_fusion_unlearns_what_plurality_cannot() -> None:
     """All models are always wrong by one: no vote is ever right, a learned fusion always."""
     data = skilled([0.0] * 4, n_docs=400)
     config = replace(
-        paper_config(320),
+        rl_focal_config(320),
         decider_episodes=0,
         fusion_episodes=20,
         fusion_hidden=(32,),
@@ -358,15 +358,15 @@ def test_settings_survive_json() -> None:
 
 def test_the_method_trains_one_pair_a_seed() -> None:
     data = skilled([0.9, 0.5], n_docs=60)
-    policies = RLFocal("paper", TINY).fit(data.train, [1, 2])
+    policies = RLFocal("rl_focal", TINY).fit(data.train, [1, 2])
     assert [policy.seed for policy in policies] == [1, 2]
     assert [episode.phase for episode in policies[0].history] == ["decider"] * 2 + ["fusion"] * 2
     with pytest.raises(InputError, match="papre"):
-        RLFocal(variant="papre")
+        RLFocal("rl_focl")
 
 
 def test_short_streams_take_other_settings_than_long_ones() -> None:
-    short, middle, long = paper_config(160), paper_config(2_000), paper_config(8_000)
+    short, middle, long = rl_focal_config(160), rl_focal_config(2_000), rl_focal_config(8_000)
     assert (short.size_penalty, short.update_period, short.fusion_episodes) == (0.6, 10, 75)
     assert (long.size_penalty, long.update_period, long.fusion_episodes) == (1.0, 100, 25)
     assert short.update_period < middle.update_period < long.update_period

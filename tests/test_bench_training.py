@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlfocal.agents import VARIANTS
+from rlfocal.agents import RL_FOCAL
 from rlfocal.bench.training import generated
 
 RLFOCAL = str(Path(sys.executable).with_name("rlfocal"))
@@ -51,7 +51,7 @@ def test_bench_decision_takes_the_median() -> None:
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["latencies"]
     reference = rows[0]
-    assert [row["way"].split(",")[0] for row in rows] == ["paper"] * 5 + [VARIANTS[0]] * 5
+    assert [row["way"].split(",")[0] for row in rows] == [RL_FOCAL[0]] * 5 + [RL_FOCAL[1]] * 5
     for whole, step in ((1, 2), (3, 4), (6, 7), (8, 9)):
         assert rows[whole]["median"] > rows[step]["median"]
     assert reference["times_faster"] == 1

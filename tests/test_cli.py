@@ -114,7 +114,7 @@ def test_bad_input_without_a_warehouse(cli: Cli, tmp_path: Path, arguments: list
         ),
         (["evaluate", "--benchmark", "toy", "--methods", "pluralty"], "did you mean 'plurality'"),
         (["evaluate", "--benchmark", "toy", "--models", "strog"], "did you mean 'strong'"),
-        (["evaluate", "--benchmark", "toy", "--variant", "papr"], "unknown variant 'papr'"),
+        (["train", "--benchmark", "toy", "--method", "rl_focl"], "did you mean 'rl_focal'"),
         (["evaluate", "--benchmark", "toy", "--protocol", "onlin"], "protocol"),
         (["evaluate", "--benchmark", "toy", "--snapshot", "999"], "no snapshot 999"),
         (["train", "--benchmark", "toys"], "unknown benchmark 'toys'"),

@@ -227,8 +227,7 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
     [note] = left.notes
     assert note.startswith("No longer in the warehouse: b. Runs are shown as they were stored")
     assert note in write_report(warehouse, tmp_path / "report.html").read_text("utf-8")
-    assert left.ours is not None
-    runs = [run.run_id for run in left.ours.runs]
+    runs = [run.run_id for run in left.ours[0].runs]
     choice = pool_choice(warehouse, "b", runs, left.models)
     assert choice is not None
     assert sum(pool.share for pool in choice.chosen) == pytest.approx(1)
@@ -275,7 +274,7 @@ def test_remove(warehouse: Warehouse) -> None:
     again = run(app, ["remove-model", "m", "--benchmarks", "b", *where])
     assert (again.exit_code, again.stdout) == (0, "what m answered is removed already\n")
     assert warehouse.snapshot() == before
-    found = Findings("window", "?", "x", "b", "paper", "benchmark", ("l", "n"), "", (), None)
+    found = Findings("window", "?", "x", "b", "rl_focal", "benchmark", ("l", "n"), "", (), None)
     kept = save(found, warehouse.location.studies)
     (kept.parent / "torn.json").write_text("{")
     assert "n is o now, with 1 partition" in run(app, ["rename-model", "n", "o", *where]).stdout

@@ -29,14 +29,14 @@ from rlfocal.agents.shared.tensorfiles import CHECKPOINT, TRAINING, read_about, 
 from rlfocal.agents.shared.variant import TrainedAgents
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods.rl_focal import CheckpointStore, RLFocal
+from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.router import Router
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
 CONFIGS = {
-    "paper": replace(TINY, vote_weight=0.3),
-    "released": ReleasedConfig(window=9, update_period=7, decider_episodes=2, fusion_episodes=2),
-    "sequential": SequentialConfig(
+    "rl_focal": replace(TINY, vote_weight=0.3),
+    "rl_focal_released": ReleasedConfig(window=9, update_period=7, decider_episodes=2, fusion_episodes=2),
+    "rl_focal_sequential": SequentialConfig(
         mean_pool=2.0,
         folds=2,
         recipes=((100, 0, 0, 0), (30, 30, 3, 50)),
@@ -44,9 +44,14 @@ CONFIGS = {
         gate_directions=2,
     ),
 }
-NAMES = [("paper", "choices"), ("paper", "answers"), ("released", "choices"), ("sequential", "choices"),
-         ("sequential", "answers")]  # fmt: skip
-of_every_variant = pytest.mark.parametrize(("variant", "kind"), NAMES)
+NAMES = [
+    ("rl_focal", "choices"),
+    ("rl_focal", "answers"),
+    ("rl_focal_released", "choices"),
+    ("rl_focal_sequential", "choices"),
+    ("rl_focal_sequential", "answers"),
+]
+of_every_method = pytest.mark.parametrize(("method", "kind"), NAMES)
 
 
 @cache
@@ -62,8 +67,8 @@ def data(kind: Any) -> Dataset:
 
 
 @cache
-def trained(variant: str, kind: str) -> TrainedAgents:
-    [agents] = RLFocal(variant, CONFIGS[variant]).fit(data(kind).train, [3])
+def trained(method: str, kind: str) -> TrainedAgents:
+    [agents] = RLFocal(method, CONFIGS[method]).fit(data(kind).train, [3])
     return agents
 
 
@@ -72,10 +77,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("checkpoints")
 
 
-def written(variant: str, kind: str, folder: Path) -> Path:
-    path = folder / f"{variant}-{kind}.safetensors"
+def written(method: str, kind: str, folder: Path) -> Path:
+    path = folder / f"{method}-{kind}.safetensors"
     if not path.exists():
-        save_checkpoint(trained(variant, kind), path)
+        save_checkpoint(trained(method, kind), path)
     return path
 
 
@@ -176,12 +181,12 @@ def damages(draw: st.DrawFn, content: bytes) -> bytes:
     return with_seal(content, draw(json_edits(seal_of(content))))
 
 
-@of_every_variant
-def test_damage_is_refused_or_changes_no_decision(variant: str, kind: str, folder: Path) -> None:
-    content = written(variant, kind, folder).read_bytes()
-    intact = everything(written(variant, kind, folder))
+@of_every_method
+def test_damage_is_refused_or_changes_no_decision(method: str, kind: str, folder: Path) -> None:
+    content = written(method, kind, folder).read_bytes()
+    intact = everything(written(method, kind, folder))
     test, path = data(kind).test, folder / "damaged.safetensors"
-    whole = trained(variant, kind).decide(test)
+    whole = trained(method, kind).decide(test)
 
     @given(damages(content))
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -219,12 +224,12 @@ def other_tensors(draw: st.DrawFn, tensors: dict[str, torch.Tensor]) -> dict[str
     return rest if how == "lost" else rest | {f"{name}s": value}
 
 
-@of_every_variant
+@of_every_method
 def test_a_crafted_file_whose_digest_is_right_is_refused_or_works(
-    variant: str, kind: str, folder: Path
+    method: str, kind: str, folder: Path
 ) -> None:
     """Types, ranges, names and shapes are checked: nothing else than a refusal may come of it later."""
-    source = written(variant, kind, folder)
+    source = written(method, kind, folder)
     about, tensors = read_about(source, CHECKPOINT), load(source.read_bytes())
     test, path = data(kind).test, folder / "crafted.safetensors"
 
@@ -242,9 +247,9 @@ def test_a_crafted_file_whose_digest_is_right_is_refused_or_works(
         decided = agents.decide(test)
         assert decided.pools.shape == test.predictions.shape
         assert ((decided.predictions >= -1) & (decided.predictions < 4)).all()
-        if variant != "released":
+        if method != "rl_focal_released":
             ask(Router(agents), test)
-        if agents.config == CONFIGS[variant]:
+        if agents.config == CONFIGS[method]:
             agents.decide_online(test)
 
     check()
@@ -283,14 +288,14 @@ def foreign(content: bytes) -> dict[str, tuple[bytes, str]]:
 
 @pytest.mark.parametrize("name", list(foreign(save({}, {"rlfocal": '{"about": {}}'}))))
 def test_a_file_that_is_no_checkpoint_is_told_from_a_damaged_one(name: str, folder: Path) -> None:
-    content, reason = foreign(written("paper", "choices", folder).read_bytes())[name]
+    content, reason = foreign(written("rl_focal", "choices", folder).read_bytes())[name]
     path = folder / "other.safetensors"
     path.write_bytes(content)
     assert reason in refused(path)
 
 
 def test_files_of_other_versions_and_purposes(folder: Path) -> None:
-    source, path = written("paper", "choices", folder), folder / "other.safetensors"
+    source, path = written("rl_focal", "choices", folder), folder / "other.safetensors"
     about, tensors = read_tensors(source, CHECKPOINT)
     for form, reason in (
         (CHECKPOINT._replace(version=CHECKPOINT.version + 1), "was written by a newer rlfocal"),
@@ -321,26 +326,26 @@ def refused(path: Path) -> str:
     return told(caught.value, path)
 
 
-@pytest.mark.parametrize("variant", ["paper", "released", "sequential"])
+@pytest.mark.parametrize("method", ["rl_focal", "rl_focal_released", "rl_focal_sequential"])
 def test_what_cannot_be_used_in_a_warehouse_is_told_and_trained_again(
-    variant: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Damaged in a bit, or another seed's agents: the very same file comes back, and only then."""
     rows = data("choices").train
-    method = RLFocal(variant, CONFIGS[variant], CheckpointStore(tmp_path))
-    assert [seed for seed in (0, 1) if not method.is_trained(rows, seed)] == [0, 1]
+    ours = RLFocal(method, CONFIGS[method], CheckpointStore(tmp_path))
+    assert [seed for seed in (0, 1) if not ours.is_trained(rows, seed)] == [0, 1]
     for seed in (0, 1):
-        method.fit(rows, [seed])
-    first, second = (method.checkpoint(rows, seed) for seed in (0, 1))
+        ours.fit(rows, [seed])
+    first, second = (ours.checkpoint(rows, seed) for seed in (0, 1))
     whole = first.read_bytes()
-    assert [seed for seed in (0, 1) if not method.is_trained(rows, seed)] == []
+    assert [seed for seed in (0, 1) if not ours.is_trained(rows, seed)] == []
     flipped = bytearray(whole)
     flipped[-9] ^= 1
     for wrong, reason in ((bytes(flipped), "damaged"), (second.read_bytes(), "agents of another training")):
         first.write_bytes(wrong)
-        assert [seed for seed in (0, 1) if not method.is_trained(rows, seed)] == [0]
+        assert [seed for seed in (0, 1) if not ours.is_trained(rows, seed)] == [0]
         caplog.clear()
-        [agents, _] = method.fit(rows, [0, 1])
+        [agents, _] = ours.fit(rows, [0, 1])
         assert agents.seed == 0
         [line] = caplog.messages
         assert line.startswith(str(first))

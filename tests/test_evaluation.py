@@ -14,9 +14,12 @@ from test_methods import make_dataset
 
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
-from rlfocal.evaluation import Evaluation, evaluate, group_rows, run_method, stored
+from rlfocal.evaluation import Candidate, Evaluation, Setup, evaluate
+from rlfocal.evaluation.planning import group_rows
+from rlfocal.evaluation.running import run_method
+from rlfocal.evaluation.storing import stored
 from rlfocal.imports.predictions import import_predictions
-from rlfocal.methods import METHODS, Decisions, make_method
+from rlfocal.methods import Decisions, make_method, methods_for
 from rlfocal.methods.reference import Plurality
 from warehouse import Warehouse, open_warehouse
 
@@ -98,7 +101,7 @@ def test_rl_focal_beats_plurality_on_mmlu16_and_nothing_on_shuffled_labels(real:
         data = load_dataset(warehouse, "mmlu")
     train = data.train
     shuffled = np.random.default_rng(0).permutation(train.labels)
-    policy = make_method("rl_focal", "paper").fit(_with_labels(train, shuffled), [0])[0]
+    policy = make_method("rl_focal").fit(_with_labels(train, shuffled), [0])[0]
     accuracy = (policy.decide(data.test).predictions == data.test.labels).mean()
     assert abs(100 * accuracy - figures["constant_choice"]) < 4  # four standard errors over 1,999 documents
 
@@ -145,7 +148,7 @@ def test_test_labels_change_no_frozen_decision(real: Path) -> None:
         data = load_dataset(warehouse, "bbh")
     permuted = np.random.default_rng(1).permutation(data.test.labels)
     for name in ("best_single", "plurality", "soft_vote", "constant_choice"):
-        policy = make_method(name, "paper").fit(data.train, [0])[0]
+        policy = make_method(name).fit(data.train, [0])[0]
         one, other = policy.decide(data.test), policy.decide(_with_labels(data.test, permuted))
         assert np.array_equal(one.predictions, other.predictions)
         assert np.array_equal(one.pools, other.pools)
@@ -171,7 +174,8 @@ class Peeking:
 def test_a_method_that_looks_for_labels_finds_none(warehouse: Warehouse, protocol: str) -> None:
     put_choices(warehouse, {"m": [True, True, False, True], "k": [False, False, False, True]})
     data = load_dataset(warehouse, "b")
-    [run_id], _ = run_method(warehouse, data, Peeking(), "peeking", None, 1, protocol=protocol)
+    setup = Setup(warehouse, data, seeds=1, protocol=protocol)
+    [run_id], _ = run_method(setup, Candidate("peeking", Peeking()))
     assert [row.accuracy for row in stored(warehouse, [run_id])] == [0.0, 0.0]
     assert {row.accuracy for row in evaluate(warehouse, "b", methods=["oracle"]).rows} == {1.0}
 
@@ -213,10 +217,8 @@ def put_choices(warehouse: Warehouse, rights: dict[str, list[bool]], label: int 
 
 def test_a_pool_of_one_model_is_evaluated_without_a_team(warehouse: Warehouse) -> None:
     put_choices(warehouse, {"m": [True, True, False, False]})
-    assert {row.method for row in evaluate(warehouse, "b").rows} == set(METHODS) - {
-        "rl_focal",
-        "latest_correct",
-    }
+    assert {row.method for row in evaluate(warehouse, "b").rows} == set(methods_for(1))
+    assert not {"rl_focal", "rl_focal_sequential"} & set(methods_for(1))
     with pytest.raises(InputError, match="at least 2"):
         evaluate(warehouse, "b", methods=["rl_focal"])
 

@@ -99,7 +99,7 @@ def test_snapshots_of_trained_agents_stay(warehouse: Warehouse) -> None:
     first = put(warehouse, "m", 0.0)
     put(warehouse, "m", 1.0)
     newest = warehouse.snapshot()
-    folder = warehouse.location.checkpoints / "b" / "sequential"
+    folder = warehouse.location.checkpoints / "b" / "rl_focal"
     write_tensors(folder / "seed-0.safetensors", {"w": torch.zeros(2)}, CHECKPOINT, {"snapshot": first})
     (folder / "seed-1.safetensors").write_bytes(b"torn")
     command = ["expire", "--keep", "1", "--yes", "--warehouse", str(warehouse.location.directory)]

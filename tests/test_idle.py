@@ -18,7 +18,7 @@ import yaml
 from tiny_models import save_model, write_tasks
 
 from flows.idle import find_done
-from rlfocal.agents import METRICS
+from rlfocal.agents import METRICS, RL_FOCAL
 from rlfocal.agents.shared import metrics
 from rlfocal.evaluation import evaluate, train
 from rlfocal.filling.runner import extract_pool
@@ -268,13 +268,13 @@ def test_help_imports_no_library_of_ours(tmp_path: Path) -> None:
     assert not loaded & {*SLOW_TO_IMPORT, "numpy", "duckdb", "pyarrow", "pydantic", "ruamel.yaml", "prefect"}
 
 
-@pytest.mark.parametrize("variant", ["sequential", "paper", "released"])
-def test_a_recipe_needs_no_torch(variant: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", RL_FOCAL)
+def test_a_recipe_needs_no_torch(method: str, tmp_path: Path) -> None:
     code = (
         "import sys; from rlfocal.methods import make_method; "
-        f"print(make_method('rl_focal', {variant!r}).recipe(100)); print('torch' in sys.modules)"
+        f"print(make_method({method!r}).recipe(100)); print('torch' in sys.modules)"
     )
-    assert _python(code, tmp_path).splitlines() == [make_method("rl_focal", variant).recipe(100), "False"]
+    assert _python(code, tmp_path).splitlines() == [make_method(method).recipe(100), "False"]
 
 
 def test_the_names_of_metrics_are_those_there_are() -> None:
@@ -292,7 +292,7 @@ def test_a_warehouse_open_read_only_is_refused_before_anything_is_fitted(
         for choice in range(2):
             scores = {"model": ["m"] * 20, "choice": [choice] * 20, "logprob": [-1.0 - choice] * 20}
             warehouse.append("choice_logprobs", pa.table(keys | scores))
-    monkeypatch.setattr("rlfocal.evaluation.fit_groups", lambda *_: pytest.fail("fitted"))
+    monkeypatch.setattr("rlfocal.evaluation.running.fit_groups", lambda *_: pytest.fail("fitted"))
     with (
         open_warehouse(warehouse.location, read_only=True) as opened,
         pytest.raises(ReadOnlyError, match="open read-only"),

@@ -18,7 +18,7 @@ from rlfocal.agents.rl_focal.mappo import Diagnostics, Learner, Phase, collect_r
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.training import train
 from rlfocal.agents.shared.event_files import write_event_files
-from rlfocal.methods.rl_focal import CheckpointStore, RLFocal
+from rlfocal.methods import CheckpointStore, RLFocal
 
 CONFIG = replace(
     TINY, decider_hidden=(6,), fusion_hidden=(6,), critic_hidden=(5,), actor_gain=1.0, learning_rate=0.02,
@@ -179,9 +179,9 @@ def test_tensorboard_reads_the_event_files(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     data = skilled([0.9, 0.5], n_docs=60)
-    for variant, config in (("paper", TINY), ("sequential", None)):
-        store = CheckpointStore(tmp_path / variant, event_files=True)
-        method = RLFocal(variant, config, store)
+    for name, config in (("rl_focal", TINY), ("rl_focal_sequential", None)):
+        store = CheckpointStore(tmp_path / name, event_files=True)
+        method = RLFocal(name, config, store)
         for _ in range(2):  # trained, then found trained: the same files
             [agents] = method.fit(data.train, [3])
             folder = method.checkpoint(data.train, 3).with_suffix("")

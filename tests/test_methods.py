@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods import METHODS, check_methods, make_method
+from rlfocal.methods import check_methods, make_method
 
 
 def make_dataset(probs: np.ndarray, labels: np.ndarray, n_train: int) -> Dataset:
@@ -85,9 +85,11 @@ def test_answers_break_ties_by_the_first_model_of_the_pool() -> None:
 
 
 def test_unknown_names_are_refused_with_near_ones() -> None:
+    data = make_dataset(np.full((4, 1, 2), 0.5), np.zeros(4, dtype=np.int64), n_train=2)
     with pytest.raises(InputError, match="unknown method 'soft_vot'; did you mean 'soft_vote'"):
-        check_methods(["soft_vot"], "paper", ["a"])
+        check_methods(["soft_vot"], data)
     with pytest.raises(InputError, match="unknown model 'b'"):
-        check_methods(["single:b"], "paper", ["a"])
-    with pytest.raises(InputError, match="unknown variant 'papr'; did you mean 'paper'"):
-        check_methods(list(METHODS), "papr", ["a"])
+        check_methods(["single:b"], data)
+    for wrong in ("single", "plurality:2", "rl_focal:3"):
+        with pytest.raises(InputError, match=f"unknown method '{wrong}'"):
+            check_methods([wrong], data)

@@ -155,7 +155,7 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:
     for name in ("decider", "random", "oracle", "single:a", "(best_single)", "12 test documents", "interval"):
         assert name in shown.output
     result = CliRunner().invoke(
-        app, ["open-ended", "--scores", str(path), "--seeds", "2", "--variant", "paper", "--json"]
+        app, ["open-ended", "--scores", str(path), "--seeds", "2", "--settings", "paper", "--json"]
     )
     report = json.loads(result.stdout[result.stdout.index("{") :])
     assert (report["n_train"], report["n_test"], len(report["decider_seeds"])) == (48, 12, 2)

@@ -18,14 +18,15 @@ from typing import Any
 
 import pytest
 
+from rlfocal.agents import RL_FOCAL
 from rlfocal.agents.recipes import configure, recipe
-from rlfocal.methods import METHODS, VARIANTS, make_method
+from rlfocal.methods import entries, make_method
 
 TABLE = Path(__file__).with_name("recipes.json")
 CARRIERS = {
     "rlfocal.dataset",  # what it holds is in a run's name
     *(f"rlfocal.agents.shared.{name}" for name in ("header", "resuming", "tensorfiles", "variant")),
-    *(f"rlfocal.{name}" for name in ("errors", "methods.base")),
+    *(f"rlfocal.{name}" for name in ("errors", "methods.base", "methods.registry")),
 }
 """Modules that change no decision."""
 
@@ -79,12 +80,14 @@ def needed(module: str) -> set[str]:
 
 def as_it_is() -> dict[str, Any]:
     """Every method's recipe and modules, and every module's digest."""
-    of = {name: (make_method(name).recipe(100), type(make_method(name)).__module__) for name in METHODS}
-    del of["rl_focal"]
-    for name in VARIANTS:
-        folder = "rl_focal" if name == "paper" else f"rl_focal_{name}"
+    of = {
+        name: (make_method(name).recipe(100), type(make_method(name)).__module__)
+        for name, entry in entries().items()
+        if not entry.needs_argument and name not in RL_FOCAL
+    }
+    for name in RL_FOCAL:
         revision = json.loads(recipe(name, configure(name, 100)))[0]
-        of[f"rl_focal ({name})"] = str(revision), f"rlfocal.agents.{folder}.training"
+        of[name] = str(revision), f"rlfocal.agents.{name}.training"
     methods = {name: {"recipe": told, "modules": sorted(needed(at))} for name, (told, at) in of.items()}
     every = sorted({module for method in methods.values() for module in method["modules"]})
     return {"methods": methods, "code": {module: digest(parsed(module)) for module in every}}
@@ -132,7 +135,7 @@ def test_a_change_is_seen_by_the_methods_that_need_it_until_their_recipes_change
     now = json.loads(json.dumps(then))
     now["code"]["rlfocal.voting"] = "other"
     assert {"plurality", "soft_vote", "best_plurality"} <= forgotten(now, then).keys()
-    assert not {"stacking", "rl_focal (paper)"} & forgotten(now, then).keys()
+    assert not {"stacking", "rl_focal"} & forgotten(now, then).keys()
     for method in now["methods"].values():
         method["recipe"] += "1"
     assert not forgotten(now, then)

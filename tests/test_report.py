@@ -26,13 +26,13 @@ from scipy.stats import bootstrap
 
 from rlfocal.dataset import load_dataset
 from rlfocal.errors import InputError
-from rlfocal.methods import CONSTANT_POOLS, methods_for
+from rlfocal.evaluation.bootstrap import paired_bootstrap
+from rlfocal.evaluation.leaderboard import Board, Standing
+from rlfocal.methods import methods_for, named
 from rlfocal.report import leaderboard, newcomer, print_newcomer, print_table
-from rlfocal.report.bootstrap import paired_bootstrap
 from rlfocal.report.curves import learning
 from rlfocal.report.figures import cost_accuracy
 from rlfocal.report.html import write_report
-from rlfocal.report.leaderboard import Board, Standing
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse, open_warehouse
 from warehouse.corrections import remove_model
@@ -89,7 +89,6 @@ class Lab:
         correct: NDArray[np.bool_],
         pools: NDArray[np.bool_],
         *,
-        variant: str | None = None,
         seed: int | None = None,
         protocol: str = "frozen",
         data: str = "first",
@@ -106,7 +105,7 @@ class Lab:
             "run_id": run_id,
             "benchmark": benchmark,
             "method": method,
-            "variant": variant,
+            "settings": "{}",
             "seed": seed,
         }
         shared |= {"protocol": protocol, "split": "test", "per": "benchmark", "seconds": 1.0, "snapshot": 3}
@@ -155,9 +154,7 @@ class Lab:
                 bool
             )
             pools[0] = one[0]
-            run = self.evaluate(
-                benchmark, "rl_focal", (right & pools).sum(1) >= 2, pools, variant="paper", seed=seed
-            )
+            run = self.evaluate(benchmark, "rl_focal", (right & pools).sum(1) >= 2, pools, seed=seed)
             self._learn(benchmark, run, seed, rng)
 
     def _learn(self, benchmark: str, run: str, seed: int, rng: np.random.Generator) -> None:
@@ -167,7 +164,6 @@ class Lab:
                 "benchmark": benchmark,
                 "task": "*",
                 "method": "rl_focal",
-                "variant": "paper",
                 "seed": seed,
             }
             | {"phase": phase, "episode": e, "reward": 0.0, "mean_pool_size": 6 - 3 * (1 - np.exp(-e / 8))}
@@ -212,8 +208,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def test_a_standing_is_the_mean_over_seeds_with_both_standard_errors(lab: Lab) -> None:
     board, _ = leaderboard(lab.warehouse)
-    ours = board.ours
-    assert ours is not None
+    [ours] = board.ours
     per_seed = np.array([run.accuracy for run in ours.runs])
     assert [run.seed for run in ours.runs] == [0, 1, 2]
     assert ours.accuracy == pytest.approx(per_seed.mean())
@@ -294,7 +289,7 @@ def test_the_interval_of_one_seed_is_scipys(shares: tuple[float, float]) -> None
     assert (found.low, found.high) == pytest.approx(tuple(resampled), abs=0.004)
 
 
-def test_our_first_variant_is_compared_with_every_rival(small: Lab) -> None:
+def test_each_of_our_methods_is_compared_with_every_rival(small: Lab) -> None:
     right = small.right["facts"]
     everyone, three = np.ones_like(right), np.tile(np.arange(6) < 3, (20, 1))
     for name, n_right in (("log_linear", 9), ("stacking", 17), ("oracle", 20), ("single:ada", 12)):
@@ -302,23 +297,29 @@ def test_our_first_variant_is_compared_with_every_rival(small: Lab) -> None:
     small.evaluate("facts", "best_plurality:3", np.arange(20) < 10, three)
     small.evaluate("facts", "best_plurality:2", np.arange(20) < 8, three & (np.arange(6) < 2))
     for seed, n_right in enumerate((12, 16)):
-        small.evaluate("facts", "rl_focal", np.arange(20) < n_right, three, variant="paper", seed=seed)
-    # Better on test rows, which is no reason to be the one that is compared.
-    small.evaluate("facts", "rl_focal", np.arange(20) < 15, three, variant="released", seed=0)
+        small.evaluate("facts", "rl_focal", np.arange(20) < n_right, three, seed=seed)
+    small.evaluate("facts", "rl_focal_released", np.arange(20) < 15, three, seed=0)
     [board] = leaderboard(small.warehouse)
-    above = {s.label: s.ours_above.mean for s in board.standings if s.ours_above}
-    assert above == pytest.approx(
-        {"stacking": -0.15, "log_linear": 0.25, "best_plurality:3": 0.2, "best_plurality:2": 0.3}
-        | {"rl_focal (released)": -0.05}
+    above = {
+        name: {s.method: s.ours_above[name].mean for s in board.standings if name in s.ours_above}
+        for name in ("rl_focal", "rl_focal_released")
+    }
+    rivals = {"stacking": -0.15, "log_linear": 0.25, "best_plurality:3": 0.2, "best_plurality:2": 0.3}
+    assert above["rl_focal"] == pytest.approx(rivals | {"rl_focal_released": -0.05})
+    assert above["rl_focal_released"] == pytest.approx(
+        {name: mean + 0.05 for name, mean in rivals.items()} | {"rl_focal": 0.05}
     )
-    assert [s.label for s in board.standings if board.has_our_size(s)] == ["best_plurality:3"]
-    log_linear = standing(board, "log_linear").ours_above
+    assert [s.method for s in board.ours] == ["rl_focal", "rl_focal_released"]
+    sized = [s.method for s in board.standings if board.has_size_of(s, board.ours[0])]
+    assert sized == ["best_plurality:3"]
+    log_linear = standing(board, "log_linear").ours_above["rl_focal"]
     hits = np.array([np.arange(20) < n for n in (12, 16, 9)], dtype=float)
     assert log_linear == paired_bootstrap(hits[:2], hits[2:])
     out = StringIO()
     print_table([board], Console(file=out, width=100))
     text = " ".join(out.getvalue().split())
-    assert "rl_focal (paper) less others, in points with paired 95 % intervals: stacking −15.0 [" in text
+    for name, points in (("rl_focal", "−15.0"), ("rl_focal_released", "−10.0")):
+        assert f"{name} less others, in points with paired 95 % intervals: stacking {points} [" in text
     assert "; best_plurality:3, a constant pool of its size, +20.0 [" in text
     assert "; log_linear +25.0 [" in text
     assert "oracle +" not in text
@@ -329,11 +330,10 @@ def test_the_verdict_rests_on_seeds_as_well(small: Lab) -> None:
     small.evaluate("facts", "plurality", np.arange(20) < 8, everyone)
     for seed, n_right in enumerate((20, 20, 5)):
         correct = np.arange(20) < n_right
-        small.evaluate("facts", "rl_focal", correct, everyone, variant="paper", seed=seed)
+        small.evaluate("facts", "rl_focal", correct, everyone, seed=seed)
     [board] = leaderboard(small.warehouse)
-    assert board.verdict.startswith(
-        "None of the methods asked wins: rl_focal (paper) stands 35.0 points above plurality"
-    )
+    [verdict] = board.verdicts
+    assert verdict.startswith("rl_focal does not win here: it is 35.0 points above plurality, but")
 
 
 def test_a_float_error_is_a_tie(small: Lab) -> None:
@@ -341,38 +341,45 @@ def test_a_float_error_is_a_tie(small: Lab) -> None:
     small.evaluate("facts", "plurality", np.arange(20) < 7, everyone)
     for seed, shift in enumerate((0, 5, 9)):
         correct = np.roll(np.arange(20) < 7, shift)
-        small.evaluate("facts", "rl_focal", correct, everyone, variant="paper", seed=seed)
+        small.evaluate("facts", "rl_focal", correct, everyone, seed=seed)
     [board] = leaderboard(small.warehouse)
-    assert " wins: rl_focal (paper) stands level with plurality" in board.verdict
+    assert board.verdicts[0].startswith("rl_focal does not win here: it is level with plurality, but")
 
 
 def test_the_verdict_is_honest_about_losing(lab: Lab) -> None:
     _, riddles = leaderboard(lab.warehouse)
-    assert riddles.verdict.startswith("rl_focal (paper) loses to best_single here by ")
-    assert "excludes zero" in riddles.verdict
+    [verdict] = riddles.verdicts
+    assert verdict.startswith("rl_focal loses to best_single here by ")
+    assert "excludes zero" in verdict
 
 
 def test_it_wins_only_where_every_rival_stands_beside_it(small: Lab) -> None:
     three = np.tile(np.arange(6) < 3, (20, 1))
     for seed in range(2):
-        small.evaluate("facts", "rl_focal", np.arange(20) < 20, three, variant="sequential", seed=seed)
-    of_its_size = [f"{name}:3" for name in CONSTANT_POOLS]
-    rivals = [name for name in [*methods_for(6), *of_its_size] if name != "rl_focal"]
+        small.evaluate("facts", "rl_focal_sequential", np.arange(20) < 20, three, seed=seed)
+    of_its_size = [f"{name}:3" for name in named("constant_pool")]
+    rivals = [name for name in [*methods_for(6), *of_its_size] if name != "rl_focal_sequential"]
+    assert "rl_focal" in rivals
     for name in rivals[:-1]:
         small.evaluate("facts", name, np.arange(20) < 8, three)
-    [board] = leaderboard(small.warehouse)
-    among = "rl_focal (sequential) is the best of the methods asked: 60.0 points above "
-    assert board.verdict.startswith(among)
+
+    def verdict() -> str:
+        """Of the winner; the other's speaks of itself."""
+        other, winner = leaderboard(small.warehouse)[0].verdicts
+        assert other.startswith("rl_focal loses to rl_focal_sequential here by 60.0 points;")
+        return winner
+
+    among = "rl_focal_sequential is the best of the methods asked: 60.0 points above "
+    assert verdict().startswith(among)
     small.evaluate("facts", rivals[-1], np.arange(20) < 8, three)
-    [board] = leaderboard(small.warehouse)
-    assert board.verdict.startswith("rl_focal (sequential) wins here: 60.0 points above ")
+    assert verdict().startswith("rl_focal_sequential wins here: 60.0 points above ")
     # Free answers have two methods less: their board is whole without them.
     small.warehouse.connection.execute(
         "DELETE FROM evaluations WHERE method IN ('stacking', 'constant_choice')"
     )
-    assert leaderboard(small.warehouse)[0].verdict.startswith(among)
+    assert verdict().startswith(among)
     small.warehouse.connection.execute("UPDATE docs SET label = NULL, gold = 'a'")
-    assert " wins here: " in leaderboard(small.warehouse)[0].verdict
+    assert " wins here: " in verdict()
 
 
 def test_frozen_and_online_stay_apart_and_the_newest_counts(small: Lab) -> None:
@@ -384,7 +391,7 @@ def test_frozen_and_online_stay_apart_and_the_newest_counts(small: Lab) -> None:
     boards = leaderboard(small.warehouse)
     assert [board.protocol for board in boards] == ["frozen", "online"]
     assert [board.standings[0].accuracy for board in boards] == pytest.approx(right[:, :2].mean(0))
-    assert "RL-Focal was not evaluated" in boards[0].verdict
+    assert boards[0].verdicts[0].startswith("RL-Focal was not evaluated")
 
 
 def test_a_board_never_mixes_data(small: Lab) -> None:
@@ -394,19 +401,19 @@ def test_a_board_never_mixes_data(small: Lab) -> None:
     small.evaluate("facts", "plurality", right[:, 1], everyone)
     small.evaluate("facts", "plurality", right[:, 2], everyone, data="second")
     old = small.evaluate("facts", "oracle", np.asarray(right.any(1)), everyone, data="second")
-    small.evaluate("facts", "rl_focal", right[:, 3], everyone, variant="paper", seed=2, data="second")
-    small.evaluate("facts", "rl_focal", right[:, 3], everyone, variant="paper", seed=0)
+    small.evaluate("facts", "rl_focal", right[:, 3], everyone, seed=2, data="second")
+    small.evaluate("facts", "rl_focal", right[:, 3], everyone, seed=0)
     [board] = leaderboard(small.warehouse)
     found = {s.method: s.accuracy for s in board.standings}
     assert found == pytest.approx(
         {"best_single": right[:, 0].mean(), "plurality": right[:, 1].mean(), "rl_focal": right[:, 3].mean()}
     )
-    assert board.ours is not None
-    assert [run.seed for run in board.ours.runs] == [0]
+    [ours] = board.ours
+    assert [run.seed for run in ours.runs] == [0]
     [note] = board.notes
     assert note == (
-        "Evaluated on other data and left out: oracle, rl_focal (paper). To compare, run `rlfocal evaluate "
-        "--benchmark facts --methods best_single,oracle,plurality,rl_focal --variant paper --seeds 3`."
+        "Evaluated on other data and left out: oracle, rl_focal. To compare, run `rlfocal evaluate "
+        "--benchmark facts --methods best_single,oracle,plurality,rl_focal --seeds 3`."
     )
     [alone] = leaderboard(small.warehouse, runs={old})
     assert [s.method for s in alone.standings] == ["oracle"]
@@ -530,8 +537,8 @@ def test_pools_are_enumerated_by_the_models_of_the_warehouse(
 
 def test_chosen_pools_carry_their_share_and_the_statistics_of_the_macro(lab: Lab) -> None:
     board, _ = leaderboard(lab.warehouse)
-    assert board.ours is not None
-    choice = pool_choice(lab.warehouse, "facts", [run.run_id for run in board.ours.runs], MODELS)
+    [ours] = board.ours
+    choice = pool_choice(lab.warehouse, "facts", [run.run_id for run in ours.runs], MODELS)
     assert choice is not None
     assert choice.distinct == 3
     assert choice.max_size == len(MODELS)
@@ -559,8 +566,8 @@ def _focal_diversity(failed: NDArray[np.bool_]) -> float:
 
 def test_learning_curves_average_over_seeds(lab: Lab) -> None:
     board, _ = leaderboard(lab.warehouse)
-    assert board.ours is not None
-    phases = learning(lab.warehouse, [run.run_id for run in board.ours.runs])
+    [ours] = board.ours
+    phases = learning(lab.warehouse, [run.run_id for run in ours.runs])
     assert [(p.phase, p.seeds, len(p.accuracy.x)) for p in phases] == [
         ("decider", 3, 25),
         ("fusion", 3, 40),
@@ -570,15 +577,12 @@ def test_learning_curves_average_over_seeds(lab: Lab) -> None:
         assert (curve.mean <= curve.high).all()
 
 
-@pytest.mark.parametrize("stored_as", ["stage", "fusion"])  # until schema 5 a stage was Fusion's episode
-def test_stages_are_drawn_over_models_and_not_called_walks(
-    small: Lab, tmp_path: Path, stored_as: str
-) -> None:
+def test_stages_are_drawn_over_models_and_not_called_walks(small: Lab, tmp_path: Path) -> None:
     right = small.right["facts"]
-    run = small.evaluate("facts", "rl_focal", right[:, 0], np.ones_like(right), variant="sequential", seed=0)
-    shared = {"run_id": run, "benchmark": "facts", "task": "*", "variant": "sequential", "seed": 0}
+    run = small.evaluate("facts", "rl_focal_sequential", right[:, 0], np.ones_like(right), seed=0)
+    shared = {"run_id": run, "benchmark": "facts", "task": "*", "method": "rl_focal_sequential", "seed": 0}
     rows = [
-        shared | {"phase": stored_as, "episode": at, "accuracy": 0.5 + at / 10, "mean_pool_size": float(size)}
+        shared | {"phase": "stage", "episode": at, "accuracy": 0.5 + at / 10, "mean_pool_size": float(size)}
         for at, size in enumerate((1, 2, 3, 4, 6))
     ]
     with small.warehouse.transaction("train"):
@@ -589,7 +593,7 @@ def test_stages_are_drawn_over_models_and_not_called_walks(
     assert phase.accuracy.mean.tolist() == pytest.approx([0.5, 0.6, 0.7, 0.8, 0.9])
     page = write_report(small.warehouse, tmp_path / "report.html").read_text("utf-8")
     assert "models that have answered" in page
-    assert "How rl_focal (sequential) learned." in page
+    assert "How rl_focal_sequential learned." in page
     assert "Fusion is fitted once for each number of models" in page
     assert "episode" not in page.partition("<body>")[2].partition("<footer>")[0]
 
@@ -599,12 +603,12 @@ def test_the_terminal_table_fits_and_names_every_method(lab: Lab) -> None:
     print_table(leaderboard(lab.warehouse), Console(file=out, width=80))
     text = out.getvalue()
     assert max(map(len, text.splitlines())) <= 80
-    for name in ("rl_focal (paper)", "best_single", "oracle", "vs best_single", "±seeds", "±docs"):
+    for name in ("rl_focal", "best_single", "oracle", "vs best_single", "±seeds", "±docs"):
         assert name in text
     assert re.search(
         r"plurality +89\.00 +– +±1\.81 +89\.00 +\+11\.3 \[\+6\.3, \+16\.3\] +6\.00 +135\.0", text
     )
-    assert "rl_focal (paper) loses to best_single" in " ".join(text.split())
+    assert "rl_focal loses to best_single" in " ".join(text.split())
 
 
 class _Page(HTMLParser):
@@ -702,7 +706,7 @@ def test_names_stay_names(warehouse: Warehouse, tmp_path: Path) -> None:
         lab.evaluate(benchmark, f"single:{name}", right[:, at], alone)
     for seed in range(2):
         pools = np.tile(np.arange(len(names)) < 3 + seed, (len(right), 1))
-        lab.evaluate(benchmark, "rl_focal", right[:, 0], pools, variant="paper", seed=seed)
+        lab.evaluate(benchmark, "rl_focal", right[:, 0], pools, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         text = write_report(warehouse, tmp_path / "report.html").read_text("utf-8")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import rlfocal
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.agents.rl_focal.training import train as train_paper
+from rlfocal.agents.rl_focal.training import train as train_rl_focal
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
 from rlfocal.agents.rl_focal_sequential.training import train as train_sequential
 from rlfocal.dataset import Dataset
@@ -65,10 +65,10 @@ def sequential(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("router") / "paper.safetensors"
+def rl_focal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("router") / "rl_focal.safetensors"
     config = RLFocalConfig(window=100, decider_episodes=2, fusion_episodes=2)
-    save_checkpoint(train_paper(made(400, SKILLS, 0), config, [0])[0], path)
+    save_checkpoint(train_rl_focal(made(400, SKILLS, 0), config, [0])[0], path)
     return path
 
 
@@ -82,9 +82,9 @@ def asked(router: Router, data: Dataset, row: int) -> dict[str, Output]:
     return outputs
 
 
-@pytest.mark.parametrize("variant", ["sequential", "paper"])
-def test_one_query_at_a_time_is_what_the_agents_decide(variant: str, request: pytest.FixtureRequest) -> None:
-    path = request.getfixturevalue(variant)
+@pytest.mark.parametrize("method", ["sequential", "rl_focal"])
+def test_one_query_at_a_time_is_what_the_agents_decide(method: str, request: pytest.FixtureRequest) -> None:
+    path = request.getfixturevalue(method)
     router = rlfocal.Router.load(path, online=False)
     test = made(60, SKILLS, 1)
     decided = load_checkpoint(path).decide(test)
@@ -95,9 +95,9 @@ def test_one_query_at_a_time_is_what_the_agents_decide(variant: str, request: py
         router.learn(int(test.labels[row]))
 
 
-@pytest.mark.parametrize("variant", ["sequential", "paper"])
-def test_models_that_are_down_are_replaced_and_named(variant: str, request: pytest.FixtureRequest) -> None:
-    router = Router.load(request.getfixturevalue(variant), online=False)
+@pytest.mark.parametrize("method", ["sequential", "rl_focal"])
+def test_models_that_are_down_are_replaced_and_named(method: str, request: pytest.FixtureRequest) -> None:
+    router = Router.load(request.getfixturevalue(method), online=False)
     first = router.choose("q")
     stand_ins = router.choose("q", dict.fromkeys(first))
     assert stand_ins
@@ -108,9 +108,9 @@ def test_models_that_are_down_are_replaced_and_named(variant: str, request: pyte
     assert router.fuse(dict.fromkeys(first)) is None
 
 
-@pytest.mark.parametrize("variant", ["sequential", "paper"])
-def test_whichever_model_is_down_another_stands_in(variant: str, request: pytest.FixtureRequest) -> None:
-    path, data = request.getfixturevalue(variant), made(30, SKILLS, 1)
+@pytest.mark.parametrize("method", ["sequential", "rl_focal"])
+def test_whichever_model_is_down_another_stands_in(method: str, request: pytest.FixtureRequest) -> None:
+    path, data = request.getfixturevalue(method), made(30, SKILLS, 1)
     for down in data.models:
         whole, rest = Router.load(path, online=False), Router.load(path, online=False)
         for row in range(len(data)):
@@ -126,15 +126,15 @@ def test_whichever_model_is_down_another_stands_in(variant: str, request: pytest
             if down not in outputs:
                 assert outputs.keys() == team.keys()
                 assert rest.fuse(outputs) == whole.fuse(team)
-            elif variant == "paper":
+            elif method == "rl_focal":
                 assert len(outputs) == min(len(team) + 1, len(SKILLS))
 
 
-@pytest.mark.parametrize("variant", ["sequential", "paper"])
+@pytest.mark.parametrize("method", ["sequential", "rl_focal"])
 def test_a_query_of_which_all_models_are_down_teaches_nothing(
-    variant: str, request: pytest.FixtureRequest
+    method: str, request: pytest.FixtureRequest
 ) -> None:
-    router, outputs = Router.load(request.getfixturevalue(variant)), dict[str, Output]()
+    router, outputs = Router.load(request.getfixturevalue(method)), dict[str, Output]()
     while models := router.choose("q", outputs):
         outputs |= dict.fromkeys(models)
     assert set(outputs) == set(router.models)

@@ -1,4 +1,4 @@
-"""The variant `sequential`: its solvers against independent ones, and what its decisions may depend on."""
+"""`rl_focal_sequential`: its solvers against independent ones, and what its decisions may depend on."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ from rlfocal.agents.rl_focal_sequential.training import asking_order, mixture, t
 from rlfocal.dataset import Dataset, Kind, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import evaluate
-from rlfocal.methods import make_method
-from rlfocal.methods.rl_focal import CheckpointStore, RLFocal
+from rlfocal.methods import CheckpointStore, RLFocal, make_method
 from rlfocal.router import Router
 from warehouse import Warehouse, open_warehouse
 
@@ -218,7 +217,7 @@ def test_a_seed_is_a_checkpoint_to_the_byte_and_test_labels_reach_neither_it_nor
     left = []
     for name, labels in (("once", data.labels), ("twice", data.labels), ("permuted", permuted)):
         seen = replace(data, labels=labels)
-        method = RLFocal("sequential", SMALL, CheckpointStore(tmp_path / name))
+        method = RLFocal("rl_focal_sequential", SMALL, CheckpointStore(tmp_path / name))
         [policy] = method.fit(seen.train, [3])
         decided = policy.decide(seen.test)
         file = method.checkpoint(seen.train, 3)

@@ -18,21 +18,23 @@ import pytest
 from rlfocal.cli import main
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
+from rlfocal.evaluation import Setup
 from rlfocal.methods import make_method
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.studies import figure
 from rlfocal.studies import STUDIES, Conditions, Findings, Point, load
+from rlfocal.studies.arms import tuned_arm
 from rlfocal.studies.artefacts import counted_as_released
 from rlfocal.studies.pools import repeated
 from rlfocal.studies.search import find_settings
 from rlfocal.studies.success import by_members, decisions
 from rlfocal.studies.switch import furthest_apart, stream, stretches
-from rlfocal.studies.tuned import label, parse, written
+from rlfocal.studies.tuned import changed, parse, written
 from warehouse import Warehouse, open_warehouse
 
 FAST: dict[str, dict[str, Any]] = {
-    "paper": {"decider_episodes": 1, "fusion_episodes": 1, "window": 20, "decider_hidden": (8,)},
-    "released": {"decider_episodes": 1, "fusion_episodes": 1, "window": 10},
+    "rl_focal": {"decider_episodes": 1, "fusion_episodes": 1, "window": 20, "decider_hidden": (8,)},
+    "rl_focal_released": {"decider_episodes": 1, "fusion_episodes": 1, "window": 10},
 }
 SKILL = {"a": 0.75, "b": 0.65, "c": 0.55, "d": 0.4}
 
@@ -68,17 +70,17 @@ def opened(filled: Path, tmp_path: Path) -> Iterator[Warehouse]:
         yield warehouse
 
 
-def conditions(warehouse: Warehouse, variant: str = "paper", seeds: int = 2) -> Conditions:
-    return Conditions(warehouse, load_dataset(warehouse, "b"), variant, seeds, settings=FAST[variant])
+def conditions(warehouse: Warehouse, method: str = "rl_focal", seeds: int = 2) -> Conditions:
+    return Conditions(Setup(warehouse, load_dataset(warehouse, "b"), seeds), method, FAST[method])
 
 
 def run(warehouse: Warehouse, name: str, *values: object, seeds: int = 2) -> Findings:
     study = STUDIES[name]
-    found = study.run(conditions(warehouse, study.variant, seeds), values or None)
+    found = study.run(conditions(warehouse, study.method, seeds), values or None)
     minidom.parseString(
         figure(found, "x").replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1)
     )
-    assert load(warehouse.location.studies / f"{name}-b-{study.variant}.json") == found
+    assert load(warehouse.location.studies / f"{name}-b-{study.method}.json") == found
     return found
 
 
@@ -91,12 +93,14 @@ def n_runs(warehouse: Warehouse) -> int:
 def test_a_sweep_fills_evaluations_once(opened: Warehouse) -> None:
     found = run(opened, "size-penalty", 0, 3)
     assert [p.label for p in found.points] == ["α = 0", "α = 3", "best_single"]
-    variants = opened.rows(
-        "SELECT variant, count(*) FROM evaluations WHERE task = '*' AND method = 'rl_focal' "
-        "GROUP BY ALL ORDER BY 1"
+    runs = opened.rows(
+        "SELECT study, settings, count(*) FROM evaluations WHERE task = '*' AND method = 'rl_focal' "
+        "GROUP BY ALL ORDER BY settings"
     )
-    common = "decider_episodes=1,decider_hidden=8,fusion_episodes=1,size_penalty={},window=20"
-    assert variants == [(f"paper[{common.format(alpha)}]", 2) for alpha in ("0", "3")]
+    common = FAST["rl_focal"] | {"decider_hidden": [8]}
+    assert [(study, json.loads(told), n) for study, told, n in runs] == [
+        ("size-penalty", common | {"size_penalty": alpha}, 2) for alpha in (0, 3)
+    ]
     for p in found.points:
         rows = opened.rows(
             "SELECT avg(accuracy), avg(mean_pool_size) FROM evaluations "
@@ -118,10 +122,12 @@ def test_a_study_that_was_cut_short_goes_on(opened: Warehouse) -> None:
 
 
 def test_the_defaults_are_the_run_that_evaluate_makes(opened: Warehouse) -> None:
-    config = {"size_penalty": 0.6}  # paper's own for as few train rows
-    assert label("paper", config, [160]) == "paper"
-    assert label("paper", config, [160, 5_000]) == "paper[size_penalty=0.6]"
-    assert label("paper", config | {"epochs": 3}, [160]) == "paper[epochs=3]"
+    config = {"size_penalty": 0.6}  # its own for as few train rows
+    assert changed("rl_focal", config, [160]) == {}
+    assert changed("rl_focal", config, [160, 5_000]) == config
+    assert changed("rl_focal", config | {"epochs": 3}, [160]) == {"epochs": 3}
+    plain = tuned_arm(Conditions(Setup(opened, load_dataset(opened, "b")), study="window"), "the defaults")
+    assert (plain.study, plain.settings) == (None, {})
 
 
 def test_windows_beyond_train_are_one(opened: Warehouse) -> None:
@@ -235,11 +241,11 @@ def test_artefacts_are_switched_off_one_by_one(opened: Warehouse) -> None:
         "best_single",
         "soft_vote",
     ]
-    variants = {
-        v for (v,) in opened.rows("SELECT DISTINCT variant FROM evaluations WHERE method = 'rl_focal'")
-    }
-    assert len(variants) == 3
-    assert counted_as_released(conditions(opened, "released"), found.points[0]) == pytest.approx(
+    switched = opened.rows(
+        "SELECT DISTINCT settings->'$.artefacts' FROM evaluations WHERE method = 'rl_focal_released'"
+    )
+    assert len(switched) == 3
+    assert counted_as_released(conditions(opened, "rl_focal_released"), found.points[0]) == pytest.approx(
         released_by_hand(opened, found.points[0].runs[0])
     )
     with pytest.raises(InputError, match="no_critics"):
@@ -249,7 +255,7 @@ def test_artefacts_are_switched_off_one_by_one(opened: Warehouse) -> None:
 def test_a_search_reads_train_rows_only(opened: Warehouse, tmp_path: Path) -> None:
     data = load_dataset(opened, "b")
     with pytest.raises(InputError, match="train rows only"):
-        find_settings(data, "paper", seeds=1, trials=2, journal=tmp_path / "j")
+        find_settings(data, "rl_focal", seeds=1, trials=2, journal=tmp_path / "j")
     labels = data.labels.copy()
     labels[~data.is_train] = np.random.default_rng(1).permutation(labels[~data.is_train])
     assert not np.array_equal(labels, data.labels)
@@ -257,7 +263,7 @@ def test_a_search_reads_train_rows_only(opened: Warehouse, tmp_path: Path) -> No
     def found(dataset: Dataset, journal: str) -> object:
         train = dataset.train
         return find_settings(
-            train, "paper", seeds=1, trials=4, journal=tmp_path / journal, fixed=FAST["paper"]
+            train, "rl_focal", seeds=1, trials=4, journal=tmp_path / journal, fixed=FAST["rl_focal"]
         )
 
     assert found(data, "one") == found(replace(data, labels=labels), "other")
@@ -269,7 +275,7 @@ def test_a_search_goes_on_where_it_stopped(opened: Warehouse, tmp_path: Path) ->
 
     def search(trials: int, journal: str) -> object:
         return find_settings(
-            train, "paper", seeds=1, trials=trials, journal=tmp_path / journal, fixed=FAST["paper"]
+            train, "rl_focal", seeds=1, trials=trials, journal=tmp_path / journal, fixed=FAST["rl_focal"]
         )
 
     for trials in (4, 11, 13):  # stopped twice; the first ten draw at random, later ones learn from them
@@ -286,7 +292,7 @@ def test_a_damaged_journal_is_named(opened: Warehouse, tmp_path: Path) -> None:
     train, journal = load_dataset(opened, "b").train, tmp_path / "journal"
 
     def search() -> None:
-        find_settings(train, "paper", seeds=1, trials=1, journal=journal, fixed=FAST["paper"])
+        find_settings(train, "rl_focal", seeds=1, trials=1, journal=journal, fixed=FAST["rl_focal"])
 
     search()
     whole = journal.read_text()
@@ -309,7 +315,7 @@ def test_a_search_of_nothing_is_refused(
         run(opened, "search", 0)
     few = load_dataset(opened, "b").train.take(np.arange(2))
     with pytest.raises(InputError, match="1 train documents"):
-        find_settings(few, "paper", seeds=1, trials=1, journal=tmp_path / "journal")
+        find_settings(few, "rl_focal", seeds=1, trials=1, journal=tmp_path / "journal")
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -318,20 +324,21 @@ def test_studies_stand_in_the_report_but_on_no_leaderboard(opened: Warehouse, tm
     [board] = leaderboard(opened)
     assert [s.method for s in board.standings] == ["best_single"]
     some = load_dataset(opened, "b", ["a", "b"])
-    restricted = replace(conditions(opened, seeds=1), dataset=some, mark="models=a,b")
+    shared = conditions(opened, seeds=1)
+    restricted = replace(shared, setup=replace(shared.setup, dataset=some), chose_models=True)
     STUDIES["pool-size"].run(restricted, [1])
-    marks = opened.rows("SELECT DISTINCT variant FROM evaluations WHERE models = ['a', 'b'] ORDER BY 1")
-    assert all(variant.endswith("]") and "models=a,b" in variant for (variant,) in marks)
+    of = opened.rows("SELECT DISTINCT study FROM evaluations WHERE models = ['a', 'b']")
+    assert of == [("pool-size",)]
     assert len(leaderboard(opened)) == 1
     page = write_report(opened, tmp_path / "report.html").read_text()
     assert STUDIES["discount"].question in page
-    assert "discount on b, paper" in page
+    assert "discount on b, rl_focal" in page
 
 
 def test_settings_are_written_as_they_are_read() -> None:
     words = ["metrics=kappa+correlation", "branching=false", "window=50", "fusion_gamma=0.25"]
-    assert written(parse("paper", words)) == ",".join(sorted(words))
-    assert parse("paper", ["metrics=none"]) == {"metrics": ()}
+    assert written(parse("rl_focal", words)) == ",".join(sorted(words))
+    assert parse("rl_focal", ["metrics=none"]) == {"metrics": ()}
     for words, message in (
         (["window"], "not NAME=VALUE"),
         (["windows=3"], "windows"),
@@ -339,7 +346,7 @@ def test_settings_are_written_as_they_are_read() -> None:
         (["branching=maybe"], "cannot be read"),
     ):
         with pytest.raises(InputError, match=message):
-            parse("paper", words)
+            parse("rl_focal", words)
 
 
 @pytest.mark.slow
@@ -369,7 +376,7 @@ def test_the_command(
     listed = capsys.readouterr().out
     assert all(name in listed for name in STUDIES)
     for words, message in (
-        (["window", *place, "--variant", "sequential"], "window"),
+        (["window", *place, "--method", "rl_focal_sequential"], "window"),
         (["size-penalty", *place, "--values", "much"], "cannot be read"),
         (["success", *place, "--values", "3"], "takes no values"),
         (["success", "-b", "bb", *place[2:]], "bb"),
@@ -421,7 +428,7 @@ def test_a_switch_shows_frozen_and_online_along_one_stream(opened: Warehouse) ->
     for protocol in ("frozen", "online"):
         runs = opened.rows(
             "SELECT avg(accuracy) FROM evaluations WHERE protocol = ? AND task = '*' AND method = 'rl_focal' "
-            "AND contains(variant, 'switch=s>t')",
+            "AND (settings->'$.switch')::VARCHAR[] = ['s', 't']",
             [protocol],
         )
         weighted = sum(p.n * p.accuracy for p in shown[protocol]) / 120

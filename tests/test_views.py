@@ -330,7 +330,7 @@ def runs(draw: st.DrawFn) -> list[dict[str, Any]]:
             "run_id": f"r{draw(st.integers(0, 99))}-{at}",
             "benchmark": "b",
             "method": draw(st.sampled_from("xy")),
-            "variant": draw(st.sampled_from([None, "paper", "paper[size_penalty=1]"])),
+            "study": draw(st.sampled_from([None, None, "window"])),
             "seed": draw(st.sampled_from([None, 0])),
             "models": draw(st.sampled_from([["k"], ["k", "m"]])),
             "data": draw(st.sampled_from(["first", "second"])),
@@ -350,10 +350,10 @@ def test_current_evaluations(sql: duckdb.DuckDBPyConnection, found: list[dict[st
     rows = [run | {"task": task} for run in found for task in ("*", "t")]
     sql.execute("DELETE FROM evaluations")
     append(sql, "evaluations", pa.Table.from_pylist(rows))
-    eligible = [run for run in found if not (run["variant"] or "").endswith("]")]
+    eligible = [run for run in found if run["study"] is None]
     newest_data = {(tuple(run["models"]), run["per"]): run["data"] for run in eligible}
     newest = {
-        (tuple(run["models"]), run["per"], run["method"], run["variant"], run["seed"]): run["run_id"]
+        (tuple(run["models"]), run["per"], run["method"], run["seed"]): run["run_id"]
         for run in eligible
         if run["data"] == newest_data[tuple(run["models"]), run["per"]]
     }

@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from test_evaluation import put_choices
 from test_methods import datasets, make_dataset
 
+from rlfocal.agents import RL_FOCAL
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.evaluation import decide_groups, evaluate, fit_groups, group_rows
+from rlfocal.evaluation import evaluate
+from rlfocal.evaluation.planning import group_rows
+from rlfocal.evaluation.running import decide_groups, fit_groups
 from rlfocal.methods import (
-    CONSTANT_POOLS,
-    METHODS,
-    ONLINE_ONLY,
-    REFERENCES,
-    SIZED,
     check_methods,
+    entries,
     make_method,
     methods_for,
+    named,
     with_references,
 )
 from rlfocal.methods.base import Decisions, OnlineLearner
@@ -36,7 +36,7 @@ from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
 from rlfocal.methods.stacking import Stacking
 from warehouse import Warehouse
 
-FROZEN = [name for name in methods_for(9) if name not in {"rl_focal", "oracle"}]
+FROZEN = [name for name in methods_for(9) if name not in {*RL_FOCAL, "oracle"}]
 
 
 def make_logits(seed: int, T: int = 120, N: int = 4, C: int = 3) -> Dataset:
@@ -84,7 +84,7 @@ def texts(data: Dataset, decisions: Decisions) -> list[str | None]:
 
 def decide(name: str, data: Dataset, seed: int = 0) -> Decisions:
     [policy] = make_method(name).fit(data.train, [seed])
-    if name in ONLINE_ONLY:
+    if entries()[name.partition(":")[0]].protocols == ("online",):
         assert isinstance(policy, OnlineLearner)
         return policy.decide_online(data.test)
     return policy.decide(data.test)
@@ -195,10 +195,9 @@ def test_stacking_answers_what_exists_and_refuses_free_answers() -> None:
     third = np.where(np.arange(len(data)) % 9 == 0, 0, 2)  # is nearly always right where there is one
     skewed = replace(data, labels=np.where(data.n_choices == 3, third, -1))
     assert (decide("stacking", skewed).predictions < skewed.test.n_choices).all()
-    with pytest.raises(InputError, match="'made' has free answers"):
-        decide("stacking", make_answers(("ab", "a"), ("ab", "b")))
-    with pytest.raises(InputError, match="'made' has free answers"):
-        decide("constant_choice", make_answers(("ab", "a"), ("ab", "b")))
+    for name in ("stacking", "constant_choice"):
+        with pytest.raises(InputError, match="'made' has free answers"):
+            check_methods([name], make_answers(("ab", "a"), ("ab", "b")))
     assert not {"stacking", "constant_choice"} & set(methods_for(3, "answers"))
     assert "constant_choice" not in with_references(["rl_focal"], "answers")
     always = replace(data, labels=np.zeros(len(data), dtype=np.int64))
@@ -303,8 +302,8 @@ def test_latest_correct_sees_no_label_before_its_decision() -> None:
     [policy] = make_method("latest_correct").fit(data.train, [0])
     assert (policy.decide(data.test).pools == policy.decide(replace(data, labels=labels).test).pools).all()
     with pytest.raises(InputError, match="needs --protocol online"):
-        check_methods(["latest_correct"], "paper", data.models)
-    check_methods(["latest_correct:2"], "paper", data.models, "online")
+        check_methods(["latest_correct"], data)
+    check_methods(["latest_correct:2"], data, "online")
     assert "latest_correct" not in methods_for(5)
 
 
@@ -320,14 +319,15 @@ def test_test_labels_change_no_frozen_decision() -> None:
 
 
 def test_sizes_are_checked() -> None:
-    models = ["a", "b", "c"]
-    check_methods([f"{name}:3" for name in SIZED], "paper", models, "online")
+    data = make_logits(0, N=3)
+    sized = [name for name, entry in entries().items() if entry.argument == "size"]
+    assert len(sized) == 5
+    check_methods([f"{name}:3" for name in sized], data, "online")
     for wrong in ("0", "4", "", "two", "-1"):
-        with pytest.raises(InputError, match="is no number of models, 1 to 3 in this pool"):
-            check_methods([f"best_plurality:{wrong}"], "paper", models)
+        with pytest.raises(InputError, match="is not a valid pool size; use 1 to 3"):
+            check_methods([f"best_plurality:{wrong}"], data)
     with pytest.raises(InputError, match="unknown method 'plurality:2'"):
-        check_methods(["plurality:2"], "paper", models)
-    assert set(SIZED) <= set(METHODS)
+        check_methods(["plurality:2"], data)
 
 
 @pytest.fixture(scope="module")
@@ -419,11 +419,15 @@ def _of_three(task: Dataset) -> float:
 @pytest.mark.slow
 def test_rl_focal_never_stands_alone(warehouse: Warehouse) -> None:
     rights = {name: [bool((i * k) % 3) for i in range(40)] for k, name in enumerate("klmn", 1)}
-    assert with_references(["rl_focal", "oracle"]) == ["rl_focal", "oracle", *REFERENCES[:-1]]
+    for name in RL_FOCAL:
+        assert with_references([name, "oracle"]) == [name, "oracle", *named("reference")]
     assert with_references(["stacking"]) == ["stacking"]
     put_choices(warehouse, rights)
     rows = [row for row in evaluate(warehouse, "b", seeds=2).rows if row.task == "*"]
-    size = round(np.mean([row.mean_pool_size for row in rows if row.method == "rl_focal"]))
-    of_its_size = {f"{name}:{size}" for name in CONSTANT_POOLS}
+    of_its_size: set[str] = set()
+    for ours in RL_FOCAL[:2]:
+        size = round(np.mean([row.mean_pool_size for row in rows if row.method == ours]))
+        pools = {f"{name}:{size}" for name in named("constant_pool")}
+        assert {row.mean_pool_size for row in rows if row.method in pools} == {float(size)}
+        of_its_size |= pools
     assert {row.method for row in rows} == {*methods_for(4), *of_its_size}
-    assert {row.mean_pool_size for row in rows if row.method in of_its_size} == {float(size)}

@@ -14,7 +14,7 @@ from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
 from warehouse.writing import digest_docs
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
@@ -105,9 +105,21 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
 
 
 def _lend_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Gives this connection what the report reads and an older schema lacks: only a write may add it."""
+    """Gives this connection what readers need and an older schema lacks: only a write may add it."""
+    if _has_variants(connection):
+        connection.execute(script("upgrades/variants"))
+        connection.execute(script("upgrades/read_before_6"))
     view = script("current_evaluations")
     connection.execute(view.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW"))
+
+
+def _has_variants(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether evaluations are named as before schema 6."""
+    columns = connection.execute(
+        "SELECT column_name FROM duckdb_columns() "
+        "WHERE (database_name, table_name) = ('warehouse', 'evaluations')"
+    ).fetchall()
+    return ("variant",) in columns
 
 
 def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
@@ -116,6 +128,9 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
         connection.execute("BEGIN")
         try:
             if _version(connection, place) < SCHEMA_VERSION:
+                if _has_variants(connection):
+                    connection.execute(script("upgrades/variants"))
+                    connection.execute(script("upgrades/to_6"))
                 for name in SCHEMA:
                     connection.execute(script(name))
                 connection.execute(script("writes/undigested_docs"))

@@ -3,8 +3,8 @@
 Names alone stand here, because listing them must not import torch.
 """
 
-VARIANTS = ("sequential", "paper", "released")
-"""Of `rlfocal.agents.variants`, the default first."""
+RL_FOCAL = ("rl_focal", "rl_focal_sequential", "rl_focal_released")
+"""The methods that are RL-Focal, as `rlfocal.agents.variants` has them; the first two run by default."""
 METRICS = (
     "focal_diversity",
     "generalized_diversity",

@@ -16,14 +16,14 @@ from rlfocal.agents.shared.tensorfiles import (
     write_tensors,
 )
 from rlfocal.agents.shared.variant import TrainedAgents
-from rlfocal.agents.variants import BY_NAME, variant
+from rlfocal.agents.variants import VARIANTS
 from rlfocal.errors import InputError
 from rlfocal.failures import on_one_line, shortened
 
 
 def save_checkpoint(agents: TrainedAgents, path: Path) -> None:
     """Write one seed's agents; the file appears whole or not at all."""
-    tensors, about = variant(agents.variant).to_parts(agents)
+    tensors, about = VARIANTS[agents.method].to_parts(agents)
     write_tensors(path, tensors, CHECKPOINT, about)
 
 
@@ -45,9 +45,9 @@ def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedA
 
 def _read(path: Path) -> TrainedAgents:
     about, tensors = read_tensors(path, CHECKPOINT)
-    of = BY_NAME.get(str(about.get("variant")))
+    of = VARIANTS.get(str(about.get("method")))
     if of is None:
-        raise UnusableError(f"is not a valid checkpoint (variant: none of {', '.join(BY_NAME)})")
+        raise UnusableError(f"is not a valid checkpoint (method: none of {', '.join(VARIANTS)})")
     try:
         header = of.header.model_validate_json(json.dumps(about))
     except ValidationError as error:

@@ -5,30 +5,30 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rlfocal.agents.rl_focal import config as paper
+from rlfocal.agents.rl_focal import config as rl_focal
 from rlfocal.agents.rl_focal_released import config as released
 from rlfocal.agents.rl_focal_sequential import config as sequential
 from rlfocal.errors import unknown
 
 _REVISIONS = {
-    "sequential": sequential.REVISION,
-    "paper": paper.REVISION,
-    "released": released.REVISION,
+    "rl_focal": rl_focal.REVISION,
+    "rl_focal_sequential": sequential.REVISION,
+    "rl_focal_released": released.REVISION,
 }
 _CONFIGURE = {
-    "sequential": sequential.sequential_config,
-    "paper": paper.paper_config,
-    "released": released.released_config,
+    "rl_focal": rl_focal.rl_focal_config,
+    "rl_focal_sequential": sequential.sequential_config,
+    "rl_focal_released": released.released_config,
 }
 
 
-def configure(variant: str, n_train: int) -> Any:
-    """A variant's settings for as many train rows. Raises InputError for an unknown variant."""
-    if variant not in _CONFIGURE:
-        raise unknown("variant", variant, _CONFIGURE)
-    return _CONFIGURE[variant](n_train)
+def configure(method: str, n_train: int) -> Any:
+    """A variant's settings for as many train rows. Raises InputError for another method than RL-Focal's."""
+    if method not in _CONFIGURE:
+        raise unknown("method", method, _CONFIGURE, "RL-Focal")
+    return _CONFIGURE[method](n_train)
 
 
-def recipe(variant: str, settings: Any) -> str:
+def recipe(method: str, settings: Any) -> str:
     """Changes whenever the variant's agents would be trained otherwise."""
-    return json.dumps([_REVISIONS[variant], settings.to_dict()])
+    return json.dumps([_REVISIONS[method], settings.to_dict()])

@@ -1,18 +1,10 @@
-"""RL-Focal's variants by name."""
+"""RL-Focal's variants by the name of the method that each is."""
 
 from __future__ import annotations
 
-from rlfocal.agents.rl_focal.variant import PAPER
-from rlfocal.agents.rl_focal_released.variant import RELEASED
-from rlfocal.agents.rl_focal_sequential.variant import SEQUENTIAL
+from rlfocal.agents.rl_focal.variant import RL_FOCAL
+from rlfocal.agents.rl_focal_released.variant import RL_FOCAL_RELEASED
+from rlfocal.agents.rl_focal_sequential.variant import RL_FOCAL_SEQUENTIAL
 from rlfocal.agents.shared.variant import Variant
-from rlfocal.errors import unknown
 
-BY_NAME = {one.name: one for one in (SEQUENTIAL, PAPER, RELEASED)}
-
-
-def variant(name: str) -> Variant:
-    """The variant of that name. Raises InputError for an unknown one."""
-    if name not in BY_NAME:
-        raise unknown("variant", name, BY_NAME)
-    return BY_NAME[name]
+VARIANTS: dict[str, Variant] = {one.method: one for one in (RL_FOCAL, RL_FOCAL_SEQUENTIAL, RL_FOCAL_RELEASED)}

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlfocal.agents import VARIANTS
+from rlfocal.agents import RL_FOCAL
 from rlfocal.bench.training import CHOICES, generated
 from rlfocal.dataset import Dataset
-from rlfocal.methods.rl_focal import CheckpointStore, RLFocal
+from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.router import Router
 from rlfocal.routing.outputs import Output
 
@@ -49,7 +49,7 @@ class DecisionBench:
 
 
 def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> DecisionBench:
-    """Agents of each variant that a Router takes are trained briefly on generated logits, saved, and loaded.
+    """Agents of each method that a Router takes are trained briefly on generated logits, saved, and loaded.
 
     The reference is a document given to `decide`; ours are queries to a Router, without a question's text and
     with one: what to ask, step by step until it is enough, and the answer.
@@ -88,14 +88,14 @@ def asked(rows: Dataset, seed: int) -> Dataset:
 
 
 def _loaded(rows: Dataset, seed: int) -> dict[str, TrainedAgents]:
-    """Agents by variant, from their checkpoints."""
+    """Agents by method, from their checkpoints."""
     from rlfocal.agents.checkpoint import load_checkpoint
     from rlfocal.agents.rl_focal.config import RLFocalConfig
 
     loaded = {}
     with TemporaryDirectory() as folder:
-        for name in ("paper", VARIANTS[0]):
-            settings = RLFocalConfig(decider_episodes=1, fusion_episodes=1) if name == "paper" else None
+        for name in RL_FOCAL[:2]:
+            settings = RLFocalConfig(decider_episodes=1, fusion_episodes=1) if name == "rl_focal" else None
             method = RLFocal(name, settings, CheckpointStore(Path(folder)))
             method.fit(rows, [seed])
             loaded[name] = load_checkpoint(method.checkpoint(rows, seed), rows.models)

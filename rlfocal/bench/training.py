@@ -140,14 +140,14 @@ def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> 
 
 
 def _ours(rows: Dataset, window: int, n_seeds: int, episodes: int | None, reference: Speed) -> Speed:
-    from rlfocal.agents.rl_focal.config import paper_config
+    from rlfocal.agents.rl_focal.config import rl_focal_config
 
-    config = replace(paper_config(len(rows)), window=window)
+    config = replace(rl_focal_config(len(rows)), window=window)
     if episodes is not None:
         config = replace(config, decider_episodes=episodes, fusion_episodes=episodes)
     steps, seconds = _train(rows, config, n_seeds)
     one_step = reference.seconds / reference.steps
-    return Speed(len(rows.models), window, "paper", n_seeds, steps, seconds, steps * one_step / seconds)
+    return Speed(len(rows.models), window, "rl_focal", n_seeds, steps, seconds, steps * one_step / seconds)
 
 
 def _grown(rows: Dataset) -> Growth:

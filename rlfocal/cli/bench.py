@@ -226,7 +226,7 @@ def training(
         if (row.models, row.window) != setting:
             setting = (row.models, row.window)
             table.add_row(f"[bold]{row.models} models, window {row.window}[/bold]")
-        way = row.way if row.way != "paper" else f"paper, {counted(row.seeds, 'seed')}"
+        way = row.way if row.way != "rl_focal" else f"rl_focal, {counted(row.seeds, 'seed')}"
         rate = row.steps / row.seconds
         table.add_row(
             f"  {way}", f"{row.steps:,}", f"{row.seconds:.2f}", f"{rate:,.0f}", f"{row.times_faster:,.1f}x"

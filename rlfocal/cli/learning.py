@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rlfocal.agents import VARIANTS
+from rlfocal.agents import RL_FOCAL
 from rlfocal.cli import completion
 from rlfocal.cli.options import Json, Location, Models, Seeds, Snapshot, names, print_json, progress_bars
 
@@ -19,7 +19,7 @@ Benchmark = Annotated[
         autocompletion=completion.benchmark,
     ),
 ]
-Variant = Annotated[str, typer.Option(help=f"RL-Focal's variant: {', '.join(VARIANTS)}.")]
+RLFocalMethod = Annotated[str, typer.Option(help=f"Which of RL-Focal's methods: {', '.join(RL_FOCAL)}.")]
 Per = Annotated[
     Literal["benchmark", "task"],
     typer.Option(
@@ -30,8 +30,8 @@ Per = Annotated[
 
 def train(
     benchmark: Benchmark,
+    method: RLFocalMethod = RL_FOCAL[0],
     models: Models = None,
-    variant: Variant = VARIANTS[0],
     seeds: Seeds = 3,
     per: Per = "benchmark",
     snapshot: Snapshot = None,
@@ -53,8 +53,8 @@ def train(
         report = run(
             opened,
             benchmark,
+            method=method,
             models=names(models),
-            variant=variant,
             seeds=seeds,
             per=per,
             snapshot=snapshot,
@@ -80,7 +80,6 @@ def evaluate(
         ),
     ] = None,
     models: Models = None,
-    variant: Variant = VARIANTS[0],
     seeds: Seeds = 3,
     per: Per = "benchmark",
     protocol: Annotated[
@@ -113,7 +112,6 @@ def evaluate(
                 benchmark,
                 methods=None if methods in (None, "all") else names(methods, "--methods"),
                 models=names(models),
-                variant=variant,
                 seeds=seeds,
                 per=per,
                 protocol=protocol,

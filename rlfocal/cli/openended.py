@@ -16,9 +16,9 @@ def open_ended(
         typer.Option(metavar="FILE", help="Parquet, CSV or JSONL: task, doc_id, model, score, maybe split."),
     ],
     seeds: Seeds = 5,
-    variant: Annotated[
+    settings: Annotated[
         Literal["every-action", "paper"],
-        typer.Option(help="paper: the settings of appendix D, which learn from the picked models alone."),
+        typer.Option(help="paper: those of appendix D, which learn from the picked models alone."),
     ] = "every-action",
     as_json: Json = False,
 ) -> None:
@@ -32,7 +32,7 @@ def open_ended(
     from rlfocal.openended.table import print_open_ended
 
     table = read_scores(scores)
-    config = PAPER if variant == "paper" else OpenEndedConfig()
+    config = PAPER if settings == "paper" else OpenEndedConfig()
     with progress_bars() as tell:
         report = evaluate_scores(table, seeds, config, lambda share: tell("decider", share))
     if as_json:

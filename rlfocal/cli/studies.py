@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.agents import VARIANTS
+from rlfocal.agents import RL_FOCAL
 from rlfocal.cli.learning import Benchmark, Per
 from rlfocal.cli.options import Json, Location, Models, Seeds, names, print_json, progress_bars
 from rlfocal.errors import InputError
@@ -16,9 +16,9 @@ from rlfocal.studies import STUDIES, Conditions, Study
 
 studies = typer.Typer()
 
-Variant = Annotated[
+RLFocalMethod = Annotated[
     str | None,
-    typer.Option(help=f"RL-Focal's variant: {', '.join(VARIANTS)}.", show_default="the study's own"),
+    typer.Option(help=f"Which of RL-Focal's methods: {', '.join(RL_FOCAL)}.", show_default="the study's own"),
 ]
 Values = Annotated[
     str | None, typer.Option(metavar="V,...", help="What to try.", show_default="the study's own")
@@ -38,7 +38,7 @@ def _command(asked: Study) -> Callable[..., None]:
         benchmark: Benchmark,
         models: Models = None,
         seeds: Seeds = 3,
-        variant: Variant = None,
+        method: RLFocalMethod = None,
         values: Values = None,
         settings: Set = None,
         per: Per = "benchmark",
@@ -47,7 +47,8 @@ def _command(asked: Study) -> Callable[..., None]:
         warehouse: Location = None,
         as_json: Json = False,
     ) -> None:
-        from rlfocal.evaluation import read_dataset
+        from rlfocal.evaluation import Setup
+        from rlfocal.evaluation.planning import read_dataset
         from rlfocal.report.studies import print_findings, write_figure
         from rlfocal.studies.tuned import parse
         from warehouse import open_warehouse
@@ -55,19 +56,15 @@ def _command(asked: Study) -> Callable[..., None]:
         folder = out or Path()
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {folder} is a file; give a folder")
-        kind = variant or asked.variant
+        chosen = method or asked.method
         with open_warehouse(warehouse, create=False) as opened:
             with progress_bars() as tell:
+                dataset = read_dataset(opened, benchmark, names(models))
                 conditions = Conditions(
-                    opened,
-                    read_dataset(opened, benchmark, names(models)),
-                    kind,
-                    seeds,
-                    per,
-                    parse(kind, settings or []),
-                    f"models={models}" if models else "",
-                    force,
-                    tell,
+                    Setup(opened, dataset, seeds, per, force=force, on_progress=tell),
+                    chosen,
+                    parse(chosen, settings or []),
+                    chose_models=bool(models),
                 )
                 findings = asked.run(conditions, names(values, "--values"))
             drawn = write_figure(findings, folder / f"{asked.name}-{benchmark}.svg")

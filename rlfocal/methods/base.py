@@ -10,10 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
-
-NEEDS_CHOICES = ("stacking", "constant_choice")
-"""Methods to which a slot must mean the same choice in every document."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +83,3 @@ class Method(Protocol):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Policy]:
         """One policy a seed, fitted on train rows alone."""
         ...
-
-
-def refuse_answers(method: str, documents: Dataset) -> None:
-    """Raises InputError where a method that needs choices is given free answers."""
-    if method in NEEDS_CHOICES and documents.kind == "answers":
-        raise InputError(
-            f"{method} needs numbered choices, and {documents.benchmark!r} has free answers; leave it out of "
-            "--methods (log_linear and weighted_vote take answers)"
-        )

@@ -14,6 +14,7 @@ from rlfocal.dataset import Dataset
 from rlfocal.diversity import every_pool, plurality_accuracy
 from rlfocal.methods.base import Decisions, Policy
 from rlfocal.methods.log_linear import fit_log_linear
+from rlfocal.methods.registry import Entry, register
 from rlfocal.voting import plurality, soft_vote
 
 Floats = NDArray[np.float64]
@@ -134,3 +135,26 @@ class ByLogLinear(NamedTuple):
 def _accuracy(policy: Policy, documents: Dataset) -> float:
     said = policy.decide(documents).predictions
     return float(((said == documents.labels) & (documents.labels >= 0)).mean())
+
+
+def _enter(name: str, fusion: Fusion, asks: str, answers: str) -> None:
+    register(
+        Entry(
+            name,
+            asks,
+            answers,
+            role="constant_pool",
+            argument="size",
+            make=lambda making: BestPool(fusion, making.size),
+        )
+    )(BestPool)
+
+
+_enter(
+    "best_plurality",
+    ByPlurality(),
+    f"the pool of up to {LARGEST} models whose plurality is best on train",
+    "the plurality",
+)
+_enter("best_soft_vote", BySoftVote(), "the same for soft votes", "the highest mean probability")
+_enter("best_log_linear", ByLogLinear(), "the same for log-linear pools", "as `log_linear`")

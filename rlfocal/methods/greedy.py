@@ -10,11 +10,21 @@ from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
 from rlfocal.methods.base import Decisions
+from rlfocal.methods.registry import Entry, register
 
 BEST = 3
 """How many models there are to pick from, unless a size is given."""
 
 
+@register(
+    Entry(
+        "random_select",
+        f"one of the {BEST} best on train, at random",
+        "what it answers",
+        argument="size",
+        make=lambda making: RandomSelect(making.size or BEST),
+    )
+)
 @dataclass(frozen=True)
 class RandomSelect:
     """One of the models that are best on train, at random."""
@@ -42,6 +52,16 @@ class Draws:
         return _of_one(documents, drawn)
 
 
+@register(
+    Entry(
+        "latest_correct",
+        f"one of the {BEST} best on train that was right on the document before, else any of them",
+        "what it answers",
+        protocols=("online",),
+        argument="size",
+        make=lambda making: LatestCorrect(making.size or BEST),
+    )
+)
 @dataclass(frozen=True)
 class LatestCorrect:
     """One of the models that are best on train, at random among those that were right on the document before.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rlfocal.dataset import Dataset
 from rlfocal.errors import RunError
 from rlfocal.methods.base import Decisions
+from rlfocal.methods.registry import Entry, register
 from rlfocal.voting import first_given
 
 Floats = NDArray[np.float64]
@@ -20,6 +21,7 @@ RIDGE = 1e-3
 _CONVERGED = 1e-4  # the largest slope of the mean loss that is let pass
 
 
+@register(Entry("log_linear", "all", "the highest weighted sum of log-probs, plus a bias per choice"))
 @dataclass(frozen=True)
 class LogLinear:
     """All models of the pool, weighted."""

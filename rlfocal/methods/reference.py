@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Decisions, refuse_answers
+from rlfocal.methods.base import Decisions
+from rlfocal.methods.registry import Entry, register
 from rlfocal.voting import plurality, soft_vote
 
 
@@ -21,6 +22,17 @@ class _Deterministic:
         return "1"  # raised when one of these policies is defined anew
 
 
+@register(
+    Entry(
+        "single",
+        "that model",
+        "what it answers",
+        argument="model",
+        needs_argument=True,
+        is_default=False,
+        make=lambda making: Single(making.argument or ""),
+    )
+)
 @dataclass(frozen=True)
 class Single(_Deterministic):
     """Always asks one model, and answers what it answers."""
@@ -35,6 +47,7 @@ class Single(_Deterministic):
         return Decisions(_ask(documents, [at]), documents.predictions[:, at])
 
 
+@register(Entry("best_single", "the model with the best train accuracy", "what it answers", role="reference"))
 @dataclass(frozen=True)
 class BestSingle(_Deterministic):
     """The single model with the most right train answers; ties: the alphabetically first."""
@@ -43,6 +56,7 @@ class BestSingle(_Deterministic):
         return [Single(train.models[int(train.correct.sum(axis=0).argmax())])]
 
 
+@register(Entry("plurality", "all", "what most models predict", role="reference"))
 @dataclass(frozen=True)
 class Plurality(_Deterministic):
     """The slot most models of the pool predict."""
@@ -55,6 +69,7 @@ class Plurality(_Deterministic):
         return Decisions(pools, plurality(documents.predictions, pools, documents.kind))
 
 
+@register(Entry("soft_vote", "all", "the highest mean probability", role="reference"))
 @dataclass(frozen=True)
 class SoftVote(_Deterministic):
     """The slot with the highest mean probability over the pool."""
@@ -67,6 +82,9 @@ class SoftVote(_Deterministic):
         return Decisions(pools, soft_vote(documents.probs, pools, documents.kind))
 
 
+@register(
+    Entry("constant_choice", "nobody", "the most frequent train label", role="reference", kinds=("choices",))
+)
 @dataclass(frozen=True)
 class ConstantChoice(_Deterministic):
     """Always the most frequent train label. Ties: the lowest index."""
@@ -74,7 +92,6 @@ class ConstantChoice(_Deterministic):
     choice: int = 0
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ConstantChoice]:
-        refuse_answers("constant_choice", train)
         return [ConstantChoice(int(np.bincount(train.labels[train.labels >= 0], minlength=1).argmax()))]
 
     def decide(self, documents: Dataset) -> Decisions:
@@ -82,6 +99,7 @@ class ConstantChoice(_Deterministic):
         return Decisions(_ask(documents, []), np.where(exists, self.choice, -1).astype(np.int64))
 
 
+@register(Entry("oracle", "all", "right wherever some model is: a ceiling", role="ceiling"))
 @dataclass(frozen=True)
 class Oracle(_Deterministic):
     """Right wherever some model is right. A ceiling, not a method: it reads the labels it decides on."""

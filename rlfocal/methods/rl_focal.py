@@ -1,4 +1,4 @@
-"""RL-Focal as one method among the others: one pair of agents per seed, trained side by side."""
+"""RL-Focal as methods among the others: one pair of agents per seed, trained side by side."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlfocal.agents import VARIANTS
+from rlfocal.agents import RL_FOCAL
 from rlfocal.agents.recipes import configure, recipe
 from rlfocal.agents.shared.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
+from rlfocal.methods.registry import CheckpointStore, Entry, Making, register
 
 if TYPE_CHECKING:
     from rlfocal.agents.shared.variant import TrainedAgents
@@ -22,22 +23,12 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class CheckpointStore:
-    """Where trained agents are kept, and whether those that are there are taken instead of training again."""
-
-    folder: Path
-    reuse: bool = True
-    event_files: bool = False
-    """Whether each checkpoint gets a folder of its name beside it that TensorBoard reads."""
-
-
-@dataclass(frozen=True)
 class RLFocal:
-    """Raises InputError for an unknown variant."""
+    """Raises InputError for a method that is not RL-Focal."""
 
-    variant: str = VARIANTS[0]
+    method: str = RL_FOCAL[0]
     config: Any = None
-    """The variant's settings; by default the variant's for as many train rows."""
+    """The settings; by default the method's own for as many train rows."""
     store: CheckpointStore | None = None
     """Without one, nothing is saved."""
     on_progress: Callable[[float], None] | None = None
@@ -45,17 +36,17 @@ class RLFocal:
     seeded: bool = True
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise unknown("variant", self.variant, VARIANTS)
+        if self.method not in RL_FOCAL:
+            raise unknown("method", self.method, RL_FOCAL, "RL-Focal")
 
     def recipe(self, n_train: int) -> str:
-        return recipe(self.variant, self._settings(n_train))
+        return recipe(self.method, self._settings(n_train))
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TrainedAgents]:
         # torch takes seconds to import, and listing the methods must not.
         from rlfocal.agents.checkpoint import save_checkpoint
         from rlfocal.agents.shared.event_files import require_tensorboard, write_event_files
-        from rlfocal.agents.variants import variant
+        from rlfocal.agents.variants import VARIANTS
 
         with_events = self.store is not None and self.store.event_files
         if with_events:
@@ -65,7 +56,7 @@ class RLFocal:
         if missing:
             kept = None if self.store is None else self.checkpoint(train, missing[0]).parent
             settings = self._settings(len(train))
-            for agents in variant(self.variant).train(train, settings, missing, self.on_progress, kept):
+            for agents in VARIANTS[self.method].train(train, settings, missing, self.on_progress, kept):
                 fitted[agents.seed] = agents
                 if self.store is not None:
                     save_checkpoint(agents, self.checkpoint(train, agents.seed))
@@ -85,7 +76,7 @@ class RLFocal:
         return (
             self.store.folder
             / train.benchmark
-            / f"{self.variant}-{rows}-{digest}"
+            / f"{self.method}-{rows}-{digest}"
             / f"seed-{seed}.safetensors"
         )
 
@@ -142,4 +133,31 @@ class RLFocal:
         return agents
 
     def _settings(self, n_train: int) -> Any:
-        return self.config or configure(self.variant, n_train)
+        return self.config or configure(self.method, n_train)
+
+
+def _enter(name: str, asks: str, answers: str, *, is_default: bool = True) -> None:
+    def make(making: Making) -> RLFocal:
+        return RLFocal(name, store=making.store, on_progress=making.on_progress)
+
+    register(Entry(name, asks, answers, role="rl_focal", fewest_models=2, is_default=is_default, make=make))(
+        RLFocal
+    )
+
+
+_enter(
+    "rl_focal",
+    "the Decider: one pool per document, from the last pool and the focal diversity of recent history",
+    "Fusion's actor; both learn by MAPPO with a central critic",
+)
+_enter(
+    "rl_focal_sequential",
+    "the Decider: after each answer or two, stop or ask the next models, by fitted Q-iteration",
+    "softmax regressions over what was said so far",
+)
+_enter(
+    "rl_focal_released",
+    "the Decider, as in the authors' released code, every artefact of it a switch",
+    "likewise",
+    is_default=False,
+)

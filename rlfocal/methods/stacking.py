@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Decisions, refuse_answers
+from rlfocal.methods.base import Decisions
+from rlfocal.methods.registry import Entry, register
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -19,6 +20,14 @@ INVERSE_RIDGE = 0.1
 """scikit-learn's C."""
 
 
+@register(
+    Entry(
+        "stacking",
+        "all",
+        f"logistic regression on all log-probs side by side, standardised (C = {INVERSE_RIDGE})",
+        kinds=("choices",),
+    )
+)
 @dataclass(frozen=True)
 class Stacking:
     """Multinomial regression on the standardised log-probs of all models; free answers cannot be stacked."""
@@ -34,7 +43,6 @@ class Stacking:
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        refuse_answers("stacking", train)
         has_right = train.labels >= 0
         classes = np.unique(train.labels[has_right])
         if len(classes) < 2:

@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
 from rlfocal.methods.base import Decisions
+from rlfocal.methods.registry import Entry, register
 from rlfocal.voting import soft_vote
 
 
+@register(
+    Entry("weighted_vote", "all", "the plurality, a vote counting as much as its model's train accuracy")
+)
 @dataclass(frozen=True)
 class WeightedVote:
     """Every model votes for what it predicts, with its accuracy on train as weight."""

@@ -1,7 +1,7 @@
 """The report: who wins, at what cost, and how it was learned, on a terminal and as one HTML file."""
 
+from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.report.html import write_report
-from rlfocal.report.leaderboard import leaderboard
 from rlfocal.report.newcomer import newcomer, print_newcomer
 from rlfocal.report.tables import print_table
 

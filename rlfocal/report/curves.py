@@ -1,4 +1,4 @@
-"""How RL-Focal learned: mean and band over seeds, by episode or by stage, as the variant was trained."""
+"""How RL-Focal's methods learned: mean and band over seeds, by episode, or by stage where that is how."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _TWO_PHASES = (
     "models to ask, judged by their plurality; then it is frozen and Fusion learns to combine what they say."
 )
 CAPTIONS = {
-    "paper": _TWO_PHASES.format("with pools and answers drawn by chance"),
-    "released": _TWO_PHASES.format("with pools drawn by chance"),
-    "sequential": (
+    "rl_focal": _TWO_PHASES.format("with pools and answers drawn by chance"),
+    "rl_focal_released": _TWO_PHASES.format("with pools drawn by chance"),
+    "rl_focal_sequential": (
         "Fusion is fitted once for each number of models that have answered. Its accuracy is on train "
         f"documents that it was not fitted on: {_BAND}. From this the Decider learns when asking more does "
         "not pay."
     ),
 }
-"""What the learning figure of each variant shows."""
+"""What the learning figure of each method shows."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,9 @@ def learning(warehouse: Warehouse, runs: Sequence[str]) -> list[Learning]:
     """The phases of the given runs in `training_history`; where agents were trained per task, their mean."""
     found = []
     for phase in PHASES:
-        # Before schema 5 a stage was called an episode of Fusion's.
         rows = warehouse.rows(
             "SELECT run_id, episode, avg(accuracy), avg(mean_pool_size) FROM training_history "
-            "WHERE list_contains(?, run_id) "
-            "AND CASE WHEN variant LIKE 'sequential%' THEN 'stage' ELSE phase END = ? "
+            "WHERE list_contains(?, run_id) AND phase = ? "
             "GROUP BY run_id, episode ORDER BY episode, run_id",
             (list(runs), phase),
         )

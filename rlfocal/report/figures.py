@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from rlfocal.evaluation.comparable import Run
+from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, percent
 from rlfocal.report.curves import Curve, Learning
 from rlfocal.report.labels import Label, place_labels
-from rlfocal.report.leaderboard import CEILING, OURS, Board, Standing, percent
 from rlfocal.report.pools import Pool, PoolChoice
-from rlfocal.report.runs import Run
 from rlfocal.report.svg import ACCENT, BLUE, INK, MUTED, PAPER, inline, style
 
 WIDTH = 7.0  # inches
@@ -45,11 +45,11 @@ def cost_accuracy(board: Board, name: str) -> str:
         axes.scatter([c for c, _, _ in singles], [a for _, a, _ in singles], s=14, color=MUTED, linewidths=0)
         labels = []
         for cost, s in methods:
-            color, marker = (ACCENT, "D") if s.method == OURS else (BLUE, "o")
+            color, marker = (ACCENT, "D") if s.is_ours else (BLUE, "o")
             axes.errorbar(cost, s.accuracy, s.stderr_docs, color=color, fmt="none", lw=0.7, alpha=0.55)
             axes.scatter(cost, s.accuracy, s=30, color=color, marker=marker, linewidths=0, zorder=3)
-            labels.append(Label(cost, s.accuracy, s.label, color))
-            if s.method == OURS:
+            labels.append(Label(cost, s.accuracy, s.method, color))
+            if s.is_ours:
                 x, y = [_cost(run, priced) for run in s.runs], [run.accuracy for run in s.runs]
                 axes.scatter(x, y, s=16, facecolors="none", edgecolors=ACCENT, linewidths=0.8)
         labels.sort(key=lambda label: label.color != ACCENT)
@@ -60,14 +60,14 @@ def cost_accuracy(board: Board, name: str) -> str:
         _cost_axis(axes, costs)
         axes.set_xlabel("cost, cents per 1,000 queries" if priced else "models asked per document")
         figure.canvas.draw()  # the layout must be settled before labels are placed in it
-        seeds = [(_cost(run, priced), run.accuracy) for run in board.ours.runs] if board.ours else []
+        seeds = [(_cost(run, priced), run.accuracy) for ours in board.ours for run in ours.runs]
         place_labels(axes, labels, [*seeds, *((x, y) for x, y, _ in singles)])
-        ours = board.ours
-        best = f"{ours.label} at {percent(ours.accuracy)} %" if ours else "methods and single models"
+        ours = ", ".join(f"{one.method} at {percent(one.accuracy)} %" for one in board.ours)
+        best = ours or "methods and single models"
         return inline(figure, name, f"Cost against test accuracy on {board.benchmark}: {best}")
 
 
-def learning_curves(phases: Sequence[Learning], board: Board, name: str) -> str:
+def learning_curves(phases: Sequence[Learning], about: str, name: str) -> str:
     """Accuracy by episode in both phases, and pool size while the Decider learns; or accuracy by stage."""
     with style():
         panels: list[tuple[str, str, Curve, bool]] = []
@@ -92,8 +92,7 @@ def learning_curves(phases: Sequence[Learning], board: Board, name: str) -> str:
                 shared = shared or axes
                 axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
         end = percent(phases[-1].accuracy.mean[-1])
-        ours = board.ours.label if board.ours else "RL-Focal"
-        description = f"How {ours} learned on {board.benchmark}, ending at {end} % on train documents"
+        description = f"How {about}, ending at {end} % on train documents"
         return inline(figure, name, description)
 
 

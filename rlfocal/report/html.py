@@ -15,11 +15,11 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from rlfocal.errors import InputError
+from rlfocal.evaluation.comparable import SINGLE
+from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
 from rlfocal.report.curves import CAPTIONS, learning
 from rlfocal.report.inputs import inputs_digest, is_made_from, marked
-from rlfocal.report.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
 from rlfocal.report.pools import PoolChoice, pool_choice
-from rlfocal.report.runs import SINGLE
 from rlfocal.report.tables import spread
 from rlfocal.studies.findings import Findings, load
 from warehouse import Warehouse
@@ -44,6 +44,17 @@ class TaskTable:
 
 
 @dataclass(frozen=True)
+class Ours:
+    """How one of RL-Focal's methods learned, and which pools it asked."""
+
+    method: str
+    learning_figure: Markup
+    learning_caption: str
+    pool_figure: Markup
+    choice: PoolChoice | None
+
+
+@dataclass(frozen=True)
 class Section:
     """What the page shows of one board."""
 
@@ -52,10 +63,7 @@ class Section:
     span: float
     """Half the width of the difference plot, as a fraction."""
     cost_figure: Markup
-    learning_figure: Markup
-    learning_caption: str
-    pool_figure: Markup
-    choice: PoolChoice | None
+    ours: tuple[Ours, ...]
     tasks: TaskTable | None
 
 
@@ -122,21 +130,26 @@ def _sections(
 
 def _section(warehouse: Warehouse, board: Board, tasks: TaskTable | None, anchor: str) -> Section:
     # Not at the top: drawing imports matplotlib, which a page that is still true must not wait for.
-    from rlfocal.report.figures import cost_accuracy, learning_curves, pool_diversity
+    from rlfocal.report.figures import cost_accuracy
 
-    runs = [run.run_id for run in board.ours.runs] if board.ours else []
+    ours = tuple(_ours(warehouse, board, standing, f"{anchor}-{standing.method}") for standing in board.ours)
+    cost_figure = Markup(cost_accuracy(board, f"{anchor}-cost"))
+    return Section(anchor, board, _span(board.standings), cost_figure, ours, tasks)
+
+
+def _ours(warehouse: Warehouse, board: Board, standing: Standing, anchor: str) -> Ours:
+    from rlfocal.report.figures import learning_curves, pool_diversity
+
+    method, runs = standing.method, [run.run_id for run in standing.runs]
     phases = learning(warehouse, runs)
-    choice = pool_choice(warehouse, board.benchmark, runs, board.models) if runs else None
-    return Section(
-        anchor,
-        board,
-        _span(board.standings),
-        Markup(cost_accuracy(board, f"{anchor}-cost")),
-        Markup(learning_curves(phases, board, f"{anchor}-learning") if phases else ""),
-        CAPTIONS.get(board.ours.variant or "", "") if board.ours else "",
+    choice = pool_choice(warehouse, board.benchmark, runs, board.models)
+    about = f"{method} learned on {board.benchmark}"
+    return Ours(
+        method,
+        Markup(learning_curves(phases, about, f"{anchor}-learning") if phases else ""),
+        CAPTIONS[method],
         Markup(pool_diversity(choice, f"{anchor}-pools", board.benchmark) if choice else ""),
         choice,
-        tasks,
     )
 
 
@@ -170,7 +183,7 @@ def _overview(boards: Sequence[Board]) -> list[tuple[str, list[Standing | None]]
     for at, board in enumerate(boards):
         for s in board.standings:
             if not s.method.startswith(SINGLE):
-                found.setdefault(s.label, [None] * len(boards))[at] = s
+                found.setdefault(s.method, [None] * len(boards))[at] = s
 
     def mean(cells: Sequence[Standing | None]) -> float:
         known = [s.accuracy - board.best_accuracy for s, board in zip(cells, boards, strict=True) if s]

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rlfocal.report.leaderboard import percent
+from rlfocal.evaluation.leaderboard import percent
 from warehouse import Warehouse
 
 

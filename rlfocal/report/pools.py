@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 
-from rlfocal.report.runs import answering
+from rlfocal.evaluation.comparable import answering
 from warehouse import Warehouse
 
 SHOWN = 10

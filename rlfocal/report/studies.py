@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rlfocal.report.leaderboard import cents, percent
+from rlfocal.evaluation.leaderboard import cents, percent
 from rlfocal.report.svg import ACCENT, BLUE, INK, MUTED, inline, style
 from rlfocal.studies.findings import OURS, Findings, Point
 

@@ -8,12 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rlfocal.report.bootstrap import Difference
-from rlfocal.report.leaderboard import (
+from rlfocal.evaluation.bootstrap import Difference
+from rlfocal.evaluation.leaderboard import (
     BASELINE,
     CEILING,
     FLOOR,
-    OURS,
     Board,
     Standing,
     cents,
@@ -27,15 +26,17 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
 
     `tasks` is the mean of the task accuracies, `asked` the models asked per document; the difference to
     best_single is in points, with its 95 % interval over resampled seeds and documents (where there is one
-    seed, documents only). Under the table, RL-Focal's first variant less every other method in the same way.
+    seed, documents only). Under the table, each of RL-Focal's methods less every other one in the same way.
     """
     console = console or Console()
     width = min(console.width, 100)
     for board in boards:
         console.print(_table(board))
-        console.print(Text(board.verdict), width=width)
-        if compared := [s for s in board.standings if s.ours_above and s.method not in {BASELINE, FLOOR}]:
-            console.print(Text(_ours_above(board, compared)), width=width)
+        for verdict in board.verdicts:
+            console.print(Text(verdict), width=width)
+        for ours in board.ours:
+            if compared := _above(board, ours):
+                console.print(Text(compared), width=width)
         if board.singles:
             alone = ", ".join(f"{s.model} {percent(s.accuracy)}" for s in board.singles)
             console.print(Text(f"Each model alone, in %: {alone}", style="dim"), width=width)
@@ -60,12 +61,17 @@ def interval(difference: Difference) -> str:
     return f"{points(difference.mean)} [{points(difference.low)}, {points(difference.high)}]"
 
 
-def _ours_above(board: Board, others: Sequence[Standing]) -> str:
-    """RL-Focal's difference to each of the other methods."""
-    assert board.ours is not None
-    named = [s.label + (", a constant pool of its size," if board.has_our_size(s) else "") for s in others]
-    each = [f"{name} {interval(s.ours_above)}" for name, s in zip(named, others, strict=True) if s.ours_above]
-    return f"{board.ours.label} less others, in points with paired 95 % intervals: {'; '.join(each)}"
+def _above(board: Board, ours: Standing) -> str:
+    """The difference of one of RL-Focal's methods to each of the others; empty where there is none."""
+    each = [
+        f"{s.method}{', a constant pool of its size,' if board.has_size_of(s, ours) else ''} "
+        f"{interval(s.ours_above[ours.method])}"
+        for s in board.standings
+        if ours.method in s.ours_above and s.method not in {BASELINE, FLOOR}
+    ]
+    if not each:
+        return ""
+    return f"{ours.method} less others, in points with paired 95 % intervals: {'; '.join(each)}"
 
 
 def _table(board: Board) -> Table:
@@ -84,7 +90,7 @@ def _table(board: Board) -> Table:
     for s in board.standings:
         d = s.against_baseline
         cells = [
-            s.label,
+            s.method,
             percent(s.accuracy),
             *spread(s),
             *([percent(s.task_mean) if s.task_mean is not None else "–"] if by_task else []),
@@ -93,5 +99,5 @@ def _table(board: Board) -> Table:
             cents(s.cost),
         ]
         # As Text, or rich would take the brackets of an interval for markup.
-        table.add_row(*map(Text, cells), style={OURS: "bold", CEILING: "dim"}.get(s.method, ""))
+        table.add_row(*map(Text, cells), style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
     return table

@@ -87,7 +87,7 @@ _STUDIES = (
         "released behaviour",
         artefacts,
         ("all",),
-        variant="released",
+        method="rl_focal_released",
     ),
     Study(
         "search",

@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
+from rlfocal.agents import RL_FOCAL
 from rlfocal.dataset import Dataset
-from rlfocal.evaluation import Evaluation, Per, Progress, group_rows, run_method, stored, titled
-from rlfocal.methods import CheckpointStore, Method, make_method
+from rlfocal.evaluation import Candidate, Evaluation, Setup
+from rlfocal.evaluation.running import run_method
+from rlfocal.evaluation.storing import stored
+from rlfocal.methods import Method, make_method
 from rlfocal.studies.findings import OURS, Point, known, point
-from rlfocal.studies.tuned import Settings, Tuned, label, marked
-from warehouse import Warehouse
+from rlfocal.studies.tuned import Settings, Tuned, changed
 
 
 @dataclass(frozen=True)
 class Conditions:
     """What all arms of one run of a study share."""
 
-    warehouse: Warehouse
-    dataset: Dataset
-    variant: str = "paper"
-    seeds: int = 3
-    per: Per = "benchmark"
+    setup: Setup
+    method: str = RL_FOCAL[0]
     settings: Settings = field(default_factory=dict)
-    """What differs from the variant's defaults in every arm."""
-    mark: str = ""
-    """What every run's variant says besides: rows of other data must not stand on the leaderboard."""
-    force: bool = False
-    on_progress: Progress | None = None
-
-    @property
-    def store(self) -> CheckpointStore:
-        return CheckpointStore(self.warehouse.location.checkpoints, reuse=not self.force)
-
-    @property
-    def train_sizes(self) -> list[int]:
-        """Train rows of each group that gets a policy of its own."""
-        is_train = self.dataset.is_train
-        return [int((mask & is_train).sum()) for mask in group_rows(self.dataset, self.per)]
+    """What differs from the method's defaults in every arm."""
+    chose_models: bool = False
+    """Whether the pool is not the benchmark's: such rows must not stand on the leaderboard."""
+    study: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,34 +43,43 @@ class Arm:
     """Given where progress is told."""
     name: str
     """What `evaluations.method` calls it."""
-    variant: str | None = None
+    settings: Settings
+    study: str | None
+    """None where `evaluate` would make the same rows."""
     protocol: str = "frozen"
 
 
 def tuned_arm(
     conditions: Conditions,
     text: str,
-    x: float | None,
-    settings: Settings,
+    x: float | None = None,
+    settings: Settings = MappingProxyType({}),
     *,
     data: Dataset | None = None,
-    mark: str = "",
+    beside: Settings = MappingProxyType({}),
     keep: bool = True,
-    series: str = OURS,
 ) -> Arm:
     """RL-Focal under the conditions, with more settings.
 
-    `mark` says in the variant what else differs. Not to keep agents means to train them here and now.
+    `beside` says what else differs. Not to keep agents means to train them here and now.
     """
-    every = {**conditions.settings, **settings}
-    called = label(conditions.variant, every, conditions.train_sizes)
-    store = conditions.store if keep else None
+    setup, every = conditions.setup, {**conditions.settings, **settings}
+    told = {**changed(conditions.method, every, setup.train_sizes), **beside}
+    store = setup.store if keep else None
 
     def build(tell: Callable[[float], None] | None) -> Method:
-        return Tuned(conditions.variant, every, store, tell)
+        return Tuned(conditions.method, every, store, tell)
 
+    of_study = bool(told) or data is not None or conditions.chose_models
     return Arm(
-        series, text, x, data or conditions.dataset, build, "rl_focal", marked(called, conditions.mark, mark)
+        OURS,
+        text,
+        x,
+        data or setup.dataset,
+        build,
+        conditions.method,
+        told,
+        conditions.study if of_study else None,
     )
 
 
@@ -92,14 +90,19 @@ def reference_arm(
     x: float | None = None,
     *,
     data: Dataset | None = None,
-    mark: str = "",
+    beside: Settings = MappingProxyType({}),
+    of_study: bool = False,
     protocol: str = "frozen",
 ) -> Arm:
-    """A method without settings; where nothing is marked, its rows are those that `evaluate` makes."""
-    variant = marked("", conditions.mark, mark) or None
-    series = name.partition(":")[0]
-    build: Callable[[Callable[[float], None] | None], Method] = lambda _: make_method(name)  # noqa: E731
-    return Arm(series, text or name, x, data or conditions.dataset, build, name, variant, protocol)
+    """A method without settings; unless it is `of_study`, its rows are those that `evaluate` makes."""
+    of_study = of_study or bool(beside) or data is not None or conditions.chose_models
+    study = conditions.study if of_study else None
+
+    def build(_: Callable[[float], None] | None) -> Method:
+        return make_method(name)
+
+    series, data = name.partition(":")[0], data or conditions.setup.dataset
+    return Arm(series, text or name, x, data, build, name, beside, study, protocol)
 
 
 def run_arms(conditions: Conditions, arms: Sequence[Arm]) -> list[Point]:
@@ -109,21 +112,11 @@ def run_arms(conditions: Conditions, arms: Sequence[Arm]) -> list[Point]:
 
 def run_arm(conditions: Conditions, arm: Arm) -> list[Evaluation]:
     """The pooled row of each seed in `evaluations`."""
-    groups = len(group_rows(arm.data, conditions.per))
+    setup = replace(conditions.setup, dataset=arm.data, protocol=arm.protocol)
     called = " ".join(dict.fromkeys([arm.data.benchmark, arm.series, arm.label]))
-    method = arm.build(titled(conditions.on_progress, called, groups))
-    runs, _ = run_method(
-        conditions.warehouse,
-        arm.data,
-        method,
-        arm.name,
-        arm.variant,
-        conditions.seeds,
-        conditions.per,
-        arm.protocol,
-        conditions.force,
-    )
-    return [row for row in stored(conditions.warehouse, runs) if row.task == "*"]
+    candidate = Candidate(arm.name, arm.build(setup.progress(called)), arm.study, arm.settings)
+    runs, _ = run_method(setup, candidate)
+    return [row for row in stored(setup.warehouse, runs) if row.task == "*"]
 
 
 def to_point(arm: Arm, rows: Sequence[Evaluation]) -> Point:

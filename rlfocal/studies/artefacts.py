@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +29,8 @@ def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
     """The released behaviour, it without each artefact in turn, and with none of them."""
     from rlfocal.agents.rl_focal_released.config import ARTEFACTS, Artefacts
 
-    if conditions.variant != "released":
-        raise InputError(
-            f"variant {conditions.variant!r} has no artefacts; study artefacts is about `released`"
-        )
+    if conditions.method != "rl_focal_released":
+        raise InputError(f"{conditions.method} has no artefacts; study artefacts is about rl_focal_released")
     names = ARTEFACTS if ALL in values else [str(name) for name in values]
     without = {f"without {name}": Artefacts.without(name) for name in names}
     switched = {AS_RELEASED: Artefacts()} | without
@@ -57,23 +55,23 @@ def counted_as_released(conditions: Conditions, of: Point) -> float:
     from rlfocal.agents.rl_focal_released.config import released_config
     from rlfocal.agents.rl_focal_released.scoring import released_accuracy
 
-    test = conditions.dataset.test
-    config = released_config(max(conditions.train_sizes))
+    test = conditions.setup.dataset.test
+    config = released_config(max(conditions.setup.train_sizes))
     counted = []
     for run_id in of.runs:
-        decided = decisions(conditions.warehouse, run_id, test)
+        decided = decisions(conditions.setup.warehouse, run_id, test)
         predictions = np.where(decided.correct, test.labels, -1)
         counted.append(released_accuracy(Decisions(decided.pools, predictions), test, config))
     return fmean(counted)
 
 
 def _arm(conditions: Conditions, text: str, switched: Artefacts) -> Arm:
-    mark = "" if text == AS_RELEASED else text
-    arm = tuned_arm(conditions, text, None, {}, mark=mark)
+    off = [name for name, is_on in asdict(switched).items() if not is_on]
+    arm = tuned_arm(conditions, text, beside={"artefacts": dict.fromkeys(off, False)} if off else {})
 
     def build(tell: Callable[[float], None] | None) -> Method:
         settings = {**conditions.settings, "artefacts": switched}
-        return Tuned(conditions.variant, settings, conditions.store, tell)
+        return Tuned(conditions.method, settings, conditions.setup.store, tell)
 
     return replace(arm, build=build)
 

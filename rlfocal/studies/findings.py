@@ -54,11 +54,11 @@ class Findings:
     axis: str
     """What is varied."""
     benchmark: str
-    variant: str
+    method: str
     per: str
     models: tuple[str, ...]
     settings: str
-    """What differs from the variant's defaults throughout; empty: nothing."""
+    """What differs from the method's defaults throughout; empty: nothing."""
     points: tuple[Point, ...]
     beside: Beside | None
     """What the figure shows beside accuracy."""
@@ -69,7 +69,7 @@ class Findings:
         settings = f" [{self.settings}]" if self.settings else ""
         per = "" if self.per == "benchmark" else ", per task"
         models = counted(len(self.models), "model")
-        return f"{self.study} on {self.benchmark}, {self.variant}{settings}, {models}{per}"
+        return f"{self.study} on {self.benchmark}, {self.method}{settings}, {models}{per}"
 
 
 def point(
@@ -87,9 +87,9 @@ def point(
 
 
 def save(findings: Findings, folder: Path) -> Path:
-    """Keep the newest findings of a study on one benchmark and variant; returns the JSON file."""
+    """Keep the newest findings of a study on one benchmark and method; returns the JSON file."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{findings.study}-{findings.benchmark}-{findings.variant}".replace("/", "_")
+    name = f"{findings.study}-{findings.benchmark}-{findings.method}".replace("/", "_")
     path = folder / f"{name}.json"
     staged = path.with_name(f".{path.name}.{os.getpid()}")
     staged.write_text(json.dumps(asdict(findings), indent=1), encoding="utf-8")

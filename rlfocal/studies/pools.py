@@ -22,10 +22,10 @@ def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Pools of the given sizes, made by taking models again and again; agents are trained here and now."""
     arms: list[Arm] = []
     for size in (_count(value, 2) for value in values):
-        data, mark, text = repeated(conditions.dataset, size), f"models={size}", f"{size} models"
-        arms.append(tuned_arm(conditions, text, float(size), {}, data=data, mark=mark, keep=False))
-        arms.append(reference_arm(conditions, "soft_vote", text, float(size), data=data, mark=mark))
-    n = len(conditions.dataset.models)
+        data, text = repeated(conditions.setup.dataset, size), f"{size} models"
+        arms.append(tuned_arm(conditions, text, float(size), data=data, keep=False))
+        arms.append(reference_arm(conditions, "soft_vote", text, float(size), data=data))
+    n = len(conditions.setup.dataset.models)
     note = f"Pools beyond {n} models hold the same models again; smaller ones hold the alphabetically first."
     return Found(run_arms(conditions, arms), [note])
 
@@ -42,19 +42,19 @@ def repeated(data: Dataset, size: int) -> Dataset:
 
 
 def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Teams of k models (`sequential`: at most k on the average), beside two greedy ways to pick among k."""
-    counts = [_count(value, 1, len(conditions.dataset.models)) for value in values]
+    """Teams of k models (`rl_focal_sequential`: at most k on average), beside two greedy picks among k."""
+    counts = [_count(value, 1, len(conditions.setup.dataset.models)) for value in values]
     arms = [_constrained(conditions, k) for k in counts]
     for method, protocol in (("random_select", "frozen"), ("latest_correct", "online")):
         arms += [
             reference_arm(
-                conditions, f"{method}:{k}", f"{k} models", float(k), mark=f"size={k}", protocol=protocol
+                conditions, f"{method}:{k}", f"{k} models", float(k), protocol=protocol, of_study=True
             )
             for k in counts
         ]
     how = (
         "asks at most k models on the average over train"
-        if conditions.variant == "sequential"
+        if conditions.method == "rl_focal_sequential"
         else "asks the k models whose branches are likeliest"
     )
     return Found(
@@ -68,24 +68,24 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 def _constrained(conditions: Conditions, k: int) -> Arm:
     text = f"{k} models"
-    if conditions.variant == "sequential":
+    if conditions.method == "rl_focal_sequential":
         return tuned_arm(conditions, text, float(k), {"mean_pool": float(k)})
-    if conditions.variant != "paper":
+    if conditions.method != "rl_focal":
         raise InputError(
-            f"variant {conditions.variant!r} has no Decider that can be held to a size; "
-            "use paper or sequential"
+            f"{conditions.method} has no Decider that can be held to a size; "
+            "use rl_focal or rl_focal_sequential"
         )
-    arm = tuned_arm(conditions, text, float(k), {}, mark=f"size={k}")
+    arm = tuned_arm(conditions, text, float(k), beside={"pool_size": k})
 
     def build(tell: Callable[[float], None] | None) -> Method:
-        return OfSize(Tuned(conditions.variant, conditions.settings, conditions.store, tell), k)
+        return OfSize(Tuned(conditions.method, conditions.settings, conditions.setup.store, tell), k)
 
     return replace(arm, build=build)
 
 
 @dataclass(frozen=True)
 class OfSize:
-    """RL-Focal (`paper`) trained as ever, but held to a team size when it decides."""
+    """`rl_focal` trained as ever, but held to a team size when it decides."""
 
     method: Tuned
     size: int

@@ -14,7 +14,8 @@ import numpy as np
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.evaluation import Per, decide_groups, fit_groups, group_rows
+from rlfocal.evaluation.planning import Per, group_rows
+from rlfocal.evaluation.running import decide_groups, fit_groups
 from rlfocal.studies.arms import Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.studies.study import Found
 from rlfocal.studies.tuned import Settings, Tuned, read_value, written
@@ -34,7 +35,7 @@ class Range(NamedTuple):
 
 
 SPACES: Mapping[str, Mapping[str, Range]] = {
-    "paper": {
+    "rl_focal": {
         "size_penalty": Range(0.0, 2.0),
         "window": Range(50, 1000, log=True, whole=True),
         "learning_rate": Range(3e-4, 5e-3, log=True),
@@ -44,13 +45,13 @@ SPACES: Mapping[str, Mapping[str, Range]] = {
         "entropy": Range(1e-3, 3e-2, log=True),
         "vote_weight": Range(0.0, 2.0),
     },
-    "sequential": {
+    "rl_focal_sequential": {
         "size_penalty": Range(2e-3, 0.2, log=True),
         "shared_ridge": Range(0.5, 50, log=True),
         "task_ridge": Range(3, 300, log=True),
         "word_directions": Range(20, 120, whole=True),
     },
-    "released": {
+    "rl_focal_released": {
         "size_penalty": Range(0.0, 2.0),
         "window": Range(50, 500, log=True, whole=True),
         "learning_rate": Range(3e-4, 5e-3, log=True),
@@ -69,7 +70,7 @@ class Best:
     accuracy: float
     """On the validation rows, the mean over seeds."""
     default: float
-    """The same with the variant's own settings."""
+    """The same with the method's own settings."""
     trials: int
 
 
@@ -78,22 +79,22 @@ def search(conditions: Conditions, values: Sequence[Any]) -> Found:
     trials: int = read_value(str(values[0]), TRIALS, "trials")
     if trials < 1:
         raise InputError(f"a search of {trials} trials finds nothing; give --values 1 or more")
-    tell = conditions.on_progress
+    tell = conditions.setup.on_progress
     best = find_settings(
-        conditions.dataset.train,
-        conditions.variant,
-        seeds=conditions.seeds,
+        conditions.setup.dataset.train,
+        conditions.method,
+        seeds=conditions.setup.seeds,
         trials=trials,
-        journal=conditions.warehouse.location.studies / "search.journal",
-        per=conditions.per,
+        journal=conditions.setup.warehouse.location.studies / "search.journal",
+        per=conditions.setup.per,
         fixed=conditions.settings,
         on_progress=None
         if tell is None
-        else lambda share: tell(f"{conditions.dataset.benchmark} search", share),
+        else lambda share: tell(f"{conditions.setup.dataset.benchmark} search", share),
     )
-    arms = [tuned_arm(conditions, "the defaults", None, {}), reference_arm(conditions, "best_single")]
+    arms = [tuned_arm(conditions, "the defaults"), reference_arm(conditions, "best_single")]
     if best.settings:
-        arms.insert(0, tuned_arm(conditions, "what was found", None, best.settings))
+        arms.insert(0, tuned_arm(conditions, "what was found", settings=best.settings))
     notes = [
         f"Best of {best.trials} trials on the last {VALIDATION:.0%} of each task's train rows: "
         f"{100 * best.accuracy:.2f} %, the defaults {100 * best.default:.2f} %: "
@@ -104,7 +105,7 @@ def search(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 def find_settings(
     train: Dataset,
-    variant: str,
+    method: str,
     *,
     seeds: int,
     trials: int,
@@ -128,15 +129,15 @@ def find_settings(
     fixed = dict(fixed or {})
     halves = split(train)
     groups = group_rows(halves, per)
-    space = {name: where for name, where in SPACES[variant].items() if name not in fixed}
-    recipe = Tuned(variant, fixed).recipe(len(halves.train))
-    about = [train.fingerprint(), variant, recipe, seeds, per, space, sorted(fixed)]
-    name = f"{train.benchmark}-{variant}-{sha256(json.dumps(about).encode()).hexdigest()[:12]}"
+    space = {name: where for name, where in SPACES[method].items() if name not in fixed}
+    recipe = Tuned(method, fixed).recipe(len(halves.train))
+    about = [train.fingerprint(), method, recipe, seeds, per, space, sorted(fixed)]
+    name = f"{train.benchmark}-{method}-{sha256(json.dumps(about).encode()).hexdigest()[:12]}"
     study = _study(journal, name)
 
     def objective(trial: Any) -> float:
         settings = {} if done == 0 else {n: _suggest(trial, n, where) for n, where in space.items()}
-        return validate(halves, groups, Tuned(variant, fixed | settings), seeds)
+        return validate(halves, groups, Tuned(method, fixed | settings), seeds)
 
     while (done := len(_complete(study))) < trials:
         # Seeded by how many are done, so that a search that was killed ends as one that was not.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from rlfocal.agents import RL_FOCAL
 from rlfocal.errors import InputError
 from rlfocal.studies.arms import Conditions
 from rlfocal.studies.findings import Beside, Findings, Point, save
@@ -32,8 +33,8 @@ class Study:
     values: tuple[Any, ...] = ()
     """What is tried unless other values are given; empty: there is nothing to choose."""
     beside: Beside | None = "mean_pool_size"
-    variant: str = "paper"
-    """RL-Focal's variant unless another is given."""
+    method: str = RL_FOCAL[0]
+    """Which of RL-Focal's, unless another is given."""
 
     def run(self, conditions: Conditions, values: Sequence[Any] | None = None) -> Findings:
         """Run what the warehouse does not have yet, and keep what was found beside it.
@@ -42,20 +43,21 @@ class Study:
         """
         if values and not self.values:
             raise InputError(f"study {self.name} takes no values")
-        check_settings(conditions.variant, conditions.settings)
+        check_settings(conditions.method, conditions.settings)
+        conditions = replace(conditions, study=self.name)
         found = self.answer(conditions, self.values if values is None else values)
         findings = Findings(
             study=self.name,
             question=self.question,
             axis=self.axis,
-            benchmark=conditions.dataset.benchmark,
-            variant=conditions.variant,
-            per=conditions.per,
-            models=conditions.dataset.models,
+            benchmark=conditions.setup.dataset.benchmark,
+            method=conditions.method,
+            per=conditions.setup.per,
+            models=conditions.setup.dataset.models,
             settings=written(conditions.settings),
             points=tuple(found.points),
             beside=self.beside,
             notes=tuple(found.notes),
         )
-        save(findings, conditions.warehouse.location.studies)
+        save(findings, conditions.setup.warehouse.location.studies)
         return findings

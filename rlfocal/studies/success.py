@@ -29,9 +29,9 @@ class Decided(NamedTuple):
 
 def success(conditions: Conditions, values: Sequence[Any]) -> Found:
     """RL-Focal's own answer, and what votes of the very same teams would have answered."""
-    test = conditions.dataset.test
-    rows = run_arm(conditions, tuned_arm(conditions, OURS, None, {}))
-    decided = [decisions(conditions.warehouse, row.run_id, test) for row in rows]
+    test = conditions.setup.dataset.test
+    rows = run_arm(conditions, tuned_arm(conditions, OURS))
+    decided = [decisions(conditions.setup.warehouse, row.run_id, test) for row in rows]
     right = [(test.correct & of_seed.pools).sum(axis=1) for of_seed in decided]
     answers = {
         OURS: [of_seed.correct for of_seed in decided],

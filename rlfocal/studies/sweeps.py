@@ -20,8 +20,8 @@ def sweep(
     """Tries the values of one setting that is a number or a switch."""
 
     def answer(conditions: Conditions, values: Sequence[Any]) -> Found:
-        check_settings(conditions.variant, {setting: None})
-        like = getattr(defaults(conditions.variant, 1000), setting)
+        check_settings(conditions.method, {setting: None})
+        like = getattr(defaults(conditions.method, 1000), setting)
         tried = [read_value(str(value), like, setting) for value in values]
         arms = [_arm(conditions, setting, symbol, value) for value in tried]
         return Found(run_arms(conditions, [*arms, *_references(conditions, references)]))
@@ -31,8 +31,8 @@ def sweep(
 
 def windows(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Tries windows; those that reach back over all train documents are one, called all."""
-    check_settings(conditions.variant, {"window": None})
-    longest = max(conditions.train_sizes)
+    check_settings(conditions.method, {"window": None})
+    longest = max(conditions.setup.train_sizes)
     lengths = [
         longest if value == ALL else min(read_value(str(value), 1, "window"), longest) for value in values
     ]
@@ -45,9 +45,9 @@ def windows(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 def metrics(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Tries each metric alone in the Decider's observation, none, and the default; beside all models."""
-    check_settings(conditions.variant, {"metrics": None})
+    check_settings(conditions.method, {"metrics": None})
     own = tuned_arm(conditions, "the default metrics", None, {})
-    changes_weights = "weights" in {f.name for f in fields(defaults(conditions.variant, 1000))}
+    changes_weights = "weights" in {f.name for f in fields(defaults(conditions.method, 1000))}
     arms = []
     for value in values:
         names = () if value == NONE else (str(value),)
@@ -61,7 +61,7 @@ def metrics(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 def branching(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Tries a branch per model and a single branch."""
-    check_settings(conditions.variant, {"branching": None})
+    check_settings(conditions.method, {"branching": None})
     named = {True: "a branch per model", False: "a single branch"}
     tried = [read_value(str(value), True, "branching") for value in values]
     arms = [tuned_arm(conditions, named[value], None, {"branching": value}) for value in tried]

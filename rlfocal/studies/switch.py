@@ -23,14 +23,14 @@ STRETCH = 50
 
 def switch(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Agents trained on one task answer its test rows, then every row of another, frozen and online."""
-    before, after = _pair(conditions.dataset, [str(value) for value in values])
-    data = stream(conditions.dataset, before, after)
-    mark = f"switch={before}>{after}"
+    before, after = _pair(conditions.setup.dataset, [str(value) for value in values])
+    data = stream(conditions.setup.dataset, before, after)
+    about = {"switch": [before, after]}
     arms = [
-        replace(tuned_arm(conditions, protocol, None, {}, data=data, mark=mark), protocol=protocol)
+        replace(tuned_arm(conditions, protocol, data=data, beside=about), protocol=protocol)
         for protocol in ("frozen", "online")
     ]
-    arms.append(reference_arm(conditions, "best_single", data=data, mark=mark))
+    arms.append(reference_arm(conditions, "best_single", data=data, beside=about))
     n_before = int((data.test.tasks == before).sum())
     points = [p for arm in arms for p in _points(conditions, arm, data.test, n_before)]
     best = data.models[int(data.test.correct[n_before:].sum(axis=0).argmax())]
@@ -73,7 +73,7 @@ def _pair(data: Dataset, named: Sequence[str]) -> tuple[str, str]:
 def _points(conditions: Conditions, arm: Arm, test: Dataset, n_before: int) -> list[Point]:
     """A point for each stretch of the stream; x counts documents from the switch to the stretch's middle."""
     rows = run_arm(conditions, arm)
-    correct = [decisions(conditions.warehouse, row.run_id, test).correct for row in rows]
+    correct = [decisions(conditions.setup.warehouse, row.run_id, test).correct for row in rows]
     points = []
     for start, end in stretches(n_before, len(test)):
         x = (start + end) / 2 - n_before

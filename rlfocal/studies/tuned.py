@@ -1,4 +1,4 @@
-"""RL-Focal with settings that differ from its variant's own, and what such runs are called."""
+"""RL-Focal with settings that differ from its own."""
 
 from __future__ import annotations
 
@@ -16,56 +16,48 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Tuned:
-    """A method: the variant's settings for as many train rows, some of them replaced.
+    """A method: one of RL-Focal's with its settings for as many train rows, some of them replaced.
 
-    Raises InputError for a setting that the variant has not.
+    Raises InputError for a setting that it has not.
     """
 
-    variant: str
+    method: str
     settings: Settings = field(default_factory=dict)
     store: CheckpointStore | None = None
     on_progress: Callable[[float], None] | None = None
     seeded: bool = True
 
     def __post_init__(self) -> None:
-        check_settings(self.variant, self.settings)
+        check_settings(self.method, self.settings)
 
     def recipe(self, n_train: int) -> str:
-        return self.method(n_train).recipe(n_train)
+        return self.tuned(n_train).recipe(n_train)
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Policy]:
-        return self.method(len(train)).fit(train, seeds)
+        return self.tuned(len(train)).fit(train, seeds)
 
-    def method(self, n_train: int) -> RLFocal:
-        config = replace(defaults(self.variant, n_train), **self.settings)
-        return RLFocal(self.variant, config, self.store, self.on_progress)
-
-
-def defaults(variant: str, n_train: int) -> Any:
-    """The variant's settings for as many train rows. Raises InputError for an unknown variant."""
-    return configure(variant, n_train)
+    def tuned(self, n_train: int) -> RLFocal:
+        config = replace(defaults(self.method, n_train), **self.settings)
+        return RLFocal(self.method, config, self.store, self.on_progress)
 
 
-def check_settings(variant: str, settings: Settings) -> None:
-    """Raises InputError for a setting that the variant has not."""
-    known = [f.name for f in fields(defaults(variant, 1000))]
+def defaults(method: str, n_train: int) -> Any:
+    """The method's settings for as many train rows. Raises InputError for one that is not RL-Focal's."""
+    return configure(method, n_train)
+
+
+def check_settings(method: str, settings: Settings) -> None:
+    """Raises InputError for a setting that it has not."""
+    known = [f.name for f in fields(defaults(method, 1000))]
     for name in settings:
         if name not in known:
-            raise unknown("setting", name, known, f"variant {variant!r}")
+            raise unknown("setting", name, known, method)
 
 
-def label(variant: str, settings: Settings, sizes: Sequence[int]) -> str:
-    """`paper[size_penalty=0.6]`: what is not the variant's own for groups of `sizes` train rows."""
-    configs = [defaults(variant, n) for n in sizes]
-    changed = {k: v for k, v in settings.items() if any(getattr(config, k) != v for config in configs)}
-    return marked(variant, written(changed))
-
-
-def marked(variant: str, *marks: str) -> str:
-    """The variant's name with more between its brackets, which it gets if it has none."""
-    name, _, inside = variant.removesuffix("]").partition("[")
-    every = ",".join(part for part in (inside, *marks) if part)
-    return f"{name}[{every}]" if every else name
+def changed(method: str, settings: Settings, sizes: Sequence[int]) -> dict[str, Any]:
+    """What is not the method's own for groups of `sizes` train rows."""
+    configs = [defaults(method, n) for n in sizes]
+    return {k: v for k, v in settings.items() if any(getattr(config, k) != v for config in configs)}
 
 
 def written(settings: Settings) -> str:
@@ -73,15 +65,15 @@ def written(settings: Settings) -> str:
     return ",".join(f"{name}={_shown(value)}" for name, value in sorted(settings.items()))
 
 
-def parse(variant: str, texts: Sequence[str]) -> dict[str, Any]:
+def parse(method: str, texts: Sequence[str]) -> dict[str, Any]:
     """`name=value` words as settings. Raises InputError for a word or a value that cannot be read."""
-    config = defaults(variant, 1000)
+    config = defaults(method, 1000)
     settings: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"--set {text!r} is not NAME=VALUE")
-        check_settings(variant, {name: value})
+        check_settings(method, {name: value})
         settings[name] = read_value(value, getattr(config, name), name)
     return settings
 

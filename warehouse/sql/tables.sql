@@ -53,7 +53,10 @@ CREATE TABLE IF NOT EXISTS doc_digests (benchmark VARCHAR, task VARCHAR, digest 
 CREATE TABLE IF NOT EXISTS evaluations (
     run_id VARCHAR, benchmark VARCHAR,
     task VARCHAR,                       -- '*': all documents of the benchmark pooled
-    method VARCHAR, variant VARCHAR, protocol VARCHAR,
+    method VARCHAR,
+    study VARCHAR,                      -- the study it is part of; NULL: it stands on the leaderboard
+    settings JSON,                      -- what differs from the method's defaults; {}: nothing
+    protocol VARCHAR,
     seed BIGINT,                        -- NULL for a deterministic method
     per VARCHAR,                        -- one policy for the 'benchmark', or one for each 'task'
     split VARCHAR, n BIGINT, accuracy DOUBLE, mean_pool_size DOUBLE,
@@ -71,9 +74,9 @@ CREATE TABLE IF NOT EXISTS decisions (
 );
 
 CREATE TABLE IF NOT EXISTS training_history (
-    run_id VARCHAR, benchmark VARCHAR, task VARCHAR, method VARCHAR, variant VARCHAR, seed BIGINT,
-    phase VARCHAR,                      -- 'decider' or 'fusion' learns on a pass over train; 'stage' (sequential):
-                                        -- Fusion as fitted once so many models have answered
+    run_id VARCHAR, benchmark VARCHAR, task VARCHAR, method VARCHAR, seed BIGINT,
+    phase VARCHAR,                      -- 'decider' or 'fusion' learns on a pass over train; 'stage': Fusion as
+                                        -- rl_focal_sequential fits it once so many models have answered
     episode INT,                        -- the pass or stage, from 0 in each phase
     reward DOUBLE,                      -- NULL at a stage
     accuracy DOUBLE,                    -- on the pass; at a stage, on train documents Fusion was not fitted on
@@ -87,8 +90,6 @@ ALTER TABLE training_history ADD COLUMN IF NOT EXISTS clip_fraction DOUBLE;
 ALTER TABLE training_history ADD COLUMN IF NOT EXISTS explained_variance DOUBLE;
 ALTER TABLE training_history ADD COLUMN IF NOT EXISTS actor_grad_norm DOUBLE;
 ALTER TABLE training_history ADD COLUMN IF NOT EXISTS critic_grad_norm DOUBLE;
-UPDATE training_history SET phase = 'stage', reward = NULL                  -- schema 5
-WHERE variant LIKE 'sequential%' AND phase = 'fusion';
 
 -- Models that were given another name, so that their past runs and trained agents are still found (schema 5).
 CREATE TABLE IF NOT EXISTS renames (old VARCHAR, new VARCHAR, renamed_at TIMESTAMPTZ);

@@ -41,7 +41,7 @@ Array = NDArray[Any]
 class RLFocalAgents(TrainedAgents):
     """One seed's Decider, Fusion and critic, with what they remember of the end of train."""
 
-    variant: ClassVar[str] = "paper"
+    method: ClassVar[str] = "rl_focal"
 
     networks: Networks
     """Stacked networks of one seed (leading dimension 1)."""

@@ -17,7 +17,7 @@ REVISION = 2
 
 @dataclass(frozen=True)
 class RLFocalConfig:
-    """Settings of the variant `paper`. Raises InputError for a value that cannot work."""
+    """Settings of `rl_focal`. Raises InputError for a value that cannot work."""
 
     metrics: tuple[str, ...] = ("focal_diversity", "plurality_accuracy")
     """Diversity metrics in the Decider's observation (paper: a choice; its runs weigh these two)."""
@@ -111,8 +111,8 @@ class RLFocalConfig:
         return cls(**plain)
 
 
-def paper_config(n_train: int) -> RLFocalConfig:
-    """The variant `paper` on a train stream of this length.
+def rl_focal_config(n_train: int) -> RLFocalConfig:
+    """Settings of `rl_focal` on a train stream of this length.
 
     Short streams take the paper's settings for BBH, GPQA and MuSR, long ones those for MMLU and GSM8K. Ours
     is the way between: the shorter the stream, the more passes over it and the shorter the rollouts.

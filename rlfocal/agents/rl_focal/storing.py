@@ -1,4 +1,4 @@
-"""Agents of the variant `paper` as named tensors and a header, and back."""
+"""Agents of `rl_focal` as named tensors and a header, and back."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rlfocal.agents.shared.stored_networks import (
 )
 
 
-class PaperHeader(NetworksHeader):
-    """Of the variant `paper`."""
+class RLFocalHeader(NetworksHeader):
+    """Of `rl_focal`."""
 
-    variant: Literal["paper"] = "paper"
+    method: Literal["rl_focal"] = "rl_focal"
     config: RLFocalConfig
 
     @model_validator(mode="after")
-    def _fits(self) -> PaperHeader:
+    def _fits(self) -> RLFocalHeader:
         config = self.config
         self.refuse_other_sizes(config.n_observed, config.past_rewards, config.answer_slots)
         return self
@@ -35,10 +35,10 @@ class PaperHeader(NetworksHeader):
 
 def to_parts(agents: RLFocalAgents) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors, and what JSON can hold."""
-    return network_tensors(agents.networks, agents.memory), PaperHeader.about(agents)
+    return network_tensors(agents.networks, agents.memory), RLFocalHeader.about(agents)
 
 
-def from_parts(header: PaperHeader, tensors: Mapping[str, Tensor]) -> RLFocalAgents:
+def from_parts(header: RLFocalHeader, tensors: Mapping[str, Tensor]) -> RLFocalAgents:
     """The inverse of `to_parts`. Raises UnusableError for tensors that are not such agents'."""
     networks = read_networks(lambda: Networks(header.sizes, header.config, [torch.Generator()]), tensors)
     return RLFocalAgents(networks=networks, memory=read_memory(header, tensors), **header.fields())

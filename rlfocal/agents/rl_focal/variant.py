@@ -1,16 +1,16 @@
-"""The variant `paper`."""
+"""The method `rl_focal`."""
 
 from __future__ import annotations
 
 from rlfocal.agents.rl_focal.agents import RLFocalAgents
 from rlfocal.agents.rl_focal.driver import PoolDriver
-from rlfocal.agents.rl_focal.storing import PaperHeader, from_parts, to_parts
+from rlfocal.agents.rl_focal.storing import RLFocalHeader, from_parts, to_parts
 from rlfocal.agents.rl_focal.training import train
 from rlfocal.agents.shared.variant import Variant
 
-PAPER = Variant(
-    name=RLFocalAgents.variant,
-    header=PaperHeader,
+RL_FOCAL = Variant(
+    method=RLFocalAgents.method,
+    header=RLFocalHeader,
     train=train,
     to_parts=to_parts,
     from_parts=from_parts,

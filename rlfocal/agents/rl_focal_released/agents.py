@@ -37,7 +37,7 @@ WEIGHTS_AT_TEST = {"focal_diversity": 0.5, "plurality_accuracy": 0.5}
 class ReleasedAgents(TrainedAgents):
     """One seed's Decider and Fusion, with what they remember of the end of train."""
 
-    variant: ClassVar[str] = "released"
+    method: ClassVar[str] = "rl_focal_released"
 
     networks: ReleasedNetworks
     """Stacked networks of one seed (leading dimension 1)."""

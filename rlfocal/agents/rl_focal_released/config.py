@@ -1,4 +1,4 @@
-"""What can be set about the variant `released`, and what of its behaviour can be switched off."""
+"""What can be set about `rl_focal_released`, and what of its behaviour can be switched off."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ ARTEFACTS = tuple(f.name for f in fields(Artefacts))
 
 @dataclass(frozen=True)
 class ReleasedConfig:
-    """Settings of the variant `released`; the defaults are the released code's."""
+    """Settings of `rl_focal_released`; the defaults are the released code's."""
 
     metrics: tuple[str, ...] = ("focal_diversity", "plurality_accuracy")
     weights: tuple[float, ...] = (0.5, 0.5)

@@ -1,4 +1,4 @@
-"""Agents of the variant `released` as named tensors and a header, and back."""
+"""Agents of `rl_focal_released` as named tensors and a header, and back."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from rlfocal.agents.shared.stored_networks import (
 
 
 class ReleasedHeader(NetworksHeader):
-    """Of the variant `released`."""
+    """Of `rl_focal_released`."""
 
-    variant: Literal["released"] = "released"
+    method: Literal["rl_focal_released"] = "rl_focal_released"
     config: ReleasedConfig
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The variant `released`."""
+"""The method `rl_focal_released`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from rlfocal.errors import InputError
 
 
 def _no_driver(agents: ReleasedAgents) -> Driver:
-    raise InputError("a Router needs agents of the variant sequential or paper; these are of another")
+    raise InputError(
+        "a Router takes agents of rl_focal or rl_focal_sequential; these are of rl_focal_released"
+    )
 
 
-RELEASED = Variant(
-    name=ReleasedAgents.variant,
+RL_FOCAL_RELEASED = Variant(
+    method=ReleasedAgents.method,
     header=ReleasedHeader,
     train=train,
     to_parts=to_parts,

@@ -46,7 +46,7 @@ class Fusion:
 class SequentialAgents(TrainedAgents):
     """One seed's Decider and Fusion."""
 
-    variant: ClassVar[str] = "sequential"
+    method: ClassVar[str] = "rl_focal_sequential"
 
     config: SequentialConfig
     n_slots: int

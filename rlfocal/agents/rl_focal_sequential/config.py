@@ -1,4 +1,4 @@
-"""What can be set about the variant `sequential`. Defaults were chosen on train rows (docs/agents.md)."""
+"""What can be set about `rl_focal_sequential`. Defaults were chosen on train rows (docs/agents.md)."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ class SequentialConfig:
 
 
 def sequential_config(n_train: int) -> SequentialConfig:
-    """The variant `sequential` on as many train rows: fewer, larger parts of a long stream are held out."""
+    """`rl_focal_sequential` on as many train rows: fewer, larger parts of a long stream are held out."""
     return SequentialConfig(folds=5 if n_train < _LONG else 3)

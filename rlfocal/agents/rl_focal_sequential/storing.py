@@ -1,4 +1,4 @@
-"""Agents of the variant `sequential` as named tensors and a header, and back."""
+"""Agents of `rl_focal_sequential` as named tensors and a header, and back."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rlfocal.agents.shared.tensorfiles import UnusableError, under
 
 
 class SequentialHeader(Header):
-    """Of the variant `sequential`."""
+    """Of `rl_focal_sequential`."""
 
-    variant: Literal["sequential"] = "sequential"
+    method: Literal["rl_focal_sequential"] = "rl_focal_sequential"
     config: SequentialConfig
     n_slots: Some
     tasks: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Training of the variant `sequential`: Fusion at every stage of asking, then the Decider on that."""
+"""Training of `rl_focal_sequential`: Fusion at every stage of asking, then the Decider on that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The variant `sequential`."""
+"""The method `rl_focal_sequential`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from rlfocal.agents.rl_focal_sequential.storing import SequentialHeader, from_pa
 from rlfocal.agents.rl_focal_sequential.training import train
 from rlfocal.agents.shared.variant import Variant
 
-SEQUENTIAL = Variant(
-    name=SequentialAgents.variant,
+RL_FOCAL_SEQUENTIAL = Variant(
+    method=SequentialAgents.method,
     header=SequentialHeader,
     train=train,
     to_parts=to_parts,

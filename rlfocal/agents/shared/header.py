@@ -29,7 +29,7 @@ class Header(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
-    variant: str
+    method: str
     benchmark: Name
     kind: Kind
     models: Annotated[tuple[Name, ...], Field(min_length=2)]
@@ -46,9 +46,9 @@ class Header(BaseModel):
     @classmethod
     def about(cls, agents: Any) -> dict[str, Any]:
         """What is written of these agents."""
-        fields = {name: getattr(agents, name) for name in cls.model_fields if name != "variant"}
-        return fields | {"variant": cls.model_fields["variant"].default, "config": agents.config.to_dict()}
+        fields = {name: getattr(agents, name) for name in cls.model_fields if name != "method"}
+        return fields | {"method": cls.model_fields["method"].default, "config": agents.config.to_dict()}
 
     def fields(self) -> dict[str, Any]:
         """The agents' fields that are no tensors."""
-        return {name: value for name, value in self if name != "variant"}
+        return {name: value for name, value in self if name != "method"}

@@ -1,4 +1,4 @@
-"""Agents that are networks, as named tensors and back: what `paper` and `released` have in common."""
+"""Agents that are networks, as named tensors and back: what `rl_focal` and `rl_focal_released` share."""
 
 from __future__ import annotations
 

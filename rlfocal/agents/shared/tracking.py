@@ -1,7 +1,7 @@
 """Which models are good now: accuracies that forget, and a vote of the best of them.
 
-What Fusion learned on train is worth nothing once the stream turns to something else; this is what the
-variant `sequential` falls back on, and what it is compared with as labels come in.
+What Fusion learned on train is worth nothing once the stream turns to something else; this is what
+`rl_focal_sequential` falls back on, and what it is compared with as labels come in.
 """
 
 from __future__ import annotations

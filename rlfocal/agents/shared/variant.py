@@ -30,8 +30,8 @@ Parts = tuple[dict[str, Tensor], dict[str, Any]]
 class TrainedAgents(ABC):
     """One seed's agents."""
 
-    variant: ClassVar[str]
-    """The name of the variant that they are of."""
+    method: ClassVar[str]
+    """What `evaluations.method` calls them."""
 
     benchmark: str
     kind: Kind
@@ -94,7 +94,8 @@ class Driver(Protocol):
 class Variant:
     """One way to be RL-Focal."""
 
-    name: str
+    method: str
+    """Its name in `evaluations.method`."""
     header: type[Header]
     """What its checkpoints say beside their tensors."""
     train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[TrainedAgents]]

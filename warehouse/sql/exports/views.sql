@@ -46,7 +46,10 @@ SEMI JOIN temp.kept_benchmarks USING (benchmark)
 SEMI JOIN temp.kept_models USING (model);
 
 CREATE TEMP VIEW evaluations AS
-FROM warehouse.evaluations SEMI JOIN temp.kept_benchmarks USING (benchmark) SEMI JOIN temp.kept_runs USING (run_id);
+SELECT e.* REPLACE (e.settings::VARCHAR AS settings)
+FROM warehouse.evaluations AS e
+SEMI JOIN temp.kept_benchmarks USING (benchmark)
+SEMI JOIN temp.kept_runs USING (run_id);
 
 CREATE TEMP VIEW decisions AS
 FROM warehouse.decisions SEMI JOIN temp.kept_benchmarks USING (benchmark) SEMI JOIN temp.kept_runs USING (run_id);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
@@ -11,27 +11,25 @@ from statistics import fmean, stdev
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.methods import CONSTANT_POOLS, VARIANTS, methods_for
-from rlfocal.report.bootstrap import Difference, paired_bootstrap
-from rlfocal.report.runs import (
+from rlfocal.agents import RL_FOCAL
+from rlfocal.evaluation.bootstrap import Difference, paired_bootstrap
+from rlfocal.evaluation.comparable import (
     SINGLE,
     BoardKey,
     Comparable,
     Evaluated,
-    MethodKey,
     Run,
     comparable_runs,
     kind_of,
     known,
-    label,
     notes,
 )
+from rlfocal.methods import methods_for, named
 from warehouse import Warehouse
 
 BASELINE = "best_single"
 CEILING = "oracle"
 FLOOR = "constant_choice"
-OURS = "rl_focal"
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,6 @@ class Standing:
     """One method on one benchmark's test documents, over its seeds. Accuracies are fractions."""
 
     method: str
-    variant: str | None
     runs: tuple[Run, ...]
     accuracy: float
     """Mean over seeds, documents pooled."""
@@ -51,15 +48,16 @@ class Standing:
     """Unweighted mean over tasks; None where the benchmark has one task."""
     against_baseline: Difference | None
     """Paired difference to best_single; None for best_single itself, or where it was not evaluated."""
-    ours_above: Difference | None
-    """Paired difference of RL-Focal's first variant to this method; None where it is itself or no rival."""
+    ours_above: Mapping[str, Difference]
+    """Paired difference of each of RL-Focal's methods to this one; none to itself or to what is no rival."""
     mean_pool_size: float
     cost: float | None
     """Cents per 1,000 queries; None where prices are unknown."""
 
     @property
-    def label(self) -> str:
-        return label(self.method, self.variant)
+    def is_ours(self) -> bool:
+        """Whether it is one of RL-Focal's methods."""
+        return self.method in RL_FOCAL
 
     @property
     def size(self) -> int:
@@ -97,7 +95,8 @@ class Board:
     """By falling accuracy."""
     singles: tuple[SingleModel, ...]
     """By falling accuracy; only models that answered all n documents."""
-    verdict: str
+    verdicts: tuple[str, ...]
+    """A sentence for each of RL-Focal's methods here; one where there is none."""
     notes: tuple[str, ...]
 
     @property
@@ -112,14 +111,14 @@ class Board:
         return max((s.accuracy for s in self.standings if s.method != CEILING), default=0.0)
 
     @property
-    def ours(self) -> Standing | None:
-        """RL-Focal's first variant here: which is best on test rows would be a choice made by them."""
-        return _first_of_ours(self.standings)
+    def ours(self) -> tuple[Standing, ...]:
+        """RL-Focal's methods, in the order of their names."""
+        return _ours(self.standings)
 
-    def has_our_size(self, standing: Standing) -> bool:
-        """Whether it is a constant pool of as many models as RL-Focal asks on average, rounded."""
-        is_constant = standing.method.partition(":")[0] in CONSTANT_POOLS
-        return is_constant and self.ours is not None and standing.size == self.ours.size
+    def has_size_of(self, standing: Standing, ours: Standing) -> bool:
+        """Whether it is a constant pool of as many models as `ours` asks on average, rounded."""
+        is_constant = standing.method.partition(":")[0] in named("constant_pool")
+        return is_constant and standing.size == ours.size
 
 
 def leaderboard(
@@ -144,14 +143,17 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         name: np.stack([hits[evaluated.run.run_id] for evaluated in runs])
         for name, runs in found.methods.items()
     }
-    ours = _ours(found)
+    ours = [name for name in found.methods if name in RL_FOCAL]
     standings = []
     for name, runs in found.methods.items():
-        is_compared = (BASELINE, None) in correct and name[0] != BASELINE
-        against = _difference(correct[name], correct[BASELINE, None]) if is_compared else None
-        is_rival = name not in {ours, (CEILING, None)} and not name[0].startswith(SINGLE)
-        ours_above = _difference(correct[ours], correct[name]) if ours and is_rival else None
-        standings.append(_standing(name, runs, against, ours_above))
+        is_compared = BASELINE in correct and name != BASELINE
+        against = _difference(correct[name], correct[BASELINE]) if is_compared else None
+        is_rival = name != CEILING and not name.startswith(SINGLE)
+        others = [one for one in ours if one != name] if is_rival else []
+        above = {one: _difference(correct[one], correct[name]) for one in others}
+        standings.append(
+            _standing(name, runs, against, {one: d for one, d in above.items() if d is not None})
+        )
     standings.sort(key=lambda s: (-s.accuracy, s.method))
     return Board(
         *key,
@@ -160,37 +162,24 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         snapshot=found.snapshot,
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], found),
-        verdict=_verdict(
-            standings, every_rival=_has_every_rival(standings, _methods_of(warehouse, key, found))
-        ),
+        verdicts=_verdicts(standings, _methods_of(warehouse, key, found)),
         notes=notes(warehouse, key, found),
     )
 
 
-def _ours(found: Comparable) -> MethodKey | None:
-    """RL-Focal's first variant."""
-    return min((name for name in found.methods if name[0] == OURS), key=_rank, default=None)
-
-
-def _first_of_ours(standings: Iterable[Standing]) -> Standing | None:
-    ours = [standing for standing in standings if standing.method == OURS]
-    return min(ours, key=lambda standing: _rank((standing.method, standing.variant)), default=None)
-
-
-def _rank(name: MethodKey) -> int:
-    """The place among RL-Focal's variants, the default's first."""
-    return VARIANTS.index(name[1]) if name[1] in VARIANTS else len(VARIANTS)
+def _ours(standings: Iterable[Standing]) -> tuple[Standing, ...]:
+    return tuple(sorted((s for s in standings if s.is_ours), key=lambda s: RL_FOCAL.index(s.method)))
 
 
 def _standing(
-    name: MethodKey, evaluated: list[Evaluated], against: Difference | None, ours_above: Difference | None
+    method: str, evaluated: list[Evaluated], against: Difference | None, ours_above: Mapping[str, Difference]
 ) -> Standing:
     runs = tuple(e.run for e in evaluated)
     accuracies = [run.accuracy for run in runs]
     costs = [run.cost for run in runs if run.cost is not None]
     accuracy, n = fmean(accuracies), evaluated[0].pooled["n"]
     return Standing(
-        *name,
+        method,
         runs=runs,
         accuracy=accuracy,
         stderr_seeds=stdev(accuracies) / sqrt(len(runs)) if len(runs) > 1 else None,
@@ -260,43 +249,48 @@ def _methods_of(warehouse: Warehouse, key: BoardKey, found: Comparable) -> list[
     return methods_for(len(found.models), kind_of(warehouse, benchmark), protocol)
 
 
-def _has_every_rival(standings: Sequence[Standing], methods: Sequence[str]) -> bool:
-    """Whether all these methods stand beside RL-Focal, and the best constant pools of its size."""
-    if (ours := _first_of_ours(standings)) is None:
-        return False
-    of_its_size = [f"{name}:{max(ours.size, 1)}" for name in CONSTANT_POOLS]
+def _verdicts(standings: Sequence[Standing], methods: Sequence[str]) -> tuple[str, ...]:
+    """One honest sentence for each of RL-Focal's methods: whether it wins, by how much, and how sure that is.
+
+    `methods`: what runs here unless methods are named.
+    """
+    ours = _ours(standings)
+    rivals = [s for s in standings if s.method != CEILING and not s.method.startswith(SINGLE)]
+    rivals.sort(key=lambda s: (-s.accuracy, s.method == FLOOR))
+    if ours:
+        return tuple(
+            _verdict(s, [r for r in rivals if r is not s], _has_every_rival(s, standings, methods))
+            for s in ours
+        )
+    if not rivals:
+        return ("RL-Focal was not evaluated.",)
+    leader = f"{rivals[0].method} leads with {percent(rivals[0].accuracy)} %"
+    return (f"RL-Focal was not evaluated; of the methods asked, {leader}.",)
+
+
+def _has_every_rival(ours: Standing, standings: Sequence[Standing], methods: Sequence[str]) -> bool:
+    """Whether all these methods stand beside it, and the best constant pools of its size."""
+    of_its_size = [f"{name}:{max(ours.size, 1)}" for name in named("constant_pool")]
     return {standing.method for standing in standings}.issuperset([*methods, *of_its_size])
 
 
-def _verdict(standings: Sequence[Standing], *, every_rival: bool) -> str:
-    """One honest sentence: who wins, by how much, and whether the documents settle it.
-
-    Without every rival it speaks of the methods that were asked only.
-    """
-    rivals = [s for s in standings if s.method not in {CEILING, OURS} and not s.method.startswith(SINGLE)]
-    rivals.sort(key=lambda s: (-s.accuracy, s.method == FLOOR))
-    ours = _first_of_ours(standings)
-    if ours is None:
-        if not rivals:
-            return "RL-Focal was not evaluated."
-        leader = f"{rivals[0].label} leads with {percent(rivals[0].accuracy)} %"
-        return f"RL-Focal was not evaluated; of the methods asked, {leader}."
+def _verdict(ours: Standing, rivals: Sequence[Standing], every_rival: bool) -> str:
+    """`rivals`: by falling accuracy. Without every one, it speaks of the methods that were asked only."""
     if not rivals:
-        return f"{ours.label} reaches {percent(ours.accuracy)} %; nothing was evaluated beside it."
+        return f"{ours.method} reaches {percent(ours.accuracy)} %; nothing was evaluated beside it."
     rival = rivals[0]
-    if (difference := rival.ours_above) is None:
-        return f"{ours.label} and {rival.label} decided no document in common."
+    if (difference := rival.ours_above.get(ours.method)) is None:
+        return f"{ours.method} and {rival.method} decided no document in common."
     size = f"{abs(100 * difference.mean):.1f} points"
     interval = f"the 95 % interval of the difference, {points(difference.low)} to {points(difference.high)},"
     if difference.excludes_zero and difference.mean > 0:
         wins = "wins here" if every_rival else "is the best of the methods asked"
-        return f"{ours.label} {wins}: {size} above {rival.label}; {interval} excludes zero."
+        return f"{ours.method} {wins}: {size} above {rival.method}; {interval} excludes zero."
     if difference.excludes_zero:
-        return f"{ours.label} loses to {rival.label} here by {size}; {interval} excludes zero."
+        return f"{ours.method} loses to {rival.method} here by {size}; {interval} excludes zero."
     side = "above" if difference.mean > 0 else "below"
     stands = "level with" if difference.is_tie else f"{size} {side}"
-    nobody = "No winner here" if every_rival else "None of the methods asked wins"
-    return f"{nobody}: {ours.label} stands {stands} {rival.label}, but {interval} includes zero."
+    return f"{ours.method} does not win here: it is {stands} {rival.method}, but {interval} includes zero."
 
 
 def percent(fraction: float) -> str:

@@ -10,13 +10,11 @@ from math import isnan
 from typing import Any
 
 from rlfocal.dataset import Kind
-from rlfocal.methods import NEEDS_CHOICES
+from rlfocal.methods import entries
 from warehouse import Warehouse
 
 BoardKey = tuple[str, str, str]
 """(benchmark, protocol, per)"""
-MethodKey = tuple[str, str | None]
-"""(method, variant)"""
 SINGLE = "single:"
 
 
@@ -46,8 +44,9 @@ class Evaluated:
         return self.pooled["benchmark"], self.pooled["protocol"], self.pooled["per"]
 
     @property
-    def method(self) -> MethodKey:
-        return self.pooled["method"], self.pooled["variant"]
+    def method(self) -> str:
+        method: str = self.pooled["method"]
+        return method
 
     @property
     def seed(self) -> int | None:
@@ -64,7 +63,7 @@ class Evaluated:
 class Comparable:
     """The runs of one board."""
 
-    methods: dict[MethodKey, list[Evaluated]]
+    methods: dict[str, list[Evaluated]]
     """On the data of the newest run; the seeds of each method in order."""
     left_out: tuple[Evaluated, ...]
     """(method, seed)s that were evaluated on other data only."""
@@ -114,7 +113,7 @@ def _evaluated(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Eva
     )
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows.to_pylist():
-        if row["run_id"] in wanted if wanted is not None else not is_of_a_study(row["variant"]):
+        if row["run_id"] in wanted if wanted is not None else row["study"] is None:
             by_run[row["run_id"]].append(row)
     found = []
     for run in by_run.values():
@@ -129,7 +128,7 @@ def _comparable(runs: Sequence[Evaluated], present: Collection[str]) -> Comparab
     data = current[-1].pooled["data"]
     kept = {(run.method, run.seed): run for run in current if run.pooled["data"] == data}
     others = {(run.method, run.seed): run for run in runs if (run.method, run.seed) not in kept}
-    methods: dict[MethodKey, list[Evaluated]] = defaultdict(list)
+    methods: dict[str, list[Evaluated]] = defaultdict(list)
     for run in sorted(kept.values(), key=lambda run: run.seed or 0):
         methods[run.method].append(run)
     gone = tuple(model for model in current[-1].pooled["models"] if model not in present)
@@ -166,12 +165,13 @@ def note_left_out(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str 
     benchmark = key[0]
     present = answering(warehouse, benchmark)
     out = {SINGLE + model for model in _alone(runs) - present}
-    out |= {*NEEDS_CHOICES} if kind_of(warehouse, benchmark) == "answers" else set()
-    left_out = [run for run in runs.left_out if run.method[0] not in out]
+    kind = kind_of(warehouse, benchmark)
+    out |= {name for name, entry in entries().items() if kind not in entry.kinds}
+    left_out = [run for run in runs.left_out if run.method not in out]
     if not left_out:
         return None
-    missing = ", ".join(sorted({label(*run.method) for run in left_out}))
-    named = {name for name, _ in [*runs.methods, *(run.method for run in left_out)]} - out
+    missing = ", ".join(sorted({run.method for run in left_out}))
+    named = {*runs.methods, *(run.method for run in left_out)} - out
     models = {*runs.models, *_alone(runs)} & present
     command = _command(key, sorted(named), left_out)
     if models and models != _complete_models(warehouse, benchmark):
@@ -187,16 +187,14 @@ def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
 
 def _alone(runs: Comparable) -> set[str]:
     """The models of all methods `single:<model>`."""
-    named = {name for name, _ in [*runs.methods, *(run.method for run in runs.left_out)]}
+    named = {*runs.methods, *(run.method for run in runs.left_out)}
     return {name.removeprefix(SINGLE) for name in named if name.startswith(SINGLE)}
 
 
 def _command(key: BoardKey, methods: Sequence[str], left_out: Sequence[Evaluated]) -> list[str]:
     benchmark, _, per = key
     command = ["rlfocal", "evaluate", "--benchmark", benchmark, "--methods", ",".join(methods)]
-    variants = sorted({variant for _, variant in (run.method for run in left_out) if variant})
     seeds = [run.seed for run in left_out if run.seed is not None]
-    command += ["--variant", variants[0]] if variants else []
     command += ["--seeds", str(max(seeds) + 1)] if seeds else []
     command += ["--per", per] if per != "benchmark" else []
     return command
@@ -210,15 +208,6 @@ def _complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:
         (benchmark, benchmark),
     )
     return {model for (model,) in rows}
-
-
-def is_of_a_study(variant: str | None) -> bool:
-    """Whether a run has settings of its own: it stands in its study, not among the methods."""
-    return variant is not None and variant.endswith("]")
-
-
-def label(method: str, variant: str | None) -> str:
-    return f"{method} ({variant})" if variant else method
 
 
 def known(value: float | None) -> float | None:

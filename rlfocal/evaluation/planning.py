@@ -1,0 +1,163 @@
+"""What is to be evaluated: which rows, by which method, and what identifies each run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset, load_dataset
+from rlfocal.errors import InputError
+from rlfocal.methods import CheckpointStore, Method
+from warehouse import Warehouse, open_warehouse
+
+Per = Literal["benchmark", "task"]
+Mask = NDArray[np.bool_]
+Progress = Callable[[str, float], None]
+"""Called with what is running and the finished share of it, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all runs of one evaluation share."""
+
+    warehouse: Warehouse
+    dataset: Dataset
+    seeds: int = 3
+    per: Per = "benchmark"
+    protocol: str = "frozen"
+    force: bool = False
+    """Whether what is stored is computed again."""
+    on_progress: Progress | None = None
+
+    @cached_property
+    def groups(self) -> list[Mask]:
+        """As `group_rows` makes them."""
+        return group_rows(self.dataset, self.per)
+
+    @property
+    def train_sizes(self) -> list[int]:
+        """Train rows of each group."""
+        return [int((mask & self.dataset.is_train).sum()) for mask in self.groups]
+
+    @property
+    def store(self) -> CheckpointStore:
+        """Where agents are kept."""
+        return CheckpointStore(self.warehouse.location.checkpoints, reuse=not self.force)
+
+    def progress(self, title: str) -> Callable[[float], None] | None:
+        """Turns the share of each fit, one group after the other, into the share of all."""
+        return titled(self.on_progress, title, len(self.groups))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method to be evaluated, as its rows call it."""
+
+    name: str
+    method: Method
+    study: str | None = None
+    """None: it stands on the leaderboard."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What differs from the method's defaults, as JSON can hold it."""
+
+    def runs(self, setup: Setup) -> list[Run]:
+        """One run a seed. Nothing is fitted."""
+        data = setup.dataset
+        shared: dict[str, Any] = {
+            "benchmark": data.benchmark,
+            "method": _first_called(self.name, data),
+            "study": self.study,
+            "settings": json.dumps(dict(self.settings), sort_keys=True),
+            "protocol": setup.protocol,
+            "per": setup.per,
+            "recipes": tuple(map(self.method.recipe, setup.train_sizes)),
+            "data": data.fingerprint(),
+            "prices": tuple(data.prices.tolist()),
+            "name": self.name,
+        }
+        seeds = range(setup.seeds) if self.method.seeded else [None]
+        return [Run(seed=seed, **shared) for seed in seeds]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What identifies one run of one method: all that its rows depend on."""
+
+    benchmark: str
+    method: str
+    """`single:<model>` with the model's first name: a new one makes no other run."""
+    study: str | None
+    settings: str
+    protocol: str
+    seed: int | None
+    per: Per
+    recipes: tuple[str, ...]
+    """The method's recipe for each group of train rows."""
+    data: str
+    """The dataset's fingerprint."""
+    prices: tuple[float, ...]
+    name: str = field(repr=False)
+    """What `evaluations.method` calls the method."""
+
+    @property
+    def run_id(self) -> str:
+        """Equal for equal runs."""
+        return sha256(repr(self).encode()).hexdigest()[:16]
+
+
+def read_dataset(
+    warehouse: Warehouse, benchmark: str, models: Sequence[str] | None, snapshot: int | None = None
+) -> Dataset:
+    """The benchmark's rows, now or as of a snapshot. Raises InputError where a split has no rows."""
+    if snapshot is None:
+        dataset = load_dataset(warehouse, benchmark, models)
+    else:
+        with open_warehouse(warehouse.location, read_only=True, snapshot=snapshot) as then:
+            dataset = load_dataset(then, benchmark, models)
+    for split, n in (("train", dataset.is_train.sum()), ("test", (~dataset.is_train).sum())):
+        if n == 0:
+            raise InputError(f"benchmark {benchmark!r} has no {split} rows; import it with more documents")
+    return dataset
+
+
+def group_rows(dataset: Dataset, per: Per) -> list[Mask]:
+    """(T,) masks of the documents that share one fitted policy: all of them, or one mask per task."""
+    if per == "benchmark":
+        return [np.ones(len(dataset), dtype=np.bool_)]
+    masks = [dataset.tasks == task for task in dict.fromkeys(dataset.tasks.tolist())]
+    for mask in masks:
+        if not (mask & dataset.is_train).any():
+            raise InputError(
+                f"task {str(dataset.tasks[mask][0])!r} of {dataset.benchmark!r} has no train rows; "
+                "use --per benchmark"
+            )
+    return masks
+
+
+def titled(on_progress: Progress | None, title: str, parts: int) -> Callable[[float], None] | None:
+    """Turns the share of each of `parts` fits, one after the other, into the share of all."""
+    if on_progress is None:
+        return None
+    finished = 0
+
+    def on_share(share: float) -> None:
+        nonlocal finished
+        on_progress(title, (finished + share) / parts)
+        finished += share >= 1
+
+    return on_share
+
+
+def _first_called(method: str, dataset: Dataset) -> str:
+    """The method's name, with the first name of a model in it."""
+    kind, colon, model = method.partition(":")
+    if kind != "single" or model not in dataset.models or not dataset.first_names:
+        return method
+    return f"{kind}{colon}{dataset.first_names[dataset.models.index(model)]}"

@@ -1,0 +1,176 @@
+"""Runs methods on one benchmark's test rows, unless the warehouse has what they decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import unknown
+from rlfocal.evaluation.planning import Candidate, Mask, Per, Progress, Run, Setup, read_dataset
+from rlfocal.evaluation.storing import Evaluation, learning_curves, renew, store, stored, stored_runs
+from rlfocal.methods import (
+    PROTOCOLS,
+    Decisions,
+    Making,
+    Method,
+    OnlineLearner,
+    Policy,
+    check_methods,
+    make_method,
+    methods_for,
+    named,
+    with_references,
+)
+from rlfocal.methods.reference import Oracle
+from warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """What `evaluate` found, computed now or already there."""
+
+    rows: tuple[Evaluation, ...]
+    ran: tuple[str, ...]
+    """Run ids computed now."""
+    left_out: tuple[tuple[str, int], ...]
+    """(model, documents it answered) of models that missed some."""
+
+
+def evaluate(
+    warehouse: Warehouse,
+    benchmark: str,
+    *,
+    methods: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    seeds: int = 3,
+    per: Per = "benchmark",
+    protocol: str = "frozen",
+    snapshot: int | None = None,
+    force: bool = False,
+    on_progress: Progress | None = None,
+) -> EvaluationReport:
+    """Fit each method on train rows, decide on test rows, and store evaluations and decisions.
+
+    A run that the warehouse has already (same data, method, seed, protocol) is not repeated, and agents that
+    are trained already are not trained again, unless `force`. `snapshot` reads the warehouse as it was then.
+    `protocol` is frozen (nothing about test labels enters), online (each label is revealed after its answer)
+    or both. RL-Focal never comes without the reference policies, nor among all methods without the best
+    constant pools of its size. Raises InputError for a wrong name and for data that cannot be split.
+    """
+    if protocol not in (*PROTOCOLS, "both"):
+        raise unknown("protocol", protocol, [*PROTOCOLS, "both"])
+    dataset = read_dataset(warehouse, benchmark, models, snapshot)
+    reports = [
+        _evaluate(Setup(warehouse, dataset, seeds, per, one, force, on_progress), methods)
+        for one in (PROTOCOLS if protocol == "both" else [protocol])
+    ]
+    ran = tuple(run_id for report in reports for run_id in report.ran)
+    return EvaluationReport(tuple(row for report in reports for row in report.rows), ran, dataset.left_out)
+
+
+def _evaluate(setup: Setup, methods: Sequence[str] | None) -> EvaluationReport:
+    """As `evaluate` does, under one protocol."""
+    warehouse, dataset = setup.warehouse, setup.dataset
+    known = methods_for(len(dataset.models), dataset.kind, setup.protocol)
+    names = with_references(known if methods is None else methods, dataset.kind)
+    check_methods(names, dataset, setup.protocol)
+    held = stored_runs(warehouse, dataset)
+
+    def run(name: str) -> tuple[list[str], list[str]]:
+        making = Making(store=setup.store, on_progress=setup.progress(f"{dataset.benchmark} {name}"))
+        candidate = Candidate(name, make_method(name, making))
+        asked = [one.run_id for one in candidate.runs(setup)]
+        if held.issuperset(asked) and not setup.force:
+            return asked, []
+        return run_method(setup, candidate)
+
+    found = {name: run(name) for name in names}
+    if methods is None:
+        ours = [found[name][0] for name in named("rl_focal") if name in found]
+        pools = dict.fromkeys(pool for runs in ours for pool in _pools_of_its_size(warehouse, runs))
+        found |= {name: run(name) for name in pools}
+    run_ids = [run_id for of_method, _ in found.values() for run_id in of_method]
+    renew(warehouse, dataset.benchmark, setup.protocol, setup.per, dataset.fingerprint(), run_ids)
+    ran = tuple(new for _, ran in found.values() for new in ran)
+    return EvaluationReport(stored(warehouse, run_ids), ran, dataset.left_out)
+
+
+def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
+    """Fit one method on train rows, decide on test rows and store what came out, unless it is there already.
+
+    Returns the run ids, one a seed, and those run now.
+    """
+    warehouse, dataset = setup.warehouse, setup.dataset
+    runs = candidate.runs(setup)
+    run_ids = [run.run_id for run in runs]
+
+    def missing() -> list[Run]:
+        held = stored_runs(warehouse, dataset)
+        return [run for run in runs if setup.force or run.run_id not in held]
+
+    if not missing():
+        return run_ids, []
+    warehouse.check_writable()  # before hours of fitting, not after
+    with fitting_lock(setup, candidate.name, runs[0].settings):
+        new = missing()  # another process may have stored them meanwhile
+        started = time.perf_counter()
+        fitted = fit_groups(candidate.method, dataset, setup.groups, [run.seed or 0 for run in new])
+        fitting = (time.perf_counter() - started) / max(len(new), 1)
+        for run, policies in zip(new, fitted, strict=True):
+            started = time.perf_counter()
+            decisions = decide_groups(dataset, setup.groups, policies, setup.protocol)
+            seconds = fitting + time.perf_counter() - started
+            store(
+                warehouse, run, dataset, decisions, learning_curves(dataset, setup.groups, policies), seconds
+            )
+    return run_ids, [run.run_id for run in new]
+
+
+def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractContextManager[bool]:
+    """Of all that fit one method on the same rows, whatever for, one does and the others wait for it."""
+    about = [setup.dataset.benchmark, method, settings, setup.per, setup.dataset.fingerprint()]
+    return setup.warehouse.lock("\0".join(["fit", *about]), wait=True)
+
+
+def fit_groups(
+    method: Method, dataset: Dataset, groups: Sequence[Mask], seeds: Sequence[int]
+) -> list[list[Policy]]:
+    """Fit one policy per seed and group on the group's train rows: policies[seed][group]."""
+    if not seeds:
+        return []
+    per_group = [method.fit(dataset.rows(mask & dataset.is_train), seeds) for mask in groups]
+    return [list(policies) for policies in zip(*per_group, strict=True)]
+
+
+def decide_groups(
+    dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Policy], protocol: str = "frozen"
+) -> Decisions:
+    """Each group's policy decides on the group's test rows; returned in the order of the test rows.
+
+    Online, a policy that can learns from every label after its answer; the others stay as they are, and are
+    given documents without labels. The oracle alone reads them.
+    """
+    test = dataset.test
+    pools = np.zeros((len(test), len(test.models)), dtype=np.bool_)
+    predictions = np.full(len(test), -1, dtype=np.int64)
+    for mask, policy in zip(groups, policies, strict=True):
+        rows = mask[~dataset.is_train]
+        documents = test.rows(rows)
+        if protocol == "online" and isinstance(policy, OnlineLearner):
+            decided = policy.decide_online(documents)
+        else:
+            decided = policy.decide(documents if isinstance(policy, Oracle) else documents.unlabelled())
+        pools[rows], predictions[rows] = decided.pools, decided.predictions
+    return Decisions(pools, predictions)
+
+
+def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str]) -> list[str]:
+    """The constant pools of as many models as these runs ask on average."""
+    size = round(fmean(row.mean_pool_size for row in stored(warehouse, runs) if row.task == "*"))
+    return [f"{name}:{max(size, 1)}" for name in named("constant_pool")]

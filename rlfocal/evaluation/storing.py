@@ -1,0 +1,181 @@
+"""What runs decided, in the tables `evaluations`, `decisions` and `training_history`: stored and read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.evaluation.planning import Mask, Run
+from rlfocal.methods import Decisions, Learned, Policy
+from warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One row of `evaluations`; task `*` pools all documents of the benchmark."""
+
+    run_id: str
+    benchmark: str
+    task: str
+    method: str
+    study: str | None
+    """The study that it is part of; None on the leaderboard."""
+    settings: dict[str, Any]
+    """What differs from the method's defaults."""
+    protocol: str
+    seed: int | None
+    per: str
+    split: str
+    n: int
+    accuracy: float
+    mean_pool_size: float
+    cost: float | None
+    """Cents per 1,000 queries; None where a price is unknown."""
+    seconds: float
+    """This seed's share of fitting (next to none where its agents were trained before), and deciding."""
+    snapshot: int
+    models: list[str]
+    data: str
+    """Equal for runs on equal rows."""
+    created_at: datetime
+    """When the run was last asked for after one on other rows."""
+
+
+def stored(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ...]:
+    """The rows of runs, one run after the other, each with its pooled row first."""
+    names = [field.name for field in fields(Evaluation)]
+    table = warehouse.query(
+        f"SELECT {', '.join(names)} FROM evaluations WHERE list_contains($1, run_id) "
+        "ORDER BY list_position($1, run_id), task <> '*', task",
+        [list(run_ids)],
+    )
+    return tuple(Evaluation(**row | {"settings": json.loads(row["settings"])}) for row in table.to_pylist())
+
+
+def stored_runs(warehouse: Warehouse, dataset: Dataset) -> set[str]:
+    """The run ids that are stored for these rows."""
+    asked = "SELECT DISTINCT run_id FROM evaluations WHERE (benchmark, data) = (?, ?)"
+    return {run_id for (run_id,) in warehouse.rows(asked, [dataset.benchmark, dataset.fingerprint()])}
+
+
+def store(
+    warehouse: Warehouse,
+    run: Run,
+    dataset: Dataset,
+    decisions: Decisions,
+    curves: Sequence[dict[str, object]],
+    seconds: float,
+) -> None:
+    """Replace the run's rows in all three tables, in one transaction."""
+    about = {"run_id": run.run_id, "benchmark": run.benchmark}
+    evaluations = [
+        asdict(row) | {"settings": run.settings} for row in _rows(run, dataset, decisions, seconds)
+    ]
+    history = [about | {"method": run.name, "seed": run.seed} | curve for curve in curves]
+    with warehouse.transaction(f"evaluate {run.benchmark} {run.name}"):
+        for table in ("evaluations", "decisions", "training_history"):
+            warehouse.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run.run_id])
+        warehouse.append("evaluations", pa.Table.from_pylist(evaluations))
+        warehouse.append("decisions", _decided(run, dataset, decisions))
+        if history:
+            warehouse.append("training_history", pa.Table.from_pylist(history))
+
+
+def renew(
+    warehouse: Warehouse, benchmark: str, protocol: str, per: str, data: str, run_ids: Sequence[str]
+) -> None:
+    """Runs that were asked for again, after runs on other rows, become the newest again."""
+    newest = warehouse.rows(
+        "SELECT arg_max(data, created_at) FROM evaluations WHERE (benchmark, protocol, per) = (?, ?, ?)",
+        [benchmark, protocol, per],
+    )
+    if newest != [(data,)]:
+        with warehouse.transaction(f"evaluate {benchmark} again"):
+            warehouse.connection.execute(
+                "UPDATE evaluations SET created_at = now() WHERE list_contains(?, run_id)", [list(run_ids)]
+            )
+
+
+def learning_curves(
+    dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Policy]
+) -> list[dict[str, object]]:
+    """The training episodes of learned policies, with the task each was trained on."""
+    return [
+        {**episode._asdict(), "task": "*" if mask.all() else str(dataset.tasks[mask][0])}
+        for mask, policy in zip(groups, policies, strict=True)
+        if isinstance(policy, Learned)
+        for episode in policy.history
+    ]
+
+
+def _rows(run: Run, dataset: Dataset, decisions: Decisions, seconds: float) -> list[Evaluation]:
+    """The run's rows of `evaluations`: of all documents pooled, then of each task."""
+    test = dataset.test
+    correct = _is_correct(decisions, test)
+    # A price that is unknown makes the cost unknown only where that model is asked.
+    cost = np.where(decisions.pools, dataset.prices, 0.0).sum(axis=1)
+    sizes = decisions.pools.sum(axis=1)
+    groups = [("*", np.ones(len(test), dtype=np.bool_))]
+    groups += [(task, test.tasks == task) for task in dict.fromkeys(test.tasks.tolist())]
+    return [
+        Evaluation(
+            run_id=run.run_id,
+            benchmark=run.benchmark,
+            task=task,
+            method=run.name,
+            study=run.study,
+            settings=json.loads(run.settings),
+            protocol=run.protocol,
+            seed=run.seed,
+            per=run.per,
+            split="test",
+            n=int(mask.sum()),
+            accuracy=float(correct[mask].mean()),
+            mean_pool_size=float(sizes[mask].mean()),
+            cost=None if np.isnan(cost[mask]).any() else float(cost[mask].mean()),
+            seconds=seconds,
+            snapshot=dataset.snapshot,
+            models=list(dataset.models),
+            data=run.data,
+            created_at=datetime.now(UTC),
+        )
+        for task, mask in groups
+    ]
+
+
+def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
+    """The run's rows of `decisions`."""
+    test = dataset.test
+    correct = _is_correct(decisions, test)
+    asked, models = np.nonzero(decisions.pools)
+    offsets = np.searchsorted(asked, np.arange(len(test) + 1))
+    names = pa.array(dataset.models)
+    answers = [
+        (test.slots[row][slot] if test.slots else str(slot)) if slot >= 0 else None
+        for row, slot in enumerate(decisions.predictions.tolist())
+    ]
+    return pa.table(
+        {
+            "run_id": [run.run_id] * len(test),
+            "benchmark": [run.benchmark] * len(test),
+            "task": test.tasks.tolist(),
+            "doc_id": test.doc_ids,
+            "pool": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), names.take(pa.array(models))),
+            "prediction": pa.array(answers, pa.string()),
+            "correct": correct,
+            "reward": np.where(correct, 1.0, -1.0),
+        }
+    )
+
+
+def _is_correct(decisions: Decisions, test: Dataset) -> NDArray[np.bool_]:
+    correct: NDArray[np.bool_] = (decisions.predictions == test.labels) & (test.labels >= 0)
+    return correct

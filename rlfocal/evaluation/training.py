@@ -1,0 +1,56 @@
+"""Trains RL-Focal's agents on one benchmark's train rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rlfocal.agents import RL_FOCAL
+from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset
+from rlfocal.evaluation.running import fit_groups, fitting_lock
+from rlfocal.methods import RLFocal
+from warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What `train` left behind."""
+
+    checkpoints: tuple[Path, ...]
+    trained: int
+    """How many of them were trained now."""
+
+
+def train(
+    warehouse: Warehouse,
+    benchmark: str,
+    *,
+    method: str = RL_FOCAL[0],
+    models: Sequence[str] | None = None,
+    seeds: int = 3,
+    per: Per = "benchmark",
+    snapshot: int | None = None,
+    force: bool = False,
+    tensorboard: bool = False,
+    on_progress: Progress | None = None,
+) -> TrainingReport:
+    """Train the agents of one of RL-Focal's methods: one checkpoint per group of rows and seed.
+
+    With `tensorboard`, each gets a folder of its name beside it that TensorBoard reads.
+    Raises InputError for another method, and as `evaluate` does.
+    """
+    dataset = read_dataset(warehouse, benchmark, models, snapshot)
+    setup = Setup(warehouse, dataset, seeds, per, force=force, on_progress=on_progress)
+    store = replace(setup.store, event_files=tensorboard)
+    agents = RLFocal(method, store=store, on_progress=setup.progress(f"{benchmark} {method}"))
+    train_rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
+    asked = [(rows, seed) for rows in train_rows for seed in range(seeds)]
+
+    trained = 0
+    # What is trained may have a history to write, or models to rename: `fit` loads it.
+    if force or tensorboard or not all(agents.is_current(*one) for one in asked):
+        with fitting_lock(setup, method):
+            trained = sum(force or not agents.is_trained(*one) for one in asked)
+            fit_groups(agents, dataset, setup.groups, range(seeds))
+    return TrainingReport(tuple(agents.checkpoint(*one) for one in asked), trained)

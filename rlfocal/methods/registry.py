@@ -1,0 +1,178 @@
+"""The register of methods: one entry each, from which evaluations, checks, help texts and docs are made.
+
+A method is one file: a class that follows `Method`, under `@register(Entry(...))`. Another package adds its
+own by an entry point of the group `rlfocal.methods` that names a module which registers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Literal, TypeVar, get_args
+
+from rlfocal.dataset import Dataset, Kind
+from rlfocal.errors import InputError, unknown
+from rlfocal.methods.base import Method
+
+PROTOCOLS = ("frozen", "online")
+Role = Literal["rl_focal", "reference", "constant_pool", "rival", "ceiling"]
+"""`reference`: stands beside RL-Focal whatever is asked for; `constant_pool`: so does the one of as many
+models where all methods run; `ceiling`: reads the labels that it decides on, and is no rival."""
+
+
+@dataclass(frozen=True)
+class CheckpointStore:
+    """Where trained agents are kept, and whether those that are there are taken instead of training again."""
+
+    folder: Path
+    reuse: bool = True
+    event_files: bool = False
+    """Whether each checkpoint gets a folder of its name beside it that TensorBoard reads."""
+
+
+@dataclass(frozen=True)
+class Making:
+    """What a method may be made with."""
+
+    argument: str | None = None
+    """What follows the colon of its name."""
+    store: CheckpointStore | None = None
+    """Without one, nothing that is trained is kept."""
+    on_progress: Callable[[float], None] | None = None
+    """Called with the finished share of a fit."""
+
+    @property
+    def size(self) -> int | None:
+        """The argument as a number of models."""
+        return None if self.argument is None else int(self.argument)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a method before it is made."""
+
+    name: str
+    asks: str
+    """Which models, in words."""
+    answers: str
+    """How it fuses what they say, in words."""
+    role: Role = "rival"
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    protocols: tuple[str, ...] = PROTOCOLS
+    fewest_models: int = 1
+    argument: Literal["size", "model"] | None = None
+    """What may follow its name and a colon: a number of models, or a model."""
+    needs_argument: bool = False
+    is_default: bool = True
+    """Whether it runs where no method is named."""
+    make: Callable[[Making], Method] | None = None
+    """None: it is called without arguments."""
+
+    @property
+    def pattern(self) -> str:
+        """How it is called: `random_select[:<size>]`."""
+        argument = f":<{self.argument}>"
+        return self.name + (argument if self.needs_argument else f"[{argument}]" if self.argument else "")
+
+    def admits(self, n_models: int, kind: Kind, protocol: str) -> bool:
+        """Whether it can run on such data under this protocol."""
+        return n_models >= self.fewest_models and kind in self.kinds and protocol in self.protocols
+
+
+_ENTRIES: dict[str, Entry] = {}
+Made = TypeVar("Made", bound=Callable[..., Method])
+
+
+def register(entry: Entry) -> Callable[[Made], Made]:
+    """Enters the class or function below. Raises ValueError for a name that is taken."""
+
+    def enter(made: Made) -> Made:
+        if entry.name in _ENTRIES:
+            raise ValueError(f"method {entry.name!r} is registered already")
+        _ENTRIES[entry.name] = replace(entry, make=entry.make or (lambda _: made()))
+        return made
+
+    return enter
+
+
+def entries() -> Mapping[str, Entry]:
+    """All methods by name, in the order of their roles. Raises InputError for a broken package of others."""
+    _load_packages()
+    roles = get_args(Role)
+    return dict(sorted(_ENTRIES.items(), key=lambda item: (roles.index(item[1].role), item[0])))
+
+
+@cache
+def _load_packages() -> None:
+    for found in entry_points(group="rlfocal.methods"):
+        try:
+            found.load()
+        except Exception as error:
+            raise InputError(
+                f"methods of {found.value!r} cannot be loaded ({error!r}); repair or uninstall that package"
+            ) from error
+
+
+def named(*roles: Role) -> tuple[str, ...]:
+    """The methods of these roles."""
+    return tuple(name for name, one in entries().items() if one.role in roles)
+
+
+def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen") -> list[str]:
+    """Every method that runs where none is named: those that a pool's size, a kind and a protocol admit."""
+    every = entries().items()
+    return [name for name, one in every if one.is_default and one.admits(n_models, kind, protocol)]
+
+
+def with_references(names: Sequence[str], kind: Kind = "choices") -> list[str]:
+    """Each name once, and after them the kind's reference policies where RL-Focal is named."""
+    known = entries()
+    beside = [name for name in named("reference", "ceiling") if kind in known[name].kinds]
+    return list(dict.fromkeys([*names, *(beside if set(names) & set(named("rl_focal")) else [])]))
+
+
+def entry_of(name: str) -> Entry:
+    """The entry of a method as it is asked for: `best_plurality:4`. Raises InputError for an unknown one."""
+    known = entries()
+    base, colon, _ = name.partition(":")
+    found = known.get(base)
+    if found is None or (colon and not found.argument) or (not colon and found.needs_argument):
+        raise unknown("method", name, [one.pattern for one in known.values()])
+    return found
+
+
+def check_methods(names: Sequence[str], data: Dataset, protocol: str = "frozen") -> None:
+    """Raises InputError for a method that does not exist, or that the data or the protocol do not admit."""
+    if not names:
+        raise InputError(f"no method named; known: {', '.join(one.pattern for one in entries().values())}")
+    for name in names:
+        found = entry_of(name)
+        argument = name.partition(":")[2]
+        if found.argument == "model" and argument not in data.models:
+            raise unknown("model", argument, data.models, f"method {name!r}")
+        if found.argument == "size" and ":" in name:
+            _check_size(name, argument, len(data.models))
+        if protocol not in found.protocols:
+            raise InputError(
+                f"method {name!r} looks at the label of the document before; it needs --protocol online"
+            )
+        if data.kind not in found.kinds:
+            raise InputError(
+                f"{name} needs numbered choices, and {data.benchmark!r} has free answers; leave it out of "
+                "--methods (log_linear and weighted_vote take answers)"
+            )
+
+
+def _check_size(name: str, size: str, n_models: int) -> None:
+    if not size.isdecimal() or not 1 <= int(size) <= n_models:
+        raise InputError(f"method {name!r}: {size!r} is not a valid pool size; use 1 to {n_models}")
+
+
+def make_method(name: str, making: Making | None = None) -> Method:
+    """The method of that name. Raises InputError for an unknown one."""
+    make = entry_of(name).make
+    assert make is not None  # the register fills it in
+    return make(replace(making or Making(), argument=name.partition(":")[2] or None))
