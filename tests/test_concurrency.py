@@ -120,8 +120,10 @@ def test_evaluations_at_once_fit_a_method_once(place: str, monkeypatch: pytest.M
     def run(protocol: str | None) -> int:
         with open_warehouse(place, read_only=protocol is None) as warehouse:
             if protocol is None:
-                return train(warehouse, "b", seeds=2).trained
-            return len(evaluate(warehouse, "b", methods=["rl_focal"], seeds=2, protocol=protocol).ran)
+                return train(warehouse, "b", method="rl_focal_sequential", seeds=2).trained
+            return len(
+                evaluate(warehouse, "b", methods=["rl_focal_sequential"], seeds=2, protocol=protocol).ran
+            )
 
     with ThreadPoolExecutor() as threads:
         done = [*threads.map(run, ["frozen", "frozen", "online", None])]
@@ -129,5 +131,5 @@ def test_evaluations_at_once_fit_a_method_once(place: str, monkeypatch: pytest.M
     with open_warehouse(place, read_only=True) as warehouse:
         stored = warehouse.rows("SELECT count(*) FROM evaluations WHERE task = '*' AND protocol = 'frozen'")
         assert stored == [(done[0] + done[1],)]
-        runs = [s.message for s in snapshots(warehouse) if s.message == "evaluate b rl_focal"]
+        runs = [s.message for s in snapshots(warehouse) if s.message == "evaluate b rl_focal_sequential"]
         assert len(runs) == 4, "two seeds, two protocols"

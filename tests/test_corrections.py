@@ -168,7 +168,7 @@ def put_four(warehouse: Warehouse, n: int = 40) -> None:
 def test_past_runs_and_agents_follow_a_new_name(place: str) -> None:
     with open_warehouse(place) as warehouse:
         put_four(warehouse)
-        methods = ["rl_focal", "single:b", "best_plurality:2"]
+        methods = ["rl_focal_sequential", "single:b", "best_plurality:2"]
         before = evaluate(warehouse, "b", methods=methods, seeds=1)
         assert len(before.ran) == 8  # with the references
         [path] = train(warehouse, "b", seeds=1).checkpoints
@@ -196,7 +196,7 @@ def test_past_runs_and_agents_follow_a_new_name(place: str) -> None:
         }
         # Back under its first name it is what it was.
         rename_model(warehouse, "z", "b")
-        assert evaluate(warehouse, "b", methods=["rl_focal", "single:b"], seeds=1).ran == ()
+        assert evaluate(warehouse, "b", methods=["rl_focal_sequential", "single:b"], seeds=1).ran == ()
 
 
 def test_a_name_that_was_given_up_is_another_models(warehouse: Warehouse) -> None:
@@ -216,7 +216,7 @@ def test_a_name_that_was_given_up_is_another_models(warehouse: Warehouse) -> Non
 
 def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_path: Path) -> None:
     put_four(warehouse)
-    evaluate(warehouse, "b", methods=["rl_focal", "log_linear", "single:b"], seeds=1)
+    evaluate(warehouse, "b", methods=["rl_focal_sequential", "log_linear", "single:b"], seeds=1)
     [whole] = leaderboard(warehouse)
     remove_model(warehouse, "b")
     [left] = leaderboard(warehouse)
@@ -238,7 +238,7 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
     [board] = leaderboard(warehouse)
     assert (board.models, board.standings[0].method) == (("a", "c", "d"), "soft_vote")
     assert (
-        "--methods best_single,constant_choice,log_linear,oracle,plurality,rl_focal,soft_vote "
+        "--methods best_single,constant_choice,log_linear,oracle,plurality,rl_focal_sequential,soft_vote "
         in board.notes[0]
     )
     for model in "acd":

@@ -89,19 +89,23 @@ def test_answers_of_gsm8k44_are_ordered_sensibly(real: Path) -> None:
 @pytest.mark.slow
 def test_rl_focal_beats_plurality_on_mmlu16_and_nothing_on_shuffled_labels(real: Path) -> None:
     with open_warehouse(real) as warehouse:
-        report = evaluate(warehouse, "mmlu", methods=["rl_focal", "plurality", "constant_choice"], seeds=2)
-        seeds = [row.accuracy for row in report.rows if row.method == "rl_focal" and row.task == "*"]
+        report = evaluate(
+            warehouse, "mmlu", methods=["rl_focal_sequential", "plurality", "constant_choice"], seeds=2
+        )
+        seeds = [
+            row.accuracy for row in report.rows if row.method == "rl_focal_sequential" and row.task == "*"
+        ]
         figures = pooled(report.rows)
         assert len(seeds) == 2
         assert min(seeds) * 100 > figures["plurality"]
         # Close to a log-linear pool (76.44) and stacking (76.59) of the same rows.
         assert min(seeds) >= 0.76
-        asked = [r.mean_pool_size for r in report.rows if r.method == "rl_focal" and r.task == "*"]
+        asked = [r.mean_pool_size for r in report.rows if r.method == name and r.task == "*"]
         assert max(asked) <= 6
         data = load_dataset(warehouse, "mmlu")
     train = data.train
     shuffled = np.random.default_rng(0).permutation(train.labels)
-    policy = make_method("rl_focal").fit(_with_labels(train, shuffled), [0])[0]
+    policy = make_method("rl_focal_sequential").fit(_with_labels(train, shuffled), [0])[0]
     accuracy = (policy.decide(data.test).predictions == data.test.labels).mean()
     assert abs(100 * accuracy - figures["constant_choice"]) < 4  # four standard errors over 1,999 documents
 

@@ -40,7 +40,7 @@ from warehouse.snapshots import snapshots
 N_KILLS = int(os.environ.get("RLFOCAL_KILLS", "2"))
 WHOLE = bool(os.environ.get("RLFOCAL_WHOLE_POOL"))
 LIMIT = None if WHOLE else 48
-SHARD = 16
+SHARD = 200 if WHOLE else 16
 EXTRACTION = """
 import json, multiprocessing, sys
 from multiprocessing import forkserver

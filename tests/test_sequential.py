@@ -545,8 +545,8 @@ def real(real_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.mark.slow
 def test_accuracy_on_real_log_probs_of_bbh5(real: Warehouse) -> None:
     """Above a log-linear pool (61.4) and stacking (60.25) of the same rows; mmlu16 is in test_evaluation."""
-    rows = evaluate(real, "bbh", methods=["rl_focal"], seeds=1, per="task").rows
-    found = [row for row in rows if row.method == "rl_focal"]
+    rows = evaluate(real, "bbh", methods=["rl_focal_sequential"], seeds=1, per="task").rows
+    found = [row for row in rows if row.method == "rl_focal_sequential"]
     assert np.mean([row.accuracy for row in found if row.task != "*"]) >= 0.62
 
 

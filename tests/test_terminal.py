@@ -133,7 +133,7 @@ def test_one_bar_tells_how_much_of_all_is_done() -> None:
     weights = _weights(pool)
     assert set(weights) == {
         *(f"extract {model.model}" for model in pool.models),
-        *(f"{benchmark.name} rl_focal" for benchmark in pool.benchmarks),
+        *(f"{b.name} {method}" for b in pool.benchmarks for method in ("rl_focal", "rl_focal_sequential")),
     }
     heard: list[tuple[str, float]] = []
     tell = with_total(lambda title, share: heard.append((title, share)), weights)
@@ -146,7 +146,7 @@ def test_one_bar_tells_how_much_of_all_is_done() -> None:
     assert total == sorted(total)
     assert total[-1] == pytest.approx(1.0)
     large = _weights(load_pool("paper"))
-    trained = sum(weight for title, weight in large.items() if title.endswith("rl_focal"))
+    trained = sum(weight for title, weight in large.items() if " rl_focal" in title)
     assert trained < 0.1 * sum(large.values()), "hours of extraction, minutes of training"
 
 

@@ -1,4 +1,4 @@
-"""Commands that learn from the warehouse: train, evaluate."""
+"""Commands that learn from the warehouse: train, evaluate, methods."""
 
 from __future__ import annotations
 
@@ -95,11 +95,8 @@ def evaluate(
 ) -> None:
     """Fit methods on train rows, decide on test rows, store the result and print the table.
 
-    Methods: rl_focal; one model: best_single, random_select, latest_correct (online only), `single:<model>`;
-    a pool chosen on train: best_plurality, best_soft_vote, best_log_linear; all models: plurality, soft_vote,
-    weighted_vote, log_linear, stacking; and constant_choice, oracle. Free answers have no stacking and no
-    constant_choice. `best_plurality:4` is of four models; best_* and the policies of one model but
-    best_single take such a size. Runs that the warehouse has for the same data are shown, not repeated.
+    `rlfocal methods` lists them. Unless some are named, all run that the benchmark and the protocol admit.
+    Runs that the warehouse has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation import evaluate as run
     from rlfocal.report import leaderboard, print_table
@@ -125,3 +122,25 @@ def evaluate(
             print_json(report.rows)
         else:
             print_table(leaderboard(opened, runs={row.run_id for row in report.rows}))
+
+
+def methods(as_json: Json = False) -> None:
+    """List the methods that `rlfocal evaluate` knows: whom each asks, and how it answers."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from rlfocal.methods import entries
+
+    if as_json:
+        facts = ("name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models")
+        print_json([{fact: getattr(one, fact) for fact in facts} for one in entries().values()])
+        return
+    table = Table("method", "asks", "answers", box=None, pad_edge=False)
+    for one in entries().values():
+        limits = [*([] if "answers" in one.kinds else ["choices only"])]
+        limits += [] if "frozen" in one.protocols else ["online only"]
+        limits += [] if one.is_default or one.needs_argument else ["only where named"]
+        asks = one.asks + (f" ({', '.join(limits)})" if limits else "")
+        table.add_row(*map(Text, (one.pattern, asks, one.answers)))
+    Console().print(table)

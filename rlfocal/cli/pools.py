@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows import quieten
+from rlfocal.agents import RL_FOCAL
 from rlfocal.cli import completion
 from rlfocal.cli.extraction import extraction_bars, print_extracted, print_extraction, print_missing
 from rlfocal.cli.options import (
@@ -111,7 +112,8 @@ def _weights(pool: PoolSpec) -> dict[str, float]:
     models = {f"extract {m.model}": 1 + 2 * (m.active_params_b or m.params_b) for m in pool.models}
     tasks = {b.name: len(b.tasks) for b in pool.benchmarks}
     extracting = {title: sum(tasks.values()) * weight for title, weight in models.items()}
-    return extracting | {f"{name} rl_focal": 4.0 * n for name, n in tasks.items()}
+    training = {f"{name} {method}": 4.0 * n for name, n in tasks.items() for method in RL_FOCAL[:2]}
+    return extracting | training
 
 
 def extract(

@@ -137,11 +137,11 @@ def _accuracy(policy: Policy, documents: Dataset) -> float:
     return float(((said == documents.labels) & (documents.labels >= 0)).mean())
 
 
-def _enter(name: str, fusion: Fusion, asks: str, answers: str) -> None:
+def _enter(name: str, fusion: Fusion, chosen_by: str, answers: str) -> None:
     register(
         Entry(
             name,
-            asks,
+            f"the pool of up to {LARGEST} models whose {chosen_by} is best on train",
             answers,
             role="constant_pool",
             argument="size",
@@ -150,11 +150,6 @@ def _enter(name: str, fusion: Fusion, asks: str, answers: str) -> None:
     )(BestPool)
 
 
-_enter(
-    "best_plurality",
-    ByPlurality(),
-    f"the pool of up to {LARGEST} models whose plurality is best on train",
-    "the plurality",
-)
-_enter("best_soft_vote", BySoftVote(), "the same for soft votes", "the highest mean probability")
-_enter("best_log_linear", ByLogLinear(), "the same for log-linear pools", "as `log_linear`")
+_enter("best_plurality", ByPlurality(), "plurality", "the plurality")
+_enter("best_soft_vote", BySoftVote(), "soft vote", "the highest mean probability")
+_enter("best_log_linear", ByLogLinear(), "`log_linear`", "as `log_linear`")

@@ -157,7 +157,7 @@ _enter(
 )
 _enter(
     "rl_focal_released",
-    "the Decider, as in the authors' released code, every artefact of it a switch",
-    "likewise",
+    "the Decider of the authors' released code, every artefact of it a switch",
+    "Fusion of the released code",
     is_default=False,
 )

@@ -1,0 +1,92 @@
+"""The register of methods: what is derived from it, and methods that other packages add."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_evaluation import put_choices
+
+from rlfocal.evaluation import evaluate
+from rlfocal.methods import Entry, entries, make_method, register
+from warehouse import open_warehouse
+
+ROOT = Path(__file__).resolve().parents[1]
+PLUGIN = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlfocal.methods import Decisions, Entry, register
+
+
+@register(Entry("last_model", "the last model", "what it answers"))
+@dataclass(frozen=True)
+class LastModel:
+    seeded = False
+
+    def recipe(self, n_train):
+        return "1"
+
+    def fit(self, train, seeds):
+        return [self]
+
+    def decide(self, documents):
+        pools = np.zeros(documents.predictions.shape, dtype=np.bool_)
+        pools[:, -1] = True
+        return Decisions(pools, documents.predictions[:, -1])
+"""
+
+
+def test_the_docs_table_is_the_register() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    rows = [f"| `{one.pattern}` | {one.asks} | {one.answers} |" for one in entries().values()]
+    assert [line for line in page.splitlines() if line.startswith("| `")] == rows
+
+
+def test_a_taken_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="'plurality' is registered already"):
+        register(Entry("plurality", "all", "twice"))(lambda: make_method("plurality"))
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder that holds another package with one method, as pip would leave it."""
+    (tmp_path / "their_methods.py").write_text(PLUGIN)
+    about = tmp_path / "theirs-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[rlfocal.methods]\ntheirs = their_methods\n")
+    return tmp_path
+
+
+def called(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = (
+        f"import sys; sys.path.insert(0, {str(installed)!r}); from rlfocal.cli import main; sys.exit(main())"
+    )
+    words = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def test_another_packages_method_is_evaluated_like_ours(installed: Path) -> None:
+    with open_warehouse(installed / "w") as warehouse:
+        put_choices(warehouse, {"k": [True] * 4, "m": [False] * 4})
+        assert "last_model" not in {row.method for row in evaluate(warehouse, "b").rows}
+    done = called(installed, "evaluate", "-b", "b", "-w", str(installed / "w"), "--seeds", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["method"]: row for row in json.loads(done.stdout) if row["task"] == "*"}
+    assert rows["last_model"]["accuracy"] == 0.0
+    assert rows["oracle"]["accuracy"] == 1.0
+    listed = called(installed, "methods")
+    assert "last_model" in listed.stdout
+
+
+def test_another_packages_method_that_cannot_be_loaded_is_named(installed: Path) -> None:
+    (installed / "their_methods.py").write_text("import no_such_module")
+    done = called(installed, "methods")
+    assert done.returncode == 2
+    assert "methods of 'their_methods' cannot be loaded" in done.stderr
+    assert "Traceback" not in done.stderr
