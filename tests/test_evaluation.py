@@ -89,12 +89,9 @@ def test_answers_of_gsm8k44_are_ordered_sensibly(real: Path) -> None:
 @pytest.mark.slow
 def test_rl_focal_beats_plurality_on_mmlu16_and_nothing_on_shuffled_labels(real: Path) -> None:
     with open_warehouse(real) as warehouse:
-        report = evaluate(
-            warehouse, "mmlu", methods=["rl_focal_sequential", "plurality", "constant_choice"], seeds=2
-        )
-        seeds = [
-            row.accuracy for row in report.rows if row.method == "rl_focal_sequential" and row.task == "*"
-        ]
+        name = "rl_focal_sequential"
+        report = evaluate(warehouse, "mmlu", methods=[name, "plurality", "constant_choice"], seeds=2)
+        seeds = [row.accuracy for row in report.rows if row.method == name and row.task == "*"]
         figures = pooled(report.rows)
         assert len(seeds) == 2
         assert min(seeds) * 100 > figures["plurality"]
