@@ -18,8 +18,6 @@ import yaml
 from tiny_models import save_model, write_tasks
 
 from flows.idle import find_done
-from rlfocal.agents import METRICS
-from rlfocal.agents.shared import metrics
 from rlfocal.evaluation import evaluate, train
 from rlfocal.filling.runner import extract_pool
 from rlfocal.methods import make_method
@@ -275,10 +273,6 @@ def test_a_recipe_needs_no_torch(variant: str, tmp_path: Path) -> None:
         f"print(make_method('rl_focal', {variant!r}).recipe(100)); print('torch' in sys.modules)"
     )
     assert _python(code, tmp_path).splitlines() == [make_method("rl_focal", variant).recipe(100), "False"]
-
-
-def test_the_names_of_metrics_are_those_there_are() -> None:
-    assert tuple(metrics.METRICS) == METRICS
 
 
 def test_a_warehouse_open_read_only_is_refused_before_anything_is_fitted(

@@ -130,7 +130,7 @@ def test_what_is_code_and_what_is_not() -> None:
 def test_a_change_is_seen_by_the_methods_that_need_it_until_their_recipes_change() -> None:
     then = as_it_is()
     now = json.loads(json.dumps(then))
-    now["code"]["rlfocal.voting"] = "other"
+    now["code"]["rlfocal.statistics.votes"] = "other"
     assert {"plurality", "soft_vote", "best_plurality"} <= forgotten(now, then).keys()
     assert not {"stacking", "rl_focal (paper)"} & forgotten(now, then).keys()
     for method in now["methods"].values():

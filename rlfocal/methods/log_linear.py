@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rlfocal.dataset import Dataset
 from rlfocal.errors import RunError
 from rlfocal.methods.base import Decisions
-from rlfocal.voting import first_given
+from rlfocal.statistics.votes import first_given
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlfocal.dataset import Dataset
 from rlfocal.methods.base import Decisions, refuse_answers
-from rlfocal.voting import plurality, soft_vote
+from rlfocal.statistics.votes import plurality, soft_vote
 
 
 class _Deterministic:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
 from rlfocal.methods.base import Decisions
-from rlfocal.voting import soft_vote
+from rlfocal.statistics.votes import soft_vote
 
 
 @dataclass(frozen=True)
