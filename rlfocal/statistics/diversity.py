@@ -116,21 +116,21 @@ def focal_diversity_over_time(correct: Mask, pools: Mask, window: int) -> Iterat
     failed, members = _float(~correct), _float(pools)
     both, pairs = failed[:, g] * failed[:, h] * np.where(g == h, 1, 2), members[:, g] * members[:, h]
     holders, size = [np.flatnonzero(pool) for pool in pools.T], members.sum(axis=1)[:, None]
-    joint = np.zeros((n_models, len(g)))  # in the window before a block, as if by _joint_failures
+    joint = np.zeros((n_models, len(g)))  # in the window before a block, as if by _triples
     for block in blocks(len(correct), 8 * len(pools)):
         entering = np.arange(len(correct))[block]
         leaving = entering[entering >= window] - window
-        rho, n_failing = np.zeros((2, len(pools), len(entering)))
+        rho = np.zeros((len(pools), len(entering)))
+        fails = np.empty((n_models, len(entering)))
         for f, holds in enumerate(holders):
             steps = failed[entering, f, None] * both[entering]
             steps[len(steps) - len(leaving) :] -= failed[leaving, f, None] * both[leaving]
             sums = np.vstack([joint[f], steps]).cumsum(axis=0)
             joint[f], before = sums[-1], sums[:-1]
             once, squares = members[holds] @ before[:, g == h].T, pairs[holds] @ before.T
-            fails = once > 0
-            rho[holds] += fails * focal_correlation(once, squares - once, size[holds])
-            n_failing[holds] += fails
-        yield block, ratio(rho, n_failing).T
+            fails[f] = before[:, (g == f) & (h == f)].T > 0
+            rho[holds] += fails[f] * focal_correlation(once + (1 - fails[f]), squares - once, size[holds])
+        yield block, ratio(rho, members @ fails).T
 
 
 class _Failures:
@@ -153,7 +153,7 @@ class _Failures:
 
     @property
     def joint_failures(self) -> Floats:
-        return ((self.members @ self.pairs.both_wrong) * self.members).sum(axis=1) - self.failures
+        return np.asarray(((self.members @ self.pairs.both_wrong) * self.members).sum(axis=1) - self.failures)
 
     @property
     def failures_beside(self) -> tuple[Floats, Floats]:
@@ -176,7 +176,7 @@ class _Pools(_Failures):
         # A quadratic form in the agreements of pairs, so that no pool goes over the documents.
         columns = self.predictions.T
         same = np.array([(self.predictions == column[:, None]).sum(axis=0) for column in columns], float)
-        return ((self.members @ same) * self.members).sum(axis=1) - self.n * self.size
+        return np.asarray(((self.members @ same) * self.members).sum(axis=1) - self.n * self.size)
 
     @property
     def chance(self) -> Floats:

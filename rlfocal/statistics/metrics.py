@@ -5,6 +5,9 @@ A metric is a function under `@metric`: the Decider can then observe it, the stu
 denominator, whose numerator is then 0 too) is NaN. Definitions: paper sections 1.3 and 1.7.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The operators of either library are meant, and no type says so.
+
 from __future__ import annotations
 
 import sys
@@ -130,11 +133,12 @@ class Counts(FailureCounts[Array], Protocol[Array]):
         """(..., P) documents on which the plurality is right."""
 
 
+Formula = TypeVar("Formula", bound=Callable[[Counts[Any]], Any])
 METRICS: dict[str, Callable[[Counts[Any]], Any]] = {}
 """By name, in the order that studies go through them."""
 
 
-def metric(formula: Callable[[Counts[Array]], Array]) -> Callable[[Counts[Array]], Array]:
+def metric(formula: Formula) -> Formula:
     """Registers a formula under its name."""
     METRICS[formula.__name__] = formula
     return formula
@@ -207,15 +211,15 @@ def focal_correlations(counts: FailureCounts[Array]) -> tuple[Array, Array]:
     """(..., P, N) each: the focal correlations, and 1, of the members that fail; 0 for all other models."""
     once, twice = counts.failures_beside
     fails = counts.members * (once > 0)
-    return fails * focal_correlation(once, twice, counts.size[..., None]), fails
+    return fails * focal_correlation(once + (once == 0), twice, counts.size[..., None]), fails
 
 
 def focal_correlation(once: Array, twice: Array, size: Array) -> Array:
-    """1 - P(2)/P(1) on a model's failures, Eq (8), from its `Counts.failures_beside`; 1 if it has none.
+    """1 - P(2)/P(1) on a model's failures, Eq (8), from its `Counts.failures_beside`.
 
     P(1) = Σ F_tf k_t / (S n_f), P(2) = Σ F_tf k_t (k_t - 1) / (S (S-1) n_f), where k_t members fail on t.
     """
-    return 1 - ratio(twice, (size - 1) * (once + (once == 0)))
+    return 1 - ratio(twice, (size - 1) * once)
 
 
 def mean_over_pairs(statistic: Array, members: Array) -> Array:
@@ -231,10 +235,10 @@ def mean_over_pairs(statistic: Array, members: Array) -> Array:
 
 def ratio(numerator: Array, denominator: Array) -> Array:
     """The quotient, NaN for 0 by 0; of the two libraries, numpy alone would warn."""
-    errstate = getattr(_library(denominator), "errstate", None)
-    if errstate is None:
+    library = _library(denominator)
+    if library.__name__ == "torch":
         return numerator / denominator
-    with errstate(invalid="ignore"):
+    with library.errstate(invalid="ignore"):
         return numerator / denominator
 
 
