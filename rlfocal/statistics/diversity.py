@@ -117,7 +117,7 @@ def focal_diversity_over_time(correct: Mask, pools: Mask, window: int) -> Iterat
     both, pairs = failed[:, g] * failed[:, h] * np.where(g == h, 1, 2), members[:, g] * members[:, h]
     holders, size = [np.flatnonzero(pool) for pool in pools.T], members.sum(axis=1)[:, None]
     joint = np.zeros((n_models, len(g)))  # in the window before a block, as if by _triples
-    for block in blocks(len(correct), 8 * len(pools)):
+    for block in blocks(len(correct), 16 * len(pools)):
         entering = np.arange(len(correct))[block]
         leaving = entering[entering >= window] - window
         rho = np.zeros((len(pools), len(entering)))
