@@ -12,7 +12,7 @@ import torch
 from test_warehouse import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
-from rlfocal.agents.shared.tensorfiles import CHECKPOINT, write_tensors
+from rlfocal.agents.storage.tensorfiles import CHECKPOINT, write_tensors
 from rlfocal.cli.app import app
 from rlfocal.errors import InputError
 from warehouse import Warehouse, open_warehouse

@@ -24,8 +24,8 @@ from rlfocal.methods import METHODS, VARIANTS, make_method
 TABLE = Path(__file__).with_name("recipes.json")
 CARRIERS = {
     "rlfocal.dataset",  # what it holds is in a run's name
-    *(f"rlfocal.agents.shared.{name}" for name in ("header", "resuming", "tensorfiles", "variant")),
-    *(f"rlfocal.{name}" for name in ("errors", "methods.base")),
+    *(f"rlfocal.agents.storage.{name}" for name in ("header", "resuming", "tensorfiles")),
+    *(f"rlfocal.{name}" for name in ("agents.shared.variant", "errors", "methods.base")),
 }
 """Modules that change no decision."""
 

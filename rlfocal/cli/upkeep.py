@@ -110,7 +110,7 @@ def compact(warehouse: Location = None, as_json: Json = False) -> None:
 
 def _trained_on(checkpoints: Path) -> set[int]:
     """The snapshots that this machine's checkpoints were trained on."""
-    from rlfocal.agents.shared.tensorfiles import CHECKPOINT, UnusableError, read_about
+    from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_about
 
     found = set()
     for path in checkpoints.rglob("*.safetensors"):

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlfocal.agents.shared.header import Header
 from rlfocal.agents.shared.tracking import Tracker
+from rlfocal.agents.storage.header import Header
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.base import Decisions, Episode
