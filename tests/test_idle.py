@@ -25,8 +25,8 @@ from rlfocal.methods.stacking import Stacking
 from rlfocal.pool import load_pool
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse, writing
-from warehouse.corrections import correct_labels, rename_model
 from warehouse.store import ReadOnlyError
+from warehouse.upkeep.corrections import correct_labels, rename_model
 
 SLOW_TO_IMPORT = ("torch", "sklearn", "matplotlib", "transformers", "prefect.flows", "prefect.server")
 MODELS = ("llama", "gpt2")

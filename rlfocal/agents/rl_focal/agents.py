@@ -30,7 +30,7 @@ from rlfocal.agents.shared.stream import Memory, Stream
 from rlfocal.agents.shared.variant import TrainedAgents
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods.base import Decisions
+from rlfocal.policy import Decisions
 from rlfocal.statistics.outcomes import Outcomes
 from rlfocal.statistics.windows import observed_metrics
 

@@ -29,7 +29,7 @@ from rlfocal.agents.shared.threads import one_thread
 from rlfocal.agents.shared.variant import Progress
 from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Episode
+from rlfocal.policy import Episode
 
 TOGETHER = 5
 """Most seeds whose networks are stacked on a CPU; such groups train on as many threads as there are cores.

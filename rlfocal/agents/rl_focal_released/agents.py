@@ -26,7 +26,7 @@ from rlfocal.agents.shared.stream import Memory
 from rlfocal.agents.shared.threads import one_thread
 from rlfocal.agents.shared.variant import TrainedAgents
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Decisions, Episode
+from rlfocal.policy import Decisions, Episode
 from rlfocal.statistics.outcomes import Outcomes
 
 WEIGHTS_AT_TEST = {"focal_diversity": 0.5, "plurality_accuracy": 0.5}

@@ -19,7 +19,7 @@ from rlfocal.agents.shared.variant import Progress, check_train
 from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
 from rlfocal.agents.storage.tensorfiles import under
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Episode
+from rlfocal.policy import Episode
 
 
 def train(

@@ -33,7 +33,7 @@ from rlfocal.agents.shared.variant import Progress, check_train
 from rlfocal.agents.storage.resuming import Unfinished
 from rlfocal.agents.storage.tensorfiles import under
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Episode
+from rlfocal.policy import Episode
 
 Floats = NDArray[np.float64]
 Slots = NDArray[np.int64]
