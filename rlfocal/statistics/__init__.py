@@ -4,6 +4,6 @@
 `windows` those of a stream in torch. `agreement`, `calibration` and `normalised` serve whoever has arrays and
 no warehouse: each is the twin of an SQL view or macro.
 
-DESlib and statsmodels take one pair or one table at a time, where here all pools and windows share a few matrix
-products: the tests take them as oracles.
+DESlib and statsmodels take one pair or one table at a time, where here all pools and windows share a few
+matrix products: the tests take them as oracles.
 """

@@ -38,8 +38,8 @@ class PairCounts(Generic[Array]):
     @property
     def correlation(self) -> Array:
         """Pearson correlation of being right."""
-        spread_a, spread_b = self._right_a * self._wrong_a, self._right_b * self._wrong_b
-        return ratio(self._excess, spread_a**0.5 * spread_b**0.5)
+        right_a, wrong_a, right_b, wrong_b = self._margins
+        return ratio(self._excess, (right_a * wrong_a) ** 0.5 * (right_b * wrong_b) ** 0.5)
 
     @property
     def disagreement(self) -> Array:
@@ -49,12 +49,14 @@ class PairCounts(Generic[Array]):
     @property
     def kappa(self) -> Array:
         """The paper's pairwise kappa: Cohen's, with each model's own margins in the denominator."""
-        return ratio(2 * self._excess, self._right_a * self._wrong_a + self._right_b * self._wrong_b)
+        right_a, wrong_a, right_b, wrong_b = self._margins
+        return ratio(2 * self._excess, right_a * wrong_a + right_b * wrong_b)
 
     @property
     def cohens_kappa(self) -> Array:
         """Cohen's kappa of being right."""
-        return ratio(2 * self._excess, self._right_a * self._wrong_b + self._right_b * self._wrong_a)
+        right_a, wrong_a, right_b, wrong_b = self._margins
+        return ratio(2 * self._excess, right_a * wrong_b + right_b * wrong_a)
 
     @property
     def double_fault(self) -> Array:
@@ -66,71 +68,51 @@ class PairCounts(Generic[Array]):
         return self.both_right * self.both_wrong - self.only_a * self.only_b
 
     @property
-    def _right_a(self) -> Array:
-        return self.both_right + self.only_a
-
-    @property
-    def _wrong_a(self) -> Array:
-        return self.both_wrong + self.only_b
-
-    @property
-    def _right_b(self) -> Array:
-        return self.both_right + self.only_b
-
-    @property
-    def _wrong_b(self) -> Array:
-        return self.both_wrong + self.only_a
+    def _margins(self) -> tuple[Array, Array, Array, Array]:
+        """How often a is right, a wrong, b right, b wrong."""
+        a = self.both_right + self.only_a, self.both_wrong + self.only_b
+        return *a, self.both_right + self.only_b, self.both_wrong + self.only_a
 
 
 class FailureCounts(Protocol[Array]):
-    """Who fails with whom, in any number of pools (..., P); k_t is how many members fail on document t."""
+    """Who fails with whom in any number of pools, (..., P); k_t is how many members fail on document t.
+
+    `n` documents and the `size` of a pool broadcast to (..., P), `members` (1 for a pool's models, else 0) to
+    (..., P, N). `failures` is Σ k_t, `joint_failures` Σ k_t (k_t - 1), `failures_beside` both sums over the
+    documents on which a model fails, (..., P, N) each. `over_pairs` averages a statistic of `pairs` over a
+    pool's pairs that define it.
+    """
 
     @property
-    def n(self) -> Array:
-        """Documents; broadcasts to (..., P)."""
-
+    def n(self) -> Array: ...
     @property
-    def size(self) -> Array:
-        """Models of a pool; broadcasts to (..., P)."""
-
+    def size(self) -> Array: ...
     @property
-    def members(self) -> Array:
-        """1 for a pool's models, else 0; broadcasts to (..., P, N)."""
-
+    def members(self) -> Array: ...
     @property
-    def failures(self) -> Array:
-        """(..., P) Σ k_t."""
-
+    def failures(self) -> Array: ...
     @property
-    def joint_failures(self) -> Array:
-        """(..., P) Σ k_t (k_t - 1)."""
-
+    def joint_failures(self) -> Array: ...
     @property
-    def failures_beside(self) -> tuple[Array, Array]:
-        """(..., P, N) each: Σ k_t and Σ k_t (k_t - 1) over the documents on which a model fails."""
-
+    def failures_beside(self) -> tuple[Array, Array]: ...
     @property
-    def pairs(self) -> PairCounts[Array]:
-        """Of whatever pairs `over_pairs` takes."""
-
-    def over_pairs(self, statistic: Array) -> Array:
-        """(..., P) the mean over a pool's pairs where it is defined."""
+    def pairs(self) -> PairCounts[Array]: ...
+    def over_pairs(self, statistic: Array) -> Array: ...
 
 
 class Counts(FailureCounts[Array], Protocol[Array]):
-    """Beside the failures, who says the same."""
+    """Who says the same, too: (..., P) each.
+
+    `same_votes` counts the ordered pairs of members with one prediction over all documents, `chance` sums the
+    squared shares of all predictions, `plurality_right` counts the documents on which the plurality is right.
+    """
 
     @property
-    def same_votes(self) -> Array:
-        """(..., P) ordered pairs of members with the same prediction, summed over documents."""
-
+    def same_votes(self) -> Array: ...
     @property
-    def chance(self) -> Array:
-        """(..., P) the sum of the squared shares of all predictions."""
-
+    def chance(self) -> Array: ...
     @property
-    def plurality_right(self) -> Array:
-        """(..., P) documents on which the plurality is right."""
+    def plurality_right(self) -> Array: ...
 
 
 Formula = TypeVar("Formula", bound=Callable[[Counts[Any]], Any])
