@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib import import_module
 from itertools import combinations
 from typing import Any
 
@@ -25,6 +26,7 @@ from pool_oracles import (
     same,
 )
 
+import rlfocal
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.bench.eq8 import focal_diversity_of_pool
 from rlfocal.dataset import Kind
@@ -254,3 +256,8 @@ def test_a_new_metric_takes_a_formula_in_python_and_a_line_in_sql(monkeypatch: p
     window = outcomes.window(torch.ones((1, 1, 3)), 3, 3, 1)
     observed = windows.observed_metrics(window, RLFocalConfig(metrics=("error_rate",)).metrics)
     assert observed.item() == pytest.approx(expected)
+
+
+def test_the_names_of_the_sql_guide() -> None:
+    for name in ("agreement", "calibration", "diversity", "normalised"):
+        assert getattr(rlfocal, name) is import_module(f"rlfocal.statistics.{name}")
