@@ -11,10 +11,15 @@ and `polars.from_arrow(...)` go on from there:
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlfocal.router import Router as Router
+    from rlfocal.statistics import agreement as agreement
+    from rlfocal.statistics import calibration as calibration
+    from rlfocal.statistics import diversity as diversity
+    from rlfocal.statistics import normalised as normalised
     from warehouse import open_warehouse as open_warehouse
 
 __version__ = "0.1.0"
@@ -30,4 +35,6 @@ def __getattr__(name: str) -> Any:
         from warehouse import open_warehouse
 
         return open_warehouse
+    if name in ("agreement", "calibration", "diversity", "normalised"):
+        return import_module(f"rlfocal.statistics.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

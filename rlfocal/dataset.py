@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rlfocal.errors import InputError, unknown
 from warehouse import Warehouse
-from warehouse.corrections import first_names
+from warehouse.upkeep.corrections import first_names
 
 Kind = Literal["choices", "answers"]
 

@@ -17,9 +17,9 @@ from rlfocal.server import check_server
 from rlfocal.wording import counted
 from warehouse import open_warehouse
 from warehouse.connecting import MissingWarehouseError
-from warehouse.integrity import Integrity, OnProgress, examine, repair
 from warehouse.locations import Location, locate
 from warehouse.opening import needs_upgrade
+from warehouse.upkeep.integrity import Integrity, OnProgress, examine, repair
 
 _LISTED = 5  # faults of one kind that are told one by one
 _EXTRACT = "run the extraction or import again, which fills what is missing"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlfocal.errors import InputError, unknown
-from rlfocal.extraction.answers import normalise
 from rlfocal.routing.outputs import Given, Heard, Output
+from warehouse.answers import normalise
 
 if TYPE_CHECKING:
     from rlfocal.agents.shared.variant import TrainedAgents

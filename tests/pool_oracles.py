@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import combinations
 
 import duckdb
@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from statsmodels.stats.inter_rater import aggregate_raters, cohens_kappa, fleiss_kappa
 
-from rlfocal import diversity
 from rlfocal.dataset import Kind
+from rlfocal.statistics import metrics
 
-METRICS = [f.name for f in fields(diversity.PoolStatistics)]
+METRICS = ["n", "size", *(name for name in metrics.METRICS if name != "double_fault")]
 PAIR_METRICS = ("q_statistic", "correlation", "disagreement", "kappa", "double_fault", "cohens_kappa")
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

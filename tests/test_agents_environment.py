@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig, rl_focal_config
@@ -19,12 +18,12 @@ from rlfocal.agents.rl_focal.environment import (
     train_environment,
     train_stream,
 )
-from rlfocal.agents.shared.metrics import METRICS
-from rlfocal.agents.shared.outcomes import MODELS_RANKED, Outcomes
 from rlfocal.agents.shared.stream import MODELS_TABULATED
 from rlfocal.dataset import Dataset, Kind
-from rlfocal.diversity import pairwise_diversity, pool_diversity
 from rlfocal.errors import InputError
+from rlfocal.statistics.diversity import pool_diversity
+from rlfocal.statistics.metrics import METRICS
+from rlfocal.statistics.outcomes import MODELS_RANKED, Outcomes
 
 
 def random_dataset(seed: int, kind: Kind, n_docs: int = 60, n_models: int = 4, n_slots: int = 5) -> Dataset:
@@ -210,20 +209,10 @@ def test_window_metrics_equal_their_numpy_twins(kind: Kind, metric: str) -> None
     looked = METRICS[metric](outcomes.window(stacked, end, window, stride))
     for g in range(3):
         rows = slice(max(0, end + g * stride - window), end + g * stride)
-        predictions, labels, correct = data.predictions[rows], data.labels[rows], data.correct[rows]
-        if metric == "double_fault":
-            faults = pairwise_diversity(correct).double_fault
-            twin = np.array([_pair_mean(faults, pool) for pool in pools])
-        else:
-            twin = getattr(pool_diversity(predictions, labels, pools, kind=kind), metric)
+        predictions, labels = data.predictions[rows], data.labels[rows]
+        twin = getattr(pool_diversity(predictions, labels, pools, kind=kind), metric)
         asked = pools.sum(axis=1) > 1
         np.testing.assert_allclose(looked[g][asked], twin[asked], atol=1e-6)
-
-
-def _pair_mean(statistic: NDArray[np.float64], pool: NDArray[np.bool_]) -> float:
-    members = np.flatnonzero(pool)
-    pairs = [statistic[a, b] for a in members for b in members if a < b]
-    return float(np.mean(pairs)) if pairs else float("nan")
 
 
 @pytest.mark.parametrize(

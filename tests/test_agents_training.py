@@ -16,12 +16,12 @@ from rlfocal.agents.rl_focal.driver import OneQuery
 from rlfocal.agents.rl_focal.mappo import rollout_advantages
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.training import TOGETHER, train
-from rlfocal.agents.shared.metrics import METRICS
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.agents.shared.optimiser import StackedAdam
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.methods import CheckpointStore, RLFocal
+from rlfocal.statistics.metrics import METRICS
 
 TINY = RLFocalConfig(
     decider_episodes=2, fusion_episodes=2, stretches=3, copies=2, update_period=10, fusion_hidden=(8, 8)

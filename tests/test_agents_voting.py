@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.dataset import Kind
-from rlfocal.voting import plurality, soft_vote
+from rlfocal.statistics.votes import plurality, soft_vote
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["choices", "answers"]))

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rlfocal.extraction.answers import extract_answer, extract_text, is_number, normalise
+from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.engine import Document, Sample
 from rlfocal.extraction.partition import pass_rows
 from rlfocal.extraction.tasks import TaskDocuments
+from warehouse.answers import is_number, normalise
 
 SOLUTIONS = [
     ("He has 3 + 4 = 7.\n#### 7", "7"),

@@ -22,9 +22,9 @@ from rlfocal.report import leaderboard, write_report
 from rlfocal.report.pools import pool_choice
 from rlfocal.studies.findings import Findings, load, save
 from warehouse import Warehouse, open_warehouse
-from warehouse.corrections import first_names, remove_model, rename_model
-from warehouse.integrity import examine
 from warehouse.snapshots import diff, snapshots
+from warehouse.upkeep.corrections import first_names, remove_model, rename_model
+from warehouse.upkeep.integrity import examine
 
 N = 20
 

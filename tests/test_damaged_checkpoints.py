@@ -25,8 +25,8 @@ from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.rl_focal.training import train
 from rlfocal.agents.rl_focal_released.config import ReleasedConfig
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
-from rlfocal.agents.shared.tensorfiles import CHECKPOINT, TRAINING, read_about, read_tensors, write_tensors
 from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.agents.storage.tensorfiles import CHECKPOINT, TRAINING, read_about, read_tensors, write_tensors
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import CheckpointStore, RLFocal

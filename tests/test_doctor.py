@@ -20,8 +20,8 @@ from rlfocal.cli.app import app
 from rlfocal.doctor import check_versions
 from rlfocal.server import check_server
 from warehouse import Warehouse, open_warehouse
-from warehouse.integrity import examine, repair
 from warehouse.snapshots import snapshots
+from warehouse.upkeep.integrity import examine, repair
 
 N = 50
 MODELS = ("m0", "m1", "m2")

@@ -12,13 +12,13 @@ import torch
 from test_warehouse import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
-from rlfocal.agents.shared.tensorfiles import CHECKPOINT, write_tensors
+from rlfocal.agents.storage.tensorfiles import CHECKPOINT, write_tensors
 from rlfocal.cli.app import app
 from rlfocal.errors import InputError
 from warehouse import Warehouse, open_warehouse
-from warehouse.expiry import expire, merge
-from warehouse.integrity import examine
 from warehouse.snapshots import diff, snapshots
+from warehouse.upkeep.expiry import expire, merge
+from warehouse.upkeep.integrity import examine
 
 
 def put(warehouse: Warehouse, model: str, shift: float) -> int:

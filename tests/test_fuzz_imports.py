@@ -24,7 +24,7 @@ from rlfocal.imports.lm_eval import import_lm_eval
 from rlfocal.imports.predictions import import_predictions
 from rlfocal.imports.released import import_released
 from warehouse import Warehouse, open_warehouse
-from warehouse.corrections import remove_model
+from warehouse.upkeep.corrections import remove_model
 
 ANSWER_DOCS = [{"benchmark": "g", "task": "t", "doc_id": i, "gold": "7", "split": "test"} for i in range(2)]
 ANSWERS = [

@@ -18,8 +18,7 @@ import yaml
 from tiny_models import save_model, write_tasks
 
 from flows.idle import find_done
-from rlfocal.agents import METRICS, RL_FOCAL
-from rlfocal.agents.shared import metrics
+from rlfocal.agents import RL_FOCAL
 from rlfocal.evaluation import evaluate, train
 from rlfocal.filling.runner import extract_pool
 from rlfocal.methods import make_method
@@ -27,8 +26,8 @@ from rlfocal.methods.stacking import Stacking
 from rlfocal.pool import load_pool
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse, writing
-from warehouse.corrections import correct_labels, rename_model
 from warehouse.store import ReadOnlyError
+from warehouse.upkeep.corrections import correct_labels, rename_model
 
 SLOW_TO_IMPORT = ("torch", "sklearn", "matplotlib", "transformers", "prefect.flows", "prefect.server")
 MODELS = ("llama", "gpt2")
@@ -275,10 +274,6 @@ def test_a_recipe_needs_no_torch(method: str, tmp_path: Path) -> None:
         f"print(make_method({method!r}).recipe(100)); print('torch' in sys.modules)"
     )
     assert _python(code, tmp_path).splitlines() == [make_method(method).recipe(100), "False"]
-
-
-def test_the_names_of_metrics_are_those_there_are() -> None:
-    assert tuple(metrics.METRICS) == METRICS
 
 
 def test_a_warehouse_open_read_only_is_refused_before_anything_is_fitted(

@@ -16,7 +16,7 @@ import pytest
 from rlfocal.imports.predictions import import_predictions
 from rlfocal.imports.rows import ImportReport
 from warehouse import Warehouse, open_warehouse
-from warehouse.expiry import delete_orphans, orphans
+from warehouse.upkeep.expiry import delete_orphans, orphans
 
 N_KILLS = 50
 TASKS = ("s", "t")

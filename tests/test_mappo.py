@@ -17,7 +17,7 @@ from rlfocal.agents.rl_focal.environment import Rollout, State, network_sizes, t
 from rlfocal.agents.rl_focal.mappo import Diagnostics, Learner, Phase, collect_rollout
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.training import train
-from rlfocal.agents.shared.event_files import write_event_files
+from rlfocal.agents.storage.event_files import write_event_files
 from rlfocal.methods import CheckpointStore, RLFocal
 
 CONFIG = replace(
@@ -200,6 +200,6 @@ def test_tensorboard_reads_the_event_files(tmp_path: Path) -> None:
 def test_without_tensorboard_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlfocal.agents.shared.event_files.find_spec", lambda name: None)
+    monkeypatch.setattr("rlfocal.agents.storage.event_files.find_spec", lambda name: None)
     with pytest.raises(Exception, match=r"pip install 'rlfocal\[tensorboard\]'"):
         write_event_files([], tmp_path / "seed-0")

@@ -25,8 +25,8 @@ from rlfocal.methods import entries, make_method
 TABLE = Path(__file__).with_name("recipes.json")
 CARRIERS = {
     "rlfocal.dataset",  # what it holds is in a run's name
-    *(f"rlfocal.agents.shared.{name}" for name in ("header", "resuming", "tensorfiles", "variant")),
-    *(f"rlfocal.{name}" for name in ("errors", "methods.base", "methods.registry")),
+    *(f"rlfocal.agents.storage.{name}" for name in ("header", "resuming", "tensorfiles")),
+    *(f"rlfocal.{name}" for name in ("agents.shared.variant", "errors", "methods.registry", "policy")),
 }
 """Modules that change no decision."""
 
@@ -133,7 +133,7 @@ def test_what_is_code_and_what_is_not() -> None:
 def test_a_change_is_seen_by_the_methods_that_need_it_until_their_recipes_change() -> None:
     then = as_it_is()
     now = json.loads(json.dumps(then))
-    now["code"]["rlfocal.voting"] = "other"
+    now["code"]["rlfocal.statistics.votes"] = "other"
     assert {"plurality", "soft_vote", "best_plurality"} <= forgotten(now, then).keys()
     assert not {"stacking", "rl_focal"} & forgotten(now, then).keys()
     for method in now["methods"].values():

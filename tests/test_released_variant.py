@@ -24,8 +24,8 @@ from rlfocal.agents.shared.networks import Sizes
 from rlfocal.bench.released_loop import Decider, Fusion, ReleasedLoop, Settings
 from rlfocal.dataset import Kind
 from rlfocal.errors import InputError
-from rlfocal.methods.base import Decisions
 from rlfocal.methods.rl_focal import RLFocal
+from rlfocal.policy import Decisions
 
 SHORT = ReleasedConfig(window=9, update_period=7, decider_episodes=3, fusion_episodes=3)
 

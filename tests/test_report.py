@@ -35,7 +35,7 @@ from rlfocal.report.figures import cost_accuracy
 from rlfocal.report.html import write_report
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse, open_warehouse
-from warehouse.corrections import remove_model
+from warehouse.upkeep.corrections import remove_model
 
 MODELS = ("ada", "bert", "cato", "dora", "emil", "<fritz>")
 PRICES = (60.0, 20.0, 5.0, 30.0, 12.0, 8.0)

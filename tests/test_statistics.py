@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from importlib import import_module
 from itertools import combinations
+from typing import Any
 
 import duckdb
 import numpy as np
 import pytest
+import torch
 from deslib.util import diversity as deslib
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -23,9 +26,12 @@ from pool_oracles import (
     same,
 )
 
-from rlfocal import diversity
+import rlfocal
+from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.bench.eq8 import focal_diversity_of_pool
 from rlfocal.dataset import Kind
+from rlfocal.statistics import diversity, metrics, votes, windows
+from rlfocal.statistics.outcomes import Outcomes
 from warehouse import Warehouse
 from warehouse.scripts import SCHEMA, script
 
@@ -84,7 +90,7 @@ def test_every_pool_at_every_document(data: Answers, window: int, block: int) ->
     if not len(pools):
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(diversity, "_BLOCK", block * 8)
+        patch.setattr(votes, "_BLOCK", block * 8)
         blocks = list(diversity.focal_diversity_over_time(data.correct, pools, window))
     assert [t for at, _ in blocks for t in range(len(data.labels))[at]] == list(range(len(data.labels)))
     found = np.vstack([values for _, values in blocks])
@@ -108,16 +114,18 @@ def test_blocks_and_ways_agree(data: Answers, block: int) -> None:
     n_models = data.predictions.shape[1]
     pools = diversity.every_pool(n_models, n_models)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(diversity, "_BLOCK", block)
+        patch.setattr(votes, "_BLOCK", block)
         accuracy = diversity.plurality_accuracy(data.predictions, data.labels, pools, data.kind)
     failed, times = diversity._failure_patterns(data.correct)
-    joint = diversity._focal_of_joint_failures(diversity._joint_failures(failed, times), pools)
-    by_pool = [diversity._focal_of_failures(failed.T[pool], times) for pool in pools]
+    joint = diversity._from_triples(diversity._triples(failed, times), pools.astype(float))
+    by_pool = diversity._pool_by_pool(failed, times, pools)
+    for ways in zip(joint, by_pool, strict=True):
+        same(*(np.where(pools, beside, 0) for beside in ways))
+    focal = diversity.focal_diversity(data.correct, pools)
     for i, pool in enumerate(pools):
         oracle = pool_oracle(data, tuple(np.flatnonzero(pool).tolist()))
         same(accuracy[i], oracle["plurality_accuracy"])
-        same(joint[i], oracle["focal_diversity"])
-        same(by_pool[i], oracle["focal_diversity"])
+        same(focal[i], oracle["focal_diversity"])
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
@@ -221,3 +229,35 @@ def test_an_unknown_model_is_named(warehouse: Warehouse) -> None:
     for call in ("pool_diversity('nowhere', ['m00'])", "pool_diversity_over_time('nowhere', ['m00'], 3)"):
         with pytest.raises(duckdb.Error, match="nothing of model m00 on benchmark nowhere"):
             warehouse.rows(f"FROM {call}")
+
+
+def test_a_new_metric_takes_a_formula_in_python_and_a_line_in_sql(monkeypatch: pytest.MonkeyPatch) -> None:
+    def error_rate(counts: metrics.Counts[Any]) -> Any:
+        return metrics.ratio(counts.failures, counts.n * counts.size)
+
+    monkeypatch.setitem(metrics.METRICS, "error_rate", error_rate)
+    connection = duckdb.connect()
+    for name in SCHEMA:
+        text = script(name)
+        if name == "statistics":
+            text = text.replace("focal,\n", "focal, error_rate: failures / nullif(n * size, 0),\n")
+        connection.execute(text)
+
+    data = whole("choices", np.array([[0, 1, 0], [1, 1, 0], [2, 0, 2]]), np.array([0, 0, 2]))
+    models = fill(connection, data)
+    expected, pool = 4 / 9, np.ones((1, 3), bool)
+    same(diversity.pool_diversity(data.predictions, data.labels, pool).error_rate, np.array([expected]))
+    rows = connection.execute("FROM pool_diversity('b', ?)", [models]).to_arrow_table().to_pylist()
+    rows += (
+        connection.execute("FROM pool_diversity_over_time('b', ?, 9)", [models]).to_arrow_table().to_pylist()
+    )
+    assert [row["error_rate"] for row in rows] == pytest.approx([expected, None, 1 / 3, 3 / 6])
+    outcomes = Outcomes(torch.tensor(data.predictions), torch.tensor(data.labels), 3, "choices", 3)
+    window = outcomes.window(torch.ones((1, 1, 3)), 3, 3, 1)
+    observed = windows.observed_metrics(window, RLFocalConfig(metrics=("error_rate",)).metrics)
+    assert observed.item() == pytest.approx(expected)
+
+
+def test_the_names_of_the_sql_guide() -> None:
+    for name in ("agreement", "calibration", "diversity", "normalised"):
+        assert getattr(rlfocal, name) is import_module(f"rlfocal.statistics.{name}")

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 
-from rlfocal.agreement import agreement, consensus
-from rlfocal.calibration import reliability
 from rlfocal.dataset import Kind
-from rlfocal.normalised import normalised_predictions
+from rlfocal.statistics.agreement import agreement, consensus
+from rlfocal.statistics.calibration import reliability
+from rlfocal.statistics.normalised import normalised_predictions
 from warehouse import Warehouse
 from warehouse.scripts import SCHEMA, script
 from warehouse.writing import append

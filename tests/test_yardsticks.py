@@ -31,9 +31,9 @@ from rlfocal.methods import (
     named,
     with_references,
 )
-from rlfocal.methods.base import Decisions, OnlineLearner
 from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
 from rlfocal.methods.stacking import Stacking
+from rlfocal.policy import Decisions, OnlineLearner
 from warehouse import Warehouse
 
 FROZEN = [name for name in methods_for(9) if name not in {*RL_FOCAL, "oracle"}]

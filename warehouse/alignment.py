@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from rlfocal.errors import InputError
+from warehouse.errors import InputError
 from warehouse.scripts import script
 
 _SHOWN = 48  # characters of a value

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from rlfocal.errors import InputError, RunError
+from warehouse.errors import InputError, RunError
 from warehouse.locations import Location, without_password
 from warehouse.object_store import use_object_store
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from rlfocal.errors import RunError
+from warehouse.errors import RunError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SAID = ("No space left on device", "database or disk is full", "Disk quota exceeded")

@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
-from rlfocal.errors import InputError
+from warehouse.errors import InputError
 
 DEFAULT = Path(".rlfocal") / "warehouse"
 CATALOG_FILE = "catalog.sqlite"

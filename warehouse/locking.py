@@ -12,9 +12,9 @@ from time import monotonic, sleep
 import duckdb
 from filelock import FileLock, Timeout
 
-from rlfocal.errors import RunError
 from warehouse.connecting import quoted
 from warehouse.disk import writing_to
+from warehouse.errors import RunError
 from warehouse.locations import LOCKS, Location, without_password
 
 _PATIENCE_SECONDS = 600

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from rlfocal.errors import InputError
+from warehouse.errors import InputError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import duckdb
 
-from rlfocal.errors import InputError
 from warehouse.connecting import MissingWarehouseError, attach, connect
+from warehouse.errors import InputError
 from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
 from warehouse.scripts import SCHEMA, script

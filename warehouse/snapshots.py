@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from rlfocal.errors import unknown
 from warehouse.connecting import attach
+from warehouse.errors import unknown
 from warehouse.locations import Location
 from warehouse.opening import open_warehouse
 from warehouse.scripts import script

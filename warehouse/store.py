@@ -10,11 +10,11 @@ from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
+from pydantic import BaseModel
 
-from rlfocal.errors import InputError
-from rlfocal.pool.specs import ModelSpec
 from warehouse import writing
 from warehouse.disk import writing_to
+from warehouse.errors import InputError
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
 
@@ -135,7 +135,7 @@ class Warehouse:
             raise RuntimeError("Warehouse.append outside of Warehouse.transaction")
         writing.append(self.connection, table, rows)
 
-    def put_models(self, specs: Iterable[ModelSpec]) -> None:
+    def put_models(self, specs: Iterable[BaseModel]) -> None:
         """Inserts or updates rows of `models`; writes nothing where they are already as given."""
         rows = writing.model_rows(specs)
         if writing.changed_models(self.connection, rows).num_rows:

@@ -12,11 +12,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel
 
-from rlfocal.errors import InputError
-from rlfocal.extraction.answers import normalise
-from rlfocal.pool.specs import ModelSpec
 from warehouse.alignment import align, check_coverage, difference, shortening
+from warehouse.answers import normalise
+from warehouse.errors import InputError
 from warehouse.scripts import script
 
 _MODEL_COLUMNS = ("model", "hf_repo", "revision", "family", "params_b", "active_params_b", "price")
@@ -30,7 +30,7 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) ->
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {view}")
 
 
-def model_rows(specs: Iterable[ModelSpec]) -> pa.Table:
+def model_rows(specs: Iterable[BaseModel]) -> pa.Table:
     """Rows of `models`."""
     described = [spec.model_dump(include=set(_MODEL_COLUMNS)) for spec in specs]
     return pa.Table.from_pylist(described, schema=_MODEL_SCHEMA)

@@ -5,16 +5,3 @@ Names alone stand here, because listing them must not import torch.
 
 RL_FOCAL = ("rl_focal", "rl_focal_sequential", "rl_focal_released")
 """The methods that are RL-Focal, as `rlfocal.agents.variants` has them; the first two run by default."""
-METRICS = (
-    "focal_diversity",
-    "generalized_diversity",
-    "plurality_accuracy",
-    "fleiss_kappa",
-    "q_statistic",
-    "correlation",
-    "disagreement",
-    "kappa",
-    "double_fault",
-    "binary_entropy",
-)
-"""Of `rlfocal.agents.shared.metrics`."""

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rlfocal.agents.shared.tensorfiles import (
+from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.agents.storage.tensorfiles import (
     CHECKPOINT,
     UnusableError,
     first_fault,
     read_tensors,
     write_tensors,
 )
-from rlfocal.agents.shared.variant import TrainedAgents
 from rlfocal.agents.variants import VARIANTS
 from rlfocal.errors import InputError
 from rlfocal.failures import on_one_line, shortened

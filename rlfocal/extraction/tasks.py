@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfocal.errors import InputError, unknown
-from rlfocal.extraction.answers import extract_answer, normalise
+from rlfocal.extraction.answers import extract_answer
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.lm_eval_tasks import (
     TOKEN_LIMITS,
@@ -22,6 +22,7 @@ from rlfocal.extraction.lm_eval_tasks import (
     task_manager,
 )
 from rlfocal.pool.specs import Benchmark
+from warehouse.answers import normalise
 
 OUTPUT_TYPES = {"choices": "multiple_choice", "answers": "generate_until"}
 GENERATION_OPTIONS = {"until", "do_sample", "temperature", "top_p", *TOKEN_LIMITS}

@@ -12,7 +12,7 @@ from rlfocal.errors import InputError
 from rlfocal.imports.files import load_table
 from rlfocal.imports.rows import KEYS
 from warehouse import Warehouse
-from warehouse.corrections import correct_labels
+from warehouse.upkeep.corrections import correct_labels
 from warehouse.writing import with_canonical_gold
 
 LABELS = KEYS | {"label": "BIGINT", "gold": "VARCHAR"}

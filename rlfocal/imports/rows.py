@@ -14,9 +14,9 @@ import pyarrow as pa
 
 import rlfocal
 from rlfocal.errors import InputError
-from rlfocal.extraction.answers import normalise
 from rlfocal.wording import counted
 from warehouse import Warehouse, writing
+from warehouse.answers import normalise
 from warehouse.scripts import script
 
 KEYS = {"benchmark": "VARCHAR", "task": "VARCHAR", "doc_id": "BIGINT"}

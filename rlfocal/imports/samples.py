@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from rlfocal.errors import InputError
-from rlfocal.extraction.answers import extract_answer, normalise
+from rlfocal.extraction.answers import extract_answer
 from rlfocal.imports.files import first_line
+from warehouse.answers import normalise
 
 Row = Mapping[str, Any]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 # What is imported here registers its methods.
 from rlfocal.methods import constant_pools, greedy, log_linear, reference, rl_focal, stacking, weighted_vote
-from rlfocal.methods.base import Decisions, Learned, Method, OnlineLearner, Policy
 from rlfocal.methods.registry import (
     PROTOCOLS,
     CheckpointStore,
@@ -20,6 +19,7 @@ from rlfocal.methods.registry import (
     with_references,
 )
 from rlfocal.methods.rl_focal import RLFocal
+from rlfocal.policy import Decisions, Learned, Method, OnlineLearner, Policy
 
 __all__ = [
     "PROTOCOLS",

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
-from rlfocal.diversity import every_pool, plurality_accuracy
-from rlfocal.methods.base import Decisions, Policy
 from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.methods.registry import Entry, register
-from rlfocal.voting import plurality, soft_vote
+from rlfocal.policy import Decisions, Policy
+from rlfocal.statistics.diversity import every_pool, plurality_accuracy
+from rlfocal.statistics.votes import plurality, soft_vote
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

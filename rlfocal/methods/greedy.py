@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Decisions
 from rlfocal.methods.registry import Entry, register
+from rlfocal.policy import Decisions
 
 BEST = 3
 """How many models there are to pick from, unless a size is given."""

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import RunError
-from rlfocal.methods.base import Decisions
 from rlfocal.methods.registry import Entry, register
-from rlfocal.voting import first_given
+from rlfocal.policy import Decisions
+from rlfocal.statistics.votes import first_given
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Decisions
 from rlfocal.methods.registry import Entry, register
-from rlfocal.voting import plurality, soft_vote
+from rlfocal.policy import Decisions
+from rlfocal.statistics.votes import plurality, soft_vote
 
 
 class _Deterministic:

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar, get_args
 
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError, unknown
-from rlfocal.methods.base import Method
+from rlfocal.policy import Method
 
 PROTOCOLS = ("frozen", "online")
 Role = Literal["rl_focal", "reference", "constant_pool", "rival", "ceiling"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlfocal.agents import RL_FOCAL
 from rlfocal.agents.recipes import configure, recipe
-from rlfocal.agents.shared.tensorfiles import CHECKPOINT, UnusableError, read_about
+from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
 from rlfocal.methods.registry import CheckpointStore, Entry, Making, register
@@ -45,7 +45,7 @@ class RLFocal:
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TrainedAgents]:
         # torch takes seconds to import, and listing the methods must not.
         from rlfocal.agents.checkpoint import save_checkpoint
-        from rlfocal.agents.shared.event_files import require_tensorboard, write_event_files
+        from rlfocal.agents.storage.event_files import require_tensorboard, write_event_files
         from rlfocal.agents.variants import VARIANTS
 
         with_events = self.store is not None and self.store.event_files

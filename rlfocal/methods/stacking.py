@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Decisions
 from rlfocal.methods.registry import Entry, register
+from rlfocal.policy import Decisions
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline

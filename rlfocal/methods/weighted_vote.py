@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Decisions
 from rlfocal.methods.registry import Entry, register
-from rlfocal.voting import soft_vote
+from rlfocal.policy import Decisions
+from rlfocal.statistics.votes import soft_vote
 
 
 @register(

@@ -27,7 +27,7 @@ def local_weights(model: ModelSpec) -> Path | None:
     Raises InputError for a path that is not there, or that lacks what an engine needs.
     """
     if model.hf_repo.startswith(LAB_PREFIX):
-        from rlfocal.lab import weights_dir
+        from rlfocal.pool.shipped import weights_dir
 
         return Path(weights_dir(model.hf_repo.removeprefix(LAB_PREFIX)))
     path = Path(os.path.expanduser(model.hf_repo))  # noqa: PTH111 - it leaves an unknown user as it is

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.errors import InputError, unknown
-from rlfocal.extraction.answers import normalise
+from warehouse.answers import normalise
 
 Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
 """What one model says; arrays will do. Choices: a log-prob per choice, any additive constant. Answers: one,

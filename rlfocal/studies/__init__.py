@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlfocal.agents import METRICS
+from rlfocal.statistics.metrics import METRICS
 from rlfocal.studies.arms import Conditions
 from rlfocal.studies.artefacts import artefacts
 from rlfocal.studies.findings import Findings, Point, load

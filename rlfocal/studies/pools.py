@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import Decisions, Learned, Method, Policy
-from rlfocal.methods.base import Episode
+from rlfocal.policy import Episode
 from rlfocal.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.studies.study import Found
 from rlfocal.studies.tuned import Tuned, read_value

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
+from rlfocal.statistics.votes import plurality, soft_vote
 from rlfocal.studies.arms import Conditions, run_arm, tuned_arm
 from rlfocal.studies.findings import OURS, Point, point
 from rlfocal.studies.study import Found
-from rlfocal.voting import plurality, soft_vote
 from warehouse import Warehouse
 
 Bools = NDArray[np.bool_]

@@ -28,7 +28,7 @@ paired AS (
 ),
 pairs AS (
     SELECT
-        p.rank_a, p.rank_b, sum(p.times) AS n,
+        p.rank_a, p.rank_b,
         coalesce(sum(p.times) FILTER (p.right_a AND p.right_b), 0) AS n11,
         coalesce(sum(p.times) FILTER (NOT p.right_a AND NOT p.right_b), 0) AS n00,
         coalesce(sum(p.times) FILTER (p.right_a AND NOT p.right_b), 0) AS n10,
@@ -37,12 +37,7 @@ pairs AS (
     GROUP BY ALL
 ),
 over_pairs AS (
-    SELECT
-        avg(q_statistic(p.n11, p.n00, p.n10, p.n01)) AS q_statistic,
-        avg(correlation(p.n11, p.n00, p.n10, p.n01)) AS correlation,
-        avg((p.n10 + p.n01) / p.n) AS disagreement,
-        avg(pairwise_kappa(p.n11, p.n00, p.n10, p.n01)) AS kappa
-    FROM pairs AS p
+    SELECT pair_means(p.n11, p.n00, p.n10, p.n01) AS means FROM pairs AS p
 ),
 categories AS (
     SELECT sum(v.vote.votes) AS votes
@@ -52,17 +47,15 @@ categories AS (
 totals AS (
     SELECT
         count(*) AS n, len(list_distinct(models)) AS size, sum(d.k) AS failures, sum(d.k * (d.k - 1)) AS joint_failures,
-        sum(d.agreement) AS agreement, avg(d.plurality_right::INT) AS plurality_accuracy,
+        sum(d.agreement) AS agreement, count_if(d.plurality_right) AS n_right,
         (SELECT sum(c.votes::DOUBLE * c.votes) FROM categories AS c) AS squares,
         (SELECT avg(f.diversity) FROM focal AS f) AS focal_diversity
     FROM documents AS d
 )
 SELECT
-    t.n, t.size, t.focal_diversity,
-    1 - t.joint_failures / nullif((t.size - 1) * t.failures, 0) AS generalized_diversity,
-    fleiss_kappa(t.n, t.size, t.agreement, t.squares) AS fleiss_kappa,
-    p.q_statistic, p.correlation, p.disagreement, p.kappa,
-    binary_entropy(1 - t.failures / nullif(t.n * t.size, 0)) AS binary_entropy,
-    t.plurality_accuracy
+    t.n, t.size,
+    unnest(pool_statistics(
+        t.n, t.size, t.failures, t.joint_failures, t.agreement, t.squares, t.n_right, t.focal_diversity, p.means
+    ))
 FROM totals AS t, over_pairs AS p
 WHERE CASE WHEN t.size = 0 THEN error('pool_diversity: name at least one model') ELSE true END;

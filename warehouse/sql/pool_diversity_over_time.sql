@@ -11,7 +11,7 @@ totals AS (
     SELECT
         d.position, d.of_task, d.doc_id, count(*) OVER before AS n, len(list_distinct(models)) AS size,
         sum(d.k) OVER before AS failures, sum(d.k * (d.k - 1)) OVER before AS joint_failures,
-        sum(d.agreement) OVER before AS agreement, avg(d.plurality_right::INT) OVER before AS plurality_accuracy
+        sum(d.agreement) OVER before AS agreement, count_if(d.plurality_right) OVER before AS n_right
     FROM documents AS d
     WINDOW before AS (ORDER BY d.position ROWS BETWEEN "window" PRECEDING AND 1 PRECEDING)
 ),
@@ -39,7 +39,7 @@ paired AS (
 ),
 pairs AS (
     SELECT
-        p.position, count(*) OVER before AS n,
+        p.position,
         count(*) FILTER (p.right_a AND p.right_b) OVER before AS n11,
         count(*) FILTER (NOT p.right_a AND NOT p.right_b) OVER before AS n00,
         count(*) FILTER (p.right_a AND NOT p.right_b) OVER before AS n10,
@@ -51,11 +51,7 @@ pairs AS (
 ),
 over_pairs AS (
     SELECT
-        p.position,
-        avg(q_statistic(p.n11, p.n00, p.n10, p.n01)) AS q_statistic,
-        avg(correlation(p.n11, p.n00, p.n10, p.n01)) AS correlation,
-        avg((p.n10 + p.n01) / nullif(p.n, 0)) AS disagreement,
-        avg(pairwise_kappa(p.n11, p.n00, p.n10, p.n01)) AS kappa
+        p.position, pair_means(p.n11, p.n00, p.n10, p.n01) AS means
     FROM pairs AS p
     GROUP BY ALL
 ),
@@ -85,21 +81,19 @@ squares AS (
     FROM documents AS d LEFT JOIN steps AS s USING (position)
 )
 SELECT
-    t.position, t.of_task AS task, t.doc_id, t.n, t.size, f.focal_diversity,
-    1 - t.joint_failures / nullif((t.size - 1) * t.failures, 0) AS generalized_diversity,
-    fleiss_kappa(t.n, t.size, t.agreement, s.squares) AS fleiss_kappa,
-    p.q_statistic, p.correlation, p.disagreement, p.kappa,
-    binary_entropy(1 - t.failures / nullif(t.n * t.size, 0)) AS binary_entropy,
-    t.plurality_accuracy
+    t.position, t.of_task AS task, t.doc_id, t.n, t.size,
+    unnest(pool_statistics(
+        t.n, t.size, t.failures, t.joint_failures, t.agreement, s.squares, t.n_right, f.focal_diversity, p.means
+    ))
 FROM totals AS t
 JOIN squares AS s USING (position)
 LEFT JOIN over_members AS f USING (position)
 LEFT JOIN over_pairs AS p USING (position)
-UNION ALL
+UNION ALL BY NAME
 SELECT
     CASE
         WHEN "window" IS NULL OR "window" < 1 THEN error('pool_diversity_over_time: window must be at least 1')
         ELSE error('pool_diversity_over_time: name at least one model')
-    END, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    END AS position
 WHERE "window" IS NULL OR "window" < 1 OR len(models) = 0
 ORDER BY position;

@@ -24,3 +24,25 @@ CREATE OR REPLACE MACRO binary_entropy(share) AS
 CREATE OR REPLACE MACRO fleiss_kappa(n, size, agreement, squares) AS
     ((agreement - n * size) / nullif((n * size)::DOUBLE * (size - 1), 0) - squares / nullif((n * size)::DOUBLE ** 2, 0))
     / nullif(1 - squares / nullif((n * size)::DOUBLE ** 2, 0), 0);
+
+-- A pool's statistics that are means over its pairs, each over the pairs that define it.
+CREATE OR REPLACE MACRO pair_means(n11, n00, n10, n01) AS {
+    q_statistic: avg(q_statistic(n11, n00, n10, n01)),
+    correlation: avg(correlation(n11, n00, n10, n01)),
+    disagreement: avg((n10 + n01) / nullif(n11 + n00 + n10 + n01, 0)),
+    kappa: avg(pairwise_kappa(n11, n00, n10, n01))
+};
+
+-- Every statistic of a pool of `size` models on n documents, from sums over documents (as in `pool_documents`), the
+-- mean of its focal correlations, and its `pair_means`. Their Python twins: rlfocal/statistics/metrics.py.
+CREATE OR REPLACE MACRO pool_statistics(n, size, failures, joint_failures, agreement, squares, n_right, focal, pairs) AS {
+    focal_diversity: focal,
+    generalized_diversity: 1 - joint_failures / nullif((size - 1) * failures, 0),
+    fleiss_kappa: fleiss_kappa(n, size, agreement, squares),
+    q_statistic: pairs.q_statistic,
+    correlation: pairs.correlation,
+    disagreement: pairs.disagreement,
+    kappa: pairs.kappa,
+    binary_entropy: binary_entropy(1 - failures / nullif(n * size, 0)),
+    plurality_accuracy: n_right / nullif(n, 0)
+};

@@ -17,9 +17,7 @@ from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.environment import Environment, Rollout, decider_observation
 from rlfocal.agents.rl_focal.mappo import Learner
 from rlfocal.agents.rl_focal.networks import Networks
-from rlfocal.agents.shared.metrics import observed_metrics
 from rlfocal.agents.shared.networks import Sizes
-from rlfocal.agents.shared.outcomes import Outcomes
 from rlfocal.agents.shared.policies import (
     likeliest_pool,
     logistic_noise,
@@ -32,7 +30,9 @@ from rlfocal.agents.shared.stream import Memory, Stream
 from rlfocal.agents.shared.variant import TrainedAgents
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods.base import Decisions
+from rlfocal.policy import Decisions
+from rlfocal.statistics.outcomes import Outcomes
+from rlfocal.statistics.windows import observed_metrics
 
 Array = NDArray[Any]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from rlfocal.agents import METRICS
 from rlfocal.errors import InputError, unknown
+from rlfocal.statistics.metrics import METRICS
 
 ALL_HISTORY_BELOW = 600
 """Train documents under which the window is all history (paper, section 2)."""

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.agents.shared.metrics import Window, observed_metrics
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.agents.shared.stream import Memory, Stream, beside_pool, slots_kept, window_length
 from rlfocal.agents.shared.variant import check_train
 from rlfocal.dataset import Dataset
+from rlfocal.statistics.windows import Window, observed_metrics
 
 Choose = Callable[[int, Tensor, Tensor], Tensor]
 """From step t, o^Dec (S, B, N+K+1) and the pools that answer now (S, B, N) to those that answer next."""
@@ -162,7 +162,7 @@ class Environment:
 
 def decider_observation(window: Window, config: RLFocalConfig) -> Tensor:
     """(E, P, N+K+1) o^Dec = [pool; metrics; size], the size as m/N to be on the scale of the rest."""
-    return beside_pool(window.pools, observed_metrics(window, config.metrics))
+    return beside_pool(window.members, observed_metrics(window, config.metrics))
 
 
 def network_sizes(train: Dataset, config: RLFocalConfig) -> Sizes:

@@ -29,7 +29,7 @@ from rlfocal.agents.shared.policies import (
     sample_pool,
     sample_slot,
 )
-from rlfocal.methods.base import Episode
+from rlfocal.policy import Episode
 
 Phase = Literal["decider", "fusion"]
 """Which agent learns; the Decider samples its pools in both (Algorithm 1)."""

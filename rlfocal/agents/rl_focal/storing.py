@@ -12,7 +12,7 @@ from torch import Tensor
 from rlfocal.agents.rl_focal.agents import RLFocalAgents
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.networks import Networks
-from rlfocal.agents.shared.stored_networks import (
+from rlfocal.agents.storage.stored_networks import (
     NetworksHeader,
     network_tensors,
     read_memory,

@@ -24,12 +24,12 @@ from rlfocal.agents.rl_focal.mappo import Learner, Phase, run_episode
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.shared.networks import weights_of_seed
 from rlfocal.agents.shared.policies import modal_answer, next_modal_pool
-from rlfocal.agents.shared.resuming import Kept, Position, Unfinished
 from rlfocal.agents.shared.stream import Memory, Stream
 from rlfocal.agents.shared.threads import one_thread
 from rlfocal.agents.shared.variant import Progress
+from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Episode
+from rlfocal.policy import Episode
 
 TOGETHER = 5
 """Most seeds whose networks are stacked on a CPU; such groups train on as many threads as there are cores.

@@ -21,13 +21,13 @@ from rlfocal.agents.rl_focal_released.environment import (
 from rlfocal.agents.rl_focal_released.learning import Learner, act
 from rlfocal.agents.rl_focal_released.networks import ReleasedNetworks
 from rlfocal.agents.shared.networks import Sizes, weights_of_seed
-from rlfocal.agents.shared.outcomes import Outcomes
 from rlfocal.agents.shared.slots import slot_inputs
 from rlfocal.agents.shared.stream import Memory
 from rlfocal.agents.shared.threads import one_thread
 from rlfocal.agents.shared.variant import TrainedAgents
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Decisions, Episode
+from rlfocal.policy import Decisions, Episode
+from rlfocal.statistics.outcomes import Outcomes
 
 WEIGHTS_AT_TEST = {"focal_diversity": 0.5, "plurality_accuracy": 0.5}
 """What the released code weighs at test, whatever it was trained with."""

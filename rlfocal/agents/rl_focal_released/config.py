@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from rlfocal.agents import METRICS
 from rlfocal.errors import InputError, unknown
+from rlfocal.statistics.metrics import METRICS
 
 REVISION = 2
 """Raised whenever the same settings train other agents."""

@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rlfocal.agents.rl_focal_released.config import ReleasedConfig
-from rlfocal.agents.shared.metrics import METRICS, Window, focal_correlations
 from rlfocal.agents.shared.slots import build_slots
 from rlfocal.agents.shared.stream import Stream, beside_pool, slots_kept
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
+from rlfocal.statistics.metrics import METRICS, focal_correlations
+from rlfocal.statistics.windows import Window
 
 Choose = Callable[[int, Tensor], Tensor]
 """From step t and what the Decider observes (S, N+K+1) to the pools that answer (S, N)."""
@@ -143,7 +144,7 @@ def measure(window: Window, config: ReleasedConfig) -> Tensor:
         value = METRICS[name](window)
         if name == "focal_diversity" and artefacts.perfect_model_is_diverse:
             rho, fails = focal_correlations(window)
-            value = (rho + window.pools - fails).sum(-1) / window.size
+            value = (rho + window.members - fails).sum(-1) / window.size
         columns.append(value.nan_to_num(0, 0, 0))
     metrics = torch.stack(columns, -1)
     if artefacts.metrics_as_one_scalar:

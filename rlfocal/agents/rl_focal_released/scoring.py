@@ -7,7 +7,7 @@ import numpy as np
 from rlfocal.agents.rl_focal_released.config import ReleasedConfig
 from rlfocal.agents.rl_focal_released.environment import is_answerable
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Decisions
+from rlfocal.policy import Decisions
 
 FIRST_SCORED = 2
 """The first test document that the released code scores."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from rlfocal.agents.rl_focal_released.agents import ReleasedAgents
 from rlfocal.agents.rl_focal_released.config import ReleasedConfig
 from rlfocal.agents.rl_focal_released.networks import ReleasedNetworks
-from rlfocal.agents.shared.stored_networks import (
+from rlfocal.agents.storage.stored_networks import (
     NetworksHeader,
     network_tensors,
     read_memory,

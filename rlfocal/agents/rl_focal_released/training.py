@@ -13,13 +13,13 @@ from rlfocal.agents.rl_focal_released.environment import Environment, is_answera
 from rlfocal.agents.rl_focal_released.learning import Best, Learner, run_episode
 from rlfocal.agents.rl_focal_released.networks import ReleasedNetworks
 from rlfocal.agents.shared.networks import Sizes
-from rlfocal.agents.shared.resuming import Kept, Position, Unfinished
 from rlfocal.agents.shared.stream import Memory, slots_kept
-from rlfocal.agents.shared.tensorfiles import under
 from rlfocal.agents.shared.threads import one_thread
 from rlfocal.agents.shared.variant import Progress, check_train
+from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
+from rlfocal.agents.storage.tensorfiles import under
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Episode
+from rlfocal.policy import Episode
 
 
 def train(

@@ -23,7 +23,7 @@ from rlfocal.agents.shared.slots import refuse_broken
 from rlfocal.agents.shared.tracking import Tracker
 from rlfocal.agents.shared.variant import TrainedAgents
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Decisions
+from rlfocal.policy import Decisions
 
 Floats = NDArray[np.float64]
 

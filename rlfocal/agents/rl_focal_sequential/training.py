@@ -27,13 +27,13 @@ from rlfocal.agents.rl_focal_sequential.observations import (
 )
 from rlfocal.agents.rl_focal_sequential.queries import fit_queries
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows, Weights, fit_many
-from rlfocal.agents.shared.resuming import Unfinished
 from rlfocal.agents.shared.slots import refuse_broken
-from rlfocal.agents.shared.tensorfiles import under
 from rlfocal.agents.shared.threads import one_thread
 from rlfocal.agents.shared.variant import Progress, check_train
+from rlfocal.agents.storage.resuming import Unfinished
+from rlfocal.agents.storage.tensorfiles import under
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Episode
+from rlfocal.policy import Episode
 
 Floats = NDArray[np.float64]
 Slots = NDArray[np.int64]

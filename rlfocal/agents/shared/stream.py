@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rlfocal.agents.shared.metrics import Window
-from rlfocal.agents.shared.outcomes import Outcomes
 from rlfocal.agents.shared.slots import Slots, build_slots, slot_inputs
 from rlfocal.dataset import Dataset
+from rlfocal.statistics.outcomes import Outcomes
+from rlfocal.statistics.windows import Window
 
 MODELS_TABULATED = 8
 """Most models of which every pool's metrics are worked out beforehand."""

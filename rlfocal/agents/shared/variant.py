@@ -6,18 +6,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlfocal.agents.shared.header import Header
 from rlfocal.agents.shared.tracking import Tracker
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
-from rlfocal.methods.base import Decisions, Episode
+from rlfocal.policy import Decisions, Episode
 from rlfocal.routing.outputs import Given
+
+if TYPE_CHECKING:
+    from rlfocal.agents.storage.header import Header
 
 Mask = NDArray[np.bool_]
 Progress = Callable[[float], None]

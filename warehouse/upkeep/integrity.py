@@ -10,10 +10,10 @@ from typing import NamedTuple
 import duckdb
 
 from warehouse import writing
-from warehouse.expiry import delete_orphans, delete_scheduled, orphans, scheduled
 from warehouse.locations import without_password
 from warehouse.scripts import script
 from warehouse.store import Warehouse
+from warehouse.upkeep.expiry import delete_orphans, delete_scheduled, orphans, scheduled
 
 OnProgress = Callable[[float], None]
 _AT_ONCE = 64  # files in one query: opening each costs more than reading it

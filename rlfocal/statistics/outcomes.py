@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rlfocal.agents.shared.metrics import Window
 from rlfocal.dataset import Kind
+from rlfocal.statistics.windows import Window
 
 MODELS_RANKED = 18
 """Most models whose order of answering, 2^-i for the i-th, adds up exactly in single precision."""

@@ -1,11 +1,20 @@
-"""Votes of a pool, with the tie rules every figure depends on."""
+"""Votes of a pool, with the tie rules every figure depends on.
+
+The plurality is counted in three ways, each the quickest at its work: `plurality` by slot (of 120 models 29
+times as fast as by claims), `pluralities` by claims (every pool of 12 models: twice as fast as by margins),
+and `outcomes` by margins, which are matrix products (every pool of a window at once).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Kind
+
+_BLOCK = 1 << 24  # numbers in one temporary array
 
 
 def plurality(predictions: NDArray[np.int64], pools: NDArray[np.bool_], kind: Kind) -> NDArray[np.int64]:
@@ -24,6 +33,32 @@ def plurality(predictions: NDArray[np.int64], pools: NDArray[np.bool_], kind: Ki
         first = np.where(members, support, -1).argmax(axis=1)  # argmax: the first of equals
         winner = predictions[np.arange(len(predictions)), first]
     return np.where(members.any(axis=1), winner, -1).astype(np.int64)
+
+
+def pluralities(
+    predictions: NDArray[np.int64], labels: NDArray[np.int64], pools: NDArray[np.bool_], kind: Kind
+) -> Iterator[tuple[slice, int, NDArray[np.bool_]]]:
+    """(a block of documents, a pool, on which of these documents its plurality is right).
+
+    A member's claim is how many members say the same; then, between equals, the lowest choice, or the first
+    member; and its last bit is whether it is right. So the highest claim tells whether the plurality is.
+    """
+    used = np.flatnonzero(pools.any(axis=0))
+    said = np.ascontiguousarray(predictions[:, used].T)
+    order = len(used) - 1 - np.arange(len(used))[:, None] if kind == "answers" else said.max(initial=0) - said
+    rest = 2 * order + ((said == labels) & (said >= 0))
+    unit = 2 * (int(order.max(initial=0)) + 1)
+    count = np.min_scalar_type(len(used))
+    claim = np.min_scalar_type(unit * (len(used) + 1))
+    rest = np.where(said >= 0, rest, 0).astype(claim)
+    members = [np.flatnonzero(pool) for pool in pools[:, used]]
+    for block in blocks(len(labels), len(used) ** 2):
+        here = said[:, block]
+        same = ((here[:, None] == here) & (here >= 0)).astype(count)
+        for pool, chosen in enumerate(members):
+            votes = np.add.reduce(same[chosen[:, None], chosen], axis=1, dtype=count)
+            claims = votes.astype(claim) * claim.type(unit) + rest[chosen, block]
+            yield block, pool, (np.maximum.reduce(claims, axis=0, initial=0) & 1).astype(np.bool_)
 
 
 def soft_vote(probs: NDArray[np.float64], pools: NDArray[np.bool_], kind: Kind) -> NDArray[np.int64]:
@@ -54,3 +89,10 @@ def first_given(top: NDArray[np.bool_], gave: NDArray[np.bool_]) -> NDArray[np.i
     first = np.where(gave.any(axis=1), gave.argmax(axis=1), n_models)
     found: NDArray[np.int64] = np.where(top, first, n_models + 1).argmin(axis=1)
     return found
+
+
+def blocks(n: int, numbers_each: int) -> Iterator[slice]:
+    """Parts of n documents, such that temporary arrays stay small."""
+    step = max(1, _BLOCK // max(numbers_each, 1))
+    for start in range(0, n, step):
+        yield slice(start, start + step)

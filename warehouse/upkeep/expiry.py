@@ -6,8 +6,8 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from rlfocal.errors import InputError
 from warehouse.disk import writing_to
+from warehouse.errors import InputError
 from warehouse.object_store import delete_file
 from warehouse.scripts import script
 from warehouse.store import Warehouse

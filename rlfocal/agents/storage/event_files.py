@@ -9,7 +9,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from rlfocal.errors import InputError
-from rlfocal.methods.base import Episode
+from rlfocal.policy import Episode
 
 
 def require_tensorboard() -> None:

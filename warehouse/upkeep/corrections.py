@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from rlfocal.errors import InputError, unknown
 from warehouse import writing
+from warehouse.errors import InputError, unknown
 from warehouse.scripts import script
 from warehouse.store import Warehouse
 

@@ -1,4 +1,4 @@
-"""Where the embedded pool's files lie: weights, lm-eval tasks, benchmarks."""
+"""Where the files of the embedded pool lie, which `rlfocal.lab` makes: weights, lm-eval tasks, benchmarks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pathlib import Path
 
 from rlfocal.errors import unknown
 
-WEIGHTS_DIR = Path(__file__).parent / "weights"
-TASKS_DIR = Path(__file__).parent / "tasks"
-BENCHMARKS_FILE = Path(__file__).parent / "benchmarks.yaml"
+_LAB = Path(__file__).parents[1] / "lab"
+WEIGHTS_DIR = _LAB / "weights"
+TASKS_DIR = _LAB / "tasks"
+BENCHMARKS_FILE = _LAB / "benchmarks.yaml"
 
 
 def weights_dir(model: str, root: Path = WEIGHTS_DIR) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rlfocal.agents.shared.tensorfiles import UnusableError
+from rlfocal.agents.storage.tensorfiles import UnusableError
 
 Layout = tuple[torch.dtype, tuple[int, ...]]
 

@@ -8,11 +8,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from rlfocal.agents.shared.header import Header
-from rlfocal.agents.shared.layout import Layout, layout, refuse_misfits
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.agents.shared.stream import Memory
-from rlfocal.agents.shared.tensorfiles import UnusableError, under
+from rlfocal.agents.storage.header import Header
+from rlfocal.agents.storage.layout import Layout, layout, refuse_misfits
+from rlfocal.agents.storage.tensorfiles import UnusableError, under
 
 _SLOTS = 10_000
 """More than any document has; what looks back on train makes room for as many as are remembered."""

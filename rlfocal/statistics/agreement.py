@@ -1,7 +1,7 @@
 """Who says the same, right or wrong: the twins of the macro `agreement` and the view `consensus`.
 
-Shapes as in `rlfocal.diversity`: `predictions` (T, N) are choice indices, or codes that are equal where
-answers are, -1 for no answer; `labels` (T,) are codes of the same kind, -1 where nobody can be right.
+Shapes as in `rlfocal.statistics.diversity`: `predictions` (T, N) are choice indices, or codes that are equal
+where answers are, -1 for no answer; `labels` (T,) are codes of the same kind, -1 where nobody can be right.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Kind
-from rlfocal.voting import plurality
+from rlfocal.statistics.votes import plurality
 
 
 class Agreement(NamedTuple):

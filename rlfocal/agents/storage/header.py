@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from rlfocal.dataset import Kind
-from rlfocal.methods.base import Episode
+from rlfocal.policy import Episode
 
 
 def _happened(episode: Episode) -> Episode:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from rlfocal.agents.shared.optimiser import StackedAdam
-from rlfocal.agents.shared.tensorfiles import TRAINING, UnusableError, read_tensors, under, write_tensors
+from rlfocal.agents.storage.tensorfiles import TRAINING, UnusableError, read_tensors, under, write_tensors
 from rlfocal.dataset import Dataset
-from rlfocal.methods.base import Episode
+from rlfocal.policy import Episode
 
 EVERY = 5
 """Episodes between two savings."""

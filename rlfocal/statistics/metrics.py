@@ -1,0 +1,238 @@
+"""Diversity metrics: formulas on counts, the same for numpy arrays and torch tensors, whoever counted.
+
+A metric is a function under `@metric`: the Decider can then observe it, the study `metrics` tries it, and
+`pool_diversity` returns it. Its SQL twin stands in `warehouse/sql/statistics.sql`. An undefined value (a zero
+denominator, whose numerator is then 0 too) is NaN. Definitions: paper sections 1.3 and 1.7.
+"""
+
+# mypy: disable-error-code="no-any-return"
+# The operators of either library are meant, and no type says so.
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Any, Generic, Protocol, TypeVar
+
+Array = TypeVar("Array", bound=Any)
+"""A numpy array or a torch tensor."""
+
+
+@dataclass(frozen=True)
+class PairCounts(Generic[Array]):
+    """Documents of pairs of models, and the pairs' statistics; every field is of one shape."""
+
+    n: Array
+    both_right: Array
+    both_wrong: Array
+    only_a: Array
+    only_b: Array
+
+    @property
+    def q_statistic(self) -> Array:
+        """(n11 n00 - n01 n10) / (n11 n00 + n01 n10)."""
+        return ratio(self._excess, self.both_right * self.both_wrong + self.only_a * self.only_b)
+
+    @property
+    def correlation(self) -> Array:
+        """Pearson correlation of being right."""
+        right_a, wrong_a, right_b, wrong_b = self._margins
+        return ratio(self._excess, (right_a * wrong_a) ** 0.5 * (right_b * wrong_b) ** 0.5)
+
+    @property
+    def disagreement(self) -> Array:
+        """Share of documents exactly one of the two gets right."""
+        return ratio(self.only_a + self.only_b, self.n)
+
+    @property
+    def kappa(self) -> Array:
+        """The paper's pairwise kappa: Cohen's, with each model's own margins in the denominator."""
+        right_a, wrong_a, right_b, wrong_b = self._margins
+        return ratio(2 * self._excess, right_a * wrong_a + right_b * wrong_b)
+
+    @property
+    def cohens_kappa(self) -> Array:
+        """Cohen's kappa of being right."""
+        right_a, wrong_a, right_b, wrong_b = self._margins
+        return ratio(2 * self._excess, right_a * wrong_b + right_b * wrong_a)
+
+    @property
+    def double_fault(self) -> Array:
+        """Share of documents both get wrong."""
+        return ratio(self.both_wrong, self.n)
+
+    @property
+    def _excess(self) -> Array:
+        return self.both_right * self.both_wrong - self.only_a * self.only_b
+
+    @property
+    def _margins(self) -> tuple[Array, Array, Array, Array]:
+        """How often a is right, a wrong, b right, b wrong."""
+        a = self.both_right + self.only_a, self.both_wrong + self.only_b
+        return *a, self.both_right + self.only_b, self.both_wrong + self.only_a
+
+
+class FailureCounts(Protocol[Array]):
+    """Who fails with whom in any number of pools, (..., P); k_t is how many members fail on document t.
+
+    `n` documents and the `size` of a pool broadcast to (..., P), `members` (1 for a pool's models, else 0) to
+    (..., P, N). `failures` is Σ k_t, `joint_failures` Σ k_t (k_t - 1), `failures_beside` both sums over the
+    documents on which a model fails, (..., P, N) each. `over_pairs` averages a statistic of `pairs` over a
+    pool's pairs that define it.
+    """
+
+    @property
+    def n(self) -> Array: ...
+    @property
+    def size(self) -> Array: ...
+    @property
+    def members(self) -> Array: ...
+    @property
+    def failures(self) -> Array: ...
+    @property
+    def joint_failures(self) -> Array: ...
+    @property
+    def failures_beside(self) -> tuple[Array, Array]: ...
+    @property
+    def pairs(self) -> PairCounts[Array]: ...
+    def over_pairs(self, statistic: Array) -> Array: ...
+
+
+class Counts(FailureCounts[Array], Protocol[Array]):
+    """Who says the same, too: (..., P) each.
+
+    `same_votes` counts the ordered pairs of members with one prediction over all documents, `chance` sums the
+    squared shares of all predictions, `plurality_right` counts the documents on which the plurality is right.
+    """
+
+    @property
+    def same_votes(self) -> Array: ...
+    @property
+    def chance(self) -> Array: ...
+    @property
+    def plurality_right(self) -> Array: ...
+
+
+Formula = TypeVar("Formula", bound=Callable[[Counts[Any]], Any])
+METRICS: dict[str, Callable[[Counts[Any]], Any]] = {}
+"""By name, in the order that studies go through them."""
+
+
+def metric(formula: Formula) -> Formula:
+    """Registers a formula under its name."""
+    METRICS[formula.__name__] = formula
+    return formula
+
+
+@metric
+def focal_diversity(counts: FailureCounts[Array]) -> Array:
+    """Eq (8): the mean of the focal correlations of the members that fail at all."""
+    rho, fails = focal_correlations(counts)
+    return ratio(rho.sum(-1), fails.sum(-1))
+
+
+@metric
+def generalized_diversity(counts: Counts[Array]) -> Array:
+    """1 - P(2)/P(1) over all documents (Partridge and Krzanowski)."""
+    return 1 - ratio(counts.joint_failures, (counts.size - 1) * counts.failures)
+
+
+@metric
+def plurality_accuracy(counts: Counts[Array]) -> Array:
+    """Share of documents on which the pool's plurality is right."""
+    return ratio(counts.plurality_right, counts.n)
+
+
+@metric
+def fleiss_kappa(counts: Counts[Array]) -> Array:
+    """Fleiss' kappa over the predictions; no answer is a category of its own."""
+    observed = ratio(counts.same_votes, counts.n * counts.size * (counts.size - 1))
+    return ratio(observed - counts.chance, 1 - counts.chance)
+
+
+@metric
+def q_statistic(counts: Counts[Array]) -> Array:
+    """Mean over pairs of Yule's Q."""
+    return counts.over_pairs(counts.pairs.q_statistic)
+
+
+@metric
+def correlation(counts: Counts[Array]) -> Array:
+    """Mean over pairs of the correlation of being right."""
+    return counts.over_pairs(counts.pairs.correlation)
+
+
+@metric
+def disagreement(counts: Counts[Array]) -> Array:
+    """Mean over pairs of the share of documents on which exactly one is right."""
+    return counts.over_pairs(counts.pairs.disagreement)
+
+
+@metric
+def kappa(counts: Counts[Array]) -> Array:
+    """Mean over pairs of the paper's pairwise kappa (section 1.3)."""
+    return counts.over_pairs(counts.pairs.kappa)
+
+
+@metric
+def double_fault(counts: Counts[Array]) -> Array:
+    """Mean over pairs of the share of documents on which both are wrong."""
+    return counts.over_pairs(counts.pairs.double_fault)
+
+
+@metric
+def binary_entropy(counts: Counts[Array]) -> Array:
+    """Entropy in bits of the share of right entries in documents × pool."""
+    wrong = ratio(counts.failures, counts.n * counts.size)
+    return -(_x_log_x(wrong) + _x_log_x(1 - wrong)) / log(2)
+
+
+def focal_correlations(counts: FailureCounts[Array]) -> tuple[Array, Array]:
+    """(..., P, N) each: the focal correlations, and 1, of the members that fail; 0 for all other models."""
+    once, twice = counts.failures_beside
+    fails = counts.members * (once > 0)
+    return fails * focal_correlation(once + (once == 0), twice, counts.size[..., None]), fails
+
+
+def focal_correlation(once: Array, twice: Array, size: Array) -> Array:
+    """1 - P(2)/P(1) on a model's failures, Eq (8), from its `Counts.failures_beside`.
+
+    P(1) = Σ F_tf k_t / (S n_f), P(2) = Σ F_tf k_t (k_t - 1) / (S (S-1) n_f), where k_t members fail on t.
+    """
+    return 1 - ratio(twice, (size - 1) * once)
+
+
+def mean_over_pairs(statistic: Array, members: Array) -> Array:
+    """(..., P) mean of a symmetric (..., N, N) statistic over the pools' pairs that define it.
+
+    `members` (..., P, N) holds 0 or 1.
+    """
+    library = _library(statistic)
+    defined = library.triu(statistic == statistic, 1)
+    total = ((members @ library.where(defined, statistic, 0.0)) * members).sum(-1)
+    return ratio(total, ((members @ library.asarray(defined, dtype=members.dtype)) * members).sum(-1))
+
+
+def ratio(numerator: Array, denominator: Array) -> Array:
+    """The quotient, NaN for 0 by 0; of the two libraries, numpy alone would warn."""
+    library = _library(denominator)
+    if library.__name__ == "torch":
+        return numerator / denominator
+    with library.errstate(invalid="ignore"):
+        return numerator / denominator
+
+
+def _x_log_x(x: Any) -> Any:
+    """0 at 0."""
+    if hasattr(x, "xlogy"):
+        return x.xlogy(x)
+    from scipy.special import xlogy  # numpy has none
+
+    return xlogy(x, x)
+
+
+def _library(values: Any) -> Any:
+    """numpy or torch, whichever made the values; listing the names above imports neither."""
+    return sys.modules[type(values).__module__.partition(".")[0]]
