@@ -32,14 +32,14 @@ from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.extraction.backends import check_backend
 from rlfocal.extraction.tasks import TaskDocuments, load_each
 from rlfocal.failures import plain
-from rlfocal.filling.events import Gap, tell_shares
-from rlfocal.filling.partitions import Place
-from rlfocal.filling.runner import ModelOutcome, default_jobs, extract_model
+from rlfocal.jobs.events import Failure, share_of_tasks
+from rlfocal.jobs.runner import ModelOutcome, default_jobs, extract_model
 from rlfocal.pool import PoolSpec, load_pool
 from rlfocal.pool.specs import Backend, Benchmark
 from rlfocal.report import write_report
 from rlfocal.wording import counted
 from warehouse import check_location, open_warehouse
+from warehouse.store import Committed, PartitionKey
 
 OnProgress = Callable[[str, float], None]
 """Called with what is running and the finished share of it, 0 to 1."""
@@ -63,15 +63,21 @@ def extract(
 ) -> ModelOutcome | State[ModelOutcome]:
     """Every answer of one model, in its own process; a second try leaves alone what the first committed."""
     title = f"extract {model}"
-    hear = tell_shares(_tell, len(tasks))
     outcome = extract_model(
-        location, pool, model, backend=backend, limit=limit, jobs=jobs, tasks=tasks, on_progress=hear
+        location,
+        pool,
+        model,
+        backend=backend,
+        limit=limit,
+        jobs=jobs,
+        tasks=tasks,
+        on_progress=share_of_tasks(_on_progress, len(tasks)),
     )
     if outcome.missing:
         return Failed(
             message=f"{counted(len(outcome.missing), 'partition')}: {outcome.missing[0].reason}", data=outcome
         )
-    _tell(title, 1.0)
+    _on_progress(title, 1.0)
     return outcome
 
 
@@ -81,7 +87,7 @@ def train_and_evaluate(
 ) -> tuple[Evaluation, ...]:
     """Every method on one benchmark; a run that the warehouse holds for the same data is not repeated."""
     with open_warehouse(location) as warehouse:
-        return evaluate(warehouse, benchmark, models=models, seeds=seeds, on_progress=_tell).rows
+        return evaluate(warehouse, benchmark, models=models, seeds=seeds, on_progress=_on_progress).rows
 
 
 @task(task_run_name="report", cache_policy=NO_CACHE)
@@ -143,7 +149,7 @@ def regenerate(
 def _regenerate(
     pool: PoolSpec,
     tasks: Sequence[TaskDocuments],
-    gaps: list[Gap],
+    gaps: list[Failure],
     location: str | None,
     backend: str,
     limit: int | None,
@@ -154,12 +160,12 @@ def _regenerate(
     """The work itself; `gaps` are those that loading the tasks left."""
     started = perf_counter()
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks}
-    before = _held(location)
+    before = _committed(location)
 
     extractions = _extract_all(pool, tasks, location=location, backend=backend, limit=limit, jobs=jobs)
     for model, state in zip(pool.models, extractions, strict=True):
         gaps += _missing(model.model, state.result(raise_on_failure=False))
-    extracted = {place for place, made in _held(location).items() if before.get(place) != made} & wanted
+    extracted = {key for key, made in _committed(location).items() if before.get(key) != made} & wanted
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
 
     evaluations: list[Evaluation] = []
@@ -169,7 +175,9 @@ def _regenerate(
         failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL)}
         whole = [m.model for m in pool.models if m.model not in failed]
         if not whole:  # an empty list would mean all models that the warehouse holds, other pools' too
-            gaps.append(Gap("evaluate", ALL, benchmark.name, ALL, "no model of the pool answered all of it"))
+            gaps.append(
+                Failure("evaluate", ALL, benchmark.name, ALL, "no model of the pool answered all of it")
+            )
             continue
         evaluated = train_and_evaluate(
             location, benchmark.name, quote(whole), seeds, return_state=True, wait_for=_ended(extractions)
@@ -178,11 +186,11 @@ def _regenerate(
         if evaluated.is_completed():
             evaluations += evaluated.result()
         else:
-            gaps.append(Gap("evaluate", ALL, benchmark.name, ALL, _reason(evaluated)))
+            gaps.append(Failure("evaluate", ALL, benchmark.name, ALL, _reason(evaluated)))
 
     reported = report_all(location, report, return_state=True, wait_for=_ended(trained))
     if not reported.is_completed():
-        gaps.append(Gap("report", ALL, ALL, ALL, _reason(reported)))
+        gaps.append(Failure("report", ALL, ALL, ALL, _reason(reported)))
 
     return Summary(
         pool=pool.name,
@@ -230,9 +238,9 @@ def _alone(location: str | None, work: str, pool: str) -> Iterator[None]:
                 return
         waiting = f"another run regenerates pool {pool} in this warehouse; waiting for its end"
         get_run_logger().info(waiting)
-        _tell(waiting, 0.0)
+        _on_progress(waiting, 0.0)
         with warehouse.lock(work, wait=True):
-            _tell(waiting, 1.0)
+            _on_progress(waiting, 1.0)
             yield
 
 
@@ -246,7 +254,7 @@ def _failed(error: InputError | RunError) -> State[Any]:
 
 def _load_all(
     benchmarks: Sequence[Benchmark], limit: int | None, datasets: str | None
-) -> tuple[list[TaskDocuments], list[Gap]]:
+) -> tuple[list[TaskDocuments], list[Failure]]:
     """The tasks of every benchmark that loads, and the others as gaps. Raises where none loads."""
     tasks: list[TaskDocuments] = []
     failed: dict[str, Exception] = {}
@@ -257,7 +265,7 @@ def _load_all(
             tasks += loaded
     if not tasks:
         raise next(iter(failed.values()))
-    return tasks, [Gap("extract", ALL, name, ALL, plain(error)) for name, error in failed.items()]
+    return tasks, [Failure("extract", ALL, name, ALL, plain(error)) for name, error in failed.items()]
 
 
 def _extract_all(
@@ -281,18 +289,17 @@ def _ended(states: Iterable[State[Any]]) -> list[Any]:
     return [allow_failure(state) for state in states]
 
 
-def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Gap]:
+def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Failure]:
     if isinstance(outcome, BaseException):
-        yield Gap("extract", model, ALL, ALL, plain(outcome))
+        yield Failure("extract", model, ALL, ALL, plain(outcome))
     else:
         yield from outcome.missing
 
 
-def _held(location: str | None) -> dict[Place, str]:
+def _committed(location: str | None) -> dict[PartitionKey, Committed]:
     """The committed partitions; every commit has an id of its own."""
     with open_warehouse(location) as warehouse:
-        rows = warehouse.rows("SELECT model, benchmark, task, extraction_id FROM extractions")
-    return {Place(model, benchmark, task): made for model, benchmark, task, made in rows}
+        return warehouse.committed()
 
 
 def _reason(state: State[Any]) -> str:
@@ -300,7 +307,7 @@ def _reason(state: State[Any]) -> str:
     return plain(error) if isinstance(error, BaseException) else str(state.message)
 
 
-def _tell(title: str, share: float) -> None:
+def _on_progress(title: str, share: float) -> None:
     if (listener := _listener.get()) is not None:
         listener(title, share)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlfocal.errors import RunError
 from rlfocal.evaluation import Evaluation
-from rlfocal.filling.events import Gap
+from rlfocal.jobs.events import Failure
 
 ALL = "*"
 
@@ -24,7 +24,7 @@ class Summary:
     evaluations: tuple[Evaluation, ...]
     """Of every method on every benchmark, computed now or already there."""
     report: Path | None
-    gaps: tuple[Gap, ...]
+    gaps: tuple[Failure, ...]
     seconds: float
 
 
@@ -38,12 +38,12 @@ class IncompleteError(RunError):
         self.summary = summary
 
 
-def sentence(gap: Gap) -> str:
+def sentence(gap: Failure) -> str:
     """A gap in words; `*` stands for all and goes without saying.
 
-    >>> sentence(Gap("extract", "phi", "bbh", "dates", "the disk is full"))
+    >>> sentence(Failure("extract", "phi", "bbh", "dates", "the disk is full"))
     'extract phi on bbh/dates: the disk is full'
-    >>> sentence(Gap("report", "*", "*", "*", "the disk is full"))
+    >>> sentence(Failure("report", "*", "*", "*", "the disk is full"))
     'report: the disk is full'
     """
     of = [] if gap.model == ALL else [gap.model]

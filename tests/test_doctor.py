@@ -1,4 +1,4 @@
-"""Damage done to a warehouse on disk is found, told, and mended as far as it can be."""
+"""Damage done to a warehouse on disk is found, told, and fixed as far as it can be."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_documents_of_an_older_schema_are_digested_too(location: Path) -> None:
         warehouse.connection.execute("DROP TABLE doc_digests")
     result = CliRunner().invoke(app, ["doctor", "--warehouse", str(location)])
     assert result.exit_code == 0, result.stdout
-    assert "was made by an older rlfocal" in result.stdout
+    assert "was created by an older rlfocal" in result.stdout
     with open_warehouse(location) as warehouse:
         assert warehouse.rows("SELECT benchmark, task FROM doc_digests") == [("b", "t")]
         assert examine(warehouse).is_sound
@@ -231,8 +231,8 @@ def test_command_tells_leftovers(location: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["doctor", "--warehouse", str(location)])
     assert result.exit_code == 0, result.stdout
     assert "1 shards of partitions that are not committed yet" in result.stdout
-    assert ".out.999999999.partial of a stopped export" in result.stdout
-    assert "3 partitions as they were written" in result.stdout
+    assert ".out.999999999.partial, left by an interrupted export" in result.stdout
+    assert "3 partitions intact" in result.stdout
     CliRunner().invoke(app, ["doctor", "--warehouse", str(location), "--repair"])
     assert sorted(p.name for p in tmp_path.glob(".*.partial")) == [".notes.partial", ".out.1.partial"]
     assert shard.exists()

@@ -62,7 +62,7 @@ def test_wrong_usage_names_the_help(cli: Cli) -> None:
     result = cli("sql", "SELECT 1", "--snapshot", "one")
     assert result.code == 2
     assert result.err.startswith("error: Invalid value for '--snapshot': ")
-    assert result.err.endswith("; `rlfocal sql --help` tells more\n")
+    assert result.err.endswith("; `rlfocal sql --help` shows how\n")
     assert cli("--version").code == 0
     alone = cli()
     assert alone.code == 2

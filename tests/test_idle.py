@@ -21,7 +21,7 @@ from flows.idle import find_done
 from rlfocal.agents import METRICS
 from rlfocal.agents.shared import metrics
 from rlfocal.evaluation import evaluate, train
-from rlfocal.filling.runner import extract_pool
+from rlfocal.jobs.runner import extract_pool
 from rlfocal.methods import make_method
 from rlfocal.methods.stacking import Stacking
 from rlfocal.pool import load_pool

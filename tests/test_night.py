@@ -106,7 +106,7 @@ def test_doctor_finds_runs_that_do_not_come_and_runs_that_died(night: Night) -> 
     assert unplanned.message == f"deployment {DEPLOYMENT} has a schedule, but its server plans no run"
     assert "was due at" in late.message
     assert "has sent no heartbeat for 5 minutes" in dead.message
-    assert silent in str(dead.mend)
+    assert silent in str(dead.fix)
 
 
 def test_the_form_describes_each_parameter_and_the_server_refuses_what_is_out_of_bounds(night: Night) -> None:

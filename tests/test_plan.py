@@ -16,7 +16,7 @@ from mirror import make_mirror
 from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.filling.runner import extract_pool
+from rlfocal.jobs.runner import extract_pool
 from rlfocal.planning.estimate import Cost, cost, too_large, weights_gb
 from rlfocal.planning.gpus import GPU, GPUS, find_gpu
 from rlfocal.planning.plan import plan_pool

@@ -18,7 +18,7 @@ from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
 from rlfocal.extraction.hf import HFEngine
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.filling.runner import extract_pool
+from rlfocal.jobs.runner import extract_pool
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec, load_benchmarks
 from warehouse import open_warehouse
 

@@ -1,4 +1,4 @@
-"""Whether files are what the catalogue says, and rows what their records say; and what can be mended."""
+"""Whether files are what the catalogue says, and rows what their records say; and what can be fixed."""
 
 from __future__ import annotations
 

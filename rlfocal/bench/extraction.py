@@ -28,7 +28,7 @@ from rlfocal.bench.questions import (
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Engine, Sampling
 from rlfocal.extraction.tokens import EncodedDocument, Encoder
-from rlfocal.filling.processes import Send, run_each
+from rlfocal.jobs.processes import Send, run_each
 from rlfocal.planning.gpus import GPU, gpu_of
 
 PASSES = 10

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rlfocal.cli.options import Json, Pool, names, print_json
+from rlfocal.cli.support.options import Json, Pool, names, print_json
+from rlfocal.cli.support.progress import progress_line
 from rlfocal.errors import InputError, unknown
 from rlfocal.wording import counted
 
@@ -50,7 +51,7 @@ def extraction(
     for name in chosen:
         if name not in ENGINES:
             raise unknown("engine", name, ENGINES)
-    found = bench_extraction(documents, chosen, model, lambda line: print(line, file=sys.stderr, flush=True))
+    found = bench_extraction(documents, chosen, model, progress_line)
     if as_json:
         print_json(found)
         return
@@ -105,7 +106,7 @@ def diversity(
     from rlfocal.bench.diversity import Sizes, bench_diversity
 
     sizes = Sizes(models, documents, many_models, many_documents)
-    found = bench_diversity(sizes, lambda line: print(line, file=sys.stderr, flush=True))
+    found = bench_diversity(sizes, progress_line)
     if as_json:
         print_json(found)
         return
@@ -172,7 +173,7 @@ def noop(
     """
     from rlfocal.bench.noop import bench_noop
 
-    found = bench_noop(pool, warehouse, repeats, lambda line: print(line, file=sys.stderr, flush=True))
+    found = bench_noop(pool, warehouse, repeats, progress_line)
     if as_json:
         print_json(found)
         return
@@ -210,7 +211,7 @@ def training(
         whole_numbers(scales, "--scales"),
         queries,
         episodes,
-        tell=lambda line: print(line, file=sys.stderr, flush=True),
+        on_progress=progress_line,
     )
     if as_json:
         print_json(found)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlfocal.cli import completion
-from rlfocal.cli.options import Benchmarks, Json, names, print_json, progress_bars
+from rlfocal.cli.support import completion
+from rlfocal.cli.support.options import Benchmarks, Json, names, print_json
+from rlfocal.cli.support.progress import progress_bars
 from rlfocal.errors import unknown
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ def mirror(
     from rlfocal.extraction.mirror import mirror_datasets
 
     chosen = _chosen(names(benchmarks, "--benchmarks"), pool)
-    with progress_bars() as tell:
-        copies = mirror_datasets(folder, chosen, source, tell)
+    with progress_bars() as on_progress:
+        copies = mirror_datasets(folder, chosen, source, on_progress)
     if as_json:
         print_json([copy._asdict() for copy in copies])
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlfocal.cli.options import (
+from rlfocal.cli.support.options import (
     Backend,
     Benchmarks,
     Datasets,

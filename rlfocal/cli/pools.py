@@ -1,4 +1,4 @@
-"""Commands that run a pool: regenerate, extract, add-model, lab build."""
+"""Commands that run a pool: regenerate, extract, add-model."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows import quieten
-from rlfocal.cli import completion
-from rlfocal.cli.extraction import extraction_bars, print_extracted, print_extraction, print_missing
-from rlfocal.cli.options import (
-    IN_ALL,
+from rlfocal.cli.support import completion
+from rlfocal.cli.support.extraction import extraction_bars, print_extracted, print_extraction, print_missing
+from rlfocal.cli.support.options import (
     REPORT,
     Backend,
     Benchmarks,
     Datasets,
     EngineJobs,
-    Jobs,
     Json,
     Limit,
     Location,
@@ -29,22 +27,13 @@ from rlfocal.cli.options import (
     Seeds,
     names,
     print_json,
-    progress_bars,
-    with_total,
 )
+from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
 from rlfocal.errors import InputError
 from rlfocal.wording import counted
 
 if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
-
-lab = typer.Typer(
-    help="The embedded pool: twelve tiny language models that ship with rlfocal.", no_args_is_help=True
-)
-
-
-@lab.callback()
-def _group() -> None: ...
 
 
 def regenerate(
@@ -86,13 +75,13 @@ def regenerate(
         "seeds": seeds,
         "report": str(output),
     }
-    with progress_bars() as tell:
-        summary = find_done(**asked, on_progress=tell)
+    with progress_bars() as on_progress:
+        summary = find_done(**asked, on_progress=on_progress)
         if summary is None:
             from flows.regenerate import run
 
-            summary = run(with_total(tell, _weights(chosen)), **asked, jobs=jobs)
-            tell(IN_ALL, 1.0)
+            summary = run(with_total(on_progress, _weights(chosen)), **asked, jobs=jobs)
+            on_progress(IN_ALL, 1.0)
     if as_json:
         print_json(summary)
     else:
@@ -131,11 +120,11 @@ def extract(
     One process a model; a partition (model, task) is committed whole or not at all, and a killed run goes on
     where it stopped. A model that fails takes down only its own partitions (exit code 1).
     """
-    from rlfocal.filling.runner import extract_pool
+    from rlfocal.jobs.runner import extract_pool
     from rlfocal.pool import load_pool
 
     chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
-    with extraction_bars(chosen) as tell:
+    with extraction_bars(chosen) as on_progress:
         report = extract_pool(
             warehouse,
             chosen,
@@ -144,7 +133,7 @@ def extract(
             datasets=datasets,
             jobs=jobs,
             replace_documents=replace_documents,
-            on_progress=tell,
+            on_progress=on_progress,
         )
     if as_json:
         print_json({"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing})
@@ -172,7 +161,7 @@ def add_model(
     Then its accuracy and its diversity to the others are shown. A wrong entry, or a model that cannot answer
     one document, changes nothing.
     """
-    from rlfocal.filling.runner import extract_pool
+    from rlfocal.jobs.runner import extract_pool
     from rlfocal.pool import add_to_pool, find_pool, load_entry, load_pool
     from rlfocal.report import newcomer, print_newcomer
     from warehouse import check_location, open_warehouse
@@ -193,9 +182,9 @@ def add_model(
         _try(alone, backend, datasets)
         file = add_to_pool(pool, spec, entry)
         typer.echo(f"added {spec.model} to {file}", err=True)
-    with extraction_bars(alone) as tell:
+    with extraction_bars(alone) as on_progress:
         report = extract_pool(
-            warehouse, alone, backend=backend, limit=limit, datasets=datasets, jobs=1, on_progress=tell
+            warehouse, alone, backend=backend, limit=limit, datasets=datasets, jobs=1, on_progress=on_progress
         )
     with open_warehouse(warehouse, read_only=True) as opened:
         seen = newcomer(opened, spec.model)
@@ -210,7 +199,7 @@ def add_model(
 
 def _try(alone: PoolSpec, backend: str | None, datasets: Path | None) -> None:
     """Let the pool's one model answer one document, in a warehouse that is thrown away."""
-    from rlfocal.filling.runner import extract_pool
+    from rlfocal.jobs.runner import extract_pool
 
     name = alone.models[0].model
     typer.echo(f"trying {name} on one document ...", err=True)
@@ -219,21 +208,3 @@ def _try(alone: PoolSpec, backend: str | None, datasets: Path | None) -> None:
         tried = extract_pool(Path(folder) / "try", first, backend=backend, limit=1, datasets=datasets, jobs=1)
     if tried.missing:
         raise InputError(f"{name} cannot answer: {tried.missing[0].reason}; the pool is unchanged")
-
-
-@lab.command("build")
-def lab_build(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the models go.")] = Path(
-        ".rlfocal/lab"
-    ),
-    seed: Annotated[int, typer.Option(help="The shipped models are seed 0's.")] = 0,
-    models: Models = None,
-    jobs: Jobs = 2,
-    force: Annotated[bool, typer.Option("--force", help="Train again what is built already.")] = False,
-) -> None:
-    """Train the embedded pool's tiny language models from scratch, from their seed."""
-    from rlfocal.lab import build
-
-    with progress_bars() as tell:
-        paths = build(output, seed=seed, models=names(models), workers=jobs, force=force, progress=tell)
-    typer.echo("\n".join(map(str, paths)))

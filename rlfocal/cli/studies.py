@@ -10,7 +10,8 @@ import typer
 
 from rlfocal.agents import VARIANTS
 from rlfocal.cli.learning import Benchmark, Per
-from rlfocal.cli.options import Json, Location, Models, Seeds, names, print_json, progress_bars
+from rlfocal.cli.support.options import Json, Location, Models, Seeds, names, print_json
+from rlfocal.cli.support.progress import progress_bars
 from rlfocal.errors import InputError
 from rlfocal.studies import STUDIES, Conditions, Study
 
@@ -57,7 +58,7 @@ def _command(asked: Study) -> Callable[..., None]:
             raise InputError(f"--out {folder} is a file; give a folder")
         kind = variant or asked.variant
         with open_warehouse(warehouse, create=False) as opened:
-            with progress_bars() as tell:
+            with progress_bars() as on_progress:
                 conditions = Conditions(
                     opened,
                     read_dataset(opened, benchmark, names(models)),
@@ -67,7 +68,7 @@ def _command(asked: Study) -> Callable[..., None]:
                     parse(kind, settings or []),
                     f"models={models}" if models else "",
                     force,
-                    tell,
+                    on_progress,
                 )
                 findings = asked.run(conditions, names(values, "--values"))
             drawn = write_figure(findings, folder / f"{asked.name}-{benchmark}.svg")

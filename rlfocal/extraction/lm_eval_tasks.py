@@ -44,7 +44,7 @@ def load_task(
     """lm-eval's task `name` with its requests to be built, its documents taken from `split` where given.
 
     `datasets` is a mirror; None is the hub. `scratch` is `held_still`'s.
-    InputError where the user can mend it, else RunError.
+    InputError where the user can fix it, else RunError.
     """
     config = task_config(name, manager)
     changed = _data(config, benchmark, datasets, scratch) | _process(config) | _sampling(config, benchmark)

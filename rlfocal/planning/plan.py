@@ -13,6 +13,7 @@ from rlfocal.extraction.backends import check_backend
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
 from rlfocal.failures import plain
+from rlfocal.jobs.partitions import Job, is_covered
 from rlfocal.planning.estimate import Cost, assumptions, cost, too_large
 from rlfocal.planning.gpus import GPU
 from rlfocal.planning.workload import Workload, mean_answer, of_documents, of_size
@@ -20,9 +21,7 @@ from rlfocal.pool.hub import pinned
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.locations import exists, locate
-
-Held = Mapping[tuple[str, str, str], tuple[str, int]]
-"""(model, benchmark, task) -> (fingerprint, documents) of what the warehouse holds."""
+from warehouse.store import Committed, PartitionKey
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,10 @@ def plan_pool(
     check_backend(backend)
     price = gpu.dollars if dollars is None else dollars
     parts, notes = _parts(pool.benchmarks, limit, datasets)
-    held = _held(location)
+    committed = _committed(location)
     models = []
     for model in pool.models:
-        todo, unsure = _missing(model, parts, backend, held)
+        todo, unsure = _missing(model, parts, backend, committed)
         models.append(_model_plan(model, parts, todo, gpu, price))
         notes += [warning] if (warning := too_large(model, gpu)) and todo else []
         notes += [unsure] if unsure else []
@@ -137,21 +136,20 @@ def _parts(
     return parts, notes
 
 
-def _held(location: str | Path | None) -> Held:
-    """What the warehouse holds; nothing where there is none, and none is made."""
+def _committed(location: str | Path | None) -> dict[PartitionKey, Committed]:
+    """The committed partitions; none if there is no warehouse, which is not created."""
     place = locate(location)
     if not place.is_postgres and not exists(place):
         return {}
     with open_warehouse(place, read_only=True) as warehouse:
-        rows = warehouse.rows("SELECT model, benchmark, task, fingerprint, n_docs FROM extractions")
-    return {(model, benchmark, task): (made, n) for model, benchmark, task, made, n in rows}
+        return warehouse.committed()
 
 
 def _missing(
-    model: ModelSpec, parts: Iterable[Part], backend: str, held: Held
+    model: ModelSpec, parts: Iterable[Part], backend: str, committed: Mapping[PartitionKey, Committed]
 ) -> tuple[list[Part], str | None]:
     """The parts that the model lacks, and what cannot be told without a network or documents."""
-    mine = {(benchmark, task): made for (name, benchmark, task), made in held.items() if name == model.model}
+    mine = {key: made for key, made in committed.items() if key.model == model.model}
     if not mine:
         return list(parts), None
     try:
@@ -164,10 +162,10 @@ def _missing(
     for part in parts:
         if part.task is None:
             todo.append(part)
-            unsure |= any(benchmark == part.benchmark.name for benchmark, _ in mine)
+            unsure |= any(key.benchmark == part.benchmark.name for key in mine)
             continue
-        made, n = mine.get((part.task.benchmark, part.task.task), ("", 0))
-        if made != fingerprint(spec, weights, part.task, backend) or n < len(part.task.documents):
+        job = Job(part.task, fingerprint(spec, weights, part.task, backend))
+        if not is_covered(job, mine.get(job.key(model.model))):
             todo.append(part)
     note = f"{model.model}: has partitions that only --datasets could compare; they are reckoned in full."
     return todo, note if unsure else None

@@ -1,11 +1,8 @@
-"""Options that several commands share, and how lists, progress and JSON look."""
+"""Options that several commands share, and how lists and JSON look."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from flows import REPORT as REPORT
-from rlfocal.cli import completion
+from rlfocal.cli.support import completion
 from rlfocal.errors import InputError
 
 Location = Annotated[
@@ -83,9 +80,6 @@ Snapshot = Annotated[int | None, typer.Option(metavar="N", help="Read the wareho
 Output = Annotated[Path, typer.Option("--output", "-o", help="The HTML report to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
-IN_ALL = "in all"
-"""The bar whose time left is that of the whole command."""
-
 
 def names(listed: str | None, option: str = "--models") -> list[str] | None:
     """`a,b` as a list; None where the option was not given. Raises InputError where it names nothing."""
@@ -104,48 +98,3 @@ def print_json(value: Any) -> None:
         return asdict(other) if is_dataclass(other) and not isinstance(other, type) else str(other)
 
     typer.echo(json.dumps(value, indent=2, default=plain))
-
-
-def with_total(
-    tell: Callable[[str, float], None], weights: Mapping[str, float]
-) -> Callable[[str, float], None]:
-    """A `tell` that also tells the share of all work that is done, by the weight of each title."""
-    shares = dict.fromkeys(weights, 0.0)
-
-    def told(title: str, share: float) -> None:
-        tell(title, share)
-        if title in shares:
-            shares[title] = max(share, shares[title])
-            tell(IN_ALL, sum(weights[name] * done for name, done in shares.items()) / sum(weights.values()))
-
-    tell(IN_ALL, 0.0)
-    return told
-
-
-@contextmanager
-def progress_bars() -> Iterator[Callable[[str, float], None]]:
-    """Yields `tell(title, share)`: one bar a title on stderr, plain lines where it is no terminal."""
-    if not sys.stderr.isatty():
-        finished: set[str] = set()
-
-        def tell_plainly(title: str, share: float) -> None:
-            if share >= 1 and title not in finished:
-                finished.add(title)
-                print(f"{title}: done", file=sys.stderr, flush=True)
-
-        yield tell_plainly
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    bars: dict[str, TaskID] = {}
-    # A long memory: models of one pool, and the phases of a training, go at different speeds.
-    with Progress(*columns, console=Console(stderr=True), speed_estimate_period=600) as progress:
-
-        def tell(title: str, share: float) -> None:
-            if title not in bars:
-                bars[title] = progress.add_task(title, total=1.0)
-            progress.update(bars[title], completed=share)
-
-        yield tell

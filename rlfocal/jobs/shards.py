@@ -1,4 +1,4 @@
-"""What is answered of a partition but not committed: on local disk, so that a kill costs one shard."""
+"""Answers of a partition that is not committed yet, on local disk: a killed run loses one shard at most."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from rlfocal.filling.partitions import Place, partition_lock
+from rlfocal.jobs.partitions import partition_lock
 from warehouse import Warehouse
 from warehouse.disk import writing_to
+from warehouse.store import PartitionKey
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -38,7 +39,7 @@ class Shards:
     """A digest of all that the rows depend on."""
 
     def read(self, doc_ids: Sequence[int], schema: pa.Schema) -> Shard | None:
-        """The shard of exactly these documents; None where there is none, or one that is torn or foreign."""
+        """The shard of exactly these documents; None if it is missing, damaged or another run's."""
         try:
             content = self._file(doc_ids).read_bytes()
         except OSError:
@@ -47,16 +48,16 @@ class Shards:
         if hashlib.sha256(payload).digest() != digest:
             return None
         rows = pa.ipc.open_stream(payload).read_all()
-        told = rows.schema.metadata or {}
-        mine = told.get(b"identity", b"").decode() == self.identity and rows.schema.equals(schema)
+        metadata = rows.schema.metadata or {}
+        mine = metadata.get(b"identity", b"").decode() == self.identity and rows.schema.equals(schema)
         if not mine or rows["doc_id"].unique().to_pylist() != list(doc_ids):
             return None
-        return Shard(rows.replace_schema_metadata(None), float(told[b"seconds"]))
+        return Shard(rows.replace_schema_metadata(None), float(metadata[b"seconds"]))
 
     def write(self, doc_ids: Sequence[int], shard: Shard) -> None:
-        """Saves a shard, whole or not at all. Raises DiskFullError where the disk is full."""
-        told = {"identity": self.identity, "seconds": repr(shard.seconds)}
-        rows = shard.rows.replace_schema_metadata(told)
+        """Saves a shard atomically. Raises DiskFullError if the disk is full."""
+        metadata = {"identity": self.identity, "seconds": repr(shard.seconds)}
+        rows = shard.rows.replace_schema_metadata(metadata)
         payload = io.BytesIO()
         with pa.ipc.new_stream(payload, rows.schema) as stream:
             stream.write_table(rows)
@@ -76,21 +77,21 @@ def identity(fingerprint: str, settings: object, versions: object) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()
 
 
-def shard_folder(root: Path, place: Place) -> Path:
-    """Where a partition's shards lie. Names are hashed: they may be long, or differ in case alone."""
-    return root / hashlib.sha256(place.key.encode()).hexdigest()[:32]
+def shard_folder(root: Path, key: PartitionKey) -> Path:
+    """The folder of a partition's shards. Names are hashed: they may be long, or differ only in case."""
+    return root / hashlib.sha256(key.text.encode()).hexdigest()[:32]
 
 
 def discard(folder: Path) -> None:
-    """Removes a committed partition's shards, whichever extraction left them. Needs the lock."""
+    """Removes a committed partition's shards, whichever run left them. Needs the partition's lock."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def discard_leftovers(warehouse: Warehouse, place: Place) -> None:
-    """`discard` for what a kill left behind after the commit; nothing where another process is at it."""
-    folder = shard_folder(warehouse.location.shards, place)
+def discard_leftovers(warehouse: Warehouse, key: PartitionKey) -> None:
+    """`discard` for what a killed run left after its commit; does nothing if another process has the lock."""
+    folder = shard_folder(warehouse.location.shards, key)
     if folder.exists():
-        with partition_lock(warehouse, place, wait=False) as mine:
+        with partition_lock(warehouse, key, wait=False) as mine:
             if mine:
                 discard(folder)
 

@@ -18,12 +18,12 @@ def run(app: typer.Typer) -> NoReturn:
     try:
         code = app(prog_name="rlfocal", standalone_mode=False)
     except TyperException as error:
-        told = error.format_message().rstrip(".")
-        if not told:  # there were no arguments, and the help is printed
+        message = error.format_message().rstrip(".")
+        if not message:  # there were no arguments, and the help is printed
             sys.exit(error.exit_code)
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "rlfocal"
-        raise InputError(f"{told}; `{command} --help` tells more") from error
+        raise InputError(f"{message}; `{command} --help` shows how") from error
     sys.exit(code if isinstance(code, int) else 0)
 
 

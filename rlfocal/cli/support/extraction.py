@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rlfocal.cli.options import progress_bars
-from rlfocal.filling.events import Event, Gap, tell_shares
+from rlfocal.cli.support.progress import progress_bars
+from rlfocal.jobs.events import Event, Failure, share_of_tasks
 from rlfocal.wording import counted
 
 if TYPE_CHECKING:
-    from rlfocal.filling.runner import ExtractionReport
+    from rlfocal.jobs.runner import ExtractionReport
     from rlfocal.pool import PoolSpec
 
 
 @contextmanager
 def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
     """Yields the `on_progress` of `extract_pool`: a bar a model, over its tasks."""
-    with progress_bars() as tell:
-        yield tell_shares(tell, sum(len(benchmark.tasks) for benchmark in pool.benchmarks))
+    with progress_bars() as on_progress:
+        yield share_of_tasks(on_progress, sum(len(benchmark.tasks) for benchmark in pool.benchmarks))
 
 
 def print_extraction(report: ExtractionReport) -> None:
@@ -40,7 +40,7 @@ def print_extracted(extracted: int, present: int) -> None:
     typer.echo(f"{done}; {present} were in the warehouse already")
 
 
-def print_missing(missing: Sequence[Gap]) -> None:
+def print_missing(missing: Sequence[Failure]) -> None:
     """One line per model and reason, on stderr."""
     from rich.console import Console
     from rich.table import Table

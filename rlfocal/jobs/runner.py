@@ -1,4 +1,4 @@
-"""Extraction of a pool: which partitions the warehouse lacks, one process a model, and what came of it."""
+"""Extracts a pool: finds the partitions that are missing, runs one process per model, reports the outcome."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.partition import doc_rows
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.failures import plain
-from rlfocal.filling.events import Committed, Event, Gap, Present
-from rlfocal.filling.partitions import Held, Place, Work, covers, held_partitions
-from rlfocal.filling.processes import run_each
-from rlfocal.filling.shards import discard_leftovers
-from rlfocal.filling.worker import extract
+from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure
+from rlfocal.jobs.partitions import Job, is_covered
+from rlfocal.jobs.processes import run_each
+from rlfocal.jobs.shards import discard_leftovers
+from rlfocal.jobs.worker import extract
 from rlfocal.pool.hub import pinned
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse, check_location, open_warehouse
 from warehouse.alignment import refusal, shortening
+from warehouse.store import Committed, PartitionKey
 
 OnProgress = Callable[[Event], None]
 PRELOADED = {"hf": ("rlfocal.extraction.hf",)}
-"""What the processes of a backend share, imported once."""
+"""Modules that are imported once and shared by the processes of a backend."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """What a run is to do, by model."""
 
-    work: dict[str, list[Work]]
+    pending: dict[str, list[Job]]
     specs: dict[str, ModelSpec]
-    """The models at the commits that are to run."""
+    """The models, pinned to the commits that will run."""
     failed: dict[str, str]
-    """Why nothing of a model can be extracted."""
-    refused: list[Gap]
-    covered: list[Place]
-    """Partitions that are there already."""
+    """Models that cannot run at all, and why."""
+    refused: list[Failure]
+    covered: list[PartitionKey]
+    """Partitions that are committed already."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,10 @@ class ModelOutcome:
     """What extraction did for one model."""
 
     model: str
-    committed: tuple[Committed, ...]
+    committed: tuple[Extracted, ...]
     skipped: tuple[tuple[str, str], ...]
-    """(benchmark, task) of the partitions that were there already."""
-    missing: tuple[Gap, ...]
+    """(benchmark, task) of the partitions that were committed already."""
+    missing: tuple[Failure, ...]
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,16 @@ class ExtractionReport:
     seconds: float
 
     @property
-    def committed(self) -> list[Committed]:
+    def committed(self) -> list[Extracted]:
         return [c for o in self.outcomes for c in o.committed]
 
     @property
-    def missing(self) -> list[Gap]:
+    def missing(self) -> list[Failure]:
         return [m for o in self.outcomes for m in o.missing]
 
     @property
     def n_skipped(self) -> int:
-        """Partitions that were there already."""
+        """Partitions that were committed already."""
         return sum(len(o.skipped) for o in self.outcomes)
 
     @property
@@ -91,13 +92,13 @@ def extract_pool(
     replace_documents: bool = False,
     on_progress: OnProgress | None = None,
 ) -> ExtractionReport:
-    """Fills the warehouse with every partition of the pool that it lacks, `jobs` models at a time.
+    """Extracts every partition of the pool that the warehouse lacks, `jobs` models at a time.
 
-    `datasets` is a mirror of the hub's. `limit` takes the first documents of every task; a longer partition
-    that is there stays. A task whose documents are no longer those that other models answered is refused;
-    with `replace_documents` what all models answered to the old ones goes with the first commit. A model that
-    fails is reported, and the others go on.
-    Raises InputError or RunError, with nothing written, where the backend or a benchmark cannot be had.
+    `datasets` is a local mirror of the data sets. `limit` takes the first documents of every task; a longer
+    partition that is committed already stays. A task whose documents differ from those that other models
+    answered is refused; with `replace_documents`, the first commit drops all models' answers to the old ones.
+    A model that fails is reported, and the others continue.
+    Raises InputError or RunError, with nothing written, if the backend or a benchmark is not available.
     """
     started = perf_counter()
     backend = backend or pool.backend
@@ -125,7 +126,7 @@ def extract_model(
 ) -> ModelOutcome:
     """`extract_pool` for one model; `jobs` is how many such calls share the machine's cores.
 
-    `tasks` spares building the prompts anew for every model: `load_tasks(pool.benchmarks, limit, datasets)`.
+    `tasks` saves building the prompts again for every model: `load_tasks(pool.benchmarks, limit, datasets)`.
     """
     backend = backend or pool.backend
     check_backend(backend)
@@ -136,13 +137,13 @@ def extract_model(
 
 
 def is_filled(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str) -> bool:
-    """Whether the warehouse holds every partition as it would be extracted now."""
-    plan = _plan(pool.models, tasks, backend, held_partitions(warehouse))
-    return not (plan.failed or plan.refused or any(plan.work.values()))
+    """Whether the warehouse has every partition as it would be extracted now."""
+    plan = _plan(pool.models, tasks, backend, warehouse.committed())
+    return not (plan.failed or plan.refused or any(plan.pending.values()))
 
 
 def default_jobs(backend: str) -> int:
-    """How many models run at once unless told: vLLM takes a GPU's memory for one."""
+    """How many models run at once by default: with vLLM, one model takes the memory of a whole GPU."""
     return 1 if backend == "vllm" else 2
 
 
@@ -157,37 +158,39 @@ def _extract(
 ) -> list[ModelOutcome]:
     with open_warehouse(location) as warehouse:
         warehouse.put_models(models)
-        held = held_partitions(warehouse)
-        plan = _plan(models, tasks, backend, held)
+        committed = warehouse.committed()
+        plan = _plan(models, tasks, backend, committed)
         if replace_documents:
             plan = _replacing(plan)
         else:
-            _refuse_other_documents(plan, warehouse, held)
-        for place in plan.covered:
-            discard_leftovers(warehouse, place)
+            _refuse_other_documents(plan, warehouse, committed)
+        for key in plan.covered:
+            discard_leftovers(warehouse, key)
     threads = max(1, _cores() // jobs)
     events: list[Event] = [*plan.refused]
 
-    def note(_: str, event: Event) -> None:
+    def report(_: str, event: Event) -> None:
         events.append(event)
         if on_progress is not None:
             on_progress(event)
 
     arguments = {
-        name: (location, plan.specs[name], backend, work, threads) for name, work in plan.work.items() if work
+        name: (location, plan.specs[name], backend, pending, threads)
+        for name, pending in plan.pending.items()
+        if pending
     }
     preload = PRELOADED.get(backend, ())
-    failed = plan.failed | run_each(extract, arguments, at_once=jobs, on_event=note, preload=preload)
-    return [_outcome(m.model, tasks, plan.work.get(m.model), failed.get(m.model), events) for m in models]
+    failed = plan.failed | run_each(extract, arguments, at_once=jobs, on_event=report, preload=preload)
+    return [_outcome(m.model, tasks, plan.pending.get(m.model), failed.get(m.model), events) for m in models]
 
 
 def _plan(
     models: Sequence[ModelSpec],
     tasks: Sequence[TaskDocuments],
     backend: str,
-    held: Mapping[Place, Held],
+    committed: Mapping[PartitionKey, Committed],
 ) -> Plan:
-    """Leaves out what is there already, and what would replace a partition by a shorter one."""
+    """Leaves out what is committed already, and what would replace a partition by a shorter one."""
     plan = Plan({}, {}, {}, [], [])
     for model in models:
         try:
@@ -197,60 +200,64 @@ def _plan(
             plan.failed[model.model] = plain(error)
             continue
         plan.specs[model.model] = spec
-        plan.work[model.model] = []
+        plan.pending[model.model] = []
         for task in tasks:
-            work = Work(task, fingerprint(spec, weights, task, backend))
-            place = work.place(model.model)
-            there = held.get(place)
-            if covers(there, work):
-                plan.covered.append(place)
+            job = Job(task, fingerprint(spec, weights, task, backend))
+            key = job.key(model.model)
+            there = committed.get(key)
+            if is_covered(job, there):
+                plan.covered.append(key)
             elif there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
-                plan.refused.append(Gap("extract", *place, reason))
+                plan.refused.append(Failure("extract", *key, reason))
             else:
-                plan.work[model.model].append(work)
+                plan.pending[model.model].append(job)
     return plan
 
 
 def _replacing(plan: Plan) -> Plan:
-    work = {
-        model: [replace(w, replace_documents=True) for w in wanted] for model, wanted in plan.work.items()
+    pending = {
+        model: [replace(job, replace_documents=True) for job in jobs] for model, jobs in plan.pending.items()
     }
-    return replace(plan, work=work)
+    return replace(plan, pending=pending)
 
 
-def _refuse_other_documents(plan: Plan, warehouse: Warehouse, held: Mapping[Place, Held]) -> None:
+def _refuse_other_documents(
+    plan: Plan, warehouse: Warehouse, committed: Mapping[PartitionKey, Committed]
+) -> None:
     """Before an engine works for hours on answers that could not be committed."""
-    tasks = {(w.task.benchmark, w.task.task): w.task for wanted in plan.work.values() for w in wanted}
+    tasks = {(job.task.benchmark, job.task.task): job.task for jobs in plan.pending.values() for job in jobs}
     for (benchmark, name), task in tasks.items():
-        holders = sorted(place.model for place in held if (place.benchmark, place.task) == (benchmark, name))
+        holders = sorted(key.model for key in committed if (key.benchmark, key.task) == (benchmark, name))
         if not holders or (found := warehouse.documents_differ(doc_rows(task), task.n_whole)) is None:
             continue
-        for model, wanted in plan.work.items():
+        for model, jobs in plan.pending.items():
             others = [m for m in holders if m != model]
-            kept = [w for w in wanted if (w.task.benchmark, w.task.task) != (benchmark, name)]
-            if others and len(kept) < len(wanted):
-                plan.work[model] = kept
-                plan.refused.append(Gap("extract", model, benchmark, name, refusal(found, others, benchmark)))
+            kept = [job for job in jobs if (job.task.benchmark, job.task.task) != (benchmark, name)]
+            if others and len(kept) < len(jobs):
+                plan.pending[model] = kept
+                plan.refused.append(
+                    Failure("extract", model, benchmark, name, refusal(found, others, benchmark))
+                )
 
 
 def _outcome(
     model: str,
     tasks: Sequence[TaskDocuments],
-    work: Sequence[Work] | None,
+    jobs: Sequence[Job] | None,
     reason: str | None,
     events: Sequence[Event],
 ) -> ModelOutcome:
     """Every partition is committed, skipped or missing."""
     everything = [(t.benchmark, t.task) for t in tasks]
-    wanted = everything if work is None else [(w.task.benchmark, w.task.task) for w in work]
+    wanted = everything if jobs is None else [(job.task.benchmark, job.task.task) for job in jobs]
     own = [e for e in events if e.model == model]
-    committed = tuple(e for e in own if isinstance(e, Committed))
-    missing = [e for e in own if isinstance(e, Gap)]
-    told = {(c.benchmark, c.task) for c in committed} | {(m.benchmark, m.task) for m in missing}
+    committed = tuple(e for e in own if isinstance(e, Extracted))
+    missing = [e for e in own if isinstance(e, Failure)]
+    seen = {(c.benchmark, c.task) for c in committed} | {(m.benchmark, m.task) for m in missing}
     why = reason or "its process ended before this task"
-    present = {(p.benchmark, p.task) for p in own if isinstance(p, Present)}
-    missing += [Gap("extract", model, *place, why) for place in wanted if place not in told | present]
-    skipped = tuple(p for p in everything if p in present or (p not in wanted and p not in told))
+    present = {(p.benchmark, p.task) for p in own if isinstance(p, AlreadyCommitted)}
+    missing += [Failure("extract", model, *task, why) for task in wanted if task not in seen | present]
+    skipped = tuple(p for p in everything if p in present or (p not in wanted and p not in seen))
     return ModelOutcome(model, committed, skipped, tuple(missing))
 
 

@@ -1,4 +1,4 @@
-"""What a model's process ran into, in one sentence that says what to do."""
+"""Why a model's process failed, in one sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMORY = (
     "out of memory: run fewer models at once (--jobs 1), take a smaller model, or set dtype: bfloat16 in its "
     "pool entry"
 )
-ENGINE = "vLLM's engine did not start; its own message stands in the log above"
+ENGINE = "vLLM's engine did not start; see its own message in the log above"
 SIGNS = (
     ("No available memory for the cache blocks", CACHE_MEMORY),
     ("larger than the available KV cache memory", CACHE_MEMORY),
@@ -32,13 +32,13 @@ SIGNS = (
     ("Cannot allocate memory", MEMORY),
     ("Engine core initialization failed", ENGINE),
 )
-"""How each shows itself in a message, and what to do about it."""
+"""Text in an error message, and what to do about that error."""
 
 
-def told(error: BaseException) -> str:
-    """One line on an error, led by what to do where that is known. No secrets.
+def explained(error: BaseException) -> str:
+    """One line about an error, without secrets; what to do comes first where that is known.
 
-    >>> told(MemoryError("cannot grow")).startswith("out of memory: run fewer models at once (--jobs 1)")
+    >>> explained(MemoryError("cannot grow")).startswith("out of memory: run fewer models at once (--jobs 1)")
     True
     """
     for cause in _causes(error):
@@ -48,8 +48,9 @@ def told(error: BaseException) -> str:
 
 
 def killed(name: str) -> str:
-    """One line on a process that a signal ended."""
-    hint = f"; the system does this when memory runs out. If so, {MEMORY.removeprefix('out of memory: ')}"
+    """One line about a process that was killed by a signal."""
+    advice = MEMORY.removeprefix("out of memory: ")
+    hint = f"; the system does this when memory runs out; in that case {advice}"
     return f"its process was killed by {name}{hint if name == 'SIGKILL' else ''}"
 
 

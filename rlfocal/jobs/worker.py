@@ -16,15 +16,16 @@ from rlfocal.extraction.backends import start_engine
 from rlfocal.extraction.engine import Document, Engine
 from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.filling.events import Committed, Event, Gap, Present, Progress
-from rlfocal.filling.faults import told
-from rlfocal.filling.partitions import Held, Place, Work, covers, held_partitions, partition_lock
-from rlfocal.filling.processes import Send
-from rlfocal.filling.shards import Shard, Shards, discard, identity, shard_folder
+from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure, Progress
+from rlfocal.jobs.faults import explained
+from rlfocal.jobs.partitions import Job, is_covered, partition_lock
+from rlfocal.jobs.processes import Send
+from rlfocal.jobs.shards import Shard, Shards, discard, identity, shard_folder
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
 from warehouse.alignment import shortening
 from warehouse.disk import DiskFullError
+from warehouse.store import Committed, PartitionKey
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,15 @@ def extract(
     location: str | Path | None,
     model: ModelSpec,
     backend: str,
-    work: Sequence[Work],
+    jobs: Sequence[Job],
     threads: int,
 ) -> None:
-    """Runs in the model's own process. Sends Progress, then Committed, Present or Gap, per partition."""
+    """Runs in the model's own process. For each job it sends Progress, then one other event."""
     from warehouse import open_warehouse
 
     with open_warehouse(location, read_only=True) as warehouse:
-        work = _left(send, warehouse, model.model, work)
-    if not work:
+        jobs = _left(send, warehouse, model.model, jobs)
+    if not jobs:
         return
     engine = start_engine(model, backend, threads)
     record = {
@@ -63,54 +64,55 @@ def extract(
     }
     with open_warehouse(location) as warehouse:
         extraction = Extraction(model.model, engine, warehouse, send, record)
-        busy = [w for w in work if not _fill(extraction, w, wait=False)]
-        for w in busy:
-            _fill(extraction, w, wait=True)
+        busy = [job for job in jobs if not _run(extraction, job, wait=False)]
+        for job in busy:
+            _run(extraction, job, wait=True)
 
 
-def _left(send: Send, warehouse: Warehouse, model: str, work: Sequence[Work]) -> list[Work]:
-    """Without what another extraction committed since this one began: an engine may take minutes to start."""
-    held = held_partitions(warehouse, model)
-    left: list[Work] = []
-    for w in work:
-        if covers(held.get(w.place(model)), w):
-            send(Present(*w.place(model)))
+def _left(send: Send, warehouse: Warehouse, model: str, jobs: Sequence[Job]) -> list[Job]:
+    """Without what another run committed since this one began: an engine may take minutes to start."""
+    committed = warehouse.committed(model)
+    left: list[Job] = []
+    for job in jobs:
+        key = job.key(model)
+        if is_covered(job, committed.get(key)):
+            send(AlreadyCommitted(*key))
         else:
-            left.append(w)
+            left.append(job)
     return left
 
 
-def _fill(extraction: Extraction, work: Work, *, wait: bool) -> bool:
-    """Sees to one partition; False where another process is at it and `wait` is not set."""
-    place = work.place(extraction.model)
+def _run(extraction: Extraction, job: Job, *, wait: bool) -> bool:
+    """Runs one job; False if another process has the partition's lock and `wait` is not set."""
+    key = job.key(extraction.model)
     try:
-        with partition_lock(extraction.warehouse, place, wait=wait) as mine:
+        with partition_lock(extraction.warehouse, key, wait=wait) as mine:
             if not mine:
                 return False
-            event = _filled(extraction, place, work)
+            event = _commit(extraction, key, job)
     except DiskFullError:
-        raise  # it would befall every further partition, after hours of work for nothing
+        raise  # every further partition would fail too, after hours of work for nothing
     except Exception as error:
-        event = Gap("extract", *place, told(error))
+        event = Failure("extract", *key, explained(error))
     extraction.send(event)
     return True
 
 
-def _filled(extraction: Extraction, place: Place, work: Work) -> Event:
-    """Extracts and commits a partition unless another extraction has. Needs the partition's lock."""
-    task, warehouse = work.task, extraction.warehouse
-    folder = shard_folder(warehouse.location.shards, place)
+def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
+    """Extracts and commits a partition unless another run has. Needs the partition's lock."""
+    task, warehouse = job.task, extraction.warehouse
+    folder = shard_folder(warehouse.location.shards, key)
 
-    def held() -> Held | None:
-        return held_partitions(warehouse, place.model).get(place)
+    def committed() -> Committed | None:
+        return warehouse.committed(key.model, key.benchmark).get(key)
 
-    there = held()
-    if covers(there, work):
-        return Present(*place)
+    there = committed()
+    if is_covered(job, there):
+        return AlreadyCommitted(*key)
     if there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
         raise InputError(reason)
     extraction.engine.check(task.documents, task.sampling)
-    rows, seconds = _answers(extraction, work, folder)
+    rows, seconds = _answers(extraction, job, folder)
     written = warehouse.put_partition(
         doc_rows(task),
         rows,
@@ -118,22 +120,22 @@ def _filled(extraction: Extraction, place: Place, work: Work) -> Event:
             **extraction.record,
             "benchmark": task.benchmark,
             "task": task.task,
-            "fingerprint": work.fingerprint,
+            "fingerprint": job.fingerprint,
             "n_docs": len(task.documents),
             "n_whole": task.n_whole,
             "seconds": seconds,
         },
-        replace_documents=work.replace_documents,
-        unless=lambda: covers(held(), work),  # where the lock was lost meanwhile
+        replace_documents=job.replace_documents,
+        unless=lambda: is_covered(job, committed()),  # if the lock was lost in the meantime
     )
     discard(folder)
-    return Committed(*place, len(task.documents), seconds) if written else Present(*place)
+    return Extracted(*key, len(task.documents), seconds) if written else AlreadyCommitted(*key)
 
 
-def _answers(extraction: Extraction, work: Work, folder: Path) -> Shard:
-    """The rows of a partition. The engine is asked only for those documents that no saved shard answers."""
-    task, record = work.task, extraction.record
-    shards = Shards(folder, identity(work.fingerprint, record["settings"], record["versions"]))
+def _answers(extraction: Extraction, job: Job, folder: Path) -> Shard:
+    """The rows of a partition. The engine answers only documents that are in no saved shard."""
+    task, record = job.task, extraction.record
+    shards = Shards(folder, identity(job.fingerprint, record["settings"], record["versions"]))
     schema = CHOICES if task.sampling is None else PASSES
     made: list[Shard] = []
     done = 0

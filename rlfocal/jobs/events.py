@@ -1,4 +1,4 @@
-"""What filling a warehouse tells while it runs."""
+"""What an extraction reports while it runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """Documents of a partition that are answered."""
+    """How many documents of a partition are answered so far."""
 
     model: str
     benchmark: str
@@ -19,8 +19,8 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Committed:
-    """A partition that now stands in the warehouse."""
+class Extracted:
+    """A partition that this run extracted and committed."""
 
     model: str
     benchmark: str
@@ -30,8 +30,8 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class Present:
-    """A partition that another extraction committed meanwhile."""
+class AlreadyCommitted:
+    """A partition that another run committed in the meantime."""
 
     model: str
     benchmark: str
@@ -39,8 +39,8 @@ class Present:
 
 
 @dataclass(frozen=True)
-class Gap:
-    """Something that a complete run would have; `*` stands for all of them."""
+class Failure:
+    """A step that failed, and for what; `*` means all."""
 
     step: str
     """extract, evaluate or report."""
@@ -51,16 +51,16 @@ class Gap:
     """One plain sentence."""
 
 
-Event = Progress | Committed | Present | Gap
+Event = Progress | Extracted | AlreadyCommitted | Failure
 
 
-def tell_shares(tell: Callable[[str, float], None], n_tasks: int) -> Callable[[Event], None]:
-    """An `on_progress` that calls `tell(title, share)`: the finished share, 0 to 1, of a model's tasks."""
+def share_of_tasks(on_progress: Callable[[str, float], None], n_tasks: int) -> Callable[[Event], None]:
+    """Turns events into `on_progress(title, share)`: the finished share, 0 to 1, of a model's tasks."""
     shares: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
 
-    def note(event: Event) -> None:
+    def report(event: Event) -> None:
         done = event.done / event.total if isinstance(event, Progress) else 1.0
         shares[event.model][event.benchmark, event.task] = done
-        tell(f"extract {event.model}", sum(shares[event.model].values()) / n_tasks)
+        on_progress(f"extract {event.model}", sum(shares[event.model].values()) / n_tasks)
 
-    return note
+    return report

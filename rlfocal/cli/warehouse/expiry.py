@@ -1,4 +1,4 @@
-"""Commands that keep the warehouse in order: doctor, expire, compact."""
+"""Commands that free space: expire, compact."""
 
 from __future__ import annotations
 
@@ -10,44 +10,12 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.cli.options import Json, Location, print_json, progress_bars
+from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.errors import InputError
 from rlfocal.wording import counted
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only tell what would be done.")]
-_MARKS = {"ok": "✓", "note": "·", "fault": "✗"}
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
-
-
-def doctor(
-    mend: Annotated[
-        bool,
-        typer.Option(
-            "--repair",
-            help="Give up unreadable files, drop partitions that are not whole, delete leftovers.",
-        ),
-    ] = False,
-    warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
-    """Check versions, GPU, Prefect server and the warehouse, file by file, and say how to mend.
-
-    Exit code 0: nothing is broken; 1: something is. What `--repair` drops is a new snapshot, and the next
-    extraction or import fills it again.
-    """
-    from rlfocal.doctor import diagnose
-
-    with progress_bars() as tell:
-        found = diagnose(warehouse, mend=mend, on_progress=lambda share: tell("files read", share))
-    if as_json:
-        print_json(found)
-    else:
-        for finding in found:
-            typer.echo(f"{_MARKS[finding.level]} {finding.check}: {finding.message}")
-            if finding.mend:
-                typer.echo(f"    → {finding.mend}")
-    if any(finding.level == "fault" for finding in found):
-        raise typer.Exit(1)
 
 
 def expire(

@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from rlfocal.filling import fork_server
-from rlfocal.filling.faults import killed, told
+from rlfocal.jobs import fork_server
+from rlfocal.jobs.faults import explained, killed
 
 Send = Callable[[Any], None]
 SECONDS_TO_EXIT = 60
@@ -159,7 +159,7 @@ def _run(
     try:
         job(sender.send, *arguments)
     except Exception as error:
-        sender.send(_Ended(told(error)))
+        sender.send(_Ended(explained(error)))
     else:
         sender.send(_Ended(""))
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.cli import completion
-from rlfocal.cli.options import Benchmarks, Json, Location, names, print_json
+from rlfocal.cli.support import completion
+from rlfocal.cli.support.options import Benchmarks, Json, Location, names, print_json
 from rlfocal.wording import counted
 
 Model = Annotated[
@@ -39,7 +39,7 @@ def correct_labels(
     with open_warehouse(warehouse, create=False) as opened:
         n = correct_from_file(opened, file)
         line = f"{counted(n, 'document')} corrected" if n else f"the documents are as {file} says already"
-        _tell({"corrected": n, "snapshot": opened.snapshot()}, line, as_json=as_json)
+        _print({"corrected": n, "snapshot": opened.snapshot()}, line, as_json=as_json)
 
 
 def remove_model(
@@ -57,13 +57,13 @@ def remove_model(
 
     with open_warehouse(warehouse, create=False) as opened:
         n = remove(opened, model, names(benchmarks, "--benchmarks"))
-        told = {"partitions": n, "snapshot": opened.snapshot()}
+        result = {"partitions": n, "snapshot": opened.snapshot()}
         line = (
             f"{counted(n, 'partition')} of {model} removed"
             if n
             else f"what {model} answered is removed already"
         )
-        _tell(told, line, as_json=as_json)
+        _print(result, line, as_json=as_json)
 
 
 def rename_model(
@@ -83,13 +83,13 @@ def rename_model(
     with open_warehouse(warehouse, create=False) as opened:
         n = rename(opened, old, new)
         findings.rename_model(opened.location.studies, old, new)
-        told = {"partitions": n, "snapshot": opened.snapshot()}
+        result = {"partitions": n, "snapshot": opened.snapshot()}
         line = f"{old} is {new} now, with {counted(n, 'partition')}" if n else f"{old} is {new} already"
-        _tell(told, line, as_json=as_json)
+        _print(result, line, as_json=as_json)
 
 
-def _tell(told: dict[str, int], line: str, *, as_json: bool) -> None:
+def _print(result: dict[str, int], line: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(told)
+        print_json(result)
     else:
         typer.echo(line)

@@ -1,25 +1,23 @@
-"""Commands over the warehouse's past, and out of it: snapshots, diff, export."""
+"""Commands that show the warehouse's history: snapshots, diff."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlfocal.cli import completion
-from rlfocal.cli.options import Benchmarks, Json, Location, Models, Snapshot, names, print_json, progress_bars
+from rlfocal.cli.support import completion
+from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.wording import counted
 
 if TYPE_CHECKING:
     from warehouse.snapshots import Difference, PartitionDifference
     from warehouse.snapshots import Snapshot as Commit
 
-Tables = Annotated[str | None, typer.Option(metavar="T,...", help="Only these tables.", show_default="all")]
 _LISTED = 3  # partitions in a line
 
 
@@ -76,68 +74,19 @@ def diff(
         _print(found)
 
 
-def export(
-    target: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
-    format: Annotated[
-        Literal["parquet", "datasets", "predictions"],
-        typer.Option(
-            help="Hive-partitioned Parquet, a folder for Hugging Face's load_dataset, or docs.parquet and "
-            "scores.parquet for `rlfocal import predictions`."
-        ),
-    ] = "parquet",
-    benchmarks: Benchmarks = None,
-    models: Models = None,
-    tables: Tables = None,
-    questions: Annotated[
-        bool, typer.Option("--questions", help="With the texts of confidential documents, such as GPQA's.")
-    ] = False,
-    snapshot: Snapshot = None,
-    warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
-    """Write the warehouse's tables to a folder of plain files: all of them, or nothing.
-
-    Texts of confidential documents stay out unless `--questions`.
-    """
-    from rlfocal.exporting import export as write
-    from warehouse import open_warehouse
-
-    with open_warehouse(warehouse, read_only=True, snapshot=snapshot) as opened, progress_bars() as tell:
-        report = write(
-            opened,
-            target,
-            format=format,
-            benchmarks=names(benchmarks, "--benchmarks"),
-            models=names(models),
-            tables=names(tables, "--tables"),
-            questions=questions,
-            on_progress=tell,
-        )
-    if as_json:
-        print_json(report)
-        return
-    typer.echo(f"{report.path}, from snapshot {report.snapshot}:")
-    for table in report.tables:
-        sizes = [(table.rows, "row"), (table.files, "file"), (table.bytes, "byte")]
-        typer.echo(f"  {table.table}: {', '.join(counted(*size) for size in sizes)}")
-    if report.withheld:
-        withheld = counted(report.withheld, "confidential document")
-        typer.echo(f"without the texts of {withheld} (--questions adds them)")
-
-
 def _line(snapshot: Commit) -> str:
     """`12  2026-11-21 11:12:58  extract m on b/t  [choice_logprobs +408 −408]  replaced m on b/t`."""
     counts = [
         row.table + "".join(f" {sign}{n:,}" for sign, n in zip("+−~", row[1:], strict=True) if n)
         for row in snapshot.rows
     ]
-    told = [
+    partitions = [
         f"{change} {_some(f'{p.model} on {p.benchmark}/{p.task}' for p in of)}"
         for change in ("added", "replaced", "removed")
         if (of := [p for p in snapshot.partitions if p.change == change])
     ]
     what = [snapshot.message or ", ".join(snapshot.kinds), *([f"[{', '.join(counts)}]"] if counts else [])]
-    return "  ".join([f"{snapshot.id:>5}", f"{snapshot.time:%Y-%m-%d %H:%M:%S}", *what, *told])
+    return "  ".join([f"{snapshot.id:>5}", f"{snapshot.time:%Y-%m-%d %H:%M:%S}", *what, *partitions])
 
 
 def _some(listed: Iterable[str]) -> str:
@@ -148,16 +97,16 @@ def _some(listed: Iterable[str]) -> str:
 
 def _print(found: Difference) -> None:
     counts = Counter(partition.change for partition in found.partitions)
-    told = [f"{counts[change]} {change}" for change in ("added", "removed", "replaced", "relabelled")]
+    changes = [f"{counts[change]} {change}" for change in ("added", "removed", "replaced", "relabelled")]
     span = f"snapshot {found.before} to {found.after}"
-    typer.echo(f"{span}: partitions {', '.join(told)}, {found.unchanged} the same")
+    typer.echo(f"{span}: partitions {', '.join(changes)}, {found.unchanged} the same")
     for partition in found.partitions:
-        typer.echo("\n    ".join(_told(partition)))
+        typer.echo("\n    ".join(_lines(partition)))
     for line in _upgrades(found.partitions):
         typer.echo(line)
 
 
-def _told(p: PartitionDifference) -> list[str]:
+def _lines(p: PartitionDifference) -> list[str]:
     """What became of a partition, in lines; log-prob differences are after minus before."""
     head = f"{p.change:<10}  {p.model} on {p.benchmark}/{p.task}"
     if p.accuracy_before is None or p.accuracy_after is None:

@@ -1,18 +1,17 @@
-"""Commands that fill the warehouse from files, and that read it: import, sql, report."""
+"""`rlfocal import`: fills the warehouse from files made elsewhere."""
 
 from __future__ import annotations
 
-import webbrowser
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
-from rlfocal.cli.options import REPORT, Json, Location, Output, Snapshot, names, print_json, progress_bars
+from rlfocal.cli.support.options import Json, Location, names, print_json
+from rlfocal.cli.support.progress import progress_bars
 
 if TYPE_CHECKING:
     from rlfocal.imports.rows import CheckedRows
@@ -82,7 +81,7 @@ def import_lm_eval(
     from rlfocal.imports.lm_eval import read_lm_eval
 
     read = partial(read_lm_eval, paths, model=model, benchmark=benchmark, allow_missing=allow_missing)
-    _import(lambda tell: read(on_progress=tell), warehouse, as_json=as_json)
+    _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
 
 
 @imports.command("leaderboard")
@@ -108,7 +107,7 @@ def import_leaderboard(
     from rlfocal.imports.leaderboard import read_leaderboard
 
     read = partial(read_leaderboard, sources, model=model, benchmark=benchmark, allow_missing=allow_missing)
-    _import(lambda tell: read(on_progress=tell), warehouse, as_json=as_json)
+    _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
 
 
 @imports.command("released")
@@ -149,8 +148,8 @@ def _import(
     """Reads and checks first: a wrong file leaves no new warehouse behind."""
     from warehouse import open_warehouse
 
-    with progress_bars() as tell:
-        read, write = partial(tell, "read"), partial(tell, "write")
+    with progress_bars() as on_progress:
+        read, write = partial(on_progress, "read"), partial(on_progress, "write")
         read(0.0)
         with reading(read) as rows:
             read(1.0)
@@ -162,65 +161,3 @@ def _import(
         print_json(report)
     else:
         typer.echo(str(report))
-
-
-class SqlCommand(TyperCommand):
-    """Its help lists what there is to read, from the warehouse's own SQL files."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        from warehouse.scripts import definitions
-
-        defined = definitions()
-        lines = [
-            f"{title}: {', '.join(f'`{d.name}{d.parameters}`' for d in defined if d.kind == kind)}."
-            for title, kind in (
-                ("Tables", "table"),
-                ("Views", "view"),
-                ("Macros", "macro"),
-                ("Functions of values", "function"),
-            )
-        ]
-        self.help = "\n\n".join([self.help or "", *lines])
-        super().format_help(ctx, formatter)
-
-
-def sql(
-    statement: Annotated[str, typer.Argument(help='For example: "FROM accuracy ORDER BY accuracy DESC".')],
-    format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
-    snapshot: Snapshot = None,
-    warehouse: Location = None,
-) -> None:
-    """Read-only SQL (DuckDB's) over the warehouse.
-
-    For example `FROM pool_diversity('lab-mmlu', ['lab-llama', 'lab-phi'])`, `FROM all_pools('lab-mmlu', 3)`.
-    What stands after `:=` may be left out. warehouse/README.md is the guide.
-    """
-    from rlfocal.sql import run_sql
-
-    typer.echo(run_sql(warehouse, statement, format, snapshot=snapshot))
-
-
-def report(
-    output: Output = REPORT,
-    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write it anew though nothing it shows has changed.")
-    ] = False,
-    snapshot: Snapshot = None,
-    warehouse: Location = None,
-) -> None:
-    """Write one self-contained HTML file: accuracy, cost, learning curves, diversity of the chosen pools.
-
-    A file that was written from the same snapshot, studies and version of rlfocal is left as it is.
-    """
-    from rlfocal.report import write_report
-    from warehouse import open_warehouse
-
-    with (
-        open_warehouse(warehouse, read_only=True, create=False, snapshot=snapshot) as opened,
-        progress_bars() as tell,
-    ):
-        path = write_report(opened, output, force=force, on_progress=lambda share: tell("report", share))
-    typer.echo(str(path))
-    if show:
-        webbrowser.open(path.resolve().as_uri())
