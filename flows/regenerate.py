@@ -1,6 +1,6 @@
 """The main job as a Prefect flow: extract what is missing, train and evaluate, report.
 
-Every step asks the warehouse what it already holds: a run that was stopped is simply started again, and no
+Every step asks the warehouse what is already there: an interrupted run is simply started again, and no
 result depends on Prefect's own caching.
 """
 
@@ -112,8 +112,8 @@ def regenerate(
 ) -> Summary | State[Summary]:
     """Fill the warehouse from a pool, train and evaluate every method on it, and write the report.
 
-    A model or a benchmark that fails stops no other: the flow goes on to report what there is, and then fails
-    with the list of what is missing. Where another run does the same work, this one waits for its end.
+    A model or a benchmark that fails stops no other: the flow reports the rest, and then fails
+    with the list of what failed. If another run does the same work, this one waits until it ends.
 
     Args:
         pool: The pool: lab, small, paper, or the path of a YAML file on the worker.
@@ -124,9 +124,9 @@ def regenerate(
         limit: Only the first documents of each task, this many. Default: all.
         datasets: A mirror of the data sets on the worker, as `rlfocal datasets mirror` makes it. Default: the
             hub.
-        backend: What runs the models. Default: what the pool says.
+        backend: The engine. Default: the pool's.
         jobs: How many models run at once, one process each. Default: 2, and 1 with vllm.
-        seeds: Methods that learn by chance are trained with the seeds 0, 1, ... below this number.
+        seeds: Methods that use randomness are trained with the seeds 0, 1, ... below this number.
         report: The HTML file to write on the worker.
     """
     log_sentences()
@@ -157,7 +157,7 @@ def _regenerate(
     seeds: int,
     report: str,
 ) -> Summary:
-    """The work itself; `gaps` are those that loading the tasks left."""
+    """The work itself; `gaps` are the tasks that did not load."""
     started = perf_counter()
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks}
     before = _committed(location)
@@ -230,13 +230,13 @@ def run(on_progress: OnProgress | None = None, **parameters: Any) -> Summary:
 
 @contextmanager
 def _alone(location: str | None, work: str, pool: str) -> Iterator[None]:
-    """Holds the warehouse's lock of this very work: two runs at once would train the same agents twice."""
+    """Holds the warehouse's lock for this work: two runs at once would train the same agents twice."""
     with open_warehouse(location) as warehouse:
         with warehouse.lock(work, wait=False) as mine:
             if mine:
                 yield
                 return
-        waiting = f"another run regenerates pool {pool} in this warehouse; waiting for its end"
+        waiting = f"another run is regenerating pool {pool} in this warehouse; waiting for it to finish"
         get_run_logger().info(waiting)
         _on_progress(waiting, 0.0)
         with warehouse.lock(work, wait=True):
@@ -248,14 +248,14 @@ def _failed(error: InputError | RunError) -> State[Any]:
     """A failed state whose message says why in one sentence; of a raised error Prefect logs a traceback."""
     if isinstance(error, IncompleteError):
         for gap in error.summary.gaps:
-            get_run_logger().error("missing: %s", sentence(gap))
+            get_run_logger().error("failed: %s", sentence(gap))
     return Failed(message=plain(error), data=error)
 
 
 def _load_all(
     benchmarks: Sequence[Benchmark], limit: int | None, datasets: str | None
 ) -> tuple[list[TaskDocuments], list[Failure]]:
-    """The tasks of every benchmark that loads, and the others as gaps. Raises where none loads."""
+    """The tasks of every benchmark that loads, and a failure for each other one. Raises if none loads."""
     tasks: list[TaskDocuments] = []
     failed: dict[str, Exception] = {}
     for benchmark, loaded in load_each(benchmarks, limit, datasets):

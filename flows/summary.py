@@ -29,17 +29,17 @@ class Summary:
 
 
 class IncompleteError(RunError):
-    """A regeneration came to its end, but parts are missing; `summary` names them all."""
+    """A regeneration in which steps failed; `summary` lists them."""
 
     def __init__(self, summary: Summary) -> None:
         n = len(summary.gaps)
-        count = "one part is missing" if n == 1 else f"{n} parts are missing, the first"
+        count = "one step failed" if n == 1 else f"{n} steps failed, the first"
         super().__init__(f"{count}: {sentence(summary.gaps[0])}")
         self.summary = summary
 
 
 def sentence(gap: Failure) -> str:
-    """A gap in words; `*` stands for all and goes without saying.
+    """A failure in words; `*` means all and is left out.
 
     >>> sentence(Failure("extract", "phi", "bbh", "dates", "the disk is full"))
     'extract phi on bbh/dates: the disk is full'

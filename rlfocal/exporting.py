@@ -149,7 +149,7 @@ def _prepare(
 
 
 def _chosen(kind: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:
-    """Those wanted, each once; all where none is named."""
+    """Those wanted, each once; all if none are given."""
     there = list(known)
     for name in wanted or ():
         if name not in there:
@@ -216,5 +216,5 @@ def _card(report: ExportReport, stage: Path) -> str:
     lines.append(f"Exported by rlfocal from snapshot {report.snapshot}. The tables:")
     lines += ["", *(f"- `{written.table}`: {counted(written.rows, 'row')}" for written in report.tables)]
     if report.withheld:
-        lines += ["", f"The texts of {counted(report.withheld, 'confidential document')} stayed out."]
+        lines += ["", f"The texts of {counted(report.withheld, 'confidential document')} were left out."]
     return "\n".join(lines) + "\n"

@@ -99,7 +99,7 @@ def test_corrected_answers(warehouse: Warehouse, tmp_path: Path) -> None:
         ({"doc_id": 0, "label": 3}, "row 2: label 3 is out of range: document 0 of b/t has 3 choices"),
         ({"doc_id": 0, "label": -1}, "row 2: label -1 is out of range"),
         ({"doc_id": 0, "gold": "yes"}, "row 2: no label, but document 0 of b/t has choices"),
-        ({"doc_id": 1, "label": 2}, "row 1: document 1 of b/t stands there twice"),
+        ({"doc_id": 1, "label": 2}, "row 1: duplicate document 1 of b/t"),
         ({"doc_id": 0, "label": "two"}, "label 'two' is not a whole number"),
         ({"doc_id": None, "label": 1}, "row 2: no benchmark, task or doc_id"),
     ],
@@ -273,7 +273,7 @@ def test_remove(warehouse: Warehouse) -> None:
     assert isinstance(run(app, ["remove-model", "m", *where]).exception, InputError)
     before = warehouse.snapshot()
     again = run(app, ["remove-model", "m", "--benchmarks", "b", *where])
-    assert (again.exit_code, again.stdout) == (0, "what m answered is removed already\n")
+    assert (again.exit_code, again.stdout) == (0, "nothing to do: the answers of m are already removed\n")
     assert warehouse.snapshot() == before
     found = Findings("window", "?", "x", "b", "paper", "benchmark", ("l", "n"), "", (), None)
     kept = save(found, warehouse.location.studies)

@@ -183,8 +183,8 @@ def test_records_and_documents_are_checked(location: Path) -> None:
         found = examine(warehouse)
         assert [(p.model, p.reason) for p in found.partitions or ()] == [
             ("m0", "has 150 rows but no record of its extraction"),
-            ("m1", "has rows of 40 documents where 50 belong"),
-            ("m2", "has other rows than were written"),
+            ("m1", "has rows of 40 documents, expected 50"),
+            ("m2", "was altered after it was written"),
         ]
         assert [tuple(task) for task in found.tasks or ()] == [("b", "t", 3, 0, True)]
         assert len(repair(warehouse).partitions) == 3
@@ -245,7 +245,7 @@ def test_a_missing_warehouse_is_no_fault_and_a_broken_catalogue_is(tmp_path: Pat
     (tmp_path / "catalog.sqlite").write_bytes(b"no database at all, but long enough to be one")
     result = CliRunner().invoke(app, ["doctor", "--warehouse", str(tmp_path)])
     assert result.exit_code == 1
-    assert "its catalogue is no SQLite database" in result.stdout
+    assert "its catalogue is not an SQLite database" in result.stdout
 
 
 def test_versions_fit_together() -> None:

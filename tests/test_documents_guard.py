@@ -161,9 +161,9 @@ def record(model: str, n_docs: int, n_whole: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("doc_ids", "n_choices", "message"),
     [
-        ([0, 2], 2, "m answers another document set than b/t: document 1 has 0 rows where 2 belong"),
-        ([0, 1, 2], 1, "document 0 has 1 rows where 2 belong"),
-        ([0, 1, 1, 2], 2, "document 1 has 4 rows where 2 belong"),
+        ([0, 2], 2, "m answers a different document set than b/t: document 1 has 0 rows, expected 2"),
+        ([0, 1, 2], 1, "document 0 has 1 rows, expected 2"),
+        ([0, 1, 1, 2], 2, "document 1 has 4 rows, expected 2"),
     ],
 )
 def test_a_partition_has_every_row_once(

@@ -54,7 +54,7 @@ def test_a_variable_that_is_no_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     result = cli("sql", "SELECT 1")
     assert (result.code, result.err) == (
         2,
-        "error: RLFOCAL_WAREHOUSE, 'w\\udce9', is no UTF-8 text; rename what it names\n",
+        "error: RLFOCAL_WAREHOUSE, 'w\\udce9', is not valid UTF-8; rename what it refers to\n",
     )
 
 

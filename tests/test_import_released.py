@@ -247,7 +247,7 @@ def test_broken_pickles(warehouse: Warehouse, tmp_path: Path) -> None:
     path = tmp_path / "x.pkl"
     for cut in (*range(0, len(whole) - 1, 7), len(whole) - 1):
         path.write_bytes(whole[:cut])
-        with pytest.raises(InputError, match=r"x\.pkl is torn"):
+        with pytest.raises(InputError, match=r"x\.pkl is truncated"):
             import_released(warehouse, [path])
     nested: list[Any] = []
     nested.append(nested)
@@ -322,7 +322,7 @@ def test_refused_numbers(warehouse: Warehouse, tmp_path: Path) -> None:
     for name in ("empty", "absent"):
         with pytest.raises(InputError, match=name):
             import_released(warehouse, [tmp_path / name])
-    with pytest.raises(InputError, match="import each path by itself"):
+    with pytest.raises(InputError, match="import each path separately"):
         import_released(warehouse, [folder, folder], benchmark="b")
     assert warehouse.rows("FROM docs") == []
 

@@ -103,7 +103,7 @@ def test_doctor_finds_runs_that_do_not_come_and_runs_that_died(night: Night) -> 
         night.api("POST", f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
     assert [one.level for one in found] == ["fault"] * 3
     unplanned, late, dead = found
-    assert unplanned.message == f"deployment {DEPLOYMENT} has a schedule, but its server plans no run"
+    assert unplanned.message == f"deployment {DEPLOYMENT} has a schedule, but its server has planned no run"
     assert "was due at" in late.message
     assert "has sent no heartbeat for 5 minutes" in dead.message
     assert silent in str(dead.fix)

@@ -140,7 +140,7 @@ class Warehouse:
 
         Yields False, without the lock, where another holder has it and not `wait`. It ends with its holder:
         with a process at once, with a host (on Postgres) about a minute later. Where Postgres itself ends the
-        session (it restarts, say), the lock is lost without a word; so ask again, in the transaction that
+        session (it restarts, say), the lock is lost silently; so check again, in the transaction that
         commits the work, whether somebody else has done it. Waiting ends with Ctrl-C.
         Raises RunError where the lock cannot be asked for.
         """

@@ -69,8 +69,8 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
     with _documents(connection, docs):
         if (different := difference(connection)) is not None:
             raise InputError(
-                f"{different}. Models are compared on equal documents only: give this variant another name, "
-                "such as BENCHMARK@v2"
+                f"{different}. Models are compared on the same documents only: give this variant "
+                "another name, such as BENCHMARK@v2"
             )
         connection.execute(script("writes/put_docs"))
         digest_docs(connection)

@@ -92,9 +92,9 @@ def extraction(
 
 @bench.command("diversity")
 def diversity(
-    models: Annotated[int, typer.Option(min=2, max=16, help="Of which every pool is taken.")] = 12,
+    models: Annotated[int, typer.Option(min=2, max=16, help="Models; every pool of them is evaluated.")] = 12,
     documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 14_042,
-    many_models: Annotated[int, typer.Option(min=2, max=1000, help="Out of which one pool is taken.")] = 100,
+    many_models: Annotated[int, typer.Option(min=2, max=1000, help="Models of one large pool.")] = 100,
     many_documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 1_000_000,
     as_json: Json = False,
 ) -> None:
@@ -111,7 +111,7 @@ def diversity(
         print_json(found)
         return
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    console.print(f"{documents:,} documents unless said otherwise, {found.cores} cores")
+    console.print(f"{documents:,} documents unless stated otherwise, {found.cores} cores")
     table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
     table.add_column("way")
     for heading in ("seconds", "faster", "max Δ", "peak MB"):
@@ -160,16 +160,16 @@ def noop(
             "--warehouse",
             "-w",
             metavar="PATH|URI",
-            help="One that holds the pool already; it is finished first.",
-            show_default="a new one, thrown away",
+            help="A warehouse with the pool's results; missing ones are made first.",
+            show_default="a temporary one",
         ),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Of which the median is taken.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Seconds of commands with nothing to do: regenerate, evaluate, train, report, doctor.
+    """Seconds of commands that have nothing to do: regenerate, evaluate, train, report, doctor.
 
-    Everything is there already. `torch`: in units of what a process takes that only imports torch.
+    All results exist already. `torch`: in units of what a process takes that only imports torch.
     """
     from rlfocal.bench.noop import bench_noop
 

@@ -24,7 +24,7 @@ def _group() -> None: ...
 
 @datasets.command("mirror")
 def mirror(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the mirror is, or is to be.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The mirror's folder.")],
     benchmarks: Benchmarks = None,
     pool: Annotated[
         str | None,
@@ -45,8 +45,8 @@ def mirror(
     """Copy the data sets that benchmarks need from the hub into a folder, for machines without a network.
 
     The folder is laid out like the hub's repositories; `--datasets DIR` of the other commands reads it. What
-    is there already is not fetched again, so a stopped run simply goes on. GPQA is gated: accept its terms on
-    the hub and set HF_TOKEN.
+    is there already is not fetched again, so an interrupted run can be repeated. GPQA is gated: accept its
+    terms on the hub and set HF_TOKEN.
     """
     from rlfocal.extraction.mirror import mirror_datasets
 

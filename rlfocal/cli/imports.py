@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from rlfocal.imports.rows import CheckedRows
 
 AllowMissing = Annotated[
-    bool, typer.Option("--allow-missing", help="Take models that cover different documents; note the gaps.")
+    bool,
+    typer.Option("--allow-missing", help="Accept models that cover different documents; record the gaps."),
 ]
 LoggedModel = Annotated[
     str | None,
@@ -51,7 +52,7 @@ def import_predictions(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import per-choice scores or answers (Parquet, CSV or JSONL). All of it lands, or nothing.
+    """Import per-choice scores or answers (Parquet, CSV or JSONL). All of it or nothing.
 
     A given split is used; where it is missing, the first 80 % of each task are train. The same files twice
     change nothing.
@@ -73,7 +74,7 @@ def import_lm_eval(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import what lm-eval wrote with `--log_samples --output_path`. All of it lands, or nothing.
+    """Import what lm-eval wrote with `--log_samples --output_path`. All of it or nothing.
 
     Choices come with their log-likelihoods, generated texts with the answers read from them. The same logs
     twice change nothing; of several runs of one task the latest counts.
@@ -100,7 +101,7 @@ def import_leaderboard(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import details of the Open LLM Leaderboard v2 (BBH, GPQA, MuSR, MMLU-Pro, ...). All lands, or nothing.
+    """Import details of the Open LLM Leaderboard v2 (BBH, GPQA, MuSR, MMLU-Pro, ...). All or nothing.
 
     An id is fetched from the hub: `rlfocal import leaderboard meta-llama/Meta-Llama-3-70B`.
     """
@@ -127,7 +128,7 @@ def import_released(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import the data of the RL-Focal release: CSV, npy and pickled. All of it lands, or nothing.
+    """Import the data of the RL-Focal release: CSV, npy and pickled. All of it or nothing.
 
     Of a pickle only numpy arrays are read, and nothing in it is run. Labels stay as they were released: in
     7 of its 24 BBH tasks they do not index the task's own choices.

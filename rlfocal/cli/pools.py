@@ -10,7 +10,7 @@ import typer
 
 from flows import quieten
 from rlfocal.cli.support import completion
-from rlfocal.cli.support.extraction import extraction_bars, print_extracted, print_extraction, print_missing
+from rlfocal.cli.support.extraction import extraction_bars, print_extracted, print_extraction, print_failures
 from rlfocal.cli.support.options import (
     REPORT,
     Backend,
@@ -52,7 +52,7 @@ def regenerate(
     """The main job: extract what is missing, train, evaluate, report.
 
     Runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records it.
-    Ends with exit code 1, after evaluating and reporting what is there, where some model failed.
+    If a model fails, the others are still evaluated and reported; the exit code is then 1.
     """
     from rlfocal.pool import load_pool
 
@@ -90,12 +90,12 @@ def regenerate(
         print_extracted(summary.extracted, summary.present)
         typer.echo(f"report: {summary.report}")
     if summary.gaps:
-        print_missing(summary.gaps)
+        print_failures(summary.gaps, "step")
         raise typer.Exit(1)
 
 
 def _weights(pool: PoolSpec) -> dict[str, float]:
-    """About how long each part of a regeneration takes, in units of a tiny model's task."""
+    """Roughly how long each part of a regeneration takes, in units of a tiny model's task."""
     # So that it fits the embedded pool and, by its plan, the paper's: training is as long whatever the model.
     models = {f"extract {m.model}": 1 + 2 * (m.active_params_b or m.params_b) for m in pool.models}
     tasks = {b.name: len(b.tasks) for b in pool.benchmarks}
@@ -115,10 +115,10 @@ def extract(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Ask every model of a pool every benchmark, and commit the answers. A second run extracts nothing.
+    """Run every benchmark on every model of a pool, and commit the answers. A second run extracts nothing.
 
-    One process a model; a partition (model, task) is committed whole or not at all, and a killed run goes on
-    where it stopped. A model that fails takes down only its own partitions (exit code 1).
+    One process a model; a partition (model, task) is committed whole or not at all, and a killed run
+    continues where it stopped. A model that fails affects only its own partitions (exit code 1).
     """
     from rlfocal.jobs.runner import extract_pool
     from rlfocal.pool import load_pool
@@ -148,7 +148,7 @@ def add_model(
         str, typer.Argument(help="The pool's name or its YAML file.", autocompletion=completion.pools)
     ],
     entry: Annotated[
-        Path, typer.Argument(help="YAML: model, hf_repo, params_b, and what else a pool entry holds.")
+        Path, typer.Argument(help="YAML with model, hf_repo, params_b and the other keys of a pool entry.")
     ],
     backend: Backend = None,
     limit: Limit = None,
@@ -156,9 +156,9 @@ def add_model(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Check an entry, try the model, add it to the pool, and extract it on every benchmark of the pool.
+    """Check an entry, try the model, add it to the pool, and run the pool's benchmarks on it.
 
-    Then its accuracy and its diversity to the others are shown. A wrong entry, or a model that cannot answer
+    Prints its accuracy and its diversity to the others. A wrong entry, or a model that cannot answer
     one document, changes nothing.
     """
     from rlfocal.jobs.runner import extract_pool
@@ -170,9 +170,9 @@ def add_model(
     known = load_pool(pool)
     check_location(warehouse)
     alone = known.model_copy(update={"models": (spec,)})
-    if spec in known.models:  # an earlier call was stopped: extract what it left
+    if spec in known.models:  # an earlier call was interrupted: extract what is missing
         file = find_pool(pool)
-        typer.echo(f"{spec.model} is in {file} already", err=True)
+        typer.echo(f"{spec.model} is already in {file}", err=True)
     else:
         if spec.model in {m.model for m in known.models}:
             raise InputError(

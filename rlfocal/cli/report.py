@@ -16,14 +16,14 @@ def report(
     output: Output = REPORT,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Write it anew though nothing it shows has changed.")
+        bool, typer.Option("--force", help="Write it again even if nothing has changed.")
     ] = False,
     snapshot: Snapshot = None,
     warehouse: Location = None,
 ) -> None:
     """Write one self-contained HTML file: accuracy, cost, learning curves, diversity of the chosen pools.
 
-    A file that was written from the same snapshot, studies and version of rlfocal is left as it is.
+    A file that was written from the same snapshot, studies and version of rlfocal is not written again.
     """
     from rlfocal.report import write_report
     from warehouse import open_warehouse

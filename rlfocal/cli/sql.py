@@ -39,7 +39,7 @@ def sql(
     """Read-only SQL (DuckDB's) over the warehouse.
 
     For example `FROM pool_diversity('lab-mmlu', ['lab-llama', 'lab-phi'])`, `FROM all_pools('lab-mmlu', 3)`.
-    What stands after `:=` may be left out. warehouse/README.md is the guide.
+    Arguments with `:=` are optional. warehouse/README.md is the guide.
     """
     from rlfocal.sql import run_sql
 

@@ -1,4 +1,4 @@
-"""What has to fit into a model's context, and how it is cut where it does not and the policy keeps it."""
+"""Fits prompts into a model's context: refuses or truncates those that are too long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlfocal.extraction.tokens import EncodedDocument, Encoder, Tokens
 
 
 class Window(NamedTuple):
-    """What a model can read, and what becomes of a prompt that is longer."""
+    """How much a model can read, and what to do with longer prompts."""
 
     context: int
     """Tokens of the model's context."""
@@ -21,7 +21,7 @@ class Window(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Continuations of one prefix: a document's choices, or one of them where the prompt had to be cut."""
+    """Continuations of one prefix: a document's choices, or one of them if the prompt had to be truncated."""
 
     document: int
     choices: tuple[int, ...]
@@ -30,7 +30,7 @@ class Group(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """One suffix: its tokens' log-probabilities, and whether each was the likeliest."""
+    """One suffix: its tokens' log-probabilities, and whether each was the most likely."""
 
     logprobs: tuple[float, ...]
     is_greedy: bool
@@ -66,7 +66,7 @@ def choice_scores(
 def answer_prompts(
     encoder: Encoder, documents: Sequence[Document], sampling: Sampling, window: Window
 ) -> list[Tokens]:
-    """Prompts that leave room for the answer, cut on the left where they are longer."""
+    """Prompts that leave room for the answer, truncated on the left if they are longer."""
     room = window.context - sampling.max_tokens
     return [prompt[-room:] for prompt in encoder.prompts(documents)]
 
@@ -79,7 +79,7 @@ def check_fits(
         room = window.context - sampling.max_tokens
         if room <= 0:
             raise RunError(
-                f"{sampling.max_tokens} tokens may be generated; the model's context holds {window.context}"
+                f"max_tokens is {sampling.max_tokens}, but the context has only {window.context} tokens"
             )
         lengths = [len(prompt) for prompt in encoder.prompts(documents)]
     else:
@@ -88,7 +88,8 @@ def check_fits(
         for document, (_, tails) in zip(documents, encoded, strict=True):
             if (longest := max(map(len, tails))) >= room:
                 raise RunError(
-                    f"document {document.doc_id}: a choice has {longest} tokens, the context {window.context}"
+                    f"document {document.doc_id}: a choice has {longest} tokens, too many for the context of "
+                    f"{window.context}"
                 )
         lengths = [len(context) + max(map(len, tails)) for context, tails in encoded]
     long = [i for i, length in enumerate(lengths) if length > room]
@@ -97,6 +98,6 @@ def check_fits(
         raise RunError(
             f"{len(long)} of {len(lengths)} prompts do not fit the context of {window.context} tokens "
             f"(the first is document {documents[first].doc_id}: {lengths[first]} tokens, room for {room}); "
-            "set `truncation: keep` in the model's entry to cut them on the left and flag them, as lm-eval "
-            "does without a word, or leave the benchmark out for this model"
+            "set `truncation: keep` in the model's entry to truncate them on the left and flag them "
+            "(lm-eval truncates silently), or leave the benchmark out for this model"
         )

@@ -101,7 +101,7 @@ class HFEngine:
         if not documents:
             return
         if not self.shares_prefix:
-            raise RunError("this architecture has no key-value cache that a batch of samples could continue")
+            raise RunError("this architecture has no key-value cache to sample from in a batch")
         self.check(documents, sampling)
         prompts = answer_prompts(self._encoder, documents, sampling, self._window)
         stops = StopStrings(self._tokenizer, sampling.stop, self._model.config.get_text_config().vocab_size)
@@ -235,7 +235,7 @@ class HFEngine:
 
 
 def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
-    """Loads a model from a local folder, or from the hub at its revision; in float32 on a CPU unless told."""
+    """Loads a model from a local folder, or from the hub at its revision; in float32 on a CPU by default."""
     torch.set_num_threads(threads)
     source = spec.hf_repo if folder is None else str(folder)
     options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}

@@ -15,7 +15,7 @@ from rlfocal.extraction.lm_eval_tasks import (
     HubDataset,
     Managers,
     dataset_failure,
-    held_still,
+    deterministic_loading,
     hub_dataset,
     one_line,
     quiet,
@@ -152,7 +152,7 @@ def _load(want: Wanted, revision: str, source: Path | None) -> dict[str, pa.Tabl
     repo, config = want.dataset
     options = {k: v for k, v in want.options.items() if k not in ("revision", "trust_remote_code")}
     try:
-        with held_still() as scratch:
+        with deterministic_loading() as scratch:
             if source is None:
                 loaded = datasets.load_dataset(repo, config, revision=revision, **options)
             else:

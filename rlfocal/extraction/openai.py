@@ -141,8 +141,8 @@ class OpenAIEngine:
             if len(scores) == len(PROBE) - 1 and all(s and math.isfinite(s.logprob) for s in scores):
                 return way
         raise RunError(
-            f"the server at {_shown(self._client)} returns no log-probabilities of prompts, without which "
-            "choices cannot be scored; serve the model with `vllm serve`, for one"
+            f"the server at {_shown(self._client)} does not return the log-probabilities of prompts, which "
+            "scoring choices needs; serve the model with `vllm serve`, for example"
         ) from refused
 
     def _scores_next_tokens(self) -> bool:
@@ -210,8 +210,8 @@ def _prompt_logprobs(complete: Callable[..., Completion], prompt: Tokens) -> Rea
 def _echoed(complete: Callable[..., Completion], prompt: Tokens) -> Reading:
     """Scores of every token but the first."""
     answer = complete(prompt, max_tokens=1, temperature=0, echo=True, logprobs=1)
-    told = answer.choices[0].logprobs
-    own, top = told.token_logprobs[1 : len(prompt)], told.top_logprobs[1 : len(prompt)]
+    found = answer.choices[0].logprobs
+    own, top = found.token_logprobs[1 : len(prompt)], found.top_logprobs[1 : len(prompt)]
     return [TokenScore(one, one >= max(best.values())) for one, best in zip(own, top, strict=True)]
 
 
@@ -220,7 +220,7 @@ def _reason(error: openai.APIError, client: openai.OpenAI) -> str:
     if isinstance(error, openai.APIConnectionError):
         return f"{where} cannot be reached; is it running? start one with `vllm serve MODEL`"
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-        return f"{where} refuses the key; set OPENAI_API_KEY"
+        return f"{where} rejected the API key; set OPENAI_API_KEY"
     return f"{where} answered: {error.message}"
 
 

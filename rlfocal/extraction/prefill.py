@@ -1,4 +1,4 @@
-"""A transformers model that reads prefixes once and goes on from their key-value caches."""
+"""Runs a transformers model on each prefix once, and continues from its key-value cache."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Prefilled(NamedTuple):
 
 
 class Prefiller:
-    """`free_masks`: attention may be masked at will, so padding may lie inside a row and choices share one.
+    """`free_masks`: attention masks can be arbitrary: a row may have padding inside and hold several choices.
 
     Layers with a sliding window, or biased by distance, cannot do that: each choice gets a row of its own.
     """

@@ -1,4 +1,4 @@
-"""Scoring by requests: what an engine that takes whole prompts is asked, and how its answers become scores.
+"""Scoring by requests: requests to an engine that takes whole prompts, and scores from its answers.
 
 Single-token choices take one request a question; longer ones one request each, ordered so that an engine with
 a prefix cache reads every context once.
@@ -132,5 +132,5 @@ def _asked(ask: Ask, requests: Sequence[Request]) -> Sequence[Reading]:
 def _joined(scores: Reading) -> Scored:
     known = [scored for scored in scores if scored is not None]
     if len(known) < len(scores):
-        raise RunError("the engine left out the log-probability of a token that was asked for")
+        raise RunError("the engine returned no log-probability for a requested token")
     return Scored(tuple(s.logprob for s in known), all(s.is_greedy for s in known))

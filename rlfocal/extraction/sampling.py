@@ -1,4 +1,4 @@
-"""Drawing tokens: the same document, seed and pass draw the same text, whatever else is in the batch."""
+"""Samples tokens: the same document, seed and pass give the same text, whatever else is in the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text to token ids exactly as lm-eval's HFLM does it, so that an engine is asked lm-eval's question."""
+"""Text to token ids exactly as lm-eval's HFLM does it, so that an engine gets lm-eval's prompt."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Encoder:
         self._encoded: dict[Document, EncodedDocument] = {}
 
     def choices(self, documents: Sequence[Document]) -> list[EncodedDocument]:
-        """Context and continuations of every document. RunError where a choice has no token.
+        """Context and continuations of every document. RunError if a choice tokenizes to nothing.
 
         The last whole task is remembered: it is checked first, and then scored shard by shard.
         """
@@ -57,9 +57,7 @@ class Encoder:
                 else [self._without_prefix(bare[c]) for c in document.continuations]
             )
             if not all(tails):
-                raise RunError(
-                    f"document {document.doc_id}: the tokenizer makes no token of choice {tails.index(())}"
-                )
+                raise RunError(f"document {document.doc_id}: choice {tails.index(())} tokenizes to nothing")
             encoded.append(EncodedDocument(context or self._only_prefix(), tuple(tails)))
         return encoded
 
@@ -70,7 +68,7 @@ class Encoder:
         return [prompts[text] or self._only_prefix() for text in texts]
 
     def _rendered(self, document: Document) -> Document:
-        """A chat's messages as the tokenizer's template puts them; other prompts as they are."""
+        """A chat rendered by the tokenizer's template; other prompts unchanged."""
         if document.messages is None:
             return document
         begun = document.messages[-1][0] == "assistant"
@@ -94,7 +92,7 @@ class Encoder:
 
     def _only_prefix(self) -> Tokens:
         if self._prefix is None:
-            raise RunError("a prompt is empty, and the tokenizer has no token to begin a text with")
+            raise RunError("a prompt is empty, but the tokenizer defines neither BOS nor EOS")
         return (self._prefix,)
 
     def _without_prefix(self, tokens: Tokens) -> Tokens:

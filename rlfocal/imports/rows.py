@@ -77,7 +77,7 @@ class ImportReport:
     n_written: int
     """Partitions written."""
     n_unchanged: int
-    """Partitions that the warehouse already held as they are."""
+    """Partitions that were in the warehouse already."""
     n_unscored: int
     """Described documents that no model scored: left out."""
     n_unanswered: int
@@ -106,7 +106,7 @@ class ImportReport:
         for name, task, model, fewest, most in self.uneven:
             lines.append(
                 f"uneven: {model} answered documents of {name}/{task} {fewest} to {most} times; "
-                "an answer's probability is its share of those of its document"
+                "an answer's probability is its share of the answers to its document"
             )
         return "\n".join(lines)
 

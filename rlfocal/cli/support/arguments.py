@@ -1,4 +1,4 @@
-"""The command line's arguments: wrong ones become an InputError, as wrong files do."""
+"""The command line's arguments: wrong ones raise InputError, as wrong files do."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def run(app: typer.Typer) -> NoReturn:
 
 
 def _check_text() -> None:
-    """Raises InputError for bytes that are no text: neither a name nor a path in a table can be one."""
+    """Raises InputError for arguments that are not UTF-8: a table cannot hold them."""
     given = {f"argument {i}": word for i, word in enumerate(sys.argv[1:], 1)}
     given |= {name: value for name, value in os.environ.items() if name.startswith("RLFOCAL_")}
     for place, word in given.items():
         try:
             word.encode()
         except UnicodeEncodeError:
-            raise InputError(f"{place}, {word!r}, is no UTF-8 text; rename what it names") from None
+            raise InputError(f"{place}, {word!r}, is not valid UTF-8; rename what it refers to") from None

@@ -1,4 +1,4 @@
-"""How an extraction looks on a terminal: a bar a model while it runs, a summary at its end."""
+"""An extraction on a terminal: a bar per model while it runs, a summary at its end."""
 
 from __future__ import annotations
 
@@ -20,35 +20,37 @@ if TYPE_CHECKING:
 
 @contextmanager
 def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
-    """Yields the `on_progress` of `extract_pool`: a bar a model, over its tasks."""
+    """Yields the `on_progress` of `extract_pool`: a bar per model, over its tasks."""
     with progress_bars() as on_progress:
         yield share_of_tasks(on_progress, sum(len(benchmark.tasks) for benchmark in pool.benchmarks))
 
 
 def print_extraction(report: ExtractionReport) -> None:
-    """What was extracted, what was there, and a table of what is missing and why."""
+    """What was extracted, what was there already, and a table of what failed and why."""
     print_extracted(len(report.committed), report.n_skipped)
     if report.missing:
-        print_missing(report.missing)
+        print_failures(report.missing, "partition")
 
 
 def print_extracted(extracted: int, present: int) -> None:
-    """Partitions committed now, and those that were there."""
+    """Partitions committed now, and those that were there already."""
     done = (
         f"extracted {counted(extracted, 'partition')} (model, task)" if extracted else "nothing was extracted"
     )
-    typer.echo(f"{done}; {present} were in the warehouse already")
+    typer.echo(f"{done}; {present} were already in the warehouse")
 
 
-def print_missing(missing: Sequence[Failure]) -> None:
-    """One line per model and reason, on stderr."""
+def print_failures(failures: Sequence[Failure], what: str) -> None:
+    """One line per model and reason, on stderr; `what` is what failed."""
     from rich.console import Console
     from rich.table import Table
 
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for m in missing:
-        reasons[m.model, m.reason].append(f"{m.benchmark}/{m.task}")
-    table = Table("model", "missing", "why", title=f"{len(missing)} parts are missing", title_justify="left")
+    for f in failures:
+        reasons[f.model, f.reason].append(f"{f.benchmark}/{f.task}")
+    table = Table(
+        "model", "failed", "why", title=f"{counted(len(failures), what)} failed", title_justify="left"
+    )
     for (model, reason), places in reasons.items():
         shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
         table.add_row(model, shown, reason)

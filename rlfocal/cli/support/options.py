@@ -45,7 +45,7 @@ Benchmarks = Annotated[
 ]
 Backend = Annotated[
     str | None,
-    typer.Option(help="What runs the models: vllm, hf or openai.", show_default="what the pool says"),
+    typer.Option(help="The engine: vllm, hf or openai.", show_default="the pool's"),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N documents of each task.")]
 Datasets = Annotated[
@@ -69,30 +69,28 @@ ReplaceDocuments = Annotated[
     bool,
     typer.Option(
         "--replace-documents",
-        help="Where a task's documents changed, drop what all models answered to the old ones (earlier "
-        "snapshots keep it).",
+        help="If a task's documents changed, drop all models' answers to the old ones (earlier "
+        "snapshots keep them).",
     ),
 ]
-Seeds = Annotated[
-    int, typer.Option(min=1, metavar="K", help="Seeds 0..K-1 for methods that learn by chance.")
-]
+Seeds = Annotated[int, typer.Option(min=1, metavar="K", help="Seeds 0..K-1 for methods that use randomness.")]
 Snapshot = Annotated[int | None, typer.Option(metavar="N", help="Read the warehouse as of this snapshot.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="The HTML report to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def names(listed: str | None, option: str = "--models") -> list[str] | None:
-    """`a,b` as a list; None where the option was not given. Raises InputError where it names nothing."""
+    """`a,b` as a list; None if the option was not given. Raises InputError if it is empty."""
     if listed is None:
         return None
     named = [name for name in (part.strip() for part in listed.split(",")) if name]
     if not named:
-        raise InputError(f"{option} names nothing; leave it out for all, or give names as in `{option} a,b`")
+        raise InputError(f"{option} is empty; leave it out for all, or give names as in `{option} a,b`")
     return named
 
 
 def print_json(value: Any) -> None:
-    """A result on stdout; dataclasses become objects, and what JSON lacks becomes text."""
+    """A result on stdout; dataclasses become objects, other types text."""
 
     def plain(other: Any) -> Any:
         return asdict(other) if is_dataclass(other) and not isinstance(other, type) else str(other)

@@ -20,9 +20,9 @@ from types import FrameType
 SIGNALS = {
     signal.SIGINT: "interrupted",
     signal.SIGTERM: "terminated",
-    signal.SIGHUP: "the terminal is gone",
+    signal.SIGHUP: "the terminal was closed",
 }
-KEPT = "what was committed is kept, and the same command goes on from there"
+KEPT = "what was committed is kept; run the same command again to continue"
 SECONDS_TO_UNWIND = 3.0
 CLEAN_LINE = "\r\x1b[K\x1b[?25h"  # on a terminal: no half of a progress bar, and the cursor shows
 

@@ -28,7 +28,7 @@ def correct_labels(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Correct documents' labels or gold answers. All of them, or none; done already, nothing is written.
+    """Correct documents' labels or gold answers. All or none. Repeating it writes nothing.
 
     What models answered stays, so accuracies change at once; evaluations of the former labels stay as
     history. A corrected document stays so when it is imported or extracted again with its former label.
@@ -38,7 +38,11 @@ def correct_labels(
 
     with open_warehouse(warehouse, create=False) as opened:
         n = correct_from_file(opened, file)
-        line = f"{counted(n, 'document')} corrected" if n else f"the documents are as {file} says already"
+        line = (
+            f"{counted(n, 'document')} corrected"
+            if n
+            else f"nothing to do: the documents are already as in {file}"
+        )
         _print({"corrected": n, "snapshot": opened.snapshot()}, line, as_json=as_json)
 
 
@@ -50,7 +54,7 @@ def remove_model(
 ) -> None:
     """Remove what a model answered. Past evaluations stay, and earlier snapshots still have its rows.
 
-    Removed already, nothing is written.
+    Repeating it writes nothing.
     """
     from warehouse import open_warehouse
     from warehouse.corrections import remove_model as remove
@@ -61,7 +65,7 @@ def remove_model(
         line = (
             f"{counted(n, 'partition')} of {model} removed"
             if n
-            else f"what {model} answered is removed already"
+            else f"nothing to do: the answers of {model} are already removed"
         )
         _print(result, line, as_json=as_json)
 
@@ -74,7 +78,7 @@ def rename_model(
 ) -> None:
     """Rename a model everywhere, past evaluations and studies included. Rename it in its pool file, too.
 
-    Renamed already, nothing is written.
+    Repeating it writes nothing.
     """
     from rlfocal.studies import findings
     from warehouse import open_warehouse
@@ -84,7 +88,11 @@ def rename_model(
         n = rename(opened, old, new)
         findings.rename_model(opened.location.studies, old, new)
         result = {"partitions": n, "snapshot": opened.snapshot()}
-        line = f"{old} is {new} now, with {counted(n, 'partition')}" if n else f"{old} is {new} already"
+        line = (
+            f"renamed {old} to {new}, with {counted(n, 'partition')}"
+            if n
+            else f"nothing to do: {old} is already {new}"
+        )
         _print(result, line, as_json=as_json)
 
 

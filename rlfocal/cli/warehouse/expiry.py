@@ -14,30 +14,30 @@ from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.errors import InputError
 from rlfocal.wording import counted
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only tell what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the changes; otherwise a dry run.")]
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 def expire(
     keep: Annotated[int | None, typer.Option(min=1, metavar="N", help="Keep the newest N.")] = None,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="Let older ones go: 12h, 30d, 8w.")
+        str | None, typer.Option("--older-than", metavar="AGE", help="Delete older ones: 12h, 30d, 8w.")
     ] = None,
     evaluated: Annotated[
         bool,
         typer.Option(
             "--evaluated",
-            help="Also those that evaluations or training runs read, which then cannot be repeated.",
+            help="Also those that evaluations or training runs read; they can then not be reproduced.",
         ),
     ] = False,
     yes: Yes = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Let old snapshots go, and delete the files that only they need. A dry run unless `--yes`.
+    """Delete old snapshots and the files that only they need. A dry run unless `--yes`.
 
-    The newest always stays, and so do those that evaluations or training runs read, because `--snapshot N`
-    reproduces these.
+    The newest is always kept, and so are those that evaluations or training runs read, which `--snapshot N`
+    reproduces.
     """
     from warehouse import open_warehouse
     from warehouse.expiry import expire as let_go
@@ -51,7 +51,7 @@ def expire(
     if as_json:
         print_json(found._asdict() | {"done": yes})
         return
-    verb = "let go" if yes else "would let go"
+    verb = "deleted" if yes else "would delete"
     typer.echo(
         f"{verb} {counted(len(found.snapshots), 'snapshot')}: {counted(found.files, 'file')}, "
         f"{counted(found.bytes, 'byte')}"
@@ -59,7 +59,7 @@ def expire(
     if found.evaluated:
         typer.echo(f"kept for evaluations and trained agents: {', '.join(map(str, found.evaluated))}")
     if found.snapshots and not yes:
-        typer.echo("nothing is done yet; --yes does it")
+        typer.echo("a dry run: nothing is deleted; --yes applies it")
 
 
 def compact(warehouse: Location = None, as_json: Json = False) -> None:
