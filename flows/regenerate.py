@@ -29,7 +29,7 @@ from flows.summary import ALL, IncompleteError, Summary, sentence
 from flows.threads import in_thread
 from rlfocal.errors import InputError, RunError
 from rlfocal.evaluation import Evaluation, evaluate
-from rlfocal.extraction.backends import check_backend
+from rlfocal.extraction.engines.backends import check_backend
 from rlfocal.extraction.tasks import TaskDocuments, load_each
 from rlfocal.failures import plain
 from rlfocal.jobs.events import Failure, share_of_tasks

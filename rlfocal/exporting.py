@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from rlfocal.atomic import replacing
 from rlfocal.errors import InputError, unknown
 from rlfocal.pool import load_benchmarks
 from rlfocal.wording import counted
@@ -108,20 +107,16 @@ def export(
 
 @contextmanager
 def _staged(target: Path) -> Iterator[Path]:
-    """A folder beside `target` that takes its place at the end, or goes where the block raises."""
+    """A folder that becomes `target` at the end of the block. `rlfocal doctor` finds what a kill leaves."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{target} exists and is not an empty folder; give a new folder, or remove it")
-    stage = target.absolute().with_name(f".{target.absolute().name}.{os.getpid()}.partial")
-    try:
-        stage.mkdir(parents=True)
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            stage = stack.enter_context(replacing(target.absolute(), suffix=".partial"))
+            stage.mkdir()
+        except OSError as error:
+            raise InputError(f"cannot write {target}: {error.strerror}") from None
         yield stage
-        stage.replace(target)
-    except BaseException:
-        shutil.rmtree(stage, ignore_errors=True)
-        raise
 
 
 def _prepare(

@@ -24,8 +24,8 @@ import pytest
 from postgres_server import PostgresServer
 from test_kill import KEYS, kill_tree
 
-from rlfocal.extraction import hf
 from rlfocal.extraction.engine import ChoiceScore, Document
+from rlfocal.extraction.engines import hf
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Progress

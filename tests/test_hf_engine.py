@@ -16,8 +16,8 @@ from transformers.generation.logits_process import TopPLogitsWarper
 
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import Document, Sampling
-from rlfocal.extraction.hf import HFEngine
-from rlfocal.extraction.sampling import StopStrings, draw, uniforms
+from rlfocal.extraction.engines.hf import HFEngine
+from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool.specs import Benchmark
 

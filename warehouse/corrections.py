@@ -43,17 +43,17 @@ def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | N
     """
     message = f"remove {model}" + (f" from {', '.join(benchmarks)}" if benchmarks else "")
     with warehouse.transaction(message):
-        held = [place for place in warehouse.fingerprints() if place[0] == model]
-        is_gone = not any(benchmarks is None or name in benchmarks for _, name, _ in held)
+        committed = warehouse.committed(model)
+        is_gone = not any(benchmarks is None or key.benchmark in benchmarks for key in committed)
         if is_gone and (benchmarks or model not in _models(warehouse)) and _was_done(warehouse, message):
             return 0
         _check_known(warehouse, model)
         for name in benchmarks or ():
-            if name not in {benchmark for _, benchmark, _ in held}:
-                raise unknown("benchmark", name, (b for _, b, _ in held), f"what {model} answered")
-        going = [place for place in held if benchmarks is None or place[1] in benchmarks]
+            if name not in {key.benchmark for key in committed}:
+                raise unknown("benchmark", name, (k.benchmark for k in committed), f"what {model} answered")
+        going = [key for key in committed if benchmarks is None or key.benchmark in benchmarks]
         writing.drop_partitions(warehouse.connection, going)
-        if len(going) == len(held):
+        if len(going) == len(committed):
             warehouse.connection.execute("DELETE FROM models WHERE model = ?", [model])
     return len(going)
 
@@ -84,7 +84,7 @@ def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
             )
         for statement in warehouse.connection.extract_statements(script("corrections/rename_model")):
             warehouse.connection.execute(statement, names)
-        return sum(model == new for model, _, _ in warehouse.fingerprints())
+        return len(warehouse.committed(new))
 
 
 def first_names(warehouse: Warehouse) -> dict[str, str]:

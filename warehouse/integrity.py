@@ -106,7 +106,7 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
         with warehouse.reading():
             partitions = tuple(_partition_faults(warehouse))
             tasks = tuple(_task_faults(warehouse))
-            n_partitions = len(warehouse.fingerprints())
+            n_partitions = len(warehouse.committed())
     return Integrity(
         n_files=n_files,
         n_partitions=n_partitions,

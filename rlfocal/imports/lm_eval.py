@@ -12,10 +12,11 @@ import duckdb
 from rlfocal.errors import InputError
 from rlfocal.extraction.answers import extract_answer
 from rlfocal.imports.logs import Log, find_logs
-from rlfocal.imports.rows import CheckedRows, Gathered, ImportReport, Partition, Source, check_rows
+from rlfocal.imports.rows import CheckedRows, Gathered, ImportReport, Source, check_rows
 from rlfocal.imports.samples import LoggedSample, UnsupportedTaskError, read_rows, sample
 from rlfocal.pool import Benchmark, load_benchmarks
 from warehouse import Warehouse
+from warehouse.store import PartitionKey
 
 _COMPARED = ("doc_hash", "choices", "label", "gold")
 
@@ -100,11 +101,11 @@ class _Taken(Gathered):
 
     def __init__(self) -> None:
         super().__init__()
-        self.details: dict[Partition, dict[str, Any]] = {}
+        self.details: dict[PartitionKey, dict[str, Any]] = {}
         self._known: dict[tuple[str, str, int], dict[str, Any]] = {}
 
     def add(self, log: Log, place: _Place, samples: Sequence[tuple[int, LoggedSample]]) -> None:
-        self.details[log.model, place.benchmark, place.task] = log.details
+        self.details[PartitionKey(log.model, place.benchmark, place.task)] = log.details
         where = f"{log.path}, {_counted(log.path)}"
         for number, logged in samples:
             keys = {

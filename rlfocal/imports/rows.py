@@ -18,6 +18,7 @@ from rlfocal.extraction.answers import normalise
 from rlfocal.wording import counted
 from warehouse import Warehouse, writing
 from warehouse.scripts import script
+from warehouse.store import PartitionKey
 
 KEYS = {"benchmark": "VARCHAR", "task": "VARCHAR", "doc_id": "BIGINT"}
 DOCS = KEYS | {
@@ -61,9 +62,6 @@ _SCORE_ROWS = pa.schema(
         ("is_greedy", pa.list_(pa.bool_())),
     ]
 )
-
-Partition = tuple[str, str, str]
-"""(model, benchmark, task)."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ class Source:
     canonical: Callable[[str], str | None] = normalise
     """The canonical answer of an answer's text."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    details: Mapping[Partition, Mapping[str, Any]] = field(default_factory=dict)
+    details: Mapping[PartitionKey, Mapping[str, Any]] = field(default_factory=dict)
     """Further settings of a partition; `n_whole` among them is how many documents its task has."""
     left: tuple[str, ...] = ()
 
@@ -243,8 +241,8 @@ def _new_partitions(scratch: duckdb.DuckDBPyConnection, warehouse: Warehouse) ->
     return [p for p in partitions if known.get(_key(p)) != p["fingerprint"]]
 
 
-def _key(partition: Mapping[str, Any]) -> Partition:
-    return partition["model"], partition["benchmark"], partition["task"]
+def _key(partition: Mapping[str, Any]) -> PartitionKey:
+    return PartitionKey(partition["model"], partition["benchmark"], partition["task"])
 
 
 def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]) -> None:

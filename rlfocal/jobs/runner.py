@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 from rlfocal.errors import InputError
-from rlfocal.extraction.backends import check_backend
+from rlfocal.extraction.engines.backends import check_backend
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.partition import doc_rows
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
@@ -26,7 +26,7 @@ from warehouse.alignment import refusal, shortening
 from warehouse.store import Committed, PartitionKey
 
 OnProgress = Callable[[Event], None]
-PRELOADED = {"hf": ("rlfocal.extraction.hf",)}
+PRELOADED = {"hf": ("rlfocal.extraction.engines.hf",)}
 """Modules that are imported once and shared by the processes of a backend."""
 
 

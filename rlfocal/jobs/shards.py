@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from rlfocal.atomic import write_file
 from rlfocal.jobs.partitions import partition_lock
 from warehouse import Warehouse
 from warehouse.disk import writing_to
@@ -62,10 +61,8 @@ class Shards:
         with pa.ipc.new_stream(payload, rows.schema) as stream:
             stream.write_table(rows)
         with writing_to(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _write_atomically(
-                self._file(doc_ids), hashlib.sha256(payload.getbuffer()).digest(), payload.getbuffer()
-            )
+            digest = hashlib.sha256(payload.getbuffer()).digest()
+            write_file(self._file(doc_ids), digest, payload.getbuffer(), durable=True)
 
     def _file(self, doc_ids: Sequence[int]) -> Path:
         return self.folder / f"{self.identity[:24]}-{doc_ids[0]}-{doc_ids[-1]}.arrow"
@@ -94,23 +91,3 @@ def discard_leftovers(warehouse: Warehouse, key: PartitionKey) -> None:
         with partition_lock(warehouse, key, wait=False) as mine:
             if mine:
                 discard(folder)
-
-
-def _write_atomically(path: Path, *parts: bytes | memoryview) -> None:
-    staged = path.with_suffix(".tmp")
-    try:
-        with staged.open("wb") as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(path)
-    except OSError:
-        with suppress(OSError):
-            staged.unlink()
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

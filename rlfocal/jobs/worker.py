@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from rlfocal.errors import InputError
-from rlfocal.extraction.backends import start_engine
 from rlfocal.extraction.engine import Document, Engine
+from rlfocal.extraction.engines.backends import start_engine
 from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure, Progress

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlfocal.atomic import replacing
 from rlfocal.errors import RunError, unknown
 from rlfocal.jobs.processes import Send, run_each
 from rlfocal.lab.documents import training_mixture
@@ -97,17 +98,15 @@ def train_model(
 def _save(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, path: Path, record: dict[str, object]
 ) -> None:
-    """Writes beside `path` first, so that a killed build leaves no half-written model."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    # Stored in half precision, used in single: half the size for no accuracy that matters.
-    model.half().save_pretrained(unfinished)
-    model.config.dtype = "float32"
-    model.config.save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    (unfinished / RECIPE_FILE).write_text(json.dumps(record, indent=1) + "\n")
-    shutil.rmtree(path, ignore_errors=True)
-    unfinished.rename(path)
+    """A killed build leaves no half-written model."""
+    with replacing(path) as staged:
+        # Stored in half precision, used in single: half the size for no accuracy that matters.
+        model.half().save_pretrained(staged)
+        model.config.dtype = "float32"
+        model.config.save_pretrained(staged)
+        tokenizer.save_pretrained(staged)
+        (staged / RECIPE_FILE).write_text(json.dumps(record, indent=1) + "\n")
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _train_all(

@@ -9,7 +9,7 @@ from operator import add
 from pathlib import Path
 
 from rlfocal.errors import InputError
-from rlfocal.extraction.backends import check_backend
+from rlfocal.extraction.engines.backends import check_backend
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
 from rlfocal.failures import plain

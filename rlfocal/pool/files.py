@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 
+from rlfocal.atomic import replacing
 from rlfocal.errors import InputError, unknown
 from rlfocal.failures import without_secrets
 from rlfocal.pool.reading import read_text, read_yaml
@@ -94,16 +94,10 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
         raise InputError(
             f"pool {pool!r} already has a model {entry.model!r}; choose another name in {source}"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staged = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with staged.open("w", encoding="utf-8") as file:
-            yaml.dump(content, file)
+    with replacing(target) as staged:
+        yaml.dump(content, staged)
         if _pool(staged).models[-1] != entry:
             raise InputError(f"{source} means something else in {target}; write it without anchors and tags")
-        staged.replace(target)
-    finally:
-        staged.unlink(missing_ok=True)
     return target
 
 

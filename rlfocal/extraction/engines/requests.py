@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document
-from rlfocal.extraction.groups import Group, Scored, Window, choice_scores, groups
-from rlfocal.extraction.tokens import Encoder, Tokens
+from rlfocal.extraction.engines.groups import Group, Scored, Window, choice_scores, groups
+from rlfocal.extraction.engines.tokens import Encoder, Tokens
 
 MAX_TARGETS = 128  # vLLM's limit of `logprob_token_ids`
 

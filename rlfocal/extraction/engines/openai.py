@@ -16,9 +16,9 @@ from transformers import AutoTokenizer
 
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
-from rlfocal.extraction.groups import Window, answer_prompts, check_fits
-from rlfocal.extraction.requests import Reading, Request, TokenScore, score
-from rlfocal.extraction.tokens import Encoder, Tokens, max_length
+from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
+from rlfocal.extraction.engines.requests import Reading, Request, TokenScore, score
+from rlfocal.extraction.engines.tokens import Encoder, Tokens, max_length
 from rlfocal.pool.specs import ModelSpec
 
 CONCURRENCY = 32
@@ -157,10 +157,11 @@ class OpenAIEngine:
         return math.isclose(scored.logprob, expected.logprob, abs_tol=0.1)
 
 
-def load(spec: ModelSpec, folder: Path | None) -> OpenAIEngine:
+def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine:
     """Connects to the server of a model; its tokenizer is loaded here.
 
     The address is the entry's `base_url` or OPENAI_BASE_URL; a key, where one is needed, OPENAI_API_KEY.
+    `threads` is not used: nothing is computed here.
     """
     url = spec.base_url or os.environ.get("OPENAI_BASE_URL")
     if not url:

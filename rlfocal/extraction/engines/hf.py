@@ -16,7 +16,7 @@ from transformers.utils import logging
 
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
-from rlfocal.extraction.groups import (
+from rlfocal.extraction.engines.groups import (
     Group,
     Scored,
     Window,
@@ -25,9 +25,9 @@ from rlfocal.extraction.groups import (
     choice_scores,
     groups,
 )
-from rlfocal.extraction.prefill import PREAMBLE, Prefiller, token_scores
-from rlfocal.extraction.sampling import StopStrings, draw, uniforms
-from rlfocal.extraction.tokens import UNLIMITED, Encoder, Tokens, max_length
+from rlfocal.extraction.engines.prefill import PREAMBLE, Prefiller, token_scores
+from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
+from rlfocal.extraction.engines.tokens import UNLIMITED, Encoder, Tokens, max_length
 from rlfocal.pool.specs import ModelSpec
 
 SHARED = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import get_args
 
 from rlfocal.errors import unknown
@@ -13,20 +14,10 @@ BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 
 def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:
-    """The one place that loads a model. `threads` is for CPU kernels."""
+    """Loads a model with the `load` of its backend's module. `threads` is for CPU kernels."""
     check_backend(backend)
-    folder = local_weights(model)
-    if backend == "vllm":
-        from rlfocal.extraction import vllm
-
-        return vllm.load(model, folder, threads)
-    if backend == "openai":
-        from rlfocal.extraction import openai
-
-        return openai.load(model, folder)
-    from rlfocal.extraction import hf
-
-    return hf.load(model, folder, threads)
+    engine: Engine = import_module(f"{__package__}.{backend}").load(model, local_weights(model), threads)
+    return engine
 
 
 def check_backend(backend: str) -> None:

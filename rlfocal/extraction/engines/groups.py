@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
-from rlfocal.extraction.tokens import EncodedDocument, Encoder, Tokens
+from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
 
 
 class Window(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
-from rlfocal.extraction.groups import Window, answer_prompts, check_fits
-from rlfocal.extraction.requests import Reading, Request, TokenScore, score
-from rlfocal.extraction.tokens import Encoder
+from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
+from rlfocal.extraction.engines.requests import Reading, Request, TokenScore, score
+from rlfocal.extraction.engines.tokens import Encoder
 from rlfocal.pool.specs import ModelSpec
 
 ENVIRONMENT = {

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlfocal.extraction.groups import Scored
-from rlfocal.extraction.tokens import Tokens, common_length
+from rlfocal.extraction.engines.groups import Scored
+from rlfocal.extraction.engines.tokens import Tokens, common_length
 
 PREAMBLE = 16
 """Tokens that all prefixes of a batch must begin with for them to be read on their own."""
