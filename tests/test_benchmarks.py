@@ -294,7 +294,7 @@ def test_what_a_mirror_lacks_is_said_with_the_command(generated: Path, tmp_path:
     with pytest.raises(InputError, match=r"no' is not a folder; `rlfocal datasets mirror"):
         load_tasks([some("gpqa")], datasets=tmp_path / "no")
     write_config(tmp_path, "Idavidrein/gpqa", "gpqa_extended", {"train": pa.table({"Question": ["?"]})}, "x")
-    with pytest.raises(InputError, match=r"gpqa' of gpqa in .*not whole.*gpqa_main.*datasets mirror"):
+    with pytest.raises(InputError, match=r"gpqa' of gpqa in .*incomplete.*gpqa_main.*datasets mirror"):
         load_tasks([some("gpqa")], datasets=tmp_path)
 
 

@@ -62,7 +62,7 @@ def test_corrected_labels(place: str, tmp_path: Path) -> None:
         assert (change.change, change.became_right, change.became_wrong) == ("relabelled", 2, 1)
         assert correct_from_file(warehouse, labels) == 0
         again = CliRunner().invoke(app, ["correct-labels", str(labels), "--warehouse", place])
-        assert again.stdout == f"the documents are as {labels} says already\n"
+        assert again.stdout == f"nothing to do: the documents are already as in {labels}\n"
         assert warehouse.snapshot() == after
         assert examine(warehouse).is_sound
 
@@ -147,9 +147,9 @@ def test_rename(place: str) -> None:
             ("m", "n", "unknown model 'm'"),
             ("never", "z", "unknown model 'never'"),
             ("z", "n", "there is a model 'n' already"),
-            ("z", " ", "no name for a model"),
-            ("z", "a ", "no name for a model"),
-            ("z", "a\nb", "no name for a model"),
+            ("z", " ", "not a valid model name"),
+            ("z", "a ", "not a valid model name"),
+            ("z", "a\nb", "not a valid model name"),
         ):
             with pytest.raises(InputError, match=reason):
                 rename_model(warehouse, old, new)
@@ -210,7 +210,7 @@ def test_a_name_that_was_given_up_is_another_models(warehouse: Warehouse) -> Non
     assert evaluate(warehouse, "b", methods=["soft_vote"], models=["a", "bb"]).ran == ()
     evaluate(warehouse, "b", methods=["soft_vote"])
     remove_model(warehouse, "b")
-    with pytest.raises(InputError, match="past evaluations of 'b' had a model 'b' beside 'bb'"):
+    with pytest.raises(InputError, match="past evaluations of 'b' had both 'bb' and 'b'"):
         rename_model(warehouse, "bb", "b")
 
 

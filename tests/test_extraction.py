@@ -421,7 +421,7 @@ def test_wrong_benchmarks_are_refused_with_the_fix(folder: Path, tmp_path: Path)
         (
             choices.model_copy(update={"num_fewshot": 10_000}),
             InputError,
-            r"num_fewshot 10000 needs more examples than the \d+ there are; take fewer",
+            r"num_fewshot 10000 needs more examples than the \d+ available; use fewer",
         ),
         (choices.model_copy(update={"include_path": str(tmp_path / "no")}), InputError, "not a folder"),
     ]

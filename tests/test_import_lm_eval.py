@@ -255,7 +255,7 @@ def test_other_tasks_are_left(write: Write, warehouse: Warehouse) -> None:
     reasons = [
         "no gold answer",
         "no document's target",
-        "otherwise than by the likeliest",
+        "not graded by the most likely one",
         "neither choices nor",
         "not graded by exact_match",
         "one prompt per choice",
@@ -327,7 +327,7 @@ BAD = {
         "line 2: no sam",
     ),
     "not a number": (choice_row(1, logprobs=[float("nan"), 0.0, 0.0]), "line 2: .*not all finite"),
-    "too few": (choice_row(1, resps=[[["-1", "True"]]]), "line 2: .*1 resps to 3 requests"),
+    "too few": (choice_row(1, resps=[[["-1", "True"]]]), "line 2: .*1 resps for 3 requests"),
     "another file": ({"doc_id": 1, "colour": "red"}, "line 2: .*no 'arguments'"),
     "a list": ([1, 2], "line 2: not a JSON object"),
     "twice": (choice_row(0), "line 2: duplicate row for document 0 of t/t, model m"),

@@ -235,7 +235,7 @@ def test_nothing_in_a_pickle_is_run(warehouse: Warehouse, tmp_path: Path) -> Non
         assert not mark.exists(), name
     assert warehouse.snapshot() == before
     path.write_bytes(dict(malicious(mark))["a shell"])
-    with pytest.raises(InputError, match=r"asks for (posix|nt).system, .* nothing of it was run"):
+    with pytest.raises(InputError, match=r"refers to (posix|nt).system, .* nothing in it was run"):
         import_released(warehouse, [path])
     # The same file does run where pickle itself reads it, so the test can fail.
     pickle.loads(path.read_bytes())
@@ -265,7 +265,7 @@ def test_broken_pickles(warehouse: Warehouse, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scores", "labels", "message"),
     [
-        ([[0.0, 1.0, 2.0, 3.0]] * 2, "AE", "row 2: label 'E' is none of A, B, C, D"),
+        ([[0.0, 1.0, 2.0, 3.0]] * 2, "AE", "row 2: label 'E' is not one of A, B, C, D"),
         ([[0.0, 1.0, 2.0, 3.0], [1.0]], "AB", "row 2: 1 scores, but document 1 .* has 4 choices"),
         ([[0.0, 1.0, 2.0, float("nan")]], "A", "row 1: .*not all finite"),
         ([[0.0, 1.0, 2.0, 3.0]] * 2, "AC", "row 2: label C, but .*x.a.csv, row 2 has B; the models"),

@@ -146,7 +146,7 @@ def test_a_run_waits_for_another_that_does_the_same_and_for_no_other(night: Nigh
     runs = [night.trigger(**same), night.trigger(**same), night.trigger(**{**same, "seeds": 1})]
     assert [night.wait(run, seconds=PATIENCE) for run in runs] == ["COMPLETED"] * 3
     time.sleep(3)
-    waited = ["waiting for its end" in night.run_log(run) for run in runs]
+    waited = ["waiting for it to finish" in night.run_log(run) for run in runs]
     assert sorted(waited[:2]) == [False, True]
     assert not waited[2]
 

@@ -45,7 +45,7 @@ def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
         InputError, match=r"unknown benchmark 'my-arcc' in pool 'mine'; did you mean 'my-arc'"
     ):
         pool.choose(benchmarks=["my-arcc"])
-    with pytest.raises(InputError, match="no model of pool 'mine' is named; leave the list out for all"):
+    with pytest.raises(InputError, match="no model of pool 'mine' is named; leave the list out to take all"):
         pool.choose(models=[])
     with pytest.raises(InputError, match="no benchmark of pool 'mine' is named"):
         pool.choose(benchmarks=[])
@@ -62,7 +62,7 @@ def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
         (("model: b", "model: " + "b" * 200), r"at most 96"),
         (("- lab-gpqa", "- lab-gpq"), r"unknown benchmark 'lab-gpq' in .*mine.yaml; did you mean 'lab-gpqa'"),
         (("hf_repo: org/a, ", ""), r"models\.0\.hf_repo: missing"),
-        (("name: mine", "name: [mine"), r"mine.yaml is not YAML"),
+        (("name: mine", "name: [mine"), r"mine.yaml is not valid YAML"),
         (("kind: choices", "kind: choice"), r"benchmarks\.1\.kind: .*'choices' or 'answers'"),
     ],
 )

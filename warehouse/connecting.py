@@ -105,7 +105,9 @@ def _explained(error: duckdb.Error, location: Location) -> Exception:
     if "explicitly disabled" in text:
         return MissingWarehouseError(location)
     if "file is not a database" in text or "malformed" in text:
-        return InputError(f"{location.name} is not a warehouse: its catalogue is not SQLite ({text})")
+        return InputError(
+            f"{location.name} is not a warehouse: its catalogue is not an SQLite database ({text})"
+        )
     if location.is_postgres:
         return InputError(f"cannot open warehouse {location.name}: {text}")
     return RunError(f"cannot open warehouse {location.name}: {text}")
