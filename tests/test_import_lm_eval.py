@@ -324,7 +324,7 @@ def test_models_must_have_answered_the_same(write: Write, warehouse: Warehouse) 
 BAD = {
     "no number": (
         choice_row(1, resps=[[["-1", "True"]], [["x", "False"]], [["-2", "False"]]]),
-        "line 2: no sam",
+        "line 2: not a sam",
     ),
     "not a number": (choice_row(1, logprobs=[float("nan"), 0.0, 0.0]), "line 2: .*not all finite"),
     "too few": (choice_row(1, resps=[[["-1", "True"]]]), "line 2: .*1 resps for 3 requests"),
@@ -399,7 +399,7 @@ def test_refused_folders(write: Write, warehouse: Warehouse, tmp_path: Path) -> 
     with pytest.raises(InputError, match="--log_samples"):
         import_lm_eval(warehouse, [tmp_path / "empty"])
     path = write([choice_row(0)], model=None)
-    with pytest.raises(InputError, match="name it with --model"):
+    with pytest.raises(InputError, match="give --model"):
         import_lm_eval(warehouse, [path])
     assert import_lm_eval(warehouse, [path], model="m").n_written == 1
     path = write([choice_row(0)])
@@ -460,7 +460,7 @@ def test_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
     assert (report.n_written, report.n_unchanged, report.n_docs) == (0, 1, 5)
     assert [left.split(" (")[1] for left in report.left] == [
         f"an earlier run of {NAVIGATE} by org/m)",
-        "a group, whose tasks have files of their own)",
+        "a group; its tasks have their own files)",
     ]
     assert warehouse.rows("SELECT task, label, choices, n FROM docs JOIN accuracy USING (task) LIMIT 1") == [
         ("navigate", 1, ["Yes", "No"], 5)
