@@ -146,7 +146,7 @@ def test_rename(place: str) -> None:
             ("m", "y", "unknown model 'm'"),
             ("m", "n", "unknown model 'm'"),
             ("never", "z", "unknown model 'never'"),
-            ("z", "n", "there is a model 'n' already"),
+            ("z", "n", "a model 'n' exists already"),
             ("z", " ", "not a valid model name"),
             ("z", "a ", "not a valid model name"),
             ("z", "a\nb", "not a valid model name"),

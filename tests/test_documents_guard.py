@@ -1,4 +1,4 @@
-"""The alignment guard, end to end: what is told where documents differ, and the ways out."""
+"""The alignment guard, end to end: the message if documents differ, and what to do about it."""
 
 from __future__ import annotations
 
