@@ -273,12 +273,12 @@ def test_remove(warehouse: Warehouse) -> None:
     assert isinstance(run(app, ["remove-model", "m", *where]).exception, InputError)
     before = warehouse.snapshot()
     again = run(app, ["remove-model", "m", "--benchmarks", "b", *where])
-    assert (again.exit_code, again.stdout) == (0, "nothing to do: the answers of m are already removed\n")
+    assert (again.exit_code, again.stdout) == (0, "nothing to do: m is already removed\n")
     assert warehouse.snapshot() == before
     found = Findings("window", "?", "x", "b", "paper", "benchmark", ("l", "n"), "", (), None)
     kept = save(found, warehouse.location.studies)
     (kept.parent / "torn.json").write_text("{")
-    assert "n is o now, with 1 partition" in run(app, ["rename-model", "n", "o", *where]).stdout
+    assert "renamed n to o, with 1 partition" in run(app, ["rename-model", "n", "o", *where]).stdout
     assert load(kept).models == ("l", "o")
     assert run(app, ["rename-model", "n", "o", *where]).stdout == "n is o already\n"
     fill(warehouse, "m")

@@ -55,17 +55,14 @@ def extraction(
     if as_json:
         print_json(found)
         return
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console = _console()
     for setting in found.setting:
         block = "" if setting.block_size is None else f", cache blocks of {setting.block_size} tokens"
         console.print(
             f"{setting.engine}: {setting.params / 1e6:,.0f}M parameters, {setting.dtype}, {setting.device}; "
             f"{setting.documents} questions of {setting.tokens:,.0f} tokens each kind{block}"
         )
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
-    table.add_column("way", no_wrap=True)
-    for heading in ("seconds", "faster", "computed", "unique", "ratio", "max Δ", "argmax"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("way", "seconds", "faster", "computed", "unique", "ratio", "max Δ", "argmax")
     work = ""
     for row in found.measured:
         computed = row.computed
@@ -110,12 +107,9 @@ def diversity(
     if as_json:
         print_json(found)
         return
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console = _console()
     console.print(f"{documents:,} documents unless stated otherwise, {found.cores} cores")
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
-    table.add_column("way")
-    for heading in ("seconds", "faster", "max Δ", "peak MB"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("way", "seconds", "faster", "max Δ", "peak MB", wrap=True)
     work = ""
     for row in found.measured:
         if row.work != work:
@@ -177,14 +171,11 @@ def noop(
     if as_json:
         print_json(found)
         return
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
-    table.add_column("command", no_wrap=True)
-    for heading in ("median s", "fastest", "slowest", "torch"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("command", "median s", "fastest", "slowest", "torch")
     for row in found:
         times = (f"{value:.2f}" for value in (row.seconds, row.fastest, row.slowest))
         table.add_row(row.command, *times, f"{row.of_reference:.2f}x")
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
+    _console().print(table)
 
 
 @bench.command("training")
@@ -216,12 +207,9 @@ def training(
     if as_json:
         print_json(found)
         return
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console = _console()
     console.print(f"{documents:,} train rows of four choices; at most {found.peak_mb:,.0f} MB of memory")
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
-    table.add_column("way", no_wrap=True)
-    for heading in ("steps", "seconds", "steps/s", "faster"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("way", "steps", "seconds", "steps/s", "faster")
     setting = None
     for row in found.speeds:
         if (row.models, row.window) != setting:
@@ -256,11 +244,8 @@ def decision(
     if as_json:
         print_json(found)
         return
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
-    table.add_column(f"{found.models} models", no_wrap=True)
-    for heading in ("median µs", "99 % µs", "faster"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    console = _console()
+    table = _table(f"{found.models} models", "median µs", "99 % µs", "faster")
     for row in found.latencies:
         table.add_row(row.way, f"{row.median:.1f}", f"{row.p99:.1f}", f"{row.times_faster:.1f}x")
     console.print(table)
@@ -272,3 +257,16 @@ def whole_numbers(given: str, option: str) -> list[int]:
         return [int(part) for part in given.split(",") if part.strip()]
     except ValueError as error:
         raise InputError(f"{option} {given!r} is not a list of whole numbers such as 1,10") from error
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else WIDTH)
+
+
+def _table(first: str, *others: str, wrap: bool = False) -> Table:
+    """Columns under headings; numbers in all but the first. `wrap`: whether that one may wrap."""
+    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
+    table.add_column(first, no_wrap=not wrap)
+    for heading in others:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table

@@ -38,12 +38,9 @@ def correct_labels(
 
     with open_warehouse(warehouse, create=False) as opened:
         n = correct_from_file(opened, file)
-        line = (
-            f"{counted(n, 'document')} corrected"
-            if n
-            else f"nothing to do: the documents are already as in {file}"
-        )
-        _print({"corrected": n, "snapshot": opened.snapshot()}, line, as_json=as_json)
+        result = {"corrected": n, "snapshot": opened.snapshot()}
+    done = f"{counted(n, 'document')} corrected"
+    _print(result, done if n else f"nothing to do: the documents are already as in {file}", as_json=as_json)
 
 
 def remove_model(
@@ -62,12 +59,8 @@ def remove_model(
     with open_warehouse(warehouse, create=False) as opened:
         n = remove(opened, model, names(benchmarks, "--benchmarks"))
         result = {"partitions": n, "snapshot": opened.snapshot()}
-        line = (
-            f"{counted(n, 'partition')} of {model} removed"
-            if n
-            else f"nothing to do: the answers of {model} are already removed"
-        )
-        _print(result, line, as_json=as_json)
+    done = f"{counted(n, 'partition')} of {model} removed"
+    _print(result, done if n else f"nothing to do: {model} is already removed", as_json=as_json)
 
 
 def rename_model(
@@ -88,12 +81,8 @@ def rename_model(
         n = rename(opened, old, new)
         findings.rename_model(opened.location.studies, old, new)
         result = {"partitions": n, "snapshot": opened.snapshot()}
-        line = (
-            f"renamed {old} to {new}, with {counted(n, 'partition')}"
-            if n
-            else f"nothing to do: {old} is already {new}"
-        )
-        _print(result, line, as_json=as_json)
+    done = f"renamed {old} to {new}, with {counted(n, 'partition')}"
+    _print(result, done if n else f"nothing to do: {old} is already {new}", as_json=as_json)
 
 
 def _print(result: dict[str, int], line: str, *, as_json: bool) -> None:
