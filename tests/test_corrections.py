@@ -280,6 +280,6 @@ def test_remove(warehouse: Warehouse) -> None:
     (kept.parent / "torn.json").write_text("{")
     assert "renamed n to o, with 1 partition" in run(app, ["rename-model", "n", "o", *where]).stdout
     assert load(kept).models == ("l", "o")
-    assert run(app, ["rename-model", "n", "o", *where]).stdout == "n is o already\n"
+    assert run(app, ["rename-model", "n", "o", *where]).stdout == "nothing to do: n is already o\n"
     fill(warehouse, "m")
     assert {model for model, _, _ in warehouse.fingerprints()} == {"m", "o"}

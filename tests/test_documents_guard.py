@@ -176,6 +176,6 @@ def test_a_partition_has_every_row_once(
 
 def test_a_shorter_partition_never_replaces_a_longer_one(warehouse: Warehouse) -> None:
     warehouse.put_partition(docs_of(3), rows_of("m", [0, 1, 2]), record("m", 3, 5))
-    with pytest.raises(InputError, match="holds 3 documents of another revision"):
+    with pytest.raises(InputError, match="has 3 documents of another revision"):
         warehouse.put_partition(docs_of(2), rows_of("m", [0, 1]), record("m", 2, 5))
     assert warehouse.rows("SELECT n_docs FROM extractions") == [(3,)]
