@@ -357,7 +357,7 @@ def test_a_limit_never_shortens_what_is_there(folder: Path, pool: PoolSpec, tmp_
     before = tables(location)
     refused = extract_pool(location, other, limit=5)
     assert (refused.committed, refused.n_skipped, len(refused.missing)) == ([], 0, 3)
-    assert all("holds 12 documents of another revision" in gap.reason for gap in refused.missing)
+    assert all("has 12 documents of another revision" in gap.reason for gap in refused.missing)
     assert tables(location) == before
     assert len(extract_pool(location, other, limit=12).committed) == 3
 
