@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 REPORT = Path(".rlfocal") / "report.html"
-"""Where the report goes if nobody says otherwise."""
+"""The report's default path."""
 
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # telemetry fails noisily without a network
     "PREFECT_LOGGING_LEVEL": "WARNING",  # progress bars must stay readable
     "PREFECT_LOGGING_ROOT_LEVEL": "ERROR",  # other libraries' warnings, which Prefect would print
-    "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "CRITICAL",  # failures are the summary's to tell
+    "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "CRITICAL",  # the summary reports failures
     "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # seconds, as in prefect.yaml: a server may wait for them
 }

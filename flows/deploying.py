@@ -1,4 +1,4 @@
-"""What prefect.yaml calls: a step of every `prefect deploy`, and one of every deployed run."""
+"""What prefect.yaml calls: a step of `prefect deploy`, and one of every deployed run."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def _automation() -> Automation:
 def enter_checkout() -> dict[str, str]:
     """Goes to the checkout that the worker's RLFOCAL_HOME names.
 
-    Where it names none, to this package's own: the flow loads there and fails with a sentence. An error here
-    would be buried under tracebacks; and the worker itself takes this step, to call a failed run's hooks.
+    If it names none, to this package's own: the flow loads there and fails with a clear message. An error
+    here would be buried under tracebacks; and the worker runs this step too, to call a failed run's hooks.
     """
     directory = _checkout() or Path(__file__).parents[1]
     os.chdir(directory)
@@ -78,7 +78,7 @@ def check_checkout() -> None:
     if deployment.id is None or _checkout() is not None:
         return
     home = os.environ.get("RLFOCAL_HOME")
-    wrong = f"RLFOCAL_HOME is {home}, where no rlfocal is" if home else "RLFOCAL_HOME is not set"
+    wrong = f"RLFOCAL_HOME is {home}, which has no rlfocal" if home else "RLFOCAL_HOME is not set"
     raise InputError(
         f"on this worker {wrong}; start it with RLFOCAL_HOME=DIR, the directory of rlfocal's checkout"
     )

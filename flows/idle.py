@@ -9,13 +9,13 @@ from time import perf_counter
 from flows.summary import Summary
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.extraction.tasks import TaskDocuments, load_each
-from rlfocal.filling.partitions import Place, held_partitions
-from rlfocal.filling.runner import is_filled
+from rlfocal.jobs.runner import is_filled
 from rlfocal.pool import PoolSpec, load_pool
 from rlfocal.report.html import report_inputs
 from rlfocal.report.inputs import is_made_from
 from warehouse import Warehouse, open_warehouse
 from warehouse.opening import needs_upgrade
+from warehouse.store import PartitionKey
 
 
 def find_done(
@@ -49,7 +49,7 @@ def find_done(
             if not is_filled(opened, chosen, tasks, backend or chosen.backend):
                 return None
             evaluations = _evaluations(opened, chosen, seeds)
-    except Exception:  # of whatever is missing or broken the flow tells
+    except Exception:  # whatever is missing or broken, the flow reports it
         return None
     return Summary(
         pool=chosen.name,
@@ -70,10 +70,11 @@ def _is_recorded() -> bool:
 
 
 def _may_be_done(warehouse: Warehouse, pool: PoolSpec, report: str) -> bool:
-    """What is told at once: every partition is there by name, and the report is of this snapshot."""
-    held = held_partitions(warehouse)
-    places = (Place(m.model, b.name, task) for m in pool.models for b in pool.benchmarks for task in b.tasks)
-    return all(place in held for place in places) and is_made_from(Path(report), report_inputs(warehouse))
+    """What is quick to check: every partition is there by name, and the report is of this snapshot."""
+    committed = warehouse.committed()
+    wanted = ((m.model, b.name, task) for m in pool.models for b in pool.benchmarks for task in b.tasks)
+    is_filled_by_name = all(PartitionKey(*key) in committed for key in wanted)
+    return is_filled_by_name and is_made_from(Path(report), report_inputs(warehouse))
 
 
 def _tasks(

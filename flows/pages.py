@@ -1,4 +1,4 @@
-"""What Prefect's pages show of a regeneration: its figures, what is missing, and where the report is."""
+"""What Prefect's pages show of a regeneration: its figures, what failed, and where the report is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEGEND = (
 
 
 class _Sentences(logging.Filter):
-    """Leaves of an error of ours its one sentence: Prefect would log a traceback of its own code."""
+    """Logs our errors as one sentence: Prefect would log a traceback of its own code."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -42,7 +42,7 @@ class _Sentences(logging.Filter):
 
 
 def log_sentences() -> None:
-    """From now on, the logs of runs tell our errors in a sentence each."""
+    """From now on, the logs of runs show our errors as one sentence each."""
     logger = get_logger("flow_runs")
     if not any(isinstance(one, _Sentences) for one in logger.filters):
         logger.addFilter(_Sentences())
@@ -60,7 +60,7 @@ def accuracies(location: str | None) -> Accuracies:
 
 def publish(summary: Summary, location: str | None, before: Accuracies) -> None:
     """Makes the run's artifacts. `before`: the accuracies when it began."""
-    get_run_logger().info("%d partitions extracted, %d were there", summary.extracted, summary.present)
+    get_run_logger().info("%d partitions extracted, %d already there", summary.extracted, summary.present)
     runs = {row.run_id for row in summary.evaluations}
     with open_warehouse(location, read_only=True) as warehouse:
         boards = leaderboard(warehouse, runs=runs) if runs else []
@@ -78,10 +78,13 @@ def report_url() -> str | None:
 
 def page(summary: Summary, boards: list[Board], before: Accuracies) -> str:
     """The run in Markdown: what was done, where the report is, and one table a board."""
-    done = f"{counted(summary.extracted, 'partition')} extracted, {summary.present} were there"
+    done = f"{counted(summary.extracted, 'partition')} extracted, {summary.present} already there"
     lines = [f"# Pool {summary.pool}", "", f"{done}; {summary.seconds / 60:.1f} minutes."]
     if summary.gaps:
-        lines += ["", f"**{len(summary.gaps)} parts are missing**: see the artifact regenerate-missing."]
+        lines += [
+            "",
+            f"**{counted(len(summary.gaps), 'step')} failed**: see the artifact regenerate-missing.",
+        ]
     if summary.report is not None:
         place = f"`{summary.report.absolute()}` on {platform.node()}"
         url = report_url()

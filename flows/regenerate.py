@@ -1,6 +1,6 @@
 """The main job as a Prefect flow: extract what is missing, train and evaluate, report.
 
-Every step asks the warehouse what it already holds: a run that was stopped is simply started again, and no
+Every step asks the warehouse what is already there: an interrupted run is simply started again, and no
 result depends on Prefect's own caching.
 """
 
@@ -29,17 +29,17 @@ from flows.summary import ALL, IncompleteError, Summary, sentence
 from flows.threads import in_thread
 from rlfocal.errors import InputError, RunError
 from rlfocal.evaluation import Evaluation, evaluate
-from rlfocal.extraction.backends import check_backend
+from rlfocal.extraction.engines.backends import check_backend
 from rlfocal.extraction.tasks import TaskDocuments, load_each
 from rlfocal.failures import plain
-from rlfocal.filling.events import Gap, tell_shares
-from rlfocal.filling.partitions import Place
-from rlfocal.filling.runner import ModelOutcome, default_jobs, extract_model
+from rlfocal.jobs.events import Failure, share_of_tasks
+from rlfocal.jobs.runner import ModelOutcome, default_jobs, extract_model
 from rlfocal.pool import PoolSpec, load_pool
 from rlfocal.pool.specs import Backend, Benchmark
 from rlfocal.report import write_report
 from rlfocal.wording import counted
 from warehouse import check_location, open_warehouse
+from warehouse.store import Committed, PartitionKey
 
 OnProgress = Callable[[str, float], None]
 """Called with what is running and the finished share of it, 0 to 1."""
@@ -63,15 +63,21 @@ def extract(
 ) -> ModelOutcome | State[ModelOutcome]:
     """Every answer of one model, in its own process; a second try leaves alone what the first committed."""
     title = f"extract {model}"
-    hear = tell_shares(_tell, len(tasks))
     outcome = extract_model(
-        location, pool, model, backend=backend, limit=limit, jobs=jobs, tasks=tasks, on_progress=hear
+        location,
+        pool,
+        model,
+        backend=backend,
+        limit=limit,
+        jobs=jobs,
+        tasks=tasks,
+        on_progress=share_of_tasks(_on_progress, len(tasks)),
     )
     if outcome.missing:
         return Failed(
             message=f"{counted(len(outcome.missing), 'partition')}: {outcome.missing[0].reason}", data=outcome
         )
-    _tell(title, 1.0)
+    _on_progress(title, 1.0)
     return outcome
 
 
@@ -81,7 +87,7 @@ def train_and_evaluate(
 ) -> tuple[Evaluation, ...]:
     """Every method on one benchmark; a run that the warehouse holds for the same data is not repeated."""
     with open_warehouse(location) as warehouse:
-        return evaluate(warehouse, benchmark, models=models, seeds=seeds, on_progress=_tell).rows
+        return evaluate(warehouse, benchmark, models=models, seeds=seeds, on_progress=_on_progress).rows
 
 
 @task(task_run_name="report", cache_policy=NO_CACHE)
@@ -106,8 +112,8 @@ def regenerate(
 ) -> Summary | State[Summary]:
     """Fill the warehouse from a pool, train and evaluate every method on it, and write the report.
 
-    A model or a benchmark that fails stops no other: the flow goes on to report what there is, and then fails
-    with the list of what is missing. Where another run does the same work, this one waits for its end.
+    A model or a benchmark that fails stops no other: the flow reports the rest, and then fails
+    with the list of what failed. If another run does the same work, this one waits until it ends.
 
     Args:
         pool: The pool: lab, small, paper, or the path of a YAML file on the worker.
@@ -118,9 +124,9 @@ def regenerate(
         limit: Only the first documents of each task, this many. Default: all.
         datasets: A mirror of the data sets on the worker, as `rlfocal datasets mirror` makes it. Default: the
             hub.
-        backend: What runs the models. Default: what the pool says.
+        backend: The engine. Default: the pool's.
         jobs: How many models run at once, one process each. Default: 2, and 1 with vllm.
-        seeds: Methods that learn by chance are trained with the seeds 0, 1, ... below this number.
+        seeds: Methods that use randomness are trained with the seeds 0, 1, ... below this number.
         report: The HTML file to write on the worker.
     """
     log_sentences()
@@ -143,7 +149,7 @@ def regenerate(
 def _regenerate(
     pool: PoolSpec,
     tasks: Sequence[TaskDocuments],
-    gaps: list[Gap],
+    gaps: list[Failure],
     location: str | None,
     backend: str,
     limit: int | None,
@@ -151,15 +157,15 @@ def _regenerate(
     seeds: int,
     report: str,
 ) -> Summary:
-    """The work itself; `gaps` are those that loading the tasks left."""
+    """The work itself; `gaps` are the tasks that did not load."""
     started = perf_counter()
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks}
-    before = _held(location)
+    before = _committed(location)
 
     extractions = _extract_all(pool, tasks, location=location, backend=backend, limit=limit, jobs=jobs)
     for model, state in zip(pool.models, extractions, strict=True):
         gaps += _missing(model.model, state.result(raise_on_failure=False))
-    extracted = {place for place, made in _held(location).items() if before.get(place) != made} & wanted
+    extracted = {key for key, made in _committed(location).items() if before.get(key) != made} & wanted
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
 
     evaluations: list[Evaluation] = []
@@ -169,7 +175,9 @@ def _regenerate(
         failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL)}
         whole = [m.model for m in pool.models if m.model not in failed]
         if not whole:  # an empty list would mean all models that the warehouse holds, other pools' too
-            gaps.append(Gap("evaluate", ALL, benchmark.name, ALL, "no model of the pool answered all of it"))
+            gaps.append(
+                Failure("evaluate", ALL, benchmark.name, ALL, "no model of the pool answered all of it")
+            )
             continue
         evaluated = train_and_evaluate(
             location, benchmark.name, quote(whole), seeds, return_state=True, wait_for=_ended(extractions)
@@ -178,11 +186,11 @@ def _regenerate(
         if evaluated.is_completed():
             evaluations += evaluated.result()
         else:
-            gaps.append(Gap("evaluate", ALL, benchmark.name, ALL, _reason(evaluated)))
+            gaps.append(Failure("evaluate", ALL, benchmark.name, ALL, _reason(evaluated)))
 
     reported = report_all(location, report, return_state=True, wait_for=_ended(trained))
     if not reported.is_completed():
-        gaps.append(Gap("report", ALL, ALL, ALL, _reason(reported)))
+        gaps.append(Failure("report", ALL, ALL, ALL, _reason(reported)))
 
     return Summary(
         pool=pool.name,
@@ -222,17 +230,17 @@ def run(on_progress: OnProgress | None = None, **parameters: Any) -> Summary:
 
 @contextmanager
 def _alone(location: str | None, work: str, pool: str) -> Iterator[None]:
-    """Holds the warehouse's lock of this very work: two runs at once would train the same agents twice."""
+    """Holds the warehouse's lock for this work: two runs at once would train the same agents twice."""
     with open_warehouse(location) as warehouse:
         with warehouse.lock(work, wait=False) as mine:
             if mine:
                 yield
                 return
-        waiting = f"another run regenerates pool {pool} in this warehouse; waiting for its end"
+        waiting = f"another run is regenerating pool {pool} in this warehouse; waiting for it to finish"
         get_run_logger().info(waiting)
-        _tell(waiting, 0.0)
+        _on_progress(waiting, 0.0)
         with warehouse.lock(work, wait=True):
-            _tell(waiting, 1.0)
+            _on_progress(waiting, 1.0)
             yield
 
 
@@ -240,14 +248,14 @@ def _failed(error: InputError | RunError) -> State[Any]:
     """A failed state whose message says why in one sentence; of a raised error Prefect logs a traceback."""
     if isinstance(error, IncompleteError):
         for gap in error.summary.gaps:
-            get_run_logger().error("missing: %s", sentence(gap))
+            get_run_logger().error("failed: %s", sentence(gap))
     return Failed(message=plain(error), data=error)
 
 
 def _load_all(
     benchmarks: Sequence[Benchmark], limit: int | None, datasets: str | None
-) -> tuple[list[TaskDocuments], list[Gap]]:
-    """The tasks of every benchmark that loads, and the others as gaps. Raises where none loads."""
+) -> tuple[list[TaskDocuments], list[Failure]]:
+    """The tasks of every benchmark that loads, and a failure for each other one. Raises if none loads."""
     tasks: list[TaskDocuments] = []
     failed: dict[str, Exception] = {}
     for benchmark, loaded in load_each(benchmarks, limit, datasets):
@@ -257,7 +265,7 @@ def _load_all(
             tasks += loaded
     if not tasks:
         raise next(iter(failed.values()))
-    return tasks, [Gap("extract", ALL, name, ALL, plain(error)) for name, error in failed.items()]
+    return tasks, [Failure("extract", ALL, name, ALL, plain(error)) for name, error in failed.items()]
 
 
 def _extract_all(
@@ -281,18 +289,17 @@ def _ended(states: Iterable[State[Any]]) -> list[Any]:
     return [allow_failure(state) for state in states]
 
 
-def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Gap]:
+def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Failure]:
     if isinstance(outcome, BaseException):
-        yield Gap("extract", model, ALL, ALL, plain(outcome))
+        yield Failure("extract", model, ALL, ALL, plain(outcome))
     else:
         yield from outcome.missing
 
 
-def _held(location: str | None) -> dict[Place, str]:
+def _committed(location: str | None) -> dict[PartitionKey, Committed]:
     """The committed partitions; every commit has an id of its own."""
     with open_warehouse(location) as warehouse:
-        rows = warehouse.rows("SELECT model, benchmark, task, extraction_id FROM extractions")
-    return {Place(model, benchmark, task): made for model, benchmark, task, made in rows}
+        return warehouse.committed()
 
 
 def _reason(state: State[Any]) -> str:
@@ -300,7 +307,7 @@ def _reason(state: State[Any]) -> str:
     return plain(error) if isinstance(error, BaseException) else str(state.message)
 
 
-def _tell(title: str, share: float) -> None:
+def _on_progress(title: str, share: float) -> None:
     if (listener := _listener.get()) is not None:
         listener(title, share)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlfocal.errors import RunError
 from rlfocal.evaluation import Evaluation
-from rlfocal.filling.events import Gap
+from rlfocal.jobs.events import Failure
 
 ALL = "*"
 
@@ -24,26 +24,26 @@ class Summary:
     evaluations: tuple[Evaluation, ...]
     """Of every method on every benchmark, computed now or already there."""
     report: Path | None
-    gaps: tuple[Gap, ...]
+    gaps: tuple[Failure, ...]
     seconds: float
 
 
 class IncompleteError(RunError):
-    """A regeneration came to its end, but parts are missing; `summary` names them all."""
+    """A regeneration in which steps failed; `summary` lists them."""
 
     def __init__(self, summary: Summary) -> None:
         n = len(summary.gaps)
-        count = "one part is missing" if n == 1 else f"{n} parts are missing, the first"
+        count = "one step failed" if n == 1 else f"{n} steps failed, the first"
         super().__init__(f"{count}: {sentence(summary.gaps[0])}")
         self.summary = summary
 
 
-def sentence(gap: Gap) -> str:
-    """A gap in words; `*` stands for all and goes without saying.
+def sentence(gap: Failure) -> str:
+    """A failure in words; `*` means all and is left out.
 
-    >>> sentence(Gap("extract", "phi", "bbh", "dates", "the disk is full"))
+    >>> sentence(Failure("extract", "phi", "bbh", "dates", "the disk is full"))
     'extract phi on bbh/dates: the disk is full'
-    >>> sentence(Gap("report", "*", "*", "*", "the disk is full"))
+    >>> sentence(Failure("report", "*", "*", "*", "the disk is full"))
     'report: the disk is full'
     """
     of = [] if gap.model == ALL else [gap.model]

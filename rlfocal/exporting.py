@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from rlfocal.atomic import replacing
 from rlfocal.errors import InputError, unknown
 from rlfocal.pool import load_benchmarks
 from rlfocal.wording import counted
@@ -108,20 +107,16 @@ def export(
 
 @contextmanager
 def _staged(target: Path) -> Iterator[Path]:
-    """A folder beside `target` that takes its place at the end, or goes where the block raises."""
+    """A folder that becomes `target` at the end of the block. `rlfocal doctor` finds what a kill leaves."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{target} exists and is not an empty folder; give a new folder, or remove it")
-    stage = target.absolute().with_name(f".{target.absolute().name}.{os.getpid()}.partial")
-    try:
-        stage.mkdir(parents=True)
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            stage = stack.enter_context(replacing(target.absolute(), suffix=".partial"))
+            stage.mkdir()
+        except OSError as error:
+            raise InputError(f"cannot write {target}: {error.strerror}") from None
         yield stage
-        stage.replace(target)
-    except BaseException:
-        shutil.rmtree(stage, ignore_errors=True)
-        raise
 
 
 def _prepare(
@@ -149,7 +144,7 @@ def _prepare(
 
 
 def _chosen(kind: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:
-    """Those wanted, each once; all where none is named."""
+    """Those wanted, each once; all if none are given."""
     there = list(known)
     for name in wanted or ():
         if name not in there:
@@ -216,5 +211,5 @@ def _card(report: ExportReport, stage: Path) -> str:
     lines.append(f"Exported by rlfocal from snapshot {report.snapshot}. The tables:")
     lines += ["", *(f"- `{written.table}`: {counted(written.rows, 'row')}" for written in report.tables)]
     if report.withheld:
-        lines += ["", f"The texts of {counted(report.withheld, 'confidential document')} stayed out."]
+        lines += ["", f"The texts of {counted(report.withheld, 'confidential document')} were left out."]
     return "\n".join(lines) + "\n"

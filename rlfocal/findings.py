@@ -1,4 +1,4 @@
-"""What `rlfocal doctor` says of each thing that it checked."""
+"""What `rlfocal doctor` reports about each thing it checked."""
 
 from __future__ import annotations
 
@@ -16,4 +16,5 @@ class Finding:
     level: Level
     """`note`: nothing is broken, but worth knowing."""
     message: str
-    mend: str | None = None
+    fix: str | None = None
+    """What to run or do about it."""

@@ -27,7 +27,7 @@ def check_server(url: str | None = None) -> Iterator[Finding]:
     """Whether a Prefect server answers at `url`, or else $PREFECT_API_URL, and what it says of its runs."""
     address = (url or os.environ.get("PREFECT_API_URL", "")).rstrip("/")
     if not address:
-        yield Finding("server", "note", "PREFECT_API_URL is not set: `regenerate` starts a server of its own")
+        yield Finding("server", "note", "PREFECT_API_URL is not set: `regenerate` starts its own server")
         return
     named = without_secrets(address)
     try:
@@ -74,7 +74,7 @@ def _next_run(deployment: Mapping[str, Any], to_come: list[Any]) -> Finding:
     times = [run["expected_start_time"] for run in to_come if run["deployment_id"] == deployment["id"]]
     if times:
         return Finding("schedule", "ok", f"{name} runs next at {_time(min(times)):%Y-%m-%d %H:%M} UTC")
-    what = f"{name} has a schedule, but its server plans no run"
+    what = f"{name} has a schedule, but its server has planned no run"
     return Finding("schedule", "fault", what, "pip install 'sqlalchemy<2.1' for the server, and restart it")
 
 

@@ -37,17 +37,17 @@ _SECRETIVE = frozenset({METADATA, "duckdb_databases", "pragma_database_list"})
 
 _EXPLAIN = re.compile(r"\s*EXPLAIN(\s+ANALYZE)?\s", re.IGNORECASE)
 _POSITION = re.compile(r"\s+LINE (\d+): .*", re.DOTALL)  # and the line, with a caret below it
-_ONE = "give one statement that reads: SELECT, FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
+_ONE = "give one read-only statement: SELECT, FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
 # Levels of a parsed statement; DuckDB's time doubles with each subquery, which counts as many.
 _DEEPEST = 400
 _SUBQUERY = 20
-_TOO_DEEP = "the statement is nested too deeply; take it apart, as with WITH"
+_TOO_DEEP = "the statement is nested too deeply; split it up, for example using WITH"
 
 
 def run_sql(
     location: str | Path | None, statement: str, output: str = "table", *, snapshot: int | None = None
 ) -> str:
-    """The result of one statement that reads (SELECT, FROM, WITH, PIVOT, UNPIVOT, DESCRIBE, SHOW, SUMMARIZE,
+    """The result of one read-only statement (SELECT, FROM, WITH, PIVOT, UNPIVOT, DESCRIBE, SHOW, SUMMARIZE,
     EXPLAIN) as a table, CSV or JSON objects.
 
     Raises InputError for several statements, one that writes or changes settings, one that reads anything but
@@ -65,7 +65,7 @@ def run_sql(
 
 @contextmanager
 def sandbox(location: str | Path | None, *, snapshot: int | None = None) -> Iterator[Select]:
-    """A function from a statement to its column names and rows, over a warehouse that nothing can change."""
+    """A function from a statement to its column names and rows, over a warehouse opened read-only."""
     with open_warehouse(location, read_only=True, snapshot=snapshot) as warehouse:
         _lock(warehouse)
         yield partial(_select, warehouse)
@@ -97,19 +97,19 @@ def _check_text(statement: str) -> None:
     try:
         statement.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"SQL: character {error.start + 1} is no Unicode text; leave it out") from None
+        raise InputError(f"SQL: character {error.start + 1} is not valid Unicode; leave it out") from None
     if "\0" in statement:
         raise InputError(f"SQL: character {statement.index(chr(0)) + 1} is a NUL; leave it out")
 
 
 def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
-    """Raises InputError unless the statement is one that reads, and calls known table functions only.
+    """Raises InputError unless the statement is read-only and calls known table functions only.
 
     `is_part`: it stands after EXPLAIN.
     """
     statements = warehouse.connection.extract_statements(statement)
     if is_part and len(statements) > 1:
-        raise InputError("SQL: EXPLAIN takes one statement that reads, a PIVOT only with IN (...)")
+        raise InputError("SQL: EXPLAIN takes one read-only statement, a PIVOT only with IN (...)")
     if _is_dynamic_pivot(statements):
         named = set(re.findall(r"\w+", statement.lower()))
         called = named & _table_functions(warehouse)
@@ -120,7 +120,7 @@ def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
         if parsed["error"]:
             kind = statements[0].type.name.replace("_", " ")
             what = "this statement" if kind == "SELECT" else kind
-            raise InputError(f"SQL: {what} is refused, as `rlfocal sql` only reads; {_ONE}")
+            raise InputError(f"SQL: {what} is refused: `rlfocal sql` only reads; {_ONE}")
         called, named = _names(parsed)
     for name in sorted(called - _known_functions(warehouse)):
         raise InputError(f"SQL: the table function {name} is refused: `rlfocal sql` reads the warehouse only")
@@ -142,7 +142,7 @@ def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
 
 
 def _counted(statements: Sequence[duckdb.Statement]) -> str:
-    return f"these are {len(statements)}" if statements else "there is none"
+    return f"got {len(statements)}" if statements else "got none"
 
 
 def _known_functions(warehouse: Warehouse) -> frozenset[str]:
@@ -183,7 +183,7 @@ def _names(parsed: Any) -> tuple[set[str], set[str]]:
 
 
 def _lock(warehouse: Warehouse) -> None:
-    """Leaves DuckDB the warehouse's Parquet files, and nothing that could undo that."""
+    """Restricts DuckDB to the warehouse's Parquet files, and locks that setting."""
     for setting in (
         f"allowed_directories = [{_literal(warehouse.data_path())}]",
         "enable_external_access = false",

@@ -68,7 +68,7 @@ def real_warehouse(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="session")
 def lab_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with every answer of the embedded pool, to read or to copy: filling it takes minutes."""
-    from rlfocal.filling.runner import extract_pool
+    from rlfocal.jobs.runner import extract_pool
     from rlfocal.pool import load_pool
 
     location = tmp_path_factory.mktemp("lab") / "warehouse"

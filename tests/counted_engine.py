@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
 
-from rlfocal.extraction import hf
 from rlfocal.extraction.engine import Document
+from rlfocal.extraction.engines import hf
 
 _load = hf.load
 

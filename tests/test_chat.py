@@ -10,8 +10,8 @@ from tiny_models import tiny_model, tiny_tokenizer
 
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import Document
-from rlfocal.extraction.hf import HFEngine
-from rlfocal.extraction.tokens import Encoder
+from rlfocal.extraction.engines.hf import HFEngine
+from rlfocal.extraction.engines.tokens import Encoder
 
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"

@@ -62,7 +62,7 @@ def test_corrected_labels(place: str, tmp_path: Path) -> None:
         assert (change.change, change.became_right, change.became_wrong) == ("relabelled", 2, 1)
         assert correct_from_file(warehouse, labels) == 0
         again = CliRunner().invoke(app, ["correct-labels", str(labels), "--warehouse", place])
-        assert again.stdout == f"the documents are as {labels} says already\n"
+        assert again.stdout == f"nothing to do: the documents are already as in {labels}\n"
         assert warehouse.snapshot() == after
         assert examine(warehouse).is_sound
 
@@ -99,7 +99,7 @@ def test_corrected_answers(warehouse: Warehouse, tmp_path: Path) -> None:
         ({"doc_id": 0, "label": 3}, "row 2: label 3 is out of range: document 0 of b/t has 3 choices"),
         ({"doc_id": 0, "label": -1}, "row 2: label -1 is out of range"),
         ({"doc_id": 0, "gold": "yes"}, "row 2: no label, but document 0 of b/t has choices"),
-        ({"doc_id": 1, "label": 2}, "row 1: document 1 of b/t stands there twice"),
+        ({"doc_id": 1, "label": 2}, "row 1: duplicate document 1 of b/t"),
         ({"doc_id": 0, "label": "two"}, "label 'two' is not a whole number"),
         ({"doc_id": None, "label": 1}, "row 2: no benchmark, task or doc_id"),
     ],
@@ -146,10 +146,10 @@ def test_rename(place: str) -> None:
             ("m", "y", "unknown model 'm'"),
             ("m", "n", "unknown model 'm'"),
             ("never", "z", "unknown model 'never'"),
-            ("z", "n", "there is a model 'n' already"),
-            ("z", " ", "no name for a model"),
-            ("z", "a ", "no name for a model"),
-            ("z", "a\nb", "no name for a model"),
+            ("z", "n", "a model 'n' exists already"),
+            ("z", " ", "not a valid model name"),
+            ("z", "a ", "not a valid model name"),
+            ("z", "a\nb", "not a valid model name"),
         ):
             with pytest.raises(InputError, match=reason):
                 rename_model(warehouse, old, new)
@@ -210,7 +210,7 @@ def test_a_name_that_was_given_up_is_another_models(warehouse: Warehouse) -> Non
     assert evaluate(warehouse, "b", methods=["soft_vote"], models=["a", "bb"]).ran == ()
     evaluate(warehouse, "b", methods=["soft_vote"])
     remove_model(warehouse, "b")
-    with pytest.raises(InputError, match="past evaluations of 'b' had a model 'b' beside 'bb'"):
+    with pytest.raises(InputError, match="past evaluations of 'b' had both 'bb' and 'b'"):
         rename_model(warehouse, "bb", "b")
 
 
@@ -272,13 +272,13 @@ def test_remove(warehouse: Warehouse) -> None:
     assert isinstance(run(app, ["remove-model", "m", *where]).exception, InputError)
     before = warehouse.snapshot()
     again = run(app, ["remove-model", "m", "--benchmarks", "b", *where])
-    assert (again.exit_code, again.stdout) == (0, "what m answered is removed already\n")
+    assert (again.exit_code, again.stdout) == (0, "nothing to do: m is already removed\n")
     assert warehouse.snapshot() == before
     found = Findings("window", "?", "x", "b", "rl_focal", "benchmark", ("l", "n"), "", (), None)
     kept = save(found, warehouse.location.studies)
     (kept.parent / "torn.json").write_text("{")
-    assert "n is o now, with 1 partition" in run(app, ["rename-model", "n", "o", *where]).stdout
+    assert "renamed n to o, with 1 partition" in run(app, ["rename-model", "n", "o", *where]).stdout
     assert load(kept).models == ("l", "o")
-    assert run(app, ["rename-model", "n", "o", *where]).stdout == "n is o already\n"
+    assert run(app, ["rename-model", "n", "o", *where]).stdout == "nothing to do: n is already o\n"
     fill(warehouse, "m")
     assert {model for model, _, _ in warehouse.fingerprints()} == {"m", "o"}

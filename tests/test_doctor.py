@@ -1,4 +1,4 @@
-"""Damage done to a warehouse on disk is found, told, and mended as far as it can be."""
+"""Damage done to a warehouse on disk is found, told, and fixed as far as it can be."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def flip_values(path: Path) -> None:
     ("damage", "reason"),
     [
         (lambda path: path.unlink(), "is missing"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "bytes where"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "bytes, expected"),
         (lambda path: path.write_bytes(bytes(path.stat().st_size)), "cannot be read"),
-        (lambda path: shutil.copy(path.with_name("foreign"), path), "bytes where"),
-        (flip_values, "has .*rows .*were written|has (\\d+ )?rows of"),
+        (lambda path: shutil.copy(path.with_name("foreign"), path), "bytes, expected"),
+        (flip_values, "altered after it was written|has (\\d+ )?rows of"),
     ],
     ids=["missing", "truncated", "zeros", "foreign", "flipped"],
 )
@@ -153,7 +153,7 @@ def test_documents_of_an_older_schema_are_digested_too(location: Path) -> None:
         warehouse.connection.execute("DROP TABLE doc_digests")
     result = CliRunner().invoke(app, ["doctor", "--warehouse", str(location)])
     assert result.exit_code == 0, result.stdout
-    assert "was made by an older rlfocal" in result.stdout
+    assert "was created by an older rlfocal" in result.stdout
     with open_warehouse(location) as warehouse:
         assert warehouse.rows("SELECT benchmark, task FROM doc_digests") == [("b", "t")]
         assert examine(warehouse).is_sound
@@ -183,8 +183,8 @@ def test_records_and_documents_are_checked(location: Path) -> None:
         found = examine(warehouse)
         assert [(p.model, p.reason) for p in found.partitions or ()] == [
             ("m0", "has 150 rows but no record of its extraction"),
-            ("m1", "has rows of 40 documents where 50 belong"),
-            ("m2", "has other rows than were written"),
+            ("m1", "has rows of 40 documents, expected 50"),
+            ("m2", "was altered after it was written"),
         ]
         assert [tuple(task) for task in found.tasks or ()] == [("b", "t", 3, 0, True)]
         assert len(repair(warehouse).partitions) == 3
@@ -231,8 +231,8 @@ def test_command_tells_leftovers(location: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["doctor", "--warehouse", str(location)])
     assert result.exit_code == 0, result.stdout
     assert "1 shards of partitions that are not committed yet" in result.stdout
-    assert ".out.999999999.partial of a stopped export" in result.stdout
-    assert "3 partitions as they were written" in result.stdout
+    assert ".out.999999999.partial, left by an interrupted export" in result.stdout
+    assert "3 partitions intact" in result.stdout
     CliRunner().invoke(app, ["doctor", "--warehouse", str(location), "--repair"])
     assert sorted(p.name for p in tmp_path.glob(".*.partial")) == [".notes.partial", ".out.1.partial"]
     assert shard.exists()
@@ -245,7 +245,7 @@ def test_a_missing_warehouse_is_no_fault_and_a_broken_catalogue_is(tmp_path: Pat
     (tmp_path / "catalog.sqlite").write_bytes(b"no database at all, but long enough to be one")
     result = CliRunner().invoke(app, ["doctor", "--warehouse", str(tmp_path)])
     assert result.exit_code == 1
-    assert "its catalogue is no SQLite database" in result.stdout
+    assert "its catalogue is not an SQLite database" in result.stdout
 
 
 def test_versions_fit_together() -> None:

@@ -1,4 +1,4 @@
-"""The alignment guard, end to end: what is told where documents differ, and the ways out."""
+"""The alignment guard, end to end: the message if documents differ, and what to do about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tiny_models import save_model, write_tasks
 
 from rlfocal.errors import InputError
 from rlfocal.evaluation import evaluate
-from rlfocal.filling.runner import extract_pool
+from rlfocal.jobs.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse
@@ -161,9 +161,9 @@ def record(model: str, n_docs: int, n_whole: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("doc_ids", "n_choices", "message"),
     [
-        ([0, 2], 2, "m answers another document set than b/t: document 1 has 0 rows where 2 belong"),
-        ([0, 1, 2], 1, "document 0 has 1 rows where 2 belong"),
-        ([0, 1, 1, 2], 2, "document 1 has 4 rows where 2 belong"),
+        ([0, 2], 2, "m answers a different document set than b/t: document 1 has 0 rows, expected 2"),
+        ([0, 1, 2], 1, "document 0 has 1 rows, expected 2"),
+        ([0, 1, 1, 2], 2, "document 1 has 4 rows, expected 2"),
     ],
 )
 def test_a_partition_has_every_row_once(
@@ -176,6 +176,6 @@ def test_a_partition_has_every_row_once(
 
 def test_a_shorter_partition_never_replaces_a_longer_one(warehouse: Warehouse) -> None:
     warehouse.put_partition(docs_of(3), rows_of("m", [0, 1, 2]), record("m", 3, 5))
-    with pytest.raises(InputError, match="holds 3 documents of another revision"):
+    with pytest.raises(InputError, match="has 3 documents of another revision"):
         warehouse.put_partition(docs_of(2), rows_of("m", [0, 1]), record("m", 2, 5))
     assert warehouse.rows("SELECT n_docs FROM extractions") == [(3,)]

@@ -119,7 +119,7 @@ def test_commands(warehouse: Warehouse) -> None:
     run = CliRunner().invoke
     result = run(app, ["expire", "--keep", "1", *where])
     assert result.exit_code == 0
-    assert "nothing is done yet; --yes does it" in result.stdout
+    assert "a dry run: nothing is deleted; --yes applies it" in result.stdout
     assert len(snapshots(warehouse)) == newest + 1
     result = run(app, ["expire", "--older-than", "0d", "--yes", "--json", *where])
     assert json.loads(result.stdout)["snapshots"] == list(range(newest))

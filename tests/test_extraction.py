@@ -25,9 +25,9 @@ from rlfocal.errors import InputError, RunError
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.failures import plain
-from rlfocal.filling.events import Committed, Gap, Progress, tell_shares
-from rlfocal.filling.processes import run_each
-from rlfocal.filling.runner import ExtractionReport, extract_model, extract_pool
+from rlfocal.jobs.events import Extracted, Failure, Progress, share_of_tasks
+from rlfocal.jobs.processes import run_each
+from rlfocal.jobs.runner import ExtractionReport, extract_model, extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 
@@ -123,7 +123,7 @@ def test_second_run_extracts_nothing_and_loads_no_model(
     spec.write_text(pool.model_dump_json())
     code = (
         "import sys; from pathlib import Path; from rlfocal.pool.specs import PoolSpec;"
-        "from rlfocal.filling.runner import extract_pool;"
+        "from rlfocal.jobs.runner import extract_pool;"
         f"pool = PoolSpec.model_validate_json(Path({str(spec)!r}).read_text());"
         f"report = extract_pool({str(location)!r}, pool);"
         "print(len(report.committed), report.n_skipped, len(report.missing), 'torch' in sys.modules)"
@@ -141,7 +141,7 @@ def test_works_from_an_unguarded_script_on_stdin(folder: Path, pool: PoolSpec, t
     one = pool.choose(models=["llama"], benchmarks=["tiny-a"])
     script = (
         "import sys\nfrom rlfocal.pool.specs import PoolSpec\n"
-        "from rlfocal.filling.runner import extract_pool\n"
+        "from rlfocal.jobs.runner import extract_pool\n"
         f"pool = PoolSpec.model_validate_json({one.model_dump_json()!r})\n"
         "report = extract_pool('warehouse', pool, limit=5)\n"
         "print(len(report.committed), report.n_docs, report.missing)\n"
@@ -246,7 +246,7 @@ def _kill_children(stop: threading.Event, delay: float) -> None:
 def test_children_die_with_their_parent(pool: PoolSpec, tmp_path: Path, ending: signal.Signals) -> None:
     code = (
         "import sys; from rlfocal.pool.specs import PoolSpec;"
-        "from rlfocal.filling.runner import extract_pool;"
+        "from rlfocal.jobs.runner import extract_pool;"
         f"pool = PoolSpec.model_validate_json({pool.model_dump_json()!r});"
         "extract_pool('w', pool, on_progress=lambda event: print(event, flush=True))"
     )
@@ -322,7 +322,7 @@ def test_progress_counts_documents(pool: PoolSpec, tmp_path: Path) -> None:
         tmp_path, pool.choose(benchmarks=["tiny-c"]), "llama", limit=7, on_progress=seen.append
     )
     assert [(c.task, c.n_docs) for c in outcome.committed] == [("plain", 7), ("spaces", 7)]
-    assert [type(event) for event in seen] == [Progress, Committed, Progress, Committed]
+    assert [type(event) for event in seen] == [Progress, Extracted, Progress, Extracted]
     assert (seen[0].done, seen[0].total) == (7, 7)
     again = extract_model(tmp_path, pool.choose(benchmarks=["tiny-c"]), "llama", limit=7)
     assert (again.committed, len(again.skipped)) == ((), 2)
@@ -357,18 +357,18 @@ def test_a_limit_never_shortens_what_is_there(folder: Path, pool: PoolSpec, tmp_
     before = tables(location)
     refused = extract_pool(location, other, limit=5)
     assert (refused.committed, refused.n_skipped, len(refused.missing)) == ([], 0, 3)
-    assert all("holds 12 documents of another revision" in gap.reason for gap in refused.missing)
+    assert all("has 12 documents of another revision" in gap.reason for gap in refused.missing)
     assert tables(location) == before
     assert len(extract_pool(location, other, limit=12).committed) == 3
 
 
 def test_shares_count_tasks_of_each_model() -> None:
     told: list[tuple[str, float]] = []
-    note = tell_shares(lambda title, share: told.append((title, share)), 2)
+    note = share_of_tasks(lambda title, share: told.append((title, share)), 2)
     note(Progress("m", "b", "t", 1, 4))
-    note(Committed("m", "b", "t", 4, 0.1))
-    note(Gap("extract", "n", "b", "t", "why"))
-    note(Committed("m", "b", "u", 4, 0.1))
+    note(Extracted("m", "b", "t", 4, 0.1))
+    note(Failure("extract", "n", "b", "t", "why"))
+    note(Extracted("m", "b", "u", 4, 0.1))
     assert told == [("extract m", 0.125), ("extract m", 0.5), ("extract n", 0.5), ("extract m", 1.0)]
 
 
@@ -421,7 +421,7 @@ def test_wrong_benchmarks_are_refused_with_the_fix(folder: Path, tmp_path: Path)
         (
             choices.model_copy(update={"num_fewshot": 10_000}),
             InputError,
-            r"num_fewshot 10000 needs more examples than the \d+ there are; take fewer",
+            r"num_fewshot 10000 needs more examples than the \d+ available; use fewer",
         ),
         (choices.model_copy(update={"include_path": str(tmp_path / "no")}), InputError, "not a folder"),
     ]

@@ -24,13 +24,13 @@ import pytest
 from postgres_server import PostgresServer
 from test_kill import KEYS, kill_tree
 
-from rlfocal.extraction import hf
 from rlfocal.extraction.engine import ChoiceScore, Document
+from rlfocal.extraction.engines import hf
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.filling.events import Committed, Event, Present, Progress
-from rlfocal.filling.partitions import Work
-from rlfocal.filling.worker import extract
+from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Progress
+from rlfocal.jobs.partitions import Job
+from rlfocal.jobs.worker import extract
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
@@ -45,7 +45,7 @@ EXTRACTION = """
 import json, multiprocessing, sys
 from multiprocessing import forkserver
 from pathlib import Path
-from rlfocal.filling import runner
+from rlfocal.jobs import runner
 from rlfocal.pool.specs import PoolSpec
 
 pool = PoolSpec.model_validate_json(Path(sys.argv[1]).read_text())
@@ -219,11 +219,11 @@ def test_a_kill_costs_a_shard(
     check_committed_once(place, undisturbed)
 
 
-def small_work() -> tuple[ModelSpec, TaskDocuments, list[Work]]:
+def small_jobs() -> tuple[ModelSpec, TaskDocuments, list[Job]]:
     """Four documents for a model of the embedded pool."""
     pool = load_pool("lab").choose(["lab-llama-small"], ["lab-gpqa"])
     [model], [task] = pool.models, load_tasks(pool.benchmarks, 4)
-    return model, task, [Work(task, fingerprint(model, weights_digest(model), task, "hf"))]
+    return model, task, [Job(task, fingerprint(model, weights_digest(model), task, "hf"))]
 
 
 def test_a_lost_lock_commits_nothing_twice(
@@ -233,7 +233,7 @@ def test_a_lost_lock_commits_nothing_twice(
     address = postgres.database()
     place = f"{address}?data={tmp_path / 'data'}"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-    model, task, work = small_work()
+    model, task, jobs = small_jobs()
     events: list[Event] = []
     load = hf.load
 
@@ -245,7 +245,7 @@ def test_a_lost_lock_commits_nothing_twice(
             monkeypatch.setattr(hf, "load", load)
             [pid] = postgres.ask(address, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
             postgres.ask(address, f"SELECT pg_terminate_backend({pid}, 5000)")
-            extract(events.append, place, model, "hf", work, 1)
+            extract(events.append, place, model, "hf", jobs, 1)
             return score(documents)
 
         monkeypatch.setattr(engine, "score", meanwhile)
@@ -253,9 +253,9 @@ def test_a_lost_lock_commits_nothing_twice(
 
     open_warehouse(place).close()
     monkeypatch.setattr(hf, "load", interrupted)
-    extract(events.append, place, model, "hf", work, 1)
+    extract(events.append, place, model, "hf", jobs, 1)
     told = [event for event in events if not isinstance(event, Progress)]
-    assert [type(event) for event in told] == [Committed, Present]
+    assert [type(event) for event in told] == [Extracted, AlreadyCommitted]
     assert commits(place) == [f"extract {model.model} on {task.benchmark}/{task.task}"]
 
 
@@ -263,9 +263,9 @@ def test_no_engine_is_started_for_what_is_there(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another extraction filled it after this one was planned."""
-    model, task, work = small_work()
-    extract(lambda _: None, warehouse.location.name, model, "hf", work, 1)
+    model, task, jobs = small_jobs()
+    extract(lambda _: None, warehouse.location.name, model, "hf", jobs, 1)
     monkeypatch.setattr(hf, "load", None)
     events: list[Event] = []
-    extract(events.append, warehouse.location.name, model, "hf", work, 1)
-    assert events == [Present(model.model, task.benchmark, task.task)]
+    extract(events.append, warehouse.location.name, model, "hf", jobs, 1)
+    assert events == [AlreadyCommitted(model.model, task.benchmark, task.task)]

@@ -114,9 +114,9 @@ def test_a_failing_model_stops_no_other_and_is_named(folder: Path, prefect: None
     assert summary.report.exists()
     state = regenerate(**asked, return_state=True)
     assert state.is_failed()
-    assert str(state.message).startswith("2 parts are missing, the first: extract torn on tiny/")
+    assert str(state.message).startswith("2 steps failed, the first: extract torn on tiny/")
     assert "\n" not in str(state.message)
-    with pytest.raises(RunError, match="2 parts are missing"):
+    with pytest.raises(RunError, match="2 steps failed"):
         regenerate(**asked)
 
 

@@ -54,7 +54,7 @@ def test_a_variable_that_is_no_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     result = cli("sql", "SELECT 1")
     assert (result.code, result.err) == (
         2,
-        "error: RLFOCAL_WAREHOUSE, 'w\\udce9', is no UTF-8 text; rename what it names\n",
+        "error: RLFOCAL_WAREHOUSE, 'w\\udce9', is not valid UTF-8; rename what it refers to\n",
     )
 
 
@@ -62,7 +62,7 @@ def test_wrong_usage_names_the_help(cli: Cli) -> None:
     result = cli("sql", "SELECT 1", "--snapshot", "one")
     assert result.code == 2
     assert result.err.startswith("error: Invalid value for '--snapshot': ")
-    assert result.err.endswith("; `rlfocal sql --help` tells more\n")
+    assert result.err.endswith("; `rlfocal sql --help` shows how\n")
     assert cli("--version").code == 0
     alone = cli()
     assert alone.code == 2

@@ -20,7 +20,7 @@ from tiny_models import save_model, write_tasks
 from flows.idle import find_done
 from rlfocal.agents import RL_FOCAL
 from rlfocal.evaluation import evaluate, train
-from rlfocal.filling.runner import extract_pool
+from rlfocal.jobs.runner import extract_pool
 from rlfocal.methods import make_method
 from rlfocal.methods.stacking import Stacking
 from rlfocal.pool import load_pool

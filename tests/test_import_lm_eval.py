@@ -147,7 +147,7 @@ def test_twice_is_once(logged: tuple[Path, dict[str, Row]], warehouse: Warehouse
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:6], lines[6][:-9], *lines[7:]]))
     before = warehouse.snapshot()
-    with pytest.raises(InputError, match=f"{path}, line 7: no JSON"):
+    with pytest.raises(InputError, match=f"{path}, line 7: not valid JSON"):
         import_lm_eval(warehouse, [tmp_path / "broken"], model="other")
     assert warehouse.snapshot() == before
     assert len(found) == 2
@@ -255,11 +255,11 @@ def test_other_tasks_are_left(write: Write, warehouse: Warehouse) -> None:
     reasons = [
         "no gold answer",
         "no document's target",
-        "otherwise than by the likeliest",
+        "not graded by the most likely one",
         "neither choices nor",
         "not graded by exact_match",
         "one prompt per choice",
-        "several right choices",
+        "several correct choices",
     ]
     assert all(any(reason in left for left in report.left) for reason in reasons)
     assert len(report.left) == str(report).count("left out: ") == 7
@@ -324,20 +324,20 @@ def test_models_must_have_answered_the_same(write: Write, warehouse: Warehouse) 
 BAD = {
     "no number": (
         choice_row(1, resps=[[["-1", "True"]], [["x", "False"]], [["-2", "False"]]]),
-        "line 2: no sam",
+        "line 2: not a sam",
     ),
     "not a number": (choice_row(1, logprobs=[float("nan"), 0.0, 0.0]), "line 2: .*not all finite"),
-    "too few": (choice_row(1, resps=[[["-1", "True"]]]), "line 2: .*1 resps to 3 requests"),
+    "too few": (choice_row(1, resps=[[["-1", "True"]]]), "line 2: .*1 resps for 3 requests"),
     "another file": ({"doc_id": 1, "colour": "red"}, "line 2: .*no 'arguments'"),
     "a list": ([1, 2], "line 2: not a JSON object"),
-    "twice": (choice_row(0), "line 2: document 0 of t/t stands there twice for model m"),
-    "half a pair": (choice_row(1, doc_hash="\ud800"), "line 2: no JSON .*surrogates"),
+    "twice": (choice_row(0), "line 2: duplicate row for document 0 of t/t, model m"),
+    "half a pair": (choice_row(1, doc_hash="\ud800"), "line 2: not valid JSON .*surrogates"),
     "no whole number": (choice_row(1, doc_id=1.5), "line 2: .*doc_id 1.5 is not a whole"),
     "too large": (choice_row(1, doc_id=2**63), "line 2: .*is not a whole"),
     "a truth value": (choice_row(1, doc_id=True), "line 2: .*doc_id True is not a whole"),
-    "a hash of numbers": (choice_row(1, doc_hash=[1]), r"line 2: .*doc_hash \[1\] is no text"),
+    "a hash of numbers": (choice_row(1, doc_hash=[1]), r"line 2: .*doc_hash \[1\] is not text"),
     "a huge score": (choice_row(1, acc=10**400), "line 2: .*too large"),
-    "a changed score": (choice_row(1, acc=1.0), "line 2: .*acc is 1.0, but the likeliest choice is 'ça'"),
+    "a changed score": (choice_row(1, acc=1.0), "line 2: .*acc is 1.0, but the most likely choice is 'ça'"),
 }
 
 
@@ -354,9 +354,9 @@ def test_refused_whole(write: Write, warehouse: Warehouse, fault: str) -> None:
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        ({"model_name": "\ud800"}, r"no JSON .*surrogates"),
-        ({"model_name": "m", "versions": {"t": "\udfff"}}, r"no JSON .*surrogates"),
-        ({"model_name": ["m"]}, r"model_name of its run is no text, but \['m'\]"),
+        ({"model_name": "\ud800"}, r"not valid JSON .*surrogates"),
+        ({"model_name": "m", "versions": {"t": "\udfff"}}, r"not valid JSON .*surrogates"),
+        ({"model_name": ["m"]}, r"model_name of its run is not text but \['m'\]"),
     ],
 )
 def test_refused_runs(write: Write, warehouse: Warehouse, run: Row, message: str) -> None:
@@ -399,12 +399,12 @@ def test_refused_folders(write: Write, warehouse: Warehouse, tmp_path: Path) -> 
     with pytest.raises(InputError, match="--log_samples"):
         import_lm_eval(warehouse, [tmp_path / "empty"])
     path = write([choice_row(0)], model=None)
-    with pytest.raises(InputError, match="name it with --model"):
+    with pytest.raises(InputError, match="give --model"):
         import_lm_eval(warehouse, [path])
     assert import_lm_eval(warehouse, [path], model="m").n_written == 1
     path = write([choice_row(0)])
     (path.parent / f"results_{DATE}.json").write_text("{")
-    with pytest.raises(InputError, match=r"results_.*no JSON"):
+    with pytest.raises(InputError, match=r"results_.*not valid JSON"):
         import_lm_eval(warehouse, [path])
     with pytest.raises(InputError, match="has no rows"):
         import_lm_eval(warehouse, [write([], "empty")])
@@ -460,7 +460,7 @@ def test_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
     assert (report.n_written, report.n_unchanged, report.n_docs) == (0, 1, 5)
     assert [left.split(" (")[1] for left in report.left] == [
         f"an earlier run of {NAVIGATE} by org/m)",
-        "a group, whose tasks have files of their own)",
+        "a group; its tasks have their own files)",
     ]
     assert warehouse.rows("SELECT task, label, choices, n FROM docs JOIN accuracy USING (task) LIMIT 1") == [
         ("navigate", 1, ["Yes", "No"], 5)
@@ -476,7 +476,7 @@ def test_torn_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
     for content, message in (
         (whole[: len(whole) // 2], "is not a readable Parquet"),
         (b"", "is not a readable Parquet"),
-        (None, "row 1: no sample of lm-eval"),
+        (None, "row 1: not a sample of lm-eval"),
     ):
         if content is None:
             pyarrow.parquet.write_table(foreign, path)
@@ -486,7 +486,7 @@ def test_torn_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
             import_leaderboard(warehouse, [path])
     path = tmp_path / f"samples_{NAVIGATE}_{DATE}.json"
     path.write_text(json.dumps(leaderboard_rows())[:-5])
-    with pytest.raises(InputError, match=f"{path}: no JSON"):
+    with pytest.raises(InputError, match=f"{path}: not valid JSON"):
         import_leaderboard(warehouse, [path], model="m")
     assert warehouse.rows("FROM docs") == []
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from tiny_models import save_model, write_tasks
 
-from rlfocal.filling.runner import extract_pool
+from rlfocal.jobs.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.locations import locate
@@ -31,7 +31,7 @@ EXTRACTION = """
 import multiprocessing, sys, time
 from multiprocessing import forkserver
 from pathlib import Path
-from rlfocal.filling.runner import PRELOADED, extract_pool
+from rlfocal.jobs.runner import PRELOADED, extract_pool
 from rlfocal.pool.specs import PoolSpec
 
 spec, location, backend = sys.argv[1:]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlfocal.filling.runner import extract_pool
+from rlfocal.jobs.runner import extract_pool
 from rlfocal.lab import TASKS_DIR, weights_dir
 from rlfocal.pool import PoolSpec, load_pool
 from warehouse import Warehouse, open_warehouse

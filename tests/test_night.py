@@ -103,10 +103,10 @@ def test_doctor_finds_runs_that_do_not_come_and_runs_that_died(night: Night) -> 
         night.api("POST", f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
     assert [one.level for one in found] == ["fault"] * 3
     unplanned, late, dead = found
-    assert unplanned.message == f"deployment {DEPLOYMENT} has a schedule, but its server plans no run"
+    assert unplanned.message == f"deployment {DEPLOYMENT} has a schedule, but its server has planned no run"
     assert "was due at" in late.message
     assert "has sent no heartbeat for 5 minutes" in dead.message
-    assert silent in str(dead.mend)
+    assert silent in str(dead.fix)
 
 
 def test_the_form_describes_each_parameter_and_the_server_refuses_what_is_out_of_bounds(night: Night) -> None:
@@ -145,7 +145,7 @@ def test_a_run_waits_for_another_that_does_the_same_and_for_no_other(night: Nigh
     runs = [night.trigger(**same), night.trigger(**same), night.trigger(**{**same, "seeds": 1})]
     assert [night.wait(run, seconds=PATIENCE) for run in runs] == ["COMPLETED"] * 3
     time.sleep(3)
-    waited = ["waiting for its end" in night.run_log(run) for run in runs]
+    waited = ["waiting for it to finish" in night.run_log(run) for run in runs]
     assert sorted(waited[:2]) == [False, True]
     assert not waited[2]
 

@@ -18,8 +18,8 @@ import pytest
 from tiny_models import save_model
 
 from rlfocal.errors import RunError
-from rlfocal.extraction import hf, openai
 from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engines import hf, openai
 from rlfocal.pool import ModelSpec
 
 CONTEXT = 96

@@ -16,7 +16,7 @@ from mirror import make_mirror
 from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.filling.runner import extract_pool
+from rlfocal.jobs.runner import extract_pool
 from rlfocal.planning.estimate import Cost, cost, too_large, weights_gb
 from rlfocal.planning.gpus import GPU, GPUS, find_gpu
 from rlfocal.planning.plan import plan_pool
@@ -78,7 +78,7 @@ def test_a_size_gives_what_its_documents_would() -> None:
     assert sized.prefill_tokens == 100 + 8 * 10
     assert sized.lm_eval_prefill_tokens == 32 * 111
     assert of_size(benchmark, limit=3).documents == 3
-    with pytest.raises(InputError, match="has no `size`; name a mirror of its data with --datasets"):
+    with pytest.raises(InputError, match="has no `size`; pass a mirror of its data with --datasets"):
         of_size(benchmark.model_copy(update={"size": None}))
 
 

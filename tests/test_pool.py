@@ -45,7 +45,7 @@ def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
         InputError, match=r"unknown benchmark 'my-arcc' in pool 'mine'; did you mean 'my-arc'"
     ):
         pool.choose(benchmarks=["my-arcc"])
-    with pytest.raises(InputError, match="no model of pool 'mine' is named; leave the list out for all"):
+    with pytest.raises(InputError, match="no model of pool 'mine' is named; leave the list out to take all"):
         pool.choose(models=[])
     with pytest.raises(InputError, match="no benchmark of pool 'mine' is named"):
         pool.choose(benchmarks=[])
@@ -57,12 +57,12 @@ def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
     [
         (("price: 0.1", "prize: 0.1"), r"unknown key 'prize'; did you mean 'price'"),
         (("params_b: 1.5", "params_b: -1"), r"models\.0\.params_b: .*greater than 0 \(got -1\)"),
-        (("model: b", "model: a"), r"model 'a' stands twice"),
+        (("model: b", "model: a"), r"duplicate model 'a'"),
         (("model: b", "model: ../b"), r"models\.1\.model: .*pattern.*\(got '\.\./b'\)"),
         (("model: b", "model: " + "b" * 200), r"at most 96"),
         (("- lab-gpqa", "- lab-gpq"), r"unknown benchmark 'lab-gpq' in .*mine.yaml; did you mean 'lab-gpqa'"),
         (("hf_repo: org/a, ", ""), r"models\.0\.hf_repo: missing"),
-        (("name: mine", "name: [mine"), r"mine.yaml is not YAML"),
+        (("name: mine", "name: [mine"), r"mine.yaml is not valid YAML"),
         (("kind: choices", "kind: choice"), r"benchmarks\.1\.kind: .*'choices' or 'answers'"),
     ],
 )

@@ -180,7 +180,7 @@ def test_an_object_store_that_cannot_be_reached(
     with pytest.raises(InputError, match="files cannot be at nowhere://lake: Protocol not known"):
         open_warehouse(f"{postgres.database()}?data=nowhere://lake")
     monkeypatch.setenv(OPTIONS, "key=secret")
-    with pytest.raises(InputError, match="RLFOCAL_STORAGE_OPTIONS is no JSON object") as refusal:
+    with pytest.raises(InputError, match="RLFOCAL_STORAGE_OPTIONS is not a JSON object") as refusal:
         open_warehouse(f"{postgres.database()}?data=memory://lake")
     assert "secret" not in str(refusal.value)
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.extraction.engine import Document, Sampling
-from rlfocal.extraction.groups import Window
-from rlfocal.extraction.requests import Reading, Request, TokenScore, score
-from rlfocal.extraction.tokens import EncodedDocument, Encoder, Tokens
+from rlfocal.extraction.engines.groups import Window
+from rlfocal.extraction.engines.requests import Reading, Request, TokenScore, score
+from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
 
 VOCABULARY = 5
 words = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6).map(tuple)

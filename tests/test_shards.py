@@ -11,13 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rlfocal.filling.faults import killed, told
-from rlfocal.filling.partitions import Place
-from rlfocal.filling.shards import Shard, Shards, discard, identity, shard_folder
+from rlfocal.jobs.faults import explained, killed
+from rlfocal.jobs.shards import Shard, Shards, discard, identity, shard_folder
 from warehouse import open_warehouse
 from warehouse.disk import DiskFullError
 from warehouse.opening import SCHEMA_VERSION
-from warehouse.store import Warehouse
+from warehouse.store import PartitionKey, Warehouse
 
 SCHEMA = pa.schema([("doc_id", pa.int64()), ("text", pa.string())])
 
@@ -57,8 +56,8 @@ def test_torn_and_foreign_shards_are_done_again(tmp_path: Path) -> None:
 def test_identity_and_folder_tell_all_apart(tmp_path: Path) -> None:
     ids = {identity("f", {"device": d}, {"torch": v}) for d in ("cpu", "cuda") for v in "12"}
     assert len(ids) == 4
-    names = [Place("a", "b", "c"), Place("A", "b", "c"), Place("a" * 96, "é/../x", "c"), Place("ab", "", "c")]
-    folders = {shard_folder(tmp_path, name) for name in names}
+    keys = [("a", "b", "c"), ("A", "b", "c"), ("a" * 96, "é/../x", "c"), ("ab", "", "c")]
+    folders = {shard_folder(tmp_path, PartitionKey(*key)) for key in keys}
     assert len(folders) == 4
     assert all(f.parent == tmp_path and f.name.isalnum() for f in folders)
 
@@ -81,7 +80,7 @@ def test_a_full_disk_is_told_and_tears_nothing(small_disk: Path) -> None:
     (small_disk / "filler").write_bytes(b"x" * 1_900_000)
     with pytest.raises(DiskFullError, match=rf"disk is full: {small_disk}/s has .* left") as caught:
         shards.write([1], Shard(rows([1], "y" * 1_000_000), 1.0))
-    assert told(caught.value).endswith("run the same command again")
+    assert explained(caught.value).endswith("run the same command again")
     assert len(list(shards.folder.iterdir())) == 1
     (small_disk / "filler").unlink()
     assert shards.read([0], SCHEMA) is not None
@@ -130,8 +129,8 @@ def test_a_warehouse_of_schema_1_is_brought_up_to_date(warehouse: Warehouse) -> 
 def test_out_of_memory_says_what_to_do(error: Exception, advice: str) -> None:
     outer = RuntimeError("wrapped")
     outer.__cause__ = error
-    assert advice in told(error)
-    assert advice in told(outer)
-    assert told(ValueError("else")) == "ValueError: else"
+    assert advice in explained(error)
+    assert advice in explained(outer)
+    assert explained(ValueError("else")) == "ValueError: else"
     assert "--jobs 1" in killed("SIGKILL")
     assert killed("SIGSEGV") == "its process was killed by SIGSEGV"

@@ -29,7 +29,7 @@ import pytest
 import yaml
 from tiny_models import save_model, write_tasks
 
-from rlfocal.cli.stopping import KEPT
+from rlfocal.cli.support.stopping import KEPT
 
 RLFOCAL = str(Path(sys.executable).with_name("rlfocal"))
 ROUNDS = int(os.environ.get("RLFOCAL_STOP_ROUNDS", "0"))
@@ -232,7 +232,7 @@ def test_a_stopped_command_leaves_no_process_and_says_one_line(
 
 IN_PYTHON = """
 import contextlib, hashlib, signal, sys, time
-from rlfocal.cli.stopping import stopped_by_signals
+from rlfocal.cli.support.stopping import stopped_by_signals
 
 def deaf():
     while True:
@@ -306,7 +306,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 
 PRELOADING = """
-from rlfocal.filling.processes import run_each
+from rlfocal.jobs.processes import run_each
 run_each(print, {"x": ()}, at_once=1, on_event=print, preload=["takes_long"])
 """
 

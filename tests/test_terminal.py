@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
-from rlfocal.cli.options import IN_ALL, with_total
 from rlfocal.cli.pools import _weights
+from rlfocal.cli.support.progress import IN_ALL, with_total
 from rlfocal.pool import load_pool
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import definitions

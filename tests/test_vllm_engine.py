@@ -16,9 +16,9 @@ from tiny_models import tiny_model, tiny_tokenizer, write_tasks
 
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
-from rlfocal.extraction.hf import HFEngine
+from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.filling.runner import extract_pool
+from rlfocal.jobs.runner import extract_pool
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec, load_benchmarks
 from warehouse import open_warehouse
 
@@ -49,7 +49,7 @@ class Engines:
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Engines:
     from rlfocal.bench.extraction import lm_eval_backend
-    from rlfocal.extraction import vllm
+    from rlfocal.extraction.engines import vllm
 
     folder = tmp_path_factory.mktemp("model")
     tokenizer = tiny_tokenizer(words=2000)
@@ -143,7 +143,7 @@ def test_features_are_found(engines: Engines) -> None:
 
 
 def test_without_its_features_the_engine_asks_as_lm_eval_does(engines: Engines) -> None:
-    from rlfocal.extraction.vllm import VLLMEngine
+    from rlfocal.extraction.engines.vllm import VLLMEngine
 
     plain = VLLMEngine(engines.vllm._llm, tiny_tokenizer(words=2000))
     plain._next_tokens = plain._reuse = False
@@ -193,7 +193,7 @@ def test_greedy_answers_equal_transformers(engines: Engines) -> None:
 
 
 def test_long_prompts_are_refused_or_cut_with_a_flag(engines: Engines) -> None:
-    from rlfocal.extraction.vllm import VLLMEngine
+    from rlfocal.extraction.engines.vllm import VLLMEngine
 
     long = replace(prompts(1, choices=(" yes", " lazy dog"))[0], context="fox " * (CONTEXT + 50) + "Answer:")
     with pytest.raises(RunError, match=f"1 of 1 prompts do not fit the context of {CONTEXT} tokens"):

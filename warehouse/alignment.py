@@ -68,11 +68,11 @@ def align(
 
 
 def refusal(difference: str, holders: list[str], benchmark: str) -> str:
-    """What is told where `holders` answered other documents, and the ways out."""
+    """The message where `holders` answered different documents, and what to do."""
     more = f" and {len(holders) - 2} more" if len(holders) > 2 else ""
     return (
         f"{difference}. {', '.join(holders[:2])}{more} answered the stored ones, and models are compared on "
-        f"equal documents only: give the new ones another benchmark name, such as {benchmark}@v2, or let "
+        f"the same documents only: give the new ones another benchmark name, such as {benchmark}@v2, or let "
         "`rlfocal extract --replace-documents` extract every model of the pool again (the old rows stay in "
         "earlier snapshots)"
     )
@@ -88,8 +88,8 @@ def check_coverage(connection: duckdb.DuckDBPyConnection, rows: str, model: str)
     if bare is not None:
         benchmark, task, doc_id, n, expected = bare
         raise InputError(
-            f"{model} answers another document set than {benchmark}/{task}: document {doc_id} has {n} rows "
-            f"where {expected} belong"
+            f"{model} answers a different document set than {benchmark}/{task}: document {doc_id} "
+            f"has {n} rows, expected {expected}"
         )
 
 
@@ -98,22 +98,22 @@ def shortening(n_stored: int, n_given: int, n_whole: int) -> str | None:
     if n_given >= min(n_stored, n_whole):
         return None
     return (
-        f"the warehouse holds {n_stored} documents of another revision, prompt or engine here, which a "
-        f"limit would replace by {n_given}; leave the limit out, or use another warehouse"
+        f"the warehouse has {n_stored} documents of another revision, prompt or engine here, which a "
+        f"limit would replace with {n_given}; leave the limit out, or use another warehouse"
     )
 
 
 def _changes(was: Stored, now: Stored, *, confidential: bool) -> str:
     """Name by name what changed. Of a confidential document no text is shown."""
-    told = []
+    changes = []
     for name in ("choices", "label", "gold", "question", "doc_hash"):
         before, after = getattr(was, name), getattr(now, name)
         if before == after or (name == "question" and not (before and after)):
             continue
         reordered = name == "choices" and before and after and sorted(before) == sorted(after)
         hidden = confidential and name in ("choices", "gold", "question")
-        told.append(_change("order of choices" if reordered else name, before, after, hidden=hidden))
-    return "; ".join(told)
+        changes.append(_change("order of choices" if reordered else name, before, after, hidden=hidden))
+    return "; ".join(changes)
 
 
 def _change(name: str, was: object, now: object, *, hidden: bool) -> str:

@@ -22,7 +22,7 @@ class MissingWarehouseError(InputError):
 
     def __init__(self, location: Location) -> None:
         super().__init__(
-            f"there is no warehouse at {location.name}; `rlfocal extract` or `rlfocal import` makes one"
+            f"there is no warehouse at {location.name}; `rlfocal extract` or `rlfocal import` creates one"
         )
 
 
@@ -105,7 +105,9 @@ def _explained(error: duckdb.Error, location: Location) -> Exception:
     if "explicitly disabled" in text:
         return MissingWarehouseError(location)
     if "file is not a database" in text or "malformed" in text:
-        return InputError(f"{location.name} is not a warehouse: its catalogue is no SQLite database ({text})")
+        return InputError(
+            f"{location.name} is not a warehouse: its catalogue is not an SQLite database ({text})"
+        )
     if location.is_postgres:
         return InputError(f"cannot open warehouse {location.name}: {text}")
     return RunError(f"cannot open warehouse {location.name}: {text}")

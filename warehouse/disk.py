@@ -1,4 +1,4 @@
-"""A full disk, as the system, DuckDB and SQLite report it, told with its folder and the room that is left."""
+"""A full disk, as the system, DuckDB and SQLite report it: its folder and the space that is left."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class DiskFullError(RunError):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         super().__init__(
-            f"the disk is full: {folder} has {_room(folder)} left. What was answered so far is kept: "
-            "make room, or move the warehouse to a larger disk, and run the same command again"
+            f"the disk is full: {folder} has {_room(folder)} left. Answers so far are kept: "
+            "free some space, or move the warehouse to a larger disk, and run the same command again"
         )
 
     def __reduce__(self) -> tuple[type[DiskFullError], tuple[Path]]:
@@ -32,7 +32,7 @@ class DiskFullError(RunError):
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raises DiskFullError where the block fails because the disk of `folder` is full."""
+    """Raises DiskFullError if the block fails because the disk of `folder` is full."""
     try:
         yield
     except (OSError, duckdb.Error) as error:

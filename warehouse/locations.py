@@ -76,7 +76,7 @@ def locate(location: str | Path | Location | None) -> Location:
         return location
     if location == "":
         raise InputError(
-            "the warehouse's location is empty; give a directory or a postgres: URI, or none at all"
+            "the warehouse's location is empty; give a directory or a postgres: URI, or leave it out"
         )
     given = str(location or os.environ.get("RLFOCAL_WAREHOUSE") or DEFAULT)
     if re.match(r"postgres(ql)?:", given):
@@ -92,7 +92,7 @@ def expanded(path: str | Path) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise InputError(f"{str(path)!r}: there is no such user; give another path") from None
+        raise InputError(f"{str(path)!r}: no such user; give another path") from None
 
 
 def check_location(location: str | Path | Location | None) -> None:

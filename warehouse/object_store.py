@@ -46,7 +46,7 @@ def _store(data: str) -> AbstractFileSystem:
     try:
         return filesystem(protocol, **_options())
     except ImportError:
-        package = _PACKAGES.get(protocol, f"the package that speaks {protocol}")
+        package = _PACKAGES.get(protocol, f"the fsspec package for {protocol}")
         raise InputError(f"the warehouse's files are at {protocol}://: pip install {package}") from None
     except ValueError as error:
         raise InputError(f"the warehouse's files cannot be at {data}: {error}") from None
@@ -62,5 +62,7 @@ def _options() -> dict[str, Any]:
         options = None
     if not isinstance(options, dict):
         # Its value may hold a secret.
-        raise InputError(f'{OPTIONS} is no JSON object; give one such as {{"endpoint_url": "https://..."}}')
+        raise InputError(
+            f'{OPTIONS} is not a JSON object; give one such as {{"endpoint_url": "https://..."}}'
+        )
     return options

@@ -75,7 +75,7 @@ def _attach_or_create(
             try:
                 place.directory.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise InputError(f"cannot make a warehouse at {place.name}: {error.strerror}") from None
+                raise InputError(f"cannot create a warehouse at {place.name}: {error.strerror}") from None
         elif place.data is None:
             raise InputError(
                 f"no warehouse at {place.name} yet; say where the Parquet files of a new one go: ?data=DIR"
@@ -98,7 +98,9 @@ def _version(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
 
 def _check_version(version: int, place: Location, snapshot: int | None) -> None:
     if version > SCHEMA_VERSION:
-        raise InputError(f"warehouse {place.name} is of a newer rlfocal (schema {version}); update rlfocal")
+        raise InputError(
+            f"warehouse {place.name} was created by a newer rlfocal (schema {version}); upgrade rlfocal"
+        )
     if version == 0:
         when = f"at snapshot {snapshot}" if snapshot is not None else "yet"
         raise InputError(f"warehouse {place.name} has no tables {when}")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import duckdb
 import pyarrow as pa
@@ -17,6 +17,28 @@ from warehouse.disk import writing_to
 from warehouse.errors import InputError
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
+from warehouse.scripts import script
+
+
+class PartitionKey(NamedTuple):
+    """What identifies a partition."""
+
+    model: str
+    benchmark: str
+    task: str
+
+    @property
+    def text(self) -> str:
+        """All three in one text."""
+        return "\0".join(self)
+
+
+class Committed(NamedTuple):
+    """The record of a committed partition."""
+
+    extraction_id: str
+    fingerprint: str
+    n_docs: int
 
 
 class ReadOnlyError(InputError):
@@ -66,13 +88,16 @@ class Warehouse:
             path = str(self.rows(stored)[0][0])
         return path.rstrip("/") + "/"
 
-    def fingerprints(self, benchmark: str | None = None) -> dict[tuple[str, str, str], str]:
-        """{(model, benchmark, task): fingerprint} of the committed partitions."""
-        found = self.rows(
-            "SELECT model, benchmark, task, fingerprint FROM extractions WHERE ? IS NULL OR benchmark = ?",
-            [benchmark, benchmark],
-        )
-        return {(model, name, task): fingerprint for model, name, task, fingerprint in found}
+    def committed(
+        self, model: str | None = None, benchmark: str | None = None
+    ) -> dict[PartitionKey, Committed]:
+        """The committed partitions: of one model or all, of one benchmark or all."""
+        found = self.rows(script("committed"), [model, benchmark])
+        return {PartitionKey(*row[:3]): Committed(*row[3:]) for row in found}
+
+    def fingerprints(self, benchmark: str | None = None) -> dict[PartitionKey, str]:
+        """The fingerprints of the committed partitions."""
+        return {key: found.fingerprint for key, found in self.committed(benchmark=benchmark).items()}
 
     def check_writable(self) -> None:
         """Raises ReadOnlyError unless the warehouse is open for writing."""
@@ -115,7 +140,7 @@ class Warehouse:
 
         Yields False, without the lock, where another holder has it and not `wait`. It ends with its holder:
         with a process at once, with a host (on Postgres) about a minute later. Where Postgres itself ends the
-        session (it restarts, say), the lock is lost without a word; so ask again, in the transaction that
+        session (it restarts, say), the lock is lost silently; so check again, in the transaction that
         commits the work, whether somebody else has done it. Waiting ends with Ctrl-C.
         Raises RunError where the lock cannot be asked for.
         """

@@ -69,8 +69,8 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
     with _documents(connection, docs):
         if (different := difference(connection)) is not None:
             raise InputError(
-                f"{different}. Models are compared on equal documents only: give this variant another name, "
-                "such as BENCHMARK@v2"
+                f"{different}. Models are compared on the same documents only: give this variant "
+                "another name, such as BENCHMARK@v2"
             )
         connection.execute(script("writes/put_docs"))
         digest_docs(connection)
@@ -112,13 +112,11 @@ def check_partition(
     ):
         check_coverage(connection, target, extraction["model"])
         align(connection, extraction, replace_documents=replace_documents)
-    stored = connection.execute(
-        "SELECT n_docs FROM extractions WHERE (model, benchmark, task) = ($model, $benchmark, $task)",
-        {name: extraction[name] for name in ("model", "benchmark", "task")},
-    ).fetchone()
+    committed = connection.execute(script("committed"), [extraction["model"], extraction["benchmark"]])
+    stored = {task: n_docs for _, _, task, *_, n_docs in committed.fetchall()}.get(extraction["task"])
     n_whole = extraction.get("n_whole")
     if stored is not None and n_whole is not None:
-        reason = shortening(stored[0], extraction["n_docs"], n_whole)
+        reason = shortening(stored, extraction["n_docs"], n_whole)
         if reason is not None:
             raise InputError(reason)
 

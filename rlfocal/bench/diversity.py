@@ -17,7 +17,7 @@ from rlfocal.bench.eq8 import focal_diversity_of_pool
 from rlfocal.bench.memory import peak_megabytes
 from rlfocal.dataset import load_dataset
 from rlfocal.errors import RunError
-from rlfocal.filling.processes import Send, run_each
+from rlfocal.jobs.processes import Send, run_each
 from rlfocal.statistics import diversity
 from rlfocal.statistics.votes import plurality
 from warehouse import Warehouse, open_warehouse

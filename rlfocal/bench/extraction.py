@@ -27,8 +27,8 @@ from rlfocal.bench.questions import (
 )
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Engine, Sampling
-from rlfocal.extraction.tokens import EncodedDocument, Encoder
-from rlfocal.filling.processes import Send, run_each
+from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder
+from rlfocal.jobs.processes import Send, run_each
 from rlfocal.planning.gpus import GPU, gpu_of
 
 PASSES = 10
@@ -158,7 +158,7 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
 
 def _vllm(model: str, dtype: str) -> tuple[Any, Any, Engine, Callable[[], int] | None]:
     """lm-eval's backend, the same without a prefix cache, our engine, and a count of computed tokens."""
-    from rlfocal.extraction import vllm
+    from rlfocal.extraction.engines import vllm
 
     llm = vllm.start(model=model, dtype=dtype, max_model_len=CONTEXT, disable_log_stats=False)
 
@@ -200,7 +200,7 @@ def _hf(model: str, dtype: str) -> tuple[Any, None, Engine, None]:
     from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from rlfocal.extraction.hf import HFEngine
+    from rlfocal.extraction.engines.hf import HFEngine
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(device)

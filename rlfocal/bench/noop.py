@@ -38,7 +38,7 @@ def bench_noop(
     pool: str = "lab",
     warehouse: str | None = None,
     repeats: int = 5,
-    tell: Callable[[str], None] = lambda line: None,
+    on_progress: Callable[[str], None] = lambda line: None,
 ) -> tuple[Wait, ...]:
     """Runs `regenerate` on the pool until nothing is left to do, then times that and the other commands.
 
@@ -48,13 +48,13 @@ def bench_noop(
     with TemporaryDirectory() as folder:
         place = warehouse or str(Path(folder) / "warehouse")
         commands = _commands(pool, place, Path(folder) / "report.html")
-        tell(f"regenerating pool {pool} in {place} ...")
+        on_progress(f"regenerating pool {pool} in {place} ...")
         for name, words in commands.items():
             if name not in (BARE, REFERENCE):
                 _seconds(name, words)
         taken: dict[str, list[float]] = {name: [] for name in commands}
         for turn in range(repeats):
-            tell(f"turn {turn + 1} of {repeats}")
+            on_progress(f"turn {turn + 1} of {repeats}")
             for name, words in commands.items():  # in turns, so that a busy moment does not fall on one alone
                 taken[name].append(_seconds(name, words))
     unit = median(taken[REFERENCE])

@@ -66,7 +66,7 @@ def bench_training(
     queries: int = 200,
     episodes: int | None = None,
     *,
-    tell: Callable[[str], None] = lambda line: None,
+    on_progress: Callable[[str], None] = lambda line: None,
 ) -> TrainingBench:
     """Train on generated logits: `documents` train rows, once per number of seeds.
 
@@ -77,16 +77,16 @@ def bench_training(
     for models, window in SETTINGS:
         rows = generated(documents, models, CHOICES, seed=0)
         looked_back = min(window, documents // 4)
-        tell(f"{models} models, window {looked_back}: the released loop")
+        on_progress(f"{models} models, window {looked_back}: the released loop")
         reference = _reference(rows, looked_back, queries, all_terms=True)
         fewer = _reference(rows, looked_back, queries, all_terms=False)
         speeds += [reference, replace(fewer, times_faster=reference.seconds / fewer.seconds)]
         for n in seeds:
-            tell(f"{models} models, window {looked_back}: {n} seed{'s' if n > 1 else ''}")
+            on_progress(f"{models} models, window {looked_back}: {n} seed{'s' if n > 1 else ''}")
             speeds.append(_ours(rows, looked_back, n, episodes, reference))
     growth = []
     for models in scales:
-        tell(f"{models} models")
+        on_progress(f"{models} models")
         growth.append(_grown(generated(1_000, models, CHOICES, seed=0)))
     return TrainingBench(documents, speeds, growth, _exponent(growth), peak_megabytes())
 

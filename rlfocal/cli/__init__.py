@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rlfocal.cli.stopping import stopped_by_signals
+from rlfocal.cli.support.stopping import stopped_by_signals
 from rlfocal.errors import InputError, RunError
 from rlfocal.failures import path_error, plain
 
@@ -20,7 +20,7 @@ def main() -> None:
     try:
         with stopped_by_signals():
             from rlfocal.cli.app import app
-            from rlfocal.cli.arguments import run
+            from rlfocal.cli.support.arguments import run
 
             run(app)
     except (InputError, RunError) as error:

@@ -9,17 +9,18 @@ import typer
 from rlfocal import __version__
 from rlfocal.cli import (
     bench,
-    corrections,
     datasets,
-    history,
+    imports,
+    lab,
     learning,
     openended,
     plan,
     pools,
-    reading,
+    report,
+    sql,
     study,
-    upkeep,
 )
+from rlfocal.cli.warehouse import corrections, doctor, expiry, export, history
 
 app = typer.Typer(
     name="rlfocal",
@@ -49,23 +50,23 @@ app.command("regenerate")(pools.regenerate)
 app.command("extract")(pools.extract)
 app.command("plan")(plan.plan)
 app.command("add-model")(pools.add_model)
-app.add_typer(reading.imports, name="import")
+app.add_typer(imports.imports, name="import")
 app.command("train")(learning.train)
 app.command("evaluate")(learning.evaluate)
 app.command("methods")(learning.methods)
 app.command("open-ended")(openended.open_ended)
-app.command("report")(reading.report)
-app.command("sql", cls=reading.SqlCommand)(reading.sql)
+app.command("report")(report.report)
+app.command("sql", cls=sql.SqlCommand)(sql.sql)
 app.command("snapshots")(history.snapshots)
 app.command("diff")(history.diff)
-app.command("export")(history.export)
-app.command("doctor")(upkeep.doctor)
-app.command("expire")(upkeep.expire)
-app.command("compact")(upkeep.compact)
+app.command("export")(export.export)
+app.command("doctor")(doctor.doctor)
+app.command("expire")(expiry.expire)
+app.command("compact")(expiry.compact)
 app.command("correct-labels")(corrections.correct_labels)
 app.command("remove-model")(corrections.remove_model)
 app.command("rename-model")(corrections.rename_model)
 app.add_typer(datasets.datasets, name="datasets")
 app.add_typer(study.study, name="study")
 app.add_typer(bench.bench, name="bench")
-app.add_typer(pools.lab, name="lab")
+app.add_typer(lab.lab, name="lab")

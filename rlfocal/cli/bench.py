@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rlfocal.cli.options import Json, Pool, names, print_json
+from rlfocal.cli.support.options import Json, Pool, names, print_json
+from rlfocal.cli.support.progress import progress_line
 from rlfocal.errors import InputError, unknown
 from rlfocal.wording import counted
 
@@ -50,21 +51,18 @@ def extraction(
     for name in chosen:
         if name not in ENGINES:
             raise unknown("engine", name, ENGINES)
-    found = bench_extraction(documents, chosen, model, lambda line: print(line, file=sys.stderr, flush=True))
+    found = bench_extraction(documents, chosen, model, progress_line)
     if as_json:
         print_json(found)
         return
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console = _console()
     for setting in found.setting:
         block = "" if setting.block_size is None else f", cache blocks of {setting.block_size} tokens"
         console.print(
             f"{setting.engine}: {setting.params / 1e6:,.0f}M parameters, {setting.dtype}, {setting.device}; "
             f"{setting.documents} questions of {setting.tokens:,.0f} tokens each kind{block}"
         )
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
-    table.add_column("way", no_wrap=True)
-    for heading in ("seconds", "faster", "computed", "unique", "ratio", "max Δ", "argmax"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("way", "seconds", "faster", "computed", "unique", "ratio", "max Δ", "argmax")
     work = ""
     for row in found.measured:
         computed = row.computed
@@ -91,9 +89,9 @@ def extraction(
 
 @bench.command("diversity")
 def diversity(
-    models: Annotated[int, typer.Option(min=2, max=16, help="Of which every pool is taken.")] = 12,
+    models: Annotated[int, typer.Option(min=2, max=16, help="Models; every pool of them is evaluated.")] = 12,
     documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 14_042,
-    many_models: Annotated[int, typer.Option(min=2, max=1000, help="Out of which one pool is taken.")] = 100,
+    many_models: Annotated[int, typer.Option(min=2, max=1000, help="Models of one large pool.")] = 100,
     many_documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 1_000_000,
     as_json: Json = False,
 ) -> None:
@@ -105,16 +103,13 @@ def diversity(
     from rlfocal.bench.diversity import Sizes, bench_diversity
 
     sizes = Sizes(models, documents, many_models, many_documents)
-    found = bench_diversity(sizes, lambda line: print(line, file=sys.stderr, flush=True))
+    found = bench_diversity(sizes, progress_line)
     if as_json:
         print_json(found)
         return
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    console.print(f"{documents:,} documents unless said otherwise, {found.cores} cores")
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
-    table.add_column("way")
-    for heading in ("seconds", "faster", "max Δ", "peak MB"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    console = _console()
+    console.print(f"{documents:,} documents unless stated otherwise, {found.cores} cores")
+    table = _table("way", "seconds", "faster", "max Δ", "peak MB", wrap=True)
     work = ""
     for row in found.measured:
         if row.work != work:
@@ -159,31 +154,28 @@ def noop(
             "--warehouse",
             "-w",
             metavar="PATH|URI",
-            help="One that holds the pool already; it is finished first.",
-            show_default="a new one, thrown away",
+            help="A warehouse with the pool's results; missing ones are made first.",
+            show_default="a temporary one",
         ),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Of which the median is taken.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Seconds of commands with nothing to do: regenerate, evaluate, train, report, doctor.
+    """Seconds of commands that have nothing to do: regenerate, evaluate, train, report, doctor.
 
-    Everything is there already. `torch`: in units of what a process takes that only imports torch.
+    All results exist already. `torch`: in units of what a process takes that only imports torch.
     """
     from rlfocal.bench.noop import bench_noop
 
-    found = bench_noop(pool, warehouse, repeats, lambda line: print(line, file=sys.stderr, flush=True))
+    found = bench_noop(pool, warehouse, repeats, progress_line)
     if as_json:
         print_json(found)
         return
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
-    table.add_column("command", no_wrap=True)
-    for heading in ("median s", "fastest", "slowest", "torch"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("command", "median s", "fastest", "slowest", "torch")
     for row in found:
         times = (f"{value:.2f}" for value in (row.seconds, row.fastest, row.slowest))
         table.add_row(row.command, *times, f"{row.of_reference:.2f}x")
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
+    _console().print(table)
 
 
 @bench.command("training")
@@ -210,17 +202,14 @@ def training(
         whole_numbers(scales, "--scales"),
         queries,
         episodes,
-        tell=lambda line: print(line, file=sys.stderr, flush=True),
+        on_progress=progress_line,
     )
     if as_json:
         print_json(found)
         return
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console = _console()
     console.print(f"{documents:,} train rows of four choices; at most {found.peak_mb:,.0f} MB of memory")
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
-    table.add_column("way", no_wrap=True)
-    for heading in ("steps", "seconds", "steps/s", "faster"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("way", "steps", "seconds", "steps/s", "faster")
     setting = None
     for row in found.speeds:
         if (row.models, row.window) != setting:
@@ -255,11 +244,8 @@ def decision(
     if as_json:
         print_json(found)
         return
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
-    table.add_column(f"{found.models} models", no_wrap=True)
-    for heading in ("median µs", "99 % µs", "faster"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    console = _console()
+    table = _table(f"{found.models} models", "median µs", "99 % µs", "faster")
     for row in found.latencies:
         table.add_row(row.way, f"{row.median:.1f}", f"{row.p99:.1f}", f"{row.times_faster:.1f}x")
     console.print(table)
@@ -271,3 +257,16 @@ def whole_numbers(given: str, option: str) -> list[int]:
         return [int(part) for part in given.split(",") if part.strip()]
     except ValueError as error:
         raise InputError(f"{option} {given!r} is not a list of whole numbers such as 1,10") from error
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else WIDTH)
+
+
+def _table(first: str, *others: str, wrap: bool = False) -> Table:
+    """Columns under headings; numbers in all but the first. `wrap`: whether that one may wrap."""
+    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
+    table.add_column(first, no_wrap=not wrap)
+    for heading in others:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table

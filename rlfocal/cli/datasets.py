@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlfocal.cli import completion
-from rlfocal.cli.options import Benchmarks, Json, names, print_json, progress_bars
+from rlfocal.cli.support import completion
+from rlfocal.cli.support.options import Benchmarks, Json, names, print_json
+from rlfocal.cli.support.progress import progress_bars
 from rlfocal.errors import unknown
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def _group() -> None: ...
 
 @datasets.command("mirror")
 def mirror(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the mirror is, or is to be.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The mirror's folder.")],
     benchmarks: Benchmarks = None,
     pool: Annotated[
         str | None,
@@ -44,14 +45,14 @@ def mirror(
     """Copy the data sets that benchmarks need from the hub into a folder, for machines without a network.
 
     The folder is laid out like the hub's repositories; `--datasets DIR` of the other commands reads it. What
-    is there already is not fetched again, so a stopped run simply goes on. GPQA is gated: accept its terms on
-    the hub and set HF_TOKEN.
+    is there already is not fetched again, so an interrupted run can be repeated. GPQA is gated: accept its
+    terms on the hub and set HF_TOKEN.
     """
     from rlfocal.extraction.mirror import mirror_datasets
 
     chosen = _chosen(names(benchmarks, "--benchmarks"), pool)
-    with progress_bars() as tell:
-        copies = mirror_datasets(folder, chosen, source, tell)
+    with progress_bars() as on_progress:
+        copies = mirror_datasets(folder, chosen, source, on_progress)
     if as_json:
         print_json([copy._asdict() for copy in copies])
         return

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import typer
 
 from rlfocal.agents import RL_FOCAL
-from rlfocal.cli import completion
-from rlfocal.cli.options import Json, Location, Models, Seeds, Snapshot, names, print_json, progress_bars
+from rlfocal.cli.support import completion
+from rlfocal.cli.support.options import Json, Location, Models, Seeds, Snapshot, names, print_json
+from rlfocal.cli.support.progress import progress_bars
 
 Benchmark = Annotated[
     str,
@@ -49,7 +50,7 @@ def train(
     from rlfocal.evaluation import train as run
     from warehouse import open_warehouse
 
-    with open_warehouse(warehouse, read_only=True) as opened, progress_bars() as tell:
+    with open_warehouse(warehouse, read_only=True) as opened, progress_bars() as on_progress:
         report = run(
             opened,
             benchmark,
@@ -59,7 +60,7 @@ def train(
             per=per,
             snapshot=snapshot,
             tensorboard=tensorboard,
-            on_progress=tell,
+            on_progress=on_progress,
         )
     if as_json:
         print_json(report)
@@ -103,7 +104,7 @@ def evaluate(
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, create=False) as opened:
-        with progress_bars() as tell:
+        with progress_bars() as on_progress:
             report = run(
                 opened,
                 benchmark,
@@ -114,7 +115,7 @@ def evaluate(
                 protocol=protocol,
                 snapshot=snapshot,
                 force=force,
-                on_progress=tell,
+                on_progress=on_progress,
             )
         for model, n in report.left_out:
             typer.echo(f"left out: {model}, which answered only {n} documents of {benchmark}", err=True)

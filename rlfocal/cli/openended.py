@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from rlfocal.cli.options import Json, Seeds, print_json, progress_bars
+from rlfocal.cli.support.options import Json, Seeds, print_json
+from rlfocal.cli.support.progress import progress_bars
 
 
 def open_ended(
@@ -33,8 +34,8 @@ def open_ended(
 
     table = read_scores(scores)
     config = PAPER if settings == "paper" else OpenEndedConfig()
-    with progress_bars() as tell:
-        report = evaluate_scores(table, seeds, config, lambda share: tell("decider", share))
+    with progress_bars() as on_progress:
+        report = evaluate_scores(table, seeds, config, lambda share: on_progress("decider", share))
     if as_json:
         print_json(report)
     else:

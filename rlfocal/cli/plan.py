@@ -1,4 +1,4 @@
-"""The command that says what a regeneration would run and cost: plan."""
+"""`rlfocal plan`: what a regeneration would run and cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlfocal.cli.options import (
+from rlfocal.cli.support.options import (
     Backend,
     Benchmarks,
     Datasets,
@@ -48,8 +48,8 @@ def plan(
 ) -> None:
     """What a regeneration would run: partitions, requests, tokens, GPU-hours and money. Runs nothing.
 
-    Partitions that the warehouse holds unchanged are left out. Documents are counted where they are at hand
-    (the embedded pool, `--datasets`), and else taken from the benchmark's stated size. No network is asked.
+    Partitions that are committed already are left out. Documents are counted if they are available locally
+    (the embedded pool, `--datasets`), otherwise taken from the benchmark's stated size. Needs no network.
     """
     with _offline():
         from rlfocal.planning.gpus import find_gpu
@@ -73,7 +73,7 @@ def plan(
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Hugging Face's libraries ask no network, as far as they are imported in here."""
+    """Keeps Hugging Face's libraries offline, if they are imported inside."""
     before = {name: os.environ.get(name) for name in OFFLINE}
     os.environ.update(dict.fromkeys(OFFLINE, "1"))
     try:
@@ -119,7 +119,7 @@ def _print(made: Plan) -> None:
 
 def _benchmark_table(made: Plan) -> Table:
     table = _table(
-        f"Pool {made.pool}: what each benchmark asks of a model that has nothing yet",
+        f"Pool {made.pool}: each benchmark's work for a model without partitions",
         "benchmark",
         ["tasks", "documents", "requests", "prefill", "decode", "lm-eval: requests", "prefill", "ratio"],
     )
@@ -142,7 +142,7 @@ def _model_table(made: Plan) -> Table:
     table = _table(
         f"What is left to run, in tokens and {made.gpu}-hours (lm-eval: of its prefill)",
         "model",
-        ["GPUs", "to run", "there", "requests", "prefill", "decode", "hours", "$", "lm-eval"],
+        ["GPUs", "to run", "done", "requests", "prefill", "decode", "hours", "$", "lm-eval"],
     )
     for m in made.models:
         table.add_row(

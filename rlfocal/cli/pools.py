@@ -1,4 +1,4 @@
-"""Commands that run a pool: regenerate, extract, add-model, lab build."""
+"""Commands that run a pool: regenerate, extract, add-model."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ import typer
 
 from flows import quieten
 from rlfocal.agents import RL_FOCAL
-from rlfocal.cli import completion
-from rlfocal.cli.extraction import extraction_bars, print_extracted, print_extraction, print_missing
-from rlfocal.cli.options import (
-    IN_ALL,
+from rlfocal.cli.support import completion
+from rlfocal.cli.support.extraction import extraction_bars, print_extracted, print_extraction, print_failures
+from rlfocal.cli.support.options import (
     REPORT,
     Backend,
     Benchmarks,
     Datasets,
     EngineJobs,
-    Jobs,
     Json,
     Limit,
     Location,
@@ -30,22 +28,13 @@ from rlfocal.cli.options import (
     Seeds,
     names,
     print_json,
-    progress_bars,
-    with_total,
 )
+from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
 from rlfocal.errors import InputError
 from rlfocal.wording import counted
 
 if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
-
-lab = typer.Typer(
-    help="The embedded pool: twelve tiny language models that ship with rlfocal.", no_args_is_help=True
-)
-
-
-@lab.callback()
-def _group() -> None: ...
 
 
 def regenerate(
@@ -64,7 +53,7 @@ def regenerate(
     """The main job: extract what is missing, train, evaluate, report.
 
     Runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records it.
-    Ends with exit code 1, after evaluating and reporting what is there, where some model failed.
+    If a model fails, the others are still evaluated and reported; the exit code is then 1.
     """
     from rlfocal.pool import load_pool
 
@@ -87,13 +76,13 @@ def regenerate(
         "seeds": seeds,
         "report": str(output),
     }
-    with progress_bars() as tell:
-        summary = find_done(**asked, on_progress=tell)
+    with progress_bars() as on_progress:
+        summary = find_done(**asked, on_progress=on_progress)
         if summary is None:
             from flows.regenerate import run
 
-            summary = run(with_total(tell, _weights(chosen)), **asked, jobs=jobs)
-            tell(IN_ALL, 1.0)
+            summary = run(with_total(on_progress, _weights(chosen)), **asked, jobs=jobs)
+            on_progress(IN_ALL, 1.0)
     if as_json:
         print_json(summary)
     else:
@@ -102,12 +91,12 @@ def regenerate(
         print_extracted(summary.extracted, summary.present)
         typer.echo(f"report: {summary.report}")
     if summary.gaps:
-        print_missing(summary.gaps)
+        print_failures(summary.gaps, "step")
         raise typer.Exit(1)
 
 
 def _weights(pool: PoolSpec) -> dict[str, float]:
-    """About how long each part of a regeneration takes, in units of a tiny model's task."""
+    """Roughly how long each part of a regeneration takes, in units of a tiny model's task."""
     # So that it fits the embedded pool and, by its plan, the paper's: training is as long whatever the model.
     models = {f"extract {m.model}": 1 + 2 * (m.active_params_b or m.params_b) for m in pool.models}
     tasks = {b.name: len(b.tasks) for b in pool.benchmarks}
@@ -128,16 +117,16 @@ def extract(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Ask every model of a pool every benchmark, and commit the answers. A second run extracts nothing.
+    """Run every benchmark on every model of a pool, and commit the answers. A second run extracts nothing.
 
-    One process a model; a partition (model, task) is committed whole or not at all, and a killed run goes on
-    where it stopped. A model that fails takes down only its own partitions (exit code 1).
+    One process a model; a partition (model, task) is committed whole or not at all, and a killed run
+    continues where it stopped. A model that fails affects only its own partitions (exit code 1).
     """
-    from rlfocal.filling.runner import extract_pool
+    from rlfocal.jobs.runner import extract_pool
     from rlfocal.pool import load_pool
 
     chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
-    with extraction_bars(chosen) as tell:
+    with extraction_bars(chosen) as on_progress:
         report = extract_pool(
             warehouse,
             chosen,
@@ -146,7 +135,7 @@ def extract(
             datasets=datasets,
             jobs=jobs,
             replace_documents=replace_documents,
-            on_progress=tell,
+            on_progress=on_progress,
         )
     if as_json:
         print_json({"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing})
@@ -161,7 +150,7 @@ def add_model(
         str, typer.Argument(help="The pool's name or its YAML file.", autocompletion=completion.pools)
     ],
     entry: Annotated[
-        Path, typer.Argument(help="YAML: model, hf_repo, params_b, and what else a pool entry holds.")
+        Path, typer.Argument(help="YAML with model, hf_repo, params_b and the other keys of a pool entry.")
     ],
     backend: Backend = None,
     limit: Limit = None,
@@ -169,12 +158,12 @@ def add_model(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Check an entry, try the model, add it to the pool, and extract it on every benchmark of the pool.
+    """Check an entry, try the model, add it to the pool, and run the pool's benchmarks on it.
 
-    Then its accuracy and its diversity to the others are shown. A wrong entry, or a model that cannot answer
+    Prints its accuracy and its diversity to the others. A wrong entry, or a model that cannot answer
     one document, changes nothing.
     """
-    from rlfocal.filling.runner import extract_pool
+    from rlfocal.jobs.runner import extract_pool
     from rlfocal.pool import add_to_pool, find_pool, load_entry, load_pool
     from rlfocal.report import newcomer, print_newcomer
     from warehouse import check_location, open_warehouse
@@ -183,9 +172,9 @@ def add_model(
     known = load_pool(pool)
     check_location(warehouse)
     alone = known.model_copy(update={"models": (spec,)})
-    if spec in known.models:  # an earlier call was stopped: extract what it left
+    if spec in known.models:  # an earlier call was interrupted: extract what is missing
         file = find_pool(pool)
-        typer.echo(f"{spec.model} is in {file} already", err=True)
+        typer.echo(f"{spec.model} is already in {file}", err=True)
     else:
         if spec.model in {m.model for m in known.models}:
             raise InputError(
@@ -195,9 +184,9 @@ def add_model(
         _try(alone, backend, datasets)
         file = add_to_pool(pool, spec, entry)
         typer.echo(f"added {spec.model} to {file}", err=True)
-    with extraction_bars(alone) as tell:
+    with extraction_bars(alone) as on_progress:
         report = extract_pool(
-            warehouse, alone, backend=backend, limit=limit, datasets=datasets, jobs=1, on_progress=tell
+            warehouse, alone, backend=backend, limit=limit, datasets=datasets, jobs=1, on_progress=on_progress
         )
     with open_warehouse(warehouse, read_only=True) as opened:
         seen = newcomer(opened, spec.model)
@@ -212,7 +201,7 @@ def add_model(
 
 def _try(alone: PoolSpec, backend: str | None, datasets: Path | None) -> None:
     """Let the pool's one model answer one document, in a warehouse that is thrown away."""
-    from rlfocal.filling.runner import extract_pool
+    from rlfocal.jobs.runner import extract_pool
 
     name = alone.models[0].model
     typer.echo(f"trying {name} on one document ...", err=True)
@@ -221,21 +210,3 @@ def _try(alone: PoolSpec, backend: str | None, datasets: Path | None) -> None:
         tried = extract_pool(Path(folder) / "try", first, backend=backend, limit=1, datasets=datasets, jobs=1)
     if tried.missing:
         raise InputError(f"{name} cannot answer: {tried.missing[0].reason}; the pool is unchanged")
-
-
-@lab.command("build")
-def lab_build(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the models go.")] = Path(
-        ".rlfocal/lab"
-    ),
-    seed: Annotated[int, typer.Option(help="The shipped models are seed 0's.")] = 0,
-    models: Models = None,
-    jobs: Jobs = 2,
-    force: Annotated[bool, typer.Option("--force", help="Train again what is built already.")] = False,
-) -> None:
-    """Train the embedded pool's tiny language models from scratch, from their seed."""
-    from rlfocal.lab import build
-
-    with progress_bars() as tell:
-        paths = build(output, seed=seed, models=names(models), workers=jobs, force=force, progress=tell)
-    typer.echo("\n".join(map(str, paths)))

@@ -10,7 +10,8 @@ import typer
 
 from rlfocal.agents import RL_FOCAL
 from rlfocal.cli.learning import Benchmark, Per
-from rlfocal.cli.options import Json, Location, Models, Seeds, names, print_json, progress_bars
+from rlfocal.cli.support.options import Json, Location, Models, Seeds, names, print_json
+from rlfocal.cli.support.progress import progress_bars
 from rlfocal.errors import InputError
 from rlfocal.studies import STUDIES, Conditions, Study
 
@@ -58,10 +59,10 @@ def _command(asked: Study) -> Callable[..., None]:
             raise InputError(f"--out {folder} is a file; give a folder")
         chosen = method or asked.method
         with open_warehouse(warehouse, create=False) as opened:
-            with progress_bars() as tell:
+            with progress_bars() as on_progress:
                 dataset = read_dataset(opened, benchmark, names(models))
                 conditions = Conditions(
-                    Setup(opened, dataset, seeds, per, force=force, on_progress=tell),
+                    Setup(opened, dataset, seeds, per, force=force, on_progress=on_progress),
                     chosen,
                     parse(chosen, settings or []),
                     chose_models=bool(models),

@@ -1,4 +1,4 @@
-"""What an engine is asked and what it answers: the border between lm-eval's tasks and what runs the model."""
+"""What an engine is asked and what it answers: the interface between lm-eval's tasks and the engines."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Engine(Protocol):
     """Documents to ask at once. A call's results depend on its documents alone, not on earlier calls."""
 
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
-        """Raises RunError, before anything is asked, where a prompt does not fit and may not be cut."""
+        """Raises RunError, before any request, if a prompt does not fit and must not be truncated."""
         ...
 
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:

@@ -1,4 +1,4 @@
-"""lm-eval's tasks, loaded from the hub or a mirror: the stock definitions, but with randomness held still."""
+"""lm-eval's tasks, loaded from the hub or a mirror: the stock definitions, made deterministic."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def load_task(
 ) -> Any:
     """lm-eval's task `name` with its requests to be built, its documents taken from `split` where given.
 
-    `datasets` is a mirror; None is the hub. `scratch` is `held_still`'s.
-    InputError where the user can mend it, else RunError.
+    `datasets` is a mirror; None is the hub. `scratch` is `deterministic_loading`'s.
+    InputError where the user can fix it, else RunError.
     """
     config = task_config(name, manager)
     changed = _data(config, benchmark, datasets, scratch) | _process(config) | _sampling(config, benchmark)
@@ -93,10 +93,10 @@ def task_manager(benchmark: Benchmark, managers: Managers) -> Any:
 
 
 @contextlib.contextmanager
-def held_still() -> Iterator[Path]:
+def deterministic_loading() -> Iterator[Path]:
     """No progress bars or hints, no cached `map` results, and global randomness as if nothing ran before.
 
-    Yields a folder that goes at the end, for what must not be cached.
+    Yields a temporary folder for what must not be cached.
     """
     import datasets
     from lm_eval.utils import env
@@ -133,7 +133,7 @@ def quiet() -> Iterator[None]:
 def dataset_failure(
     error: Exception, found: HubDataset, benchmark: Benchmark, datasets: Path | None
 ) -> InputError | RunError | None:
-    """What to do where a data set cannot be read; None where the data set is not the reason."""
+    """What to do if a data set cannot be read; None if the data set is not the reason."""
     from datasets.exceptions import DatasetNotFoundError
 
     reason = one_line(error)
@@ -141,25 +141,25 @@ def dataset_failure(
     if datasets is not None:
         if isinstance(error, OSError | ValueError) and ("BuilderConfig" in reason or "data file" in reason):
             return InputError(
-                f"{source} in {datasets} is not whole: {reason}; {_remedy(benchmark, datasets)}"
+                f"{source} in {datasets} is incomplete: {reason}; {_remedy(benchmark, datasets)}"
             )
         return None
     if "gated" in reason:
         return InputError(
-            f"{source} is gated: accept its terms on its page there, then put "
-            "an access token of that account into the environment variable HF_TOKEN"
+            f"{source} is gated: accept its terms on its hub page, then set "
+            "HF_TOKEN to an access token of that account"
         )
     if reason.startswith("Revision"):
         return InputError(
             f"{source} has no revision {benchmark.dataset_revision!r}; correct its dataset_revision, or "
-            "leave it out for the newest"
+            "remove it to use the newest"
         )
     if isinstance(error, DatasetNotFoundError):
         return InputError(f"{source} is not on the hub, or needs an access token in HF_TOKEN: {reason}")
     if isinstance(error, ConnectionError):
         return RunError(
-            f"{source} cannot be had, as the hub cannot be reached; try again, or run `rlfocal datasets "
-            f"mirror DIR --benchmarks {benchmark.name}` where it can, and give it by --datasets DIR"
+            f"{source} cannot be downloaded: the hub cannot be reached; try again, or run `rlfocal datasets "
+            f"mirror DIR --benchmarks {benchmark.name}` on a machine that can, and pass --datasets DIR"
         )
     return None
 
@@ -206,7 +206,7 @@ def _data(
 
 
 def _process(config: dict[str, Any]) -> dict[str, Any]:
-    """Lets a task that shuffles a document's choices shuffle them alike in every run and company."""
+    """Lets a task that shuffles a document's choices shuffle them in the same way in every run."""
     process = config.get("process_docs")
     return {"process_docs": _seeded_by_document(process)} if callable(process) else {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ruamel.yaml import YAML
 
+from rlfocal.atomic import replacing, write_file
 from rlfocal.errors import InputError, RunError
 from rlfocal.extraction.lm_eval_tasks import (
     HubDataset,
     Managers,
     dataset_failure,
-    held_still,
+    deterministic_loading,
     hub_dataset,
     one_line,
     quiet,
@@ -90,13 +91,11 @@ def write_config(mirror: Path, repo: str, config: str, splits: Mapping[str, pa.T
     import pyarrow.parquet as pq
 
     folder = mirror / repo / config
-    staged = folder.with_name(f".{config}.{os.getpid()}")
-    shutil.rmtree(staged, ignore_errors=True)
-    staged.mkdir(parents=True)
-    for split, table in splits.items():
-        pq.write_table(table, staged / f"{split}{SHARD}", compression="zstd")
-    shutil.rmtree(folder, ignore_errors=True)
-    staged.rename(folder)
+    with replacing(folder) as staged:
+        staged.mkdir()
+        for split, table in splits.items():
+            pq.write_table(table, staged / f"{split}{SHARD}", compression="zstd")
+        shutil.rmtree(folder, ignore_errors=True)
     _write_card(mirror / repo, repo, revision)
     return folder
 
@@ -152,7 +151,7 @@ def _load(want: Wanted, revision: str, source: Path | None) -> dict[str, pa.Tabl
     repo, config = want.dataset
     options = {k: v for k, v in want.options.items() if k not in ("revision", "trust_remote_code")}
     try:
-        with held_still() as scratch:
+        with deterministic_loading() as scratch:
             if source is None:
                 loaded = datasets.load_dataset(repo, config, revision=revision, **options)
             else:
@@ -192,9 +191,7 @@ def _write_card(repository: Path, repo: str, revision: str) -> None:
         for folder in sorted(repository.iterdir())
         if folder.is_dir() and not folder.name.startswith(".")
     ]
-    staged = repository / f".{CARD}.{os.getpid()}"
-    with staged.open("w", encoding="utf-8") as file:
-        file.write("---\n")
-        YAML(typ="safe").dump({"configs": configs, "revision": revision}, file)
-        file.write(f"---\nA copy of the data set {repo}, made by `rlfocal datasets mirror`.\n")
-    staged.replace(repository / CARD)
+    front = io.StringIO()
+    YAML(typ="safe").dump({"configs": configs, "revision": revision}, front)
+    text = f"A copy of the data set {repo}, made by `rlfocal datasets mirror`.\n"
+    write_file(repository / CARD, f"---\n{front.getvalue()}---\n{text}")

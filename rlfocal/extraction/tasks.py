@@ -16,7 +16,7 @@ from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.lm_eval_tasks import (
     TOKEN_LIMITS,
     Managers,
-    held_still,
+    deterministic_loading,
     load_task,
     quiet,
     task_manager,
@@ -72,7 +72,7 @@ def load_each(
 ) -> Iterator[tuple[Benchmark, list[TaskDocuments] | Exception]]:
     """`load_tasks` benchmark by benchmark: yields the tasks of each, or why it does not load."""
     if limit is not None and limit < 1:
-        raise InputError(f"limit {limit} leaves no documents; give a number from 1 on")
+        raise InputError(f"limit {limit} selects no documents; give at least 1")
     mirror = mirror_folder(datasets)
     managers: Managers = {}
     for benchmark in benchmarks:
@@ -96,7 +96,7 @@ def mirror_folder(datasets: str | Path | None) -> Path | None:
         return None
     if not Path(given).is_dir():
         raise InputError(
-            f"the mirror {str(given)!r} is not a folder; `rlfocal datasets mirror {given}` makes it"
+            f"the mirror {str(given)!r} is not a folder; `rlfocal datasets mirror {given}` creates it"
         )
     return Path(given)
 
@@ -105,18 +105,18 @@ def _task_documents(
     benchmark: Benchmark, task: str, name: str, manager: Any, mirror: Path | None, limit: int | None
 ) -> TaskDocuments:
     where = f"{benchmark.name}/{task} ({name})"
-    with held_still() as scratch:
+    with deterministic_loading() as scratch:
         tested = load_task(name, benchmark, manager, mirror, scratch)
         config = tested.config
         if (expected := OUTPUT_TYPES[benchmark.kind]) != config.output_type:
             raise InputError(
-                f"{where} is of output type {config.output_type!r}, but a benchmark of kind "
+                f"{where} has output type {config.output_type!r}, but a benchmark of kind "
                 f"{benchmark.kind!r} needs {expected!r}"
             )
         whole = _documents(benchmark, tested, where)
     n_train = benchmark.train_docs
     if benchmark.train_split is not None:
-        with held_still() as scratch:
+        with deterministic_loading() as scratch:
             trained = load_task(name, benchmark, manager, mirror, scratch, benchmark.train_split)
             train = _documents(benchmark, trained, where)
         n_train = len(train)
@@ -155,7 +155,7 @@ def _documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, .
         if not wanted or wanted < there:  # a document is no example of its own
             raise
         raise InputError(
-            f"{where}: num_fewshot {wanted} needs more examples than the {there} there are; take fewer"
+            f"{where}: num_fewshot {wanted} needs more examples than the {there} available; use fewer"
         ) from error
     document = _choice_document if benchmark.kind == "choices" else _answer_document
     built = (document(task, group, where) for group in _by_document(task.instances))
@@ -187,7 +187,9 @@ def _choice_document(task: Any, group: Sequence[Any], where: str) -> Document:
     arguments = [instance.args for instance in group[: len(choices)]]
     target = task.doc_to_target(doc)
     if len({context for context, _ in arguments}) > 1 or isinstance(target, list):
-        raise InputError(f"{where} has one prompt per choice or several right choices; neither is supported")
+        raise InputError(
+            f"{where} has one prompt per choice or several correct choices; neither is supported"
+        )
     if isinstance(target, str):
         label = choices.index(target) if target in choices else -1
     else:
@@ -208,7 +210,7 @@ def _answer_document(task: Any, group: Sequence[Any], where: str) -> Document:
     [instance] = group
     target = task.doc_to_target(instance.doc)
     if isinstance(target, list):
-        raise InputError(f"{where} has several right answers; that is not supported")
+        raise InputError(f"{where} has several correct answers, which is not supported")
     gold = extract_answer(str(target)) if "####" in str(target) else normalise(str(target))
     if gold is None:
         raise InputError(f"{where}: document {instance.doc_id} has no gold answer in {str(target)!r:.80}")
@@ -225,7 +227,7 @@ def _answer_document(task: Any, group: Sequence[Any], where: str) -> Document:
 
 
 def _doc_hash(doc: Mapping[str, Any]) -> str:
-    """lm-eval's own doc_hash, so that its logs and our rows can be told to speak of the same document."""
+    """lm-eval's own doc_hash, so that its logs and our rows can be matched by document."""
     from lm_eval.utils import handle_non_serializable, hash_string
 
     dumped = json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)

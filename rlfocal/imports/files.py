@@ -1,4 +1,4 @@
-"""Rows of a Parquet, CSV or JSONL file as typed tables of a scratch DuckDB; a wrong value is named."""
+"""Rows of a Parquet, CSV or JSONL file as typed tables of a scratch DuckDB; errors name the value."""
 
 from __future__ import annotations
 
@@ -112,9 +112,9 @@ def _csv(path: Path) -> pa.Table:
         options = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
         table = pyarrow.csv.read_csv(path, read, _MULTILINE, options)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(f"{path} is no readable CSV file: {first_line(error)}") from None
+        raise InputError(f"{path} is not a readable CSV file: {first_line(error)}") from None
     if len(set(header)) < len(header):
-        raise InputError(f"{path}: a column name stands there twice: {', '.join(header)}")
+        raise InputError(f"{path}: duplicate column name in {', '.join(header)}")
     return table
 
 
@@ -122,7 +122,7 @@ def _lines(path: Path) -> pa.Table:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text (byte {error.start})") from None
+        raise InputError(f"{path} is not valid UTF-8 (byte {error.start})") from None
     text = pa.array([line if line.strip() else None for line in lines], pa.large_string())
     return pa.table({"row": pa.array(range(1, len(lines) + 1), pa.int64()), "line": text})
 

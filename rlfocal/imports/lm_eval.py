@@ -12,10 +12,11 @@ import duckdb
 from rlfocal.errors import InputError
 from rlfocal.extraction.answers import extract_answer
 from rlfocal.imports.logs import Log, find_logs
-from rlfocal.imports.rows import CheckedRows, Gathered, ImportReport, Partition, Source, check_rows
+from rlfocal.imports.rows import CheckedRows, Gathered, ImportReport, Source, check_rows
 from rlfocal.imports.samples import LoggedSample, UnsupportedTaskError, read_rows, sample
 from rlfocal.pool import Benchmark, load_benchmarks
 from warehouse import Warehouse
+from warehouse.store import PartitionKey
 
 _COMPARED = ("doc_hash", "choices", "label", "gold")
 
@@ -49,9 +50,9 @@ def read_lm_eval(
     kind: str = "lm-eval",
     on_progress: Callable[[float], None] | None = None,
 ) -> Iterator[CheckedRows]:
-    """Reads and checks the logs alone, so that no warehouse need exist before they are known to be right.
+    """Reads and checks the logs, before any warehouse is created.
 
-    `on_progress` hears the share of logs that are read.
+    `on_progress` gets the share of logs that have been read.
     """
     logs, left = find_logs(paths, model)
     taken, title = _Taken(), ", ".join(map(str, paths))
@@ -100,11 +101,11 @@ class _Taken(Gathered):
 
     def __init__(self) -> None:
         super().__init__()
-        self.details: dict[Partition, dict[str, Any]] = {}
+        self.details: dict[PartitionKey, dict[str, Any]] = {}
         self._known: dict[tuple[str, str, int], dict[str, Any]] = {}
 
     def add(self, log: Log, place: _Place, samples: Sequence[tuple[int, LoggedSample]]) -> None:
-        self.details[log.model, place.benchmark, place.task] = log.details
+        self.details[PartitionKey(log.model, place.benchmark, place.task)] = log.details
         where = f"{log.path}, {_counted(log.path)}"
         for number, logged in samples:
             keys = {
@@ -127,8 +128,8 @@ class _Taken(Gathered):
                 raise InputError(
                     f"{self.place(doc['row'])}: document {key[2]} of {key[0]}/{key[1]} differs from "
                     f"{self.place(known['row'])}: {name} was {str(known.get(name))[:60]!r}, is "
-                    f"{str(doc.get(name))[:60]!r}. Models are compared on equal documents only: import them "
-                    f"under another name, such as --benchmark {key[0]}@v2"
+                    f"{str(doc.get(name))[:60]!r}. Models are compared on the same documents only: "
+                    f"import them under another name, such as --benchmark {key[0]}@v2"
                 )
 
 
@@ -139,7 +140,7 @@ def _samples(log: Log) -> Iterator[tuple[int, LoggedSample]]:
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(
-                f"{log.path}, {_counted(log.path)} {number}: no sample of lm-eval's --log_samples ({reason})"
+                f"{log.path}, {_counted(log.path)} {number}: not a sample of lm-eval's log ({reason})"
             ) from None
 
 

@@ -62,7 +62,7 @@ def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[li
     if model is not None and len(named) > 1:
         raise InputError(
             f"--model {model} names one model, but these are runs of {', '.join(named)}; "
-            "import each by itself"
+            "import each separately"
         )
     latest: dict[tuple[str, str], Log] = {}
     left = []
@@ -71,7 +71,7 @@ def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[li
             left.append(f"{earlier.path} (an earlier run of {log.task} by {log.model})")
         latest[log.model, log.task] = log
     for key in [key for key in latest if _is_group(key, latest)]:
-        left.append(f"{latest.pop(key).path} (a group, whose tasks have files of their own)")
+        left.append(f"{latest.pop(key).path} (a group; its tasks have their own files)")
     return sorted(latest.values(), key=lambda log: (log.model, log.task)), left
 
 
@@ -92,7 +92,7 @@ def _sample_files(paths: Iterable[str | Path]) -> list[Path]:
         chosen = [p for p in inside if p.suffix in _SUFFIXES and p.is_file() and _named(p) is not None]
         if not chosen:
             raise InputError(
-                f"{path} holds no samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
+                f"{path} has no samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
             )
         found |= {p.absolute(): p for p in chosen}
     return list(found.values())
@@ -118,7 +118,7 @@ def _log(path: Path, model: str | None) -> Log:
     name = model or _logged_name(run, path)
     if not name:
         raise InputError(
-            f"{path}: no results_{date}.json with a model_name stands beside it; name it with --model"
+            f"{path}: there is no results_{date}.json with a model_name next to it; give --model"
         )
     return Log(path, groups["task"], date, name, run)
 
@@ -126,7 +126,7 @@ def _log(path: Path, model: str | None) -> Log:
 def _logged_name(run: Mapping[str, Any], path: Path) -> str | None:
     if name := run.get("model_name"):
         if not isinstance(name, str):
-            raise InputError(f"{path}: the model_name of its run is no text, but {name!r:.60}")
+            raise InputError(f"{path}: the model_name of its run is not text but {name!r:.60}")
         return name
     match = _named(path)
     configured = match.groupdict().get("model") if match else None
@@ -142,7 +142,7 @@ def _results(samples: Path, date: str) -> Mapping[str, Any]:
         try:
             content = parse_json(path.read_bytes())
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: no JSON ({error}); write the log again") from None
+            raise InputError(f"{path}: not valid JSON ({error}); write the log again") from None
         if isinstance(content, dict) and "results" in content:
             return content
     return {}

@@ -25,7 +25,7 @@ _KINDS = "biuf"
 def load_arrays(path: Path) -> Any:
     """The lists, tuples, dicts, texts, numbers and numeric numpy arrays of a pickle.
 
-    Raises InputError for anything else, before it is made, and for a file that is no whole pickle.
+    Raises InputError for anything else, before it is made, and for a file that is not a complete pickle.
     """
     try:
         content = path.read_bytes()
@@ -34,18 +34,18 @@ def load_arrays(path: Path) -> Any:
     except InputError:
         raise
     except MemoryError:
-        raise InputError(f"{path} asks for more memory than there is; it is torn or not a pickle") from None
+        raise InputError(f"{path} needs more memory than there is; it is truncated or not a pickle") from None
     # A broken pickle can fail in any way that an opcode can.
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path} is torn or no pickle of numpy arrays: {reason:.200}") from None
+        raise InputError(f"{path} is truncated or not a pickle of numpy arrays: {reason:.200}") from None
 
 
 def _check_memo(content: bytes) -> None:
-    """The reader makes room for the largest place it is told to remember something in, before it does."""
+    """Refuses memo indices so large that the unpickler would allocate too much memory."""
     for opcode, argument, _ in pickletools.genops(content):
         if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and (argument or 0) > len(content):
-            raise ValueError(f"it counts to {argument} in {len(content)} bytes")
+            raise ValueError(f"it numbers {argument} objects in {len(content)} bytes")
 
 
 class _Named:
@@ -60,7 +60,7 @@ class _Named:
         return self._made(*arguments)
 
     def __setstate__(self, _: Any) -> None:
-        raise ValueError("it changes what it was given to call")
+        raise ValueError("it changes a function that it calls")
 
 
 class _DType:
@@ -69,7 +69,7 @@ class _DType:
             raise ValueError(f"a numpy type is named by a {type(name).__name__}")
         self.found: np.dtype[Any] = np.dtype(name)
         if self.found.kind not in _KINDS:
-            raise ValueError(f"its arrays hold {name!r}, and only numbers are read")
+            raise ValueError(f"its arrays hold {name!r}, but only numbers are read")
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         if state[1] in ("<", ">"):
@@ -89,7 +89,7 @@ class _Array:
 
 def _shaped(content: Any, kind: _DType, shape: Any, order: str) -> NDArray[Any]:
     if not isinstance(content, bytes | bytearray):
-        raise ValueError("an array's content is no bytes")
+        raise ValueError("an array's content is not bytes")
     sizes = tuple(int(size) for size in shape)
     flat = np.frombuffer(bytes(content), kind.found)
     if any(size < 0 for size in sizes) or math.prod(sizes) != flat.size:
@@ -123,7 +123,7 @@ def _no_bytes() -> bytes:
 
 
 def _class(*_: Any) -> Any:
-    raise ValueError("it makes an array by hand")
+    raise ValueError("it builds an array directly")
 
 
 _ADMITTED = {
@@ -148,14 +148,14 @@ class _Reader(pickle.Unpickler):
         found = _ADMITTED.get((module, name))
         if found is None:
             raise InputError(
-                f"{self._path} asks for {module}.{name}, and only numpy arrays are read from a pickle: "
-                "nothing of it was run. Save the arrays alone, or import them as predictions"
+                f"{self._path} refers to {module}.{name}, but only numpy arrays are read from a pickle: "
+                "nothing in it was run. Save the arrays alone, or import them as predictions"
             )
         return found
 
 
 def _finished(value: Any, known: dict[int, Any]) -> Any:
-    """The value with its arrays in place. Raises ValueError for what is no plain value.
+    """The value with its arrays in place. Raises ValueError for anything but a plain value.
 
     `known` holds what was finished, as a few nested lists of each other could stand for billions.
     """

@@ -31,7 +31,7 @@ def import_predictions(
 def read_predictions(
     docs_path: str | Path, scores_path: str | Path, *, allow_missing: bool = False
 ) -> Iterator[CheckedRows]:
-    """Reads and checks the files alone, so that no warehouse need exist before they are known to be right."""
+    """Reads and checks the files, before any warehouse is created."""
     paths = {"docs": Path(docs_path), "scores": Path(scores_path)}
     with closing(duckdb.connect()) as scratch:
         load_table(scratch, "docs", paths["docs"], DOCS, ("benchmark", "task", "doc_id"))

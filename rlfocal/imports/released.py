@@ -51,7 +51,7 @@ def import_released(
     """Imports folders or pickles of the release in one transaction; done again, a no-op.
 
     `models` names the models of a pickle's columns. A benchmark is called mmlu@released, gsm8k@released or
-    bbh@released: its documents are the release's own rows, which cannot be told to be those of an
+    bbh@released: its documents are the release's own rows, which cannot be matched to those of an
     extraction. Raises InputError with file, row and reason, and writes nothing, where something is wrong.
     """
     with read_released(paths, models=models, benchmark=benchmark, allow_missing=allow_missing) as checked:
@@ -66,9 +66,9 @@ def read_released(
     benchmark: str | None = None,
     allow_missing: bool = False,
 ) -> Iterator[CheckedRows]:
-    """Reads and checks the files alone, so that no warehouse need exist before they are known to be right."""
+    """Reads and checks the files, before any warehouse is created."""
     if benchmark is not None and len(paths) > 1:
-        raise InputError(f"--benchmark {benchmark} names one path's benchmark; import each path by itself")
+        raise InputError(f"--benchmark {benchmark} names one path's benchmark; import each path separately")
     rows, left = Gathered(), []
     with closing(duckdb.connect()) as scratch:
         for path in map(Path, paths):
@@ -104,7 +104,7 @@ def _read(
     if path.is_dir() and any(path.glob("*/*/run_*_predictions.npy")):
         return _numbers(path, rows, benchmark or "gsm8k@released")
     raise InputError(
-        f"{path} is no layout of the release: give a folder of MODEL/TASK.csv, one of "
+        f"{path} does not have the layout of the release; give a folder of MODEL/TASK.csv, one of "
         "MODEL/{train,test}/run_N_predictions.npy, or a .pkl"
     )
 
@@ -127,13 +127,13 @@ def _letters(folder: Path, rows: Gathered, scratch: duckdb.DuckDBPyConnection, b
         for number, prediction, label in scratch.execute("FROM csv ORDER BY row").fetchall():
             row = rows.row(f"{path}, row", number)
             if label not in tuple(_LETTERS):
-                raise InputError(f"{rows.place(row)}: label {label!r} is none of {', '.join(_LETTERS)}")
+                raise InputError(f"{rows.place(row)}: label {label!r} is not one of {', '.join(_LETTERS)}")
             keys = {"row": row, "benchmark": benchmark, "task": path.stem, "doc_id": number - 1}
             said, first = known.setdefault((path.stem, number), (label, row))
             if said != label:
                 raise InputError(
                     f"{rows.place(row)}: label {label}, but {rows.place(first)} has {said}; the models "
-                    "answered other questions. Import each as a benchmark of its own (--benchmark)"
+                    "answered different questions. Import each as its own benchmark (--benchmark)"
                 )
             if first == row:
                 document = {"label": _LETTERS.index(label), "choices": list(_LETTERS)}
@@ -170,8 +170,8 @@ def _numbers(folder: Path, rows: Gathered, benchmark: str) -> list[str]:
         ]
         if n > len(questions) - start:
             raise InputError(
-                f"{min(answers)} has {n} rows, but {source} has {len(questions) - start} questions; put the "
-                "file there that was asked"
+                f"{min(answers)} has {n} rows, but {source} has {len(questions) - start} questions; use the "
+                "file whose questions were asked"
             )
         for i in range(n):
             question, gold = questions[start + i]
@@ -206,7 +206,7 @@ def _questions(path: Path) -> list[tuple[str, str]]:
         question, answer = row.get("question"), row.get("answer")
         gold = extract_answer(answer) if isinstance(answer, str) else None
         if gold is None or not isinstance(question, str):
-            raise InputError(f"{path}, line {number}: no question with an answer after ####")
+            raise InputError(f"{path}, line {number}: expected a question, and an answer after ####")
         found.append((question, gold))
     return found
 
@@ -232,7 +232,7 @@ def _array(path: Path) -> NDArray[np.float64]:
 def _pickled(path: Path, rows: Gathered, models: Sequence[str], benchmark: str) -> None:
     found = load_arrays(path)
     if not (_is_list(found, 2) and _is_list(found[0]) and _is_list(found[1], len(found[0]))):
-        raise InputError(f"{path}: a pickle of the release is [train, test], each a list of one array a task")
+        raise InputError(f"{path}: a pickle must be [train, test], each a list of one array per task")
     names = list(load_benchmarks()["bbh"].tasks)
     if len(found[0]) != len(names):
         names = [f"task_{i:02}" for i in range(len(found[0]))]
@@ -265,11 +265,11 @@ def _is_list(value: Any, length: int | None = None) -> bool:
 
 def _pickled_rows(where: str, part: Any, n_models: int) -> NDArray[Any]:
     if not isinstance(part, np.ndarray) or part.ndim != 2:
-        raise InputError(f"{where} 1: not an array of two dimensions")
+        raise InputError(f"{where} 1: not a two-dimensional array")
     width = part.shape[1] - 1
     if width < n_models or width % n_models:
         raise InputError(
-            f"{where} 1: {width} scores are not as many for each of {n_models} models; name the models "
+            f"{where} 1: {width} scores do not divide among {n_models} models; name the models "
             "of the columns with --models A,B,..."
         )
     return part

@@ -18,6 +18,7 @@ from rlfocal.wording import counted
 from warehouse import Warehouse, writing
 from warehouse.answers import normalise
 from warehouse.scripts import script
+from warehouse.store import PartitionKey
 
 KEYS = {"benchmark": "VARCHAR", "task": "VARCHAR", "doc_id": "BIGINT"}
 DOCS = KEYS | {
@@ -62,9 +63,6 @@ _SCORE_ROWS = pa.schema(
     ]
 )
 
-Partition = tuple[str, str, str]
-"""(model, benchmark, task)."""
-
 
 @dataclass(frozen=True)
 class ImportReport:
@@ -77,7 +75,7 @@ class ImportReport:
     n_written: int
     """Partitions written."""
     n_unchanged: int
-    """Partitions that the warehouse already held as they are."""
+    """Partitions that were in the warehouse already."""
     n_unscored: int
     """Described documents that no model scored: left out."""
     n_unanswered: int
@@ -106,7 +104,7 @@ class ImportReport:
         for name, task, model, fewest, most in self.uneven:
             lines.append(
                 f"uneven: {model} answered documents of {name}/{task} {fewest} to {most} times; "
-                "an answer's probability is its share of those of its document"
+                "an answer's probability is its share of the answers to its document"
             )
         return "\n".join(lines)
 
@@ -124,7 +122,7 @@ class Source:
     canonical: Callable[[str], str | None] = normalise
     """The canonical answer of an answer's text."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    details: Mapping[Partition, Mapping[str, Any]] = field(default_factory=dict)
+    details: Mapping[PartitionKey, Mapping[str, Any]] = field(default_factory=dict)
     """Further settings of a partition; `n_whole` among them is how many documents its task has."""
     left: tuple[str, ...] = ()
 
@@ -243,8 +241,8 @@ def _new_partitions(scratch: duckdb.DuckDBPyConnection, warehouse: Warehouse) ->
     return [p for p in partitions if known.get(_key(p)) != p["fingerprint"]]
 
 
-def _key(partition: Mapping[str, Any]) -> Partition:
-    return partition["model"], partition["benchmark"], partition["task"]
+def _key(partition: Mapping[str, Any]) -> PartitionKey:
+    return PartitionKey(partition["model"], partition["benchmark"], partition["task"])
 
 
 def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]) -> None:

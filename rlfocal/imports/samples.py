@@ -1,4 +1,4 @@
-"""One sample of lm-eval's --log_samples: its document, and what the model said to it."""
+"""One sample of lm-eval's --log_samples: its document, and the model's response."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
 def sample(row: Row, config: Row) -> LoggedSample:
     """Reads a row; `config` is what the run's results file says of the task.
 
-    Raises UnsupportedTaskError, or ValueError, KeyError, ... where the row is no sample of lm-eval."""
+    Raises UnsupportedTaskError, or ValueError, KeyError, ... if the row is not a sample of lm-eval."""
     doc_id = row["doc_id"]
     if not isinstance(doc_id, int) or isinstance(doc_id, bool) or abs(doc_id) >= 2**63:
         raise ValueError(f"doc_id {doc_id!r} is not a whole number")
     arguments = [_arguments(given) for given in _listed(row["arguments"], "gen_args_")]
     responses = row["resps"]
     if len(arguments) != len(responses):
-        raise ValueError(f"{len(responses)} resps to {len(arguments)} requests")
+        raise ValueError(f"{len(responses)} resps for {len(arguments)} requests")
     doc = row.get("doc") or {}
     doc_hash = row.get("doc_hash")
     if not isinstance(doc_hash, str | None):
-        raise ValueError(f"doc_hash {doc_hash!r:.60} is no text")
+        raise ValueError(f"doc_hash {doc_hash!r:.60} is not text")
     prompt = str(arguments[0][0])
     common = {
         "doc_hash": doc_hash,
@@ -111,15 +111,15 @@ def _label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float]
     if "acc" not in row or row["acc"] is None:
         return found[0]
     if float(row["acc"]) not in (0, 1):
-        raise UnsupportedTaskError("choices that are graded otherwise than by the likeliest one")
+        raise UnsupportedTaskError("choices that are not graded by the most likely one")
     predicted = max(range(len(choices)), key=lambda i: logprobs[i])
     for label in found:
         if (predicted == label) == (float(row["acc"]) == 1):
             return label
     if target.startswith("["):
-        raise UnsupportedTaskError("several right choices")
+        raise UnsupportedTaskError("several correct choices")
     raise ValueError(
-        f"acc is {row['acc']}, but the likeliest choice is {choices[predicted]!r} and the target {target!r}"
+        f"acc is {row['acc']}, but the most likely choice is {choices[predicted]!r} and the target {target!r}"
     )
 
 
@@ -128,7 +128,7 @@ def _answers(row: Row, responses: Sequence[Any]) -> tuple[dict[str, Any], list[d
     if "exact_match" not in row:
         raise UnsupportedTaskError("generated texts that are not graded by exact_match")
     if target.startswith("["):
-        raise UnsupportedTaskError("several right answers")
+        raise UnsupportedTaskError("several correct answers")
     gold = extract_answer(target) if "####" in target else normalise(target)
     if gold is None:
         raise UnsupportedTaskError(f"no gold answer in {target!r:.80}")
@@ -186,7 +186,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
             except (ValueError, RecursionError) as error:
                 shown = line[:60].decode("utf-8", "replace").strip()
                 raise InputError(
-                    f"{path}, line {number}: no JSON ({error}): {shown}; write the log again, "
+                    f"{path}, line {number}: not valid JSON ({error}): {shown}; write the log again, "
                     "or take the line out of every model's"
                 ) from None
             if not isinstance(row, dict):
@@ -198,7 +198,7 @@ def parse_json(content: bytes) -> Any:
     """What JSON means. Raises ValueError or RecursionError for what is broken, or that no table can hold."""
     value = json.loads(content)
     if b"\\ud" in content.lower():
-        # Half a surrogate pair is no text.
+        # Half a surrogate pair is not text.
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -213,7 +213,7 @@ def _json(path: Path) -> Iterator[tuple[int, Row]]:
     try:
         rows = parse_json(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: no JSON ({error}); write the log again") from None
+        raise InputError(f"{path}: not valid JSON ({error}); write the log again") from None
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise InputError(f"{path}, row {number}: not a JSON object: {str(row)[:60]}")

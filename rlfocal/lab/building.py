@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlfocal.atomic import replacing
 from rlfocal.errors import RunError, unknown
-from rlfocal.filling.processes import Send, run_each
+from rlfocal.jobs.processes import Send, run_each
 from rlfocal.lab.documents import training_mixture
 from rlfocal.lab.recipes import RECIPES, Recipe
 
@@ -21,7 +22,7 @@ RECIPE_FILE = "recipe.json"
 FINGERPRINT_QUESTIONS = 2000
 STEPS_PER_REPORT = 20
 
-Tell = Callable[[str, float], None]
+OnProgress = Callable[[str, float], None]
 """Takes a model's name and the share of its training that is done, 0 to 1."""
 
 
@@ -32,7 +33,7 @@ def build(
     workers: int = 2,
     force: bool = False,
     models: Sequence[str] | None = None,
-    progress: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> list[Path]:
     """Trains the models (all by default) into `out_dir/<model>`, each from scratch and from `seed` alone.
 
@@ -47,7 +48,7 @@ def build(
     ]
     out_dir.mkdir(parents=True, exist_ok=True)
     if stale:
-        _train_all(stale, out_dir, seed, workers, progress or (lambda model, share: None))
+        _train_all(stale, out_dir, seed, workers, on_progress or (lambda model, share: None))
     return [out_dir / recipe.model for recipe in recipes]
 
 
@@ -61,7 +62,7 @@ def fingerprint(recipe: Recipe, seed: int) -> str:
 
 
 def train_model(
-    recipe: Recipe, path: Path, seed: int, tell: Callable[[float], None] = lambda share: None
+    recipe: Recipe, path: Path, seed: int, on_progress: Callable[[float], None] = lambda share: None
 ) -> None:
     """Trains one model on one thread and saves it with its tokenizer as `path`, all at once."""
     import torch
@@ -73,7 +74,7 @@ def train_model(
 
     def report(done: int, total: int) -> None:
         if done % STEPS_PER_REPORT == 0 or done == total:
-            tell(done / total)
+            on_progress(done / total)
 
     logging.disable_progress_bar()
     torch.set_num_threads(1)
@@ -97,24 +98,24 @@ def train_model(
 def _save(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, path: Path, record: dict[str, object]
 ) -> None:
-    """Writes beside `path` first, so that a killed build leaves no half-written model."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    # Stored in half precision, used in single: half the size for no accuracy that matters.
-    model.half().save_pretrained(unfinished)
-    model.config.dtype = "float32"
-    model.config.save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    (unfinished / RECIPE_FILE).write_text(json.dumps(record, indent=1) + "\n")
-    shutil.rmtree(path, ignore_errors=True)
-    unfinished.rename(path)
+    """A killed build leaves no half-written model."""
+    with replacing(path) as staged:
+        # Stored in half precision, used in single: half the size for no accuracy that matters.
+        model.half().save_pretrained(staged)
+        model.config.dtype = "float32"
+        model.config.save_pretrained(staged)
+        tokenizer.save_pretrained(staged)
+        (staged / RECIPE_FILE).write_text(json.dumps(record, indent=1) + "\n")
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def _train_all(recipes: list[Recipe], out_dir: Path, seed: int, workers: int, tell: Tell) -> None:
+def _train_all(
+    recipes: list[Recipe], out_dir: Path, seed: int, workers: int, on_progress: OnProgress
+) -> None:
     # The largest first, so that no process is left alone with it at the end.
     ordered = sorted(recipes, key=lambda recipe: -recipe.hidden)
     jobs = {recipe.model: (recipe, out_dir / recipe.model, seed) for recipe in ordered}
-    ended = run_each(_train, jobs, at_once=workers, on_event=tell, preload=("rlfocal.lab.training",))
+    ended = run_each(_train, jobs, at_once=workers, on_event=on_progress, preload=("rlfocal.lab.training",))
     for model, reason in ended.items():
         if reason is not None:
             raise RunError(f"{model} was not trained: {reason}")

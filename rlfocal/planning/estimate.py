@@ -37,7 +37,7 @@ class Cost:
 
 
 def cost(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Cost:
-    """GPU-hours of one model; tensor parallelism spreads them, so that only the start costs more by it."""
+    """GPU-hours of one model; tensor parallelism only makes the start more expensive."""
     if not workloads:
         return Cost(0.0, 0.0, 0.0, 0.0)
     computed = sum(
@@ -77,7 +77,7 @@ def too_large(model: ModelSpec, gpu: GPU) -> str | None:
 
 
 def assumptions(gpu: GPU, dollars: float) -> list[str]:
-    """Everything an estimate rests on, in words."""
+    """Every assumption of an estimate, in words."""
     return [
         f"A token for {CHARACTERS_PER_TOKEN} characters; a choice of at most {ONE_TOKEN} characters is one "
         "token.",

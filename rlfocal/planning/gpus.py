@@ -1,4 +1,4 @@
-"""The GPUs that a plan can reckon with."""
+"""The GPUs that a plan can assume."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GPU(NamedTuple):
     bandwidth_gb: float
     """Memory read in a second, in 1e9 bytes."""
     dollars: float
-    """An hour's rent: a round figure, to be replaced by one's own."""
+    """Price of an hour: a round figure, to be replaced by your own."""
 
 
 GPUS = {
@@ -33,7 +33,7 @@ GPUS = {
 
 
 def gpu_of(device: str) -> GPU | None:
-    """The GPU that a driver's device name speaks of, such as "NVIDIA H100 80GB HBM3"."""
+    """The GPU that a driver's device name means, such as "NVIDIA H100 80GB HBM3"."""
     return next((gpu for gpu in GPUS.values() if gpu.name in device.split()), None)
 
 

@@ -1,4 +1,4 @@
-"""The plan of a pool: what the warehouse lacks, and what filling it would take. Runs and writes nothing."""
+"""The plan of a pool: which partitions are missing, and what extracting them would take. Writes nothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from operator import add
 from pathlib import Path
 
 from rlfocal.errors import InputError
-from rlfocal.extraction.backends import check_backend
+from rlfocal.extraction.engines.backends import check_backend
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
 from rlfocal.failures import plain
+from rlfocal.jobs.partitions import Job, is_covered
 from rlfocal.planning.estimate import Cost, assumptions, cost, too_large
 from rlfocal.planning.gpus import GPU
 from rlfocal.planning.workload import Workload, mean_answer, of_documents, of_size
@@ -20,9 +21,7 @@ from rlfocal.pool.hub import pinned
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.locations import exists, locate
-
-Held = Mapping[tuple[str, str, str], tuple[str, int]]
-"""(model, benchmark, task) -> (fingerprint, documents) of what the warehouse holds."""
+from warehouse.store import Committed, PartitionKey
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Part:
 
     benchmark: Benchmark
     task: TaskDocuments | None
-    """None where the documents are not at hand, and the workload is of the benchmark's `size`."""
+    """None if the documents are not available locally; the workload is then from the benchmark's `size`."""
     workload: Workload
 
 
@@ -43,7 +42,7 @@ class ModelPlan:
     gpus: int
     partitions: int
     present: int
-    """Partitions that the warehouse holds already, with the same fingerprint."""
+    """Partitions that are committed already, with the same fingerprint."""
     documents: int
     requests: int
     prefill_tokens: float
@@ -56,12 +55,12 @@ class ModelPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a pool would run, and what that rests on."""
+    """What a pool would run, and the assumptions behind it."""
 
     pool: str
     gpu: str
     benchmarks: tuple[Workload, ...]
-    """For one model that has nothing yet."""
+    """For one model without partitions."""
     models: tuple[ModelPlan, ...]
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -77,7 +76,7 @@ def plan_pool(
     limit: int | None = None,
     datasets: str | Path | None = None,
 ) -> Plan:
-    """What `extract` would do for a pool, without network: documents are counted where they are at hand.
+    """What `extract` would do for a pool, without a network: documents are counted if available locally.
 
     `dollars` is the price of a GPU-hour. Raises InputError for a benchmark without documents and `size`.
     """
@@ -85,10 +84,10 @@ def plan_pool(
     check_backend(backend)
     price = gpu.dollars if dollars is None else dollars
     parts, notes = _parts(pool.benchmarks, limit, datasets)
-    held = _held(location)
+    committed = _committed(location)
     models = []
     for model in pool.models:
-        todo, unsure = _missing(model, parts, backend, held)
+        todo, unsure = _missing(model, parts, backend, committed)
         models.append(_model_plan(model, parts, todo, gpu, price))
         notes += [warning] if (warning := too_large(model, gpu)) and todo else []
         notes += [unsure] if unsure else []
@@ -108,7 +107,7 @@ def plan_pool(
 def _parts(
     benchmarks: Sequence[Benchmark], limit: int | None, datasets: str | Path | None
 ) -> tuple[list[Part], list[str]]:
-    """Every task whose documents are at hand, every other benchmark by its size; and notes on these."""
+    """Tasks whose documents are available locally, other benchmarks by their size; and notes on these."""
     parts: list[Part] = []
     notes: list[str] = []
     uncounted: list[str] = []
@@ -121,55 +120,54 @@ def _parts(
             length = mean_answer(benchmark)
             parts += [Part(benchmark, task, of_documents(task, length)) for task in tasks]
             if benchmark.kind == "answers" and length is None:
-                notes.append(f"{benchmark.name}: every answer is reckoned at its limit of tokens.")
+                notes.append(f"{benchmark.name}: every answer is assumed to reach its token limit.")
         elif isinstance(tasks, Exception) and benchmark.size is None:
             raise tasks
         else:
             parts.append(Part(benchmark, None, of_size(benchmark, limit)))
             uncounted.append(benchmark.name)
             if isinstance(tasks, Exception) and mirror is not None:
-                notes.append(f"{benchmark.name} is not counted: {plain(tasks)}.")
+                notes.append(f"{benchmark.name} could not be counted: {plain(tasks)}.")
     if uncounted:
         notes.append(
-            f"{', '.join(uncounted)}: documents and tokens are of their stated sizes; --datasets DIR counts "
-            "them in a mirror, which `rlfocal datasets mirror DIR` makes."
+            f"{', '.join(uncounted)}: documents and tokens are from the stated sizes; --datasets DIR counts "
+            "them in a mirror, which `rlfocal datasets mirror DIR` creates."
         )
     return parts, notes
 
 
-def _held(location: str | Path | None) -> Held:
-    """What the warehouse holds; nothing where there is none, and none is made."""
+def _committed(location: str | Path | None) -> dict[PartitionKey, Committed]:
+    """The committed partitions; none if there is no warehouse, which is not created."""
     place = locate(location)
     if not place.is_postgres and not exists(place):
         return {}
     with open_warehouse(place, read_only=True) as warehouse:
-        rows = warehouse.rows("SELECT model, benchmark, task, fingerprint, n_docs FROM extractions")
-    return {(model, benchmark, task): (made, n) for model, benchmark, task, made, n in rows}
+        return warehouse.committed()
 
 
 def _missing(
-    model: ModelSpec, parts: Iterable[Part], backend: str, held: Held
+    model: ModelSpec, parts: Iterable[Part], backend: str, committed: Mapping[PartitionKey, Committed]
 ) -> tuple[list[Part], str | None]:
-    """The parts that the model lacks, and what cannot be told without a network or documents."""
-    mine = {(benchmark, task): made for (name, benchmark, task), made in held.items() if name == model.model}
+    """The parts that the model lacks, and what cannot be known without a network or documents."""
+    mine = {key: made for key, made in committed.items() if key.model == model.model}
     if not mine:
         return list(parts), None
     try:
         spec = pinned(model, local_only=True)
         weights = weights_digest(spec)
     except InputError as error:
-        return list(parts), f"{model.model}: reckoned in full, as what it has cannot be compared ({error})."
+        return list(parts), f"{model.model}: counted in full, as its partitions cannot be compared ({error})."
     todo: list[Part] = []
     unsure = False
     for part in parts:
         if part.task is None:
             todo.append(part)
-            unsure |= any(benchmark == part.benchmark.name for benchmark, _ in mine)
+            unsure |= any(key.benchmark == part.benchmark.name for key in mine)
             continue
-        made, n = mine.get((part.task.benchmark, part.task.task), ("", 0))
-        if made != fingerprint(spec, weights, part.task, backend) or n < len(part.task.documents):
+        job = Job(part.task, fingerprint(spec, weights, part.task, backend))
+        if not is_covered(job, mine.get(job.key(model.model))):
             todo.append(part)
-    note = f"{model.model}: has partitions that only --datasets could compare; they are reckoned in full."
+    note = f"{model.model}: partitions that only --datasets can compare are counted in full."
     return todo, note if unsure else None
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark asks of every model: documents, requests and tokens, ours beside lm-eval's."""
+"""What a benchmark requires of every model: documents, requests and tokens, ours and lm-eval's."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Workload:
 
 
 def of_documents(task: TaskDocuments, answer_tokens: float | None) -> Workload:
-    """The workload of one task whose documents are at hand.
+    """The workload of one task whose documents are available locally.
 
-    `answer_tokens` is the mean of one sampled answer; None takes the most there can be.
+    `answer_tokens` is the mean of one sampled answer; None assumes the limit.
     """
     contexts = [len(d.context) / CHARACTERS_PER_TOKEN for d in task.documents]
     choices = [sum(map(len, d.continuations)) / CHARACTERS_PER_TOKEN for d in task.documents]
@@ -96,12 +96,12 @@ def _shared_characters(texts: Sequence[str]) -> int:
 
 
 def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
-    """The workload of a benchmark whose documents are not at hand, by its `size`; InputError without one."""
+    """The workload of a benchmark without local documents, from its `size`; InputError without one."""
     size = benchmark.size
     if size is None:
         raise InputError(
-            f"benchmark {benchmark.name!r}: its documents are not at hand and it has no `size`; name a "
-            "mirror of its data with --datasets, or write a size into its definition"
+            f"benchmark {benchmark.name!r}: its documents are not available locally and it has no `size`; "
+            "pass a mirror of its data with --datasets, or add a size to its definition"
         )
     partitions = len(benchmark.tasks)
     n = size.documents if limit is None else min(size.documents, limit * partitions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 
+from rlfocal.atomic import replacing
 from rlfocal.errors import InputError, unknown
 from rlfocal.failures import without_secrets
 from rlfocal.pool.reading import read_text, read_yaml
@@ -34,7 +34,7 @@ def find_pool(pool: str) -> Path:
         if Path(pool).is_file():
             return Path(pool)
         raise InputError(
-            f"pool file {pool!r} does not exist; name a pool ({', '.join(pool_names())}) or a YAML file"
+            f"pool file {pool!r} does not exist; give a pool ({', '.join(pool_names())}) or a YAML file"
         )
     for folder in (Path("pools"), packaged("pools")):
         if (path := folder / f"{pool}.yaml").is_file():
@@ -83,7 +83,7 @@ def load_benchmarks() -> dict[str, Benchmark]:
 def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
     """Append an entry to a pool's file, comments kept; a shipped pool is copied to ./pools first.
 
-    Raises InputError, and leaves the file as it is, where the pool with the entry could not be read again.
+    Raises InputError, and leaves the file unchanged, if the pool with the entry could not be read back.
     """
     path = find_pool(pool)
     target = Path("pools") / path.name if path.parent == packaged("pools") else path
@@ -94,16 +94,10 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
         raise InputError(
             f"pool {pool!r} already has a model {entry.model!r}; choose another name in {source}"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staged = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with staged.open("w", encoding="utf-8") as file:
-            yaml.dump(content, file)
+    with replacing(target) as staged:
+        yaml.dump(content, staged)
         if _pool(staged).models[-1] != entry:
-            raise InputError(f"{source} reads otherwise inside {target}; write it without anchors and tags")
-        staged.replace(target)
-    finally:
-        staged.unlink(missing_ok=True)
+            raise InputError(f"{source} means something else in {target}; write it without anchors and tags")
     return target
 
 
@@ -146,9 +140,7 @@ def _inherited(base: Any, own: dict[str, Any], known: Mapping[str, Any], path: P
     if base not in known:
         raise unknown("benchmark", base, known, f"extends in {path}")
     if not str(own.get("name", "")).startswith(f"{base}@"):
-        raise InputError(
-            f"{path}: benchmark {own.get('name')!r} extends {base!r}; name it {base}@ with a suffix of yours"
-        )
+        raise InputError(f"{path}: benchmark {own.get('name')!r} extends {base!r}; name it {base}@SUFFIX")
     inherited = known[base]
     if isinstance(inherited, Benchmark):
         inherited = inherited.model_dump(exclude_unset=True)
@@ -159,9 +151,9 @@ def _checked(kind: type[Value], content: Any, path: Path) -> Value:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        told = [_problem(kind, problem) for problem in error.errors()]
-        more = [f"and {len(told) - SHOWN} more"] if len(told) > SHOWN else []
-        raise InputError(without_secrets(f"{path}: " + "; ".join(told[:SHOWN] + more))) from error
+        problems = [_problem(kind, problem) for problem in error.errors()]
+        more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+        raise InputError(without_secrets(f"{path}: " + "; ".join(problems[:SHOWN] + more))) from error
 
 
 def _problem(kind: type[Value], problem: ErrorDetails) -> str:

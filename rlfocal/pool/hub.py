@@ -1,4 +1,4 @@
-"""Where a model is, before any engine starts: a directory, or a commit on the hub; else what to do."""
+"""Finds a model before any engine starts: a directory, or a commit on the hub."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_WEIGHTS = {"training_args.bin", "optimizer.pt", "scheduler.pt"}  # what a tra
 
 
 def local_weights(model: ModelSpec) -> Path | None:
-    """The directory of a model that lies on this machine; None for a hub id.
+    """The directory of a local model; None for a hub id.
 
     Raises InputError for a path that is not there, or that lacks what an engine needs.
     """
@@ -46,8 +46,8 @@ def pinned(model: ModelSpec, *, local_only: bool = False) -> ModelSpec:
     """The model with its revision resolved to the commit behind it now; a local model as it is.
 
     Asks the hub (HF_ENDPOINT) for the model's config, or the local cache where the hub cannot be reached.
-    `local_only` asks no network: a commit stands for itself, and a branch for what the cache last saw.
-    Raises InputError where the model cannot be had, saying what to do.
+    With `local_only`, no network: a commit is taken as it is, and a branch as the cache last saw it.
+    Raises InputError, saying what to do, if the model is not available.
     """
     if local_weights(model) is not None:
         return model
@@ -82,13 +82,13 @@ def _check_directory(model: ModelSpec, folder: Path) -> None:
 
 
 def _check_remote_code(model: ModelSpec, file: Path) -> None:
-    """transformers prefers its own code, so only an architecture that it lacks needs the repository's."""
+    """Only an architecture that transformers lacks needs the repository's own code."""
     try:
         config: Any = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"model {model.model!r}: its config.json is not JSON: {plain(error)}") from error
     if not isinstance(config, dict):
-        raise InputError(f"model {model.model!r}: its config.json must hold keys and values")
+        raise InputError(f"model {model.model!r}: its config.json must be a JSON object")
     if model.trust_remote_code or not config.get("auto_map"):
         return
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -96,7 +96,7 @@ def _check_remote_code(model: ModelSpec, file: Path) -> None:
     if config.get("model_type") not in CONFIG_MAPPING_NAMES:
         raise InputError(
             f"model {model.model!r}: {model.hf_repo} is of type {config.get('model_type')!r}, which runs "
-            "Python code of its repository; read that code, pin its revision, and set "
+            "Python code from its repository; read that code, pin its revision, and set "
             "`trust_remote_code: true` in the pool entry to allow it"
         )
 
@@ -118,7 +118,7 @@ def _explained(model: ModelSpec, local_only: bool) -> Iterator[None]:
         ) from error
     except errors.RevisionNotFoundError as error:
         raise InputError(
-            f"{name}: {repo} has no revision {model.revision!r}; take one of {page}/commits/main, or main"
+            f"{name}: {repo} has no revision {model.revision!r}; use one of {page}/commits/main, or main"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise InputError(
@@ -137,8 +137,8 @@ def _explained(model: ModelSpec, local_only: bool) -> Iterator[None]:
         ) from error
     except errors.EntryNotFoundError as error:
         raise InputError(
-            f"{name}: {repo} has no config.json at {model.revision!r}, so it is no transformers model; take "
-            "the repository that this one was converted from"
+            f"{name}: {repo} has no config.json at {model.revision!r}, so it is not a transformers model; "
+            "use the repository it was converted from"
         ) from error
     except errors.HFValidationError as error:
         raise InputError(

@@ -1,4 +1,4 @@
-"""YAML files, checked before they are built: no file can take more time or memory than a pool needs."""
+"""YAML files, checked before they are loaded: no file can take more time or memory than a pool needs."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
         _check_size(content, path)
         read = YAML(typ="safe").load(content)
     except (YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(f"{path} is not YAML that can be read: {_reason(error)}") from error
+        raise InputError(f"{path} is not valid YAML: {_reason(error)}") from error
     if not isinstance(read, dict):
-        raise InputError(f"{path} must hold keys and values, not {type(read).__name__}")
+        raise InputError(f"{path} must be a mapping (keys and values), not {type(read).__name__}")
     return read
 
 
 def read_text(path: Path) -> str:
-    """The text of a small file. Raises InputError for a large one, and for what is no UTF-8."""
+    """The text of a small file. Raises InputError for a large one, and for one that is not UTF-8."""
     with path.open("rb") as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
@@ -49,7 +49,7 @@ def read_text(path: Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text (byte {error.start + 1}); save it as UTF-8") from None
+        raise InputError(f"{path} is not valid UTF-8 (byte {error.start + 1}); save it as UTF-8") from None
 
 
 def _check_size(content: str, path: Path) -> None:
@@ -67,7 +67,7 @@ def _check_size(content: str, path: Path) -> None:
                 sizes[anchor] = count - before
         if count > MOST or len(open_nodes) > DEEPEST:
             limit = f"{DEEPEST} levels" if len(open_nodes) > DEEPEST else f"{MOST:,} keys and values"
-            raise InputError(f"{path}, {_line(event)}: more than {limit}; take the file apart")
+            raise InputError(f"{path}, {_line(event)}: more than {limit}; split the file")
         if isinstance(event, DocumentEndEvent):
             sizes.clear()
 

@@ -42,7 +42,7 @@ def _is_json(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     try:
         json.dumps(arguments, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"only what JSON can hold is an argument: {error}") from None
+        raise ValueError(f"arguments must be JSON values: {error}") from None
     return arguments
 
 
@@ -65,23 +65,24 @@ class ModelSpec(_Value):
     family: str = ""
     params_b: Number = Field(gt=0, le=1_000_000, description="parameters, in billions")
     active_params_b: Number | None = Field(
-        default=None, gt=0, le=1_000_000, description="parameters a token uses"
+        default=None, gt=0, le=1_000_000, description="parameters used per token, in billions"
     )
-    context_length: Whole | None = Field(default=None, gt=0, description="tokens; absent: the model's own")
+    context_length: Whole | None = Field(default=None, gt=0, description="tokens; default: the model's own")
     truncation: Literal["refuse", "keep"] = Field(
-        default="refuse", description="a prompt beyond the context: an error, or cut on the left and flagged"
+        default="refuse",
+        description="a prompt beyond the context: an error, or truncated on the left and flagged",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    quantization: str | None = Field(default=None, description="vLLM's name of it: awq, gptq, fp8, ...")
-    tensor_parallel: Whole = Field(default=1, gt=0, description="GPUs of 80 GB that hold the model")
+    quantization: str | None = Field(default=None, description="as vLLM calls it: awq, gptq, fp8, ...")
+    tensor_parallel: Whole = Field(default=1, gt=0, description="GPUs that the model is split across")
     engine_args: Annotated[dict[str, dict[str, Any]], AfterValidator(_is_json)] = Field(
-        default={}, description="further arguments of an engine, by backend: {vllm: {max_num_seqs: 64}}"
+        default={}, description="extra engine arguments, by backend: {vllm: {max_num_seqs: 64}}"
     )
     base_url: Line | None = Field(
-        default=None, description="where the model is served (backend openai); absent: OPENAI_BASE_URL"
+        default=None, description="URL of the server (backend openai); default: OPENAI_BASE_URL"
     )
     price: Number | None = Field(
-        default=None, ge=0, description="cents per 1,000 queries; absent: unknown, 0: free"
+        default=None, ge=0, description="cents per 1,000 queries; leave it out if unknown, 0 if free"
     )
     price_source: str = ""
     trust_remote_code: bool = False
@@ -91,14 +92,14 @@ class ModelSpec(_Value):
     def _without_secrets(cls, entry: Any) -> Any:
         if isinstance(entry, dict) and (place := place_of_secret(entry)):
             raise ValueError(
-                f"{place} holds a secret, and an entry is printed and stored; put it in the environment "
+                f"{place} holds a secret, but entries are printed and stored; put it in the environment "
                 "(HF_TOKEN for the hub, OPENAI_API_KEY for a server)"
             )
         return entry
 
 
 class BenchmarkSize(_Value):
-    """What a plan reckons with where a benchmark's documents are not at hand; tokens are means."""
+    """What a plan assumes if a benchmark's documents are not available locally; tokens are means."""
 
     documents: Whole = Field(gt=0)
     choices: Number = Field(default=0, ge=0, description="per document; 0 for answers")
@@ -110,7 +111,7 @@ class BenchmarkSize(_Value):
 
 
 class SamplingSpec(_Value):
-    """How answers are sampled; what a benchmark does not say is the task's own, its stop strings always."""
+    """How answers are sampled. What is not set here comes from the task; stop strings always do."""
 
     passes: Whole = Field(gt=0)
     temperature: Number = Field(ge=0)
@@ -129,7 +130,7 @@ class Benchmark(_Value):
         description="folder of lm-eval task YAMLs, package:<folder>, or lm_eval:<folder of its own tasks>",
     )
     num_fewshot: Whole | None = Field(default=None, ge=0)
-    chat_template: bool = Field(default=False, description="prompts go through each model's chat template")
+    chat_template: bool = Field(default=False, description="apply each model's chat template to the prompts")
     system_prompt: str | None = None
     dataset_revision: Line | None = Field(default=None, description="commit of the hub data set")
     confidential: bool = Field(
@@ -143,15 +144,15 @@ class Benchmark(_Value):
     train_docs: Whole | None = Field(
         default=None,
         ge=0,
-        description="documents of the official train split; absent: the first 80 % of each task",
+        description="documents of the official train split; default: the first 80 % of each task",
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> Benchmark:
         if self.sampling is not None and self.kind == "choices":
-            raise ValueError("sampling is for a benchmark of kind answers; choices are scored")
+            raise ValueError("sampling is only for benchmarks of kind answers; choices are scored")
         if self.train_split is not None and self.train_docs is not None:
-            raise ValueError("train_split says which documents are train; leave train_docs out")
+            raise ValueError("train_split already says which documents are train; remove train_docs")
         return self
 
 
@@ -160,7 +161,7 @@ class PoolSpec(_Value):
 
     name: Name
     backend: Backend = Field(
-        default="hf", description="what runs the models, unless --backend says otherwise"
+        default="hf", description="the engine that runs the models, unless --backend is given"
     )
     benchmarks: tuple[Benchmark, ...] = Field(min_length=1)
     models: tuple[ModelSpec, ...] = Field(min_length=1)
@@ -171,14 +172,15 @@ class PoolSpec(_Value):
         names = [m.model for m in models]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
-            raise ValueError(f"model {twice[0]!r} stands twice")
+            raise ValueError(f"duplicate model {twice[0]!r}")
         return models
 
     @model_validator(mode="after")
     def _distinct_benchmarks(self) -> PoolSpec:
         names = [b.name for b in self.benchmarks]
-        if len(set(names)) < len(names):
-            raise ValueError("a benchmark stands twice")
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise ValueError(f"duplicate benchmark {twice[0]!r}")
         return self
 
     def choose(self, models: list[str] | None = None, benchmarks: list[str] | None = None) -> PoolSpec:
@@ -190,9 +192,7 @@ class PoolSpec(_Value):
         by_name = {b.name: b for b in self.benchmarks}
         for kind, wanted, known in (("model", models, by_model), ("benchmark", benchmarks, by_name)):
             if wanted is not None and not wanted:
-                raise InputError(
-                    f"no {kind} of pool {self.name!r} is named; leave the list out for all of them"
-                )
+                raise InputError(f"no {kind} of pool {self.name!r} is named; leave the list out to take all")
             for name in wanted or ():
                 if name not in known:
                     raise unknown(kind, name, known, f"pool {self.name!r}")

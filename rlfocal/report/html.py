@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from platform import python_version
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from rlfocal.atomic import write_file
 from rlfocal.errors import InputError
 from rlfocal.evaluation.comparable import SINGLE
 from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
@@ -100,9 +100,7 @@ def write_report(
         studies=_studies(warehouse, benchmarks),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
     )
-    staged = target.with_name(f".{target.name}.{os.getpid()}")
-    staged.write_text(marked(page, inputs), encoding="utf-8")
-    staged.replace(target)
+    write_file(target, marked(page, inputs))
     return target
 
 

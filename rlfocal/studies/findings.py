@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
+from rlfocal.atomic import write_file
 from rlfocal.errors import InputError
 from rlfocal.wording import counted
 
@@ -88,12 +88,9 @@ def point(
 
 def save(findings: Findings, folder: Path) -> Path:
     """Keep the newest findings of a study on one benchmark and method; returns the JSON file."""
-    folder.mkdir(parents=True, exist_ok=True)
     name = f"{findings.study}-{findings.benchmark}-{findings.method}".replace("/", "_")
     path = folder / f"{name}.json"
-    staged = path.with_name(f".{path.name}.{os.getpid()}")
-    staged.write_text(json.dumps(asdict(findings), indent=1), encoding="utf-8")
-    staged.replace(path)
+    write_file(path, json.dumps(asdict(findings), indent=1))
     return path
 
 

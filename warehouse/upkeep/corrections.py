@@ -43,17 +43,17 @@ def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | N
     """
     message = f"remove {model}" + (f" from {', '.join(benchmarks)}" if benchmarks else "")
     with warehouse.transaction(message):
-        held = [place for place in warehouse.fingerprints() if place[0] == model]
-        is_gone = not any(benchmarks is None or name in benchmarks for _, name, _ in held)
+        committed = warehouse.committed(model)
+        is_gone = not any(benchmarks is None or key.benchmark in benchmarks for key in committed)
         if is_gone and (benchmarks or model not in _models(warehouse)) and _was_done(warehouse, message):
             return 0
         _check_known(warehouse, model)
         for name in benchmarks or ():
-            if name not in {benchmark for _, benchmark, _ in held}:
-                raise unknown("benchmark", name, (b for _, b, _ in held), f"what {model} answered")
-        going = [place for place in held if benchmarks is None or place[1] in benchmarks]
+            if name not in {key.benchmark for key in committed}:
+                raise unknown("benchmark", name, (k.benchmark for k in committed), f"what {model} answered")
+        going = [key for key in committed if benchmarks is None or key.benchmark in benchmarks]
         writing.drop_partitions(warehouse.connection, going)
-        if len(going) == len(held):
+        if len(going) == len(committed):
             warehouse.connection.execute("DELETE FROM models WHERE model = ?", [model])
     return len(going)
 
@@ -66,7 +66,7 @@ def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
     """
     if not new or new != new.strip() or not new.isprintable() or len(new) > 200:
         raise InputError(
-            f"{new!r} is no name for a model: give 1 to 200 printable characters, no space first or last"
+            f"{new!r} is not a valid model name: give 1 to 200 printable characters, no space at either end"
         )
     message = f"rename {old} to {new}"
     with warehouse.transaction(message):
@@ -75,27 +75,27 @@ def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
             return 0
         _check_known(warehouse, old)
         if new in there:
-            raise InputError(f"there is a model {new!r} already; remove it first, or choose another name")
+            raise InputError(f"a model {new!r} exists already; remove it first, or choose another name")
         names = {"old": old, "new": new}
         both = warehouse.connection.execute(script("corrections/both_named"), names).fetchone()
         if both is not None:
             raise InputError(
-                f"past evaluations of {both[0]!r} had a model {new!r} beside {old!r}; choose another name"
+                f"past evaluations of {both[0]!r} had both {old!r} and {new!r}; choose another name"
             )
         for statement in warehouse.connection.extract_statements(script("corrections/rename_model")):
             warehouse.connection.execute(statement, names)
-        return sum(model == new for model, _, _ in warehouse.fingerprints())
+        return len(warehouse.committed(new))
 
 
 def first_names(warehouse: Warehouse) -> dict[str, str]:
     """What each renamed model was called at first, by its name of today: past runs are found by that.
 
-    A name that a model gave up is not its own any more: whoever bears it next is another model.
+    A name that a model no longer has does not refer to it: the next model of that name is another one.
     """
     if not warehouse.rows(
         "FROM duckdb_tables() WHERE database_name = 'warehouse' AND table_name = 'renames'"
     ):
-        return {}  # read as it was before schema 5
+        return {}  # a snapshot from before schema 5
     first: dict[str, str] = {}
     renames = warehouse.rows("SELECT old, new FROM renames ORDER BY renamed_at")
     for number, (old, new) in enumerate(renames):

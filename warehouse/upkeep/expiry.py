@@ -1,4 +1,4 @@
-"""What makes room: expired snapshots, files that belong to none, many small files merged into few."""
+"""Frees space: expires snapshots, deletes files that no snapshot needs, merges small files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from warehouse.store import Warehouse
 
 
 class Expiry(NamedTuple):
-    """What an expiry takes away, or would."""
+    """What an expiry deletes, or would delete."""
 
     snapshots: tuple[int, ...]
-    """Those that go."""
+    """Those that are deleted."""
     evaluated: tuple[int, ...]
-    """Those that would go, but stay because evaluations or training runs read them."""
+    """Those that are kept only because evaluations or training runs read them."""
     files: int
     """Parquet files that only they need."""
     bytes: int
@@ -41,19 +41,19 @@ def expire(
     trained: Collection[int] = (),
     dry_run: bool = False,
 ) -> Expiry:
-    """Forgets old snapshots and deletes the files that no other snapshot needs; the newest always stays.
+    """Deletes old snapshots and the files that no other snapshot needs; the newest is always kept.
 
-    Those go that are not among the `keep` newest and are older than `older_than`, where given. Those that
-    evaluations read stay, and those in `trained`, because `--snapshot N` reproduces these, unless
-    `evaluated`. Whoever still reads an expired snapshot fails. Raises InputError where neither limit is
-    given or one is negative.
+    Deletes those that are not among the `keep` newest and are older than `older_than`, as far as given.
+    Keeps those that evaluations read and those in `trained`, which `--snapshot N` reproduces, unless
+    `evaluated`. Readers of an expired snapshot fail. Raises InputError if neither limit is given or one is
+    negative.
     """
     if keep is None and older_than is None:
         raise InputError(
-            "say which snapshots may go: all but the newest N (--keep), or old ones (--older-than)"
+            "say which snapshots to delete: all but the newest N (--keep), or old ones (--older-than)"
         )
     if (keep is not None and keep < 1) or (older_than is not None and older_than < timedelta(0)):
-        raise InputError("the newest snapshot always stays: keep at least 1, and give an age of 0 or more")
+        raise InputError("the newest snapshot is always kept: keep at least 1, and give an age of 0 or more")
     with warehouse.upkeep():
         expiry = _choose(warehouse, keep, older_than, () if evaluated else _read(warehouse) | set(trained))
         if expiry.snapshots and not dry_run:

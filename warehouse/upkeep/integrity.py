@@ -1,4 +1,4 @@
-"""Whether files are what the catalogue says, and rows what their records say; and what can be mended."""
+"""Checks files against the catalogue and rows against their records; repairs what can be repaired."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PartitionFault(NamedTuple):
 
 
 class TaskFault(NamedTuple):
-    """A task with documents that have neither label nor gold answer, stand there twice, or are damaged."""
+    """A task with documents that have neither label nor gold answer, are duplicated, or were altered."""
 
     benchmark: str
     task: str
@@ -77,7 +77,7 @@ class Integrity:
 
     @property
     def is_sound(self) -> bool:
-        """Whether all that the newest snapshot shows is as it was written. Leftovers do no harm."""
+        """Whether all of the newest snapshot is intact. Leftovers do no harm."""
         return not self.current_files and not self.partitions and not self.tasks
 
 
@@ -106,7 +106,7 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
         with warehouse.reading():
             partitions = tuple(_partition_faults(warehouse))
             tasks = tuple(_task_faults(warehouse))
-            n_partitions = len(warehouse.fingerprints())
+            n_partitions = len(warehouse.committed())
     return Integrity(
         n_files=n_files,
         n_partitions=n_partitions,
@@ -127,7 +127,7 @@ def repair(warehouse: Warehouse) -> Repair:
     with warehouse.upkeep():
         lost = tuple(file for file in _examine_files(warehouse)[1] if file.last is None)
         if lost:
-            _give_up(warehouse, lost)
+            _drop_files(warehouse, lost)
     with warehouse.transaction("doctor: drop partitions that are not whole"):
         damaged = tuple(task for task in _task_faults(warehouse) if task.is_other)
         if damaged:
@@ -190,10 +190,10 @@ def _file_fault(path: str, n_rows: int, size: int, found: int | str) -> str | No
         if not file.is_file():
             return "is missing"
         if file.stat().st_size != size:
-            return f"has {file.stat().st_size:,} bytes where {size:,} belong"
+            return f"has {file.stat().st_size:,} bytes, expected {size:,}"
     if isinstance(found, str):
         return found
-    return None if found == n_rows else f"has {found:,} rows where {n_rows:,} belong"
+    return None if found == n_rows else f"has {found:,} rows, expected {n_rows:,}"
 
 
 def _partition_faults(warehouse: Warehouse) -> Iterator[PartitionFault]:
@@ -206,18 +206,20 @@ def _task_faults(warehouse: Warehouse) -> Iterator[TaskFault]:
     yield from (TaskFault(*row) for row in warehouse.rows(script("upkeep/document_faults")))
 
 
-def _give_up(warehouse: Warehouse, files: Iterable[FileFault]) -> None:
+def _drop_files(warehouse: Warehouse, files: Iterable[FileFault]) -> None:
     """Ends data files in the catalogue, in a snapshot of its own: DuckLake itself would have to read them."""
-    told = {
+    parameters = {
         "newest": warehouse.snapshot(),
-        "message": "doctor: give up files that cannot be read",
+        "message": "doctor: drop unreadable files",
         "ids": sorted({file.id for file in files}),
     }
     connection = warehouse.connection
     connection.execute("BEGIN")
     try:
-        for statement in connection.extract_statements(script("upkeep/give_up_files")):
-            connection.execute(statement, {n: v for n, v in told.items() if n in statement.named_parameters})
+        for statement in connection.extract_statements(script("upkeep/drop_files")):
+            connection.execute(
+                statement, {n: v for n, v in parameters.items() if n in statement.named_parameters}
+            )
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, deserialize
+
+from rlfocal.atomic import write_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,13 +53,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], form: Format, about
     whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     said = {"format": form.name, "version": form.version, "about": dict(about)}
     sealed = json.dumps(said | {"sha256": _digest(said, _parts(save(whole)))})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_bytes(save(whole, {_KEY: sealed}))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_file(path, save(whole, {_KEY: sealed}))
 
 
 def read_about(path: Path, form: Format) -> dict[str, Any]:

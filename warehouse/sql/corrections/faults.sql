@@ -13,7 +13,7 @@ faults AS (
         WHEN a.benchmark IS NULL OR a.task IS NULL OR a.doc_id IS NULL THEN 'no benchmark, task or doc_id'
         WHEN k.doc_id IS NULL THEN format('{}/{} has no document {}', a.benchmark, a.task, a.doc_id)
         WHEN count(*) OVER (PARTITION BY a.benchmark, a.task, a.doc_id) > 1
-            THEN format('document {} of {}/{} stands there twice', a.doc_id, a.benchmark, a.task)
+            THEN format('duplicate document {} of {}/{}', a.doc_id, a.benchmark, a.task)
         WHEN k.n_choices IS NOT NULL AND a.label IS NULL
             THEN format('no label, but document {} of {}/{} has choices', a.doc_id, a.benchmark, a.task)
         WHEN k.n_choices IS NULL AND a.gold IS NULL

@@ -41,7 +41,7 @@ faults AS (
         WHEN regexp_matches(n.name, '\p{Cc}') THEN 'has a control character; leave it out'
         WHEN length(n.name) > n.longest THEN format('is longer than {} characters', n.longest)
         WHEN regexp_matches(n.name, '^[\s\p{Z}]|[\s\p{Z}]$') THEN 'begins or ends with a space; leave it out'
-        ELSE 'may not start with a dot nor contain /, \ or .., because files are named after it' END)
+        ELSE 'must not start with a dot or contain /, \ or .., because files are named after it' END)
     FROM names AS n
     WHERE regexp_matches(n.name, '^$|^[\s\p{Z}]|[\s\p{Z}]$|\p{Cc}') OR length(n.name) > n.longest
         OR n.what <> 'model' AND regexp_matches(n.name, '^\.|\.\.|[/\\]')
@@ -52,7 +52,7 @@ faults AS (
     SELECT 2, 'scores', s.row, format('pass {} is not between 0 and {}', s.pass, 2147483647)
     FROM scores AS s WHERE s.pass NOT BETWEEN 0 AND 2147483647
     UNION ALL
-    SELECT 2, 'docs', max(d.row), format('document {} of {}/{} stands there twice', d.doc_id, d.benchmark, d.task)
+    SELECT 2, 'docs', max(d.row), format('duplicate document {} of {}/{}', d.doc_id, d.benchmark, d.task)
     FROM docs AS d GROUP BY d.benchmark, d.task, d.doc_id HAVING count(*) > 1
     UNION ALL
     SELECT 2, 'docs', d.row, 'neither a label (for choices) nor a gold answer'
@@ -65,8 +65,8 @@ faults AS (
         format('document {} of {}/{} is not described in the docs file', g.doc_id, g.benchmark, g.task)
     FROM graded AS g WHERE g.doc_row IS NULL
     UNION ALL
-    SELECT 4, 'scores', max(s.row), format('document {} of {}/{} stands there twice for model {}{}',
-        s.doc_id, s.benchmark, s.task, s.model, coalesce(format(' and pass {}', s.pass), ''))
+    SELECT 4, 'scores', max(s.row), format('duplicate row for document {} of {}/{}, model {}{}',
+        s.doc_id, s.benchmark, s.task, s.model, coalesce(format(', pass {}', s.pass), ''))
     FROM scores AS s GROUP BY s.benchmark, s.task, s.doc_id, s.model, s.pass HAVING count(*) > 1
     UNION ALL
     SELECT 5, 'scores', g.row,

@@ -1,4 +1,4 @@
--- Tasks with documents that nothing can be right on, that stand there twice, or that are not those written.
+-- Tasks with documents that have no label or gold answer, are duplicated, or were altered after they were written.
 WITH stored AS (
     SELECT
         d.benchmark, d.task, count(*) FILTER (d.label IS NULL AND d.gold IS NULL) AS n_without_label,

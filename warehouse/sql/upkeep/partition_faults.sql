@@ -26,9 +26,9 @@ compared AS (
             WHEN e.n IS NULL THEN format('has {} rows but no record of its extraction', r.n_rows)
             WHEN e.n > 1 THEN format('is recorded {} times', e.n)
             WHEN r.n_rows IS NULL AND e.n_docs > 0 THEN format('has no rows of its {} documents', e.n_docs)
-            WHEN r.n_docs <> e.n_docs THEN format('has rows of {} documents where {} belong', r.n_docs, e.n_docs)
-            WHEN r.n_stray > 0 THEN format('has {} rows of documents that are not there', r.n_stray)
-            WHEN r.digest <> e.digest THEN 'has other rows than were written'
+            WHEN r.n_docs <> e.n_docs THEN format('has rows of {} documents, expected {}', r.n_docs, e.n_docs)
+            WHEN r.n_stray > 0 THEN format('has {} rows of unknown documents', r.n_stray)
+            WHEN r.digest <> e.digest THEN 'was altered after it was written'
         END AS reason
     FROM rows AS r FULL JOIN records AS e USING (benchmark, task, model)
 )

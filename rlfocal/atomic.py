@@ -1,0 +1,54 @@
+"""Files and folders that appear whole or not at all, whenever the process is killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path, *, suffix: str = "") -> Iterator[Path]:
+    """Yields a path beside `path` for a new file or folder, which replaces `path` at the end of the block.
+
+    If the block raises, it is deleted instead. A folder only replaces an empty or missing one.
+    """
+    staged = path.with_name(f".{path.name}.{os.getpid()}{suffix}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _delete(staged)
+    try:
+        yield staged
+        staged.replace(path)
+    except BaseException:
+        _delete(staged)
+        raise
+
+
+def write_file(path: Path, *parts: str | bytes | memoryview, durable: bool = False) -> None:
+    """Writes a file from its parts, text as UTF-8. `durable`: it survives a crash of the machine, too."""
+    with replacing(path) as staged, staged.open("wb") as file:
+        for part in parts:
+            file.write(part.encode() if isinstance(part, str) else part)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

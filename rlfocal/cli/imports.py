@@ -1,0 +1,164 @@
+"""`rlfocal import`: fills the warehouse from files made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlfocal.cli.support.options import Json, Location, names, print_json
+from rlfocal.cli.support.progress import progress_bars
+
+if TYPE_CHECKING:
+    from rlfocal.imports.rows import CheckedRows
+
+AllowMissing = Annotated[
+    bool,
+    typer.Option("--allow-missing", help="Accept models that cover different documents; record the gaps."),
+]
+LoggedModel = Annotated[
+    str | None,
+    typer.Option("--model", help="The model's name.", show_default="the results file's model_name"),
+]
+LoggedBenchmark = Annotated[
+    str | None,
+    typer.Option(
+        "--benchmark", help="The benchmark's name.", show_default="the one lm-eval's task belongs to"
+    ),
+]
+imports = typer.Typer(
+    help="Bring logits made elsewhere into the warehouse.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+
+
+@imports.callback()
+def _group() -> None: ...
+
+
+@imports.command("predictions")
+def import_predictions(
+    docs: Annotated[
+        Path, typer.Option(help="benchmark, task, doc_id, label [, question, choices, gold, split].")
+    ],
+    scores: Annotated[
+        Path,
+        typer.Option(help="benchmark, task, doc_id, model, and choice_logprobs or answer [, pass, text]."),
+    ],
+    allow_missing: AllowMissing = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import per-choice scores or answers (Parquet, CSV or JSONL). All of it or nothing.
+
+    A given split is used; where it is missing, the first 80 % of each task are train. The same files twice
+    change nothing.
+    """
+    from rlfocal.imports.predictions import read_predictions
+
+    _import(lambda _: read_predictions(docs, scores, allow_missing=allow_missing), warehouse, as_json=as_json)
+
+
+@imports.command("lm-eval")
+def import_lm_eval(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="Folders (searched whole) or files of samples_*.jsonl.", show_default=False),
+    ],
+    model: LoggedModel = None,
+    benchmark: LoggedBenchmark = None,
+    allow_missing: AllowMissing = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import what lm-eval wrote with `--log_samples --output_path`. All of it or nothing.
+
+    Choices come with their log-likelihoods, generated texts with the answers read from them. The same logs
+    twice change nothing; of several runs of one task the latest counts.
+    """
+    from rlfocal.imports.lm_eval import read_lm_eval
+
+    read = partial(read_lm_eval, paths, model=model, benchmark=benchmark, allow_missing=allow_missing)
+    _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
+
+
+@imports.command("leaderboard")
+def import_leaderboard(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH|ID...",
+            help="Folders or files (JSON, JSONL, Parquet), or hub ids of models or of details data sets.",
+            show_default=False,
+        ),
+    ],
+    model: LoggedModel = None,
+    benchmark: LoggedBenchmark = None,
+    allow_missing: AllowMissing = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import details of the Open LLM Leaderboard v2 (BBH, GPQA, MuSR, MMLU-Pro, ...). All or nothing.
+
+    An id is fetched from the hub: `rlfocal import leaderboard meta-llama/Meta-Llama-3-70B`.
+    """
+    from rlfocal.imports.leaderboard import read_leaderboard
+
+    read = partial(read_leaderboard, sources, model=model, benchmark=benchmark, allow_missing=allow_missing)
+    _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
+
+
+@imports.command("released")
+def import_released(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="mmlu_hf or gsm8k folders, or bbh_data.pkl.", show_default=False),
+    ],
+    models: Annotated[
+        str | None,
+        typer.Option(metavar="M,...", help="A pickle's columns.", show_default="those of bbh_data.pkl"),
+    ] = None,
+    benchmark: Annotated[
+        str | None, typer.Option(help="The benchmark's name.", show_default="mmlu@released, ...")
+    ] = None,
+    allow_missing: AllowMissing = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import the data of the RL-Focal release: CSV, npy and pickled. All of it or nothing.
+
+    Of a pickle only numpy arrays are read, and nothing in it is run. Labels stay as they were released: in
+    7 of its 24 BBH tasks they do not index the task's own choices.
+    """
+    from rlfocal.imports.released import read_released
+
+    named = names(models)
+    read = partial(read_released, paths, models=named, benchmark=benchmark, allow_missing=allow_missing)
+    _import(lambda _: read(), warehouse, as_json=as_json)
+
+
+def _import(
+    reading: Callable[[Callable[[float], None]], AbstractContextManager[CheckedRows]],
+    warehouse: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Reads and checks first: a wrong file leaves no new warehouse behind."""
+    from warehouse import open_warehouse
+
+    with progress_bars() as on_progress:
+        read, write = partial(on_progress, "read"), partial(on_progress, "write")
+        read(0.0)
+        with reading(read) as rows:
+            read(1.0)
+            write(0.0)
+            with open_warehouse(warehouse) as opened:
+                report = rows.write(opened)
+            write(1.0)
+    if as_json:
+        print_json(report)
+    else:
+        typer.echo(str(report))

@@ -1,0 +1,39 @@
+"""`rlfocal lab build`: trains the embedded pool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlfocal.cli.support.options import Jobs, Models, names
+from rlfocal.cli.support.progress import progress_bars
+
+lab = typer.Typer(
+    help="The embedded pool: twelve tiny language models that ship with rlfocal.", no_args_is_help=True
+)
+
+
+@lab.callback()
+def _group() -> None: ...
+
+
+@lab.command("build")
+def lab_build(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the models go.")] = Path(
+        ".rlfocal/lab"
+    ),
+    seed: Annotated[int, typer.Option(help="The shipped models are seed 0's.")] = 0,
+    models: Models = None,
+    jobs: Jobs = 2,
+    force: Annotated[bool, typer.Option("--force", help="Train again what is built already.")] = False,
+) -> None:
+    """Train the embedded pool's tiny language models from scratch, from their seed."""
+    from rlfocal.lab import build
+
+    with progress_bars() as on_progress:
+        paths = build(
+            output, seed=seed, models=names(models), workers=jobs, force=force, on_progress=on_progress
+        )
+    typer.echo("\n".join(map(str, paths)))

@@ -1,0 +1,38 @@
+"""`rlfocal report`: the HTML report."""
+
+from __future__ import annotations
+
+import webbrowser
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from rlfocal.cli.support.options import REPORT, Location, Output, Snapshot
+from rlfocal.cli.support.progress import progress_bars
+
+
+def report(
+    output: Output = REPORT,
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write it again even if nothing has changed.")
+    ] = False,
+    snapshot: Snapshot = None,
+    warehouse: Location = None,
+) -> None:
+    """Write one self-contained HTML file: accuracy, cost, learning curves, diversity of the chosen pools.
+
+    A file that was written from the same snapshot, studies and version of rlfocal is not written again.
+    """
+    from rlfocal.report import write_report
+    from warehouse import open_warehouse
+
+    with (
+        open_warehouse(warehouse, read_only=True, create=False, snapshot=snapshot) as opened,
+        progress_bars() as on_progress,
+    ):
+        path = write_report(opened, output, force=force, on_progress=partial(on_progress, "report"))
+    typer.echo(str(path))
+    if show:
+        webbrowser.open(path.resolve().as_uri())

@@ -1,0 +1,46 @@
+"""`rlfocal sql`: read-only SQL over the warehouse."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from rlfocal.cli.support.options import Location, Snapshot
+
+
+class SqlCommand(TyperCommand):
+    """Its help lists what there is to read, from the warehouse's own SQL files."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from warehouse.scripts import definitions
+
+        defined = definitions()
+        lines = [
+            f"{title}: {', '.join(f'`{d.name}{d.parameters}`' for d in defined if d.kind == kind)}."
+            for title, kind in (
+                ("Tables", "table"),
+                ("Views", "view"),
+                ("Macros", "macro"),
+                ("Functions of values", "function"),
+            )
+        ]
+        self.help = "\n\n".join([self.help or "", *lines])
+        super().format_help(ctx, formatter)
+
+
+def sql(
+    statement: Annotated[str, typer.Argument(help='For example: "FROM accuracy ORDER BY accuracy DESC".')],
+    format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
+    snapshot: Snapshot = None,
+    warehouse: Location = None,
+) -> None:
+    """Read-only SQL (DuckDB's) over the warehouse.
+
+    For example `FROM pool_diversity('lab-mmlu', ['lab-llama', 'lab-phi'])`, `FROM all_pools('lab-mmlu', 3)`.
+    Arguments with `:=` are optional. warehouse/README.md is the guide.
+    """
+    from rlfocal.sql import run_sql
+
+    typer.echo(run_sql(warehouse, statement, format, snapshot=snapshot))

@@ -1,0 +1,1 @@
+"""What commands share: options, progress, lists, completion, and how they are stopped."""

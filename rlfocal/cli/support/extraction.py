@@ -1,0 +1,57 @@
+"""An extraction on a terminal: a bar per model while it runs, a summary at its end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from rlfocal.cli.support.progress import progress_bars
+from rlfocal.jobs.events import Event, Failure, share_of_tasks
+from rlfocal.wording import counted
+
+if TYPE_CHECKING:
+    from rlfocal.jobs.runner import ExtractionReport
+    from rlfocal.pool import PoolSpec
+
+
+@contextmanager
+def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
+    """Yields the `on_progress` of `extract_pool`: a bar per model, over its tasks."""
+    with progress_bars() as on_progress:
+        yield share_of_tasks(on_progress, sum(len(benchmark.tasks) for benchmark in pool.benchmarks))
+
+
+def print_extraction(report: ExtractionReport) -> None:
+    """What was extracted, what was there already, and a table of what failed and why."""
+    print_extracted(len(report.committed), report.n_skipped)
+    if report.missing:
+        print_failures(report.missing, "partition")
+
+
+def print_extracted(extracted: int, present: int) -> None:
+    """Partitions committed now, and those that were there already."""
+    done = (
+        f"extracted {counted(extracted, 'partition')} (model, task)" if extracted else "nothing was extracted"
+    )
+    typer.echo(f"{done}; {present} were already in the warehouse")
+
+
+def print_failures(failures: Sequence[Failure], what: str) -> None:
+    """One line per model and reason, on stderr; `what` is what failed."""
+    from rich.console import Console
+    from rich.table import Table
+
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for f in failures:
+        reasons[f.model, f.reason].append(f"{f.benchmark}/{f.task}")
+    table = Table(
+        "model", "failed", "why", title=f"{counted(len(failures), what)} failed", title_justify="left"
+    )
+    for (model, reason), places in reasons.items():
+        shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+        table.add_row(model, shown, reason)
+    Console(stderr=True).print(table)

@@ -1,0 +1,98 @@
+"""Options that several commands share, and how lists and JSON look."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flows import REPORT as REPORT
+from rlfocal.cli.support import completion
+from rlfocal.errors import InputError
+
+Location = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        "-w",
+        envvar="RLFOCAL_WAREHOUSE",
+        metavar="PATH|URI",
+        help="Warehouse directory, or a Postgres catalogue's URI.",
+        show_default="./.rlfocal/warehouse",
+    ),
+]
+Pool = Annotated[
+    str,
+    typer.Option("--pool", "-p", help="A pool's name or its YAML file.", autocompletion=completion.pools),
+]
+Models = Annotated[
+    str | None,
+    typer.Option(
+        metavar="M,...", help="Only these models.", show_default="all", autocompletion=completion.models
+    ),
+]
+Benchmarks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="B,...",
+        help="Only these benchmarks.",
+        show_default="all",
+        autocompletion=completion.benchmarks,
+    ),
+]
+Backend = Annotated[
+    str | None,
+    typer.Option(help="The engine: vllm, hf or openai.", show_default="the pool's"),
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N documents of each task.")]
+Datasets = Annotated[
+    Path | None,
+    typer.Option(
+        "--datasets",
+        envvar="RLFOCAL_DATASETS",
+        metavar="DIR",
+        help="A mirror of the data sets, as `rlfocal datasets mirror DIR` makes it.",
+        show_default="the hub",
+    ),
+]
+Jobs = Annotated[int, typer.Option(min=1, help="How many models run at once, one process each.")]
+EngineJobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs", min=1, show_default="2; vllm: 1", help="How many models run at once, one process each."
+    ),
+]
+ReplaceDocuments = Annotated[
+    bool,
+    typer.Option(
+        "--replace-documents",
+        help="If a task's documents changed, drop all models' answers to the old ones (earlier "
+        "snapshots keep them).",
+    ),
+]
+Seeds = Annotated[int, typer.Option(min=1, metavar="K", help="Seeds 0..K-1 for methods that use randomness.")]
+Snapshot = Annotated[int | None, typer.Option(metavar="N", help="Read the warehouse as of this snapshot.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="The HTML report to write.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def names(listed: str | None, option: str = "--models") -> list[str] | None:
+    """`a,b` as a list; None if the option was not given. Raises InputError if it is empty."""
+    if listed is None:
+        return None
+    named = [name for name in (part.strip() for part in listed.split(",")) if name]
+    if not named:
+        raise InputError(f"{option} is empty; leave it out for all, or give names as in `{option} a,b`")
+    return named
+
+
+def print_json(value: Any) -> None:
+    """A result on stdout; dataclasses become objects, other types text."""
+
+    def plain(other: Any) -> Any:
+        return asdict(other) if is_dataclass(other) and not isinstance(other, type) else str(other)
+
+    typer.echo(json.dumps(value, indent=2, default=plain))

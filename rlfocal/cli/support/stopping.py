@@ -1,0 +1,97 @@
+"""How a command is stopped: Ctrl-C, SIGTERM or SIGHUP end it within seconds, with one line on stderr.
+
+What is committed survives any end, a kill -9 too, and child processes end with the command. So it has a
+moment to put things in order, then it ends, whatever still runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import cache
+from types import FrameType
+
+SIGNALS = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "the terminal was closed",
+}
+KEPT = "what was committed is kept; run the same command again to continue"
+SECONDS_TO_UNWIND = 3.0
+CLEAN_LINE = "\r\x1b[K\x1b[?25h"  # on a terminal: no half of a progress bar, and the cursor shows
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """From here on a signal ends the process, with exit code 128 and its number; a second one at once.
+
+    Inside, it raises KeyboardInterrupt first; afterwards there is nothing to put in order. A signal that was
+    ignored (`nohup`) still is.
+    """
+    stop = _stop()
+    stop.listen()
+    try:
+        yield
+    finally:
+        stop.leave()
+
+
+class _Stop:
+    def __init__(self) -> None:
+        self._signum: int | None = None
+        self._inside = False
+        self._ending = threading.Lock()
+        # The main thread hears of a signal when its C call returns; a thread of our own hears at once.
+        heard, wakes = socket.socketpair()
+        wakes.setblocking(False)
+        signal.set_wakeup_fd(wakes.detach())
+        threading.Thread(target=self._enforce, args=(heard,), daemon=True).start()
+
+    def listen(self) -> None:
+        self._inside = True
+        for signum in SIGNALS:
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                signal.signal(signum, self._hear)
+
+    def leave(self) -> None:
+        self._inside = False
+        if self._signum is not None:  # whatever was made of the KeyboardInterrupt on its way
+            self._end(self._signum)
+
+    def _hear(self, signum: int, frame: FrameType | None) -> None:
+        if self._signum is not None or not self._inside:
+            self._end(signum)
+        self._signum = signum
+        sys.unraisablehook = self._lost
+        raise KeyboardInterrupt
+
+    def _lost(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Where it struck in a callback or a `__del__`, Python drops it, and nothing would stop."""
+        if self._signum is not None and isinstance(unraisable.exc_value, KeyboardInterrupt):
+            self._end(self._signum)
+
+    def _enforce(self, heard: socket.socket) -> None:
+        while (signum := heard.recv(1)[0]) not in SIGNALS:
+            pass
+        time.sleep(SECONDS_TO_UNWIND)
+        self._end(signum)
+
+    def _end(self, signum: int) -> None:
+        """Waits for no thread."""
+        if self._ending.acquire(blocking=False):  # else the line is written already
+            line = f"{SIGNALS[signal.Signals(signum)]}; {KEPT}\n"
+            with contextlib.suppress(OSError):  # `print` could meet itself: this may run in a signal handler
+                os.write(2, f"{CLEAN_LINE if os.isatty(2) else ''}{line}".encode())
+        os._exit(128 + signum)
+
+
+@cache
+def _stop() -> _Stop:
+    """One for the process, as its signals are."""
+    return _Stop()

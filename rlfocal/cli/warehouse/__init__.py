@@ -1,0 +1,1 @@
+"""Commands about a warehouse as a whole: its health, its history, its corrections, exports."""

@@ -1,0 +1,92 @@
+"""Commands that correct the warehouse: correct-labels, remove-model, rename-model. Each is a new snapshot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlfocal.cli.support import completion
+from rlfocal.cli.support.options import Benchmarks, Json, Location, names, print_json
+from rlfocal.wording import counted
+
+Model = Annotated[
+    str,
+    typer.Argument(help="Its name in the warehouse.", show_default=False, autocompletion=completion.model),
+]
+
+
+def correct_labels(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Parquet, CSV or JSONL: benchmark, task, doc_id, and label or (for answers) gold.",
+            show_default=False,
+        ),
+    ],
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Correct documents' labels or gold answers. All or none. Repeating it writes nothing.
+
+    What models answered stays, so accuracies change at once; evaluations of the former labels stay as
+    history. A corrected document stays so when it is imported or extracted again with its former label.
+    """
+    from rlfocal.imports.labels import correct_from_file
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse, create=False) as opened:
+        n = correct_from_file(opened, file)
+        result = {"corrected": n, "snapshot": opened.snapshot()}
+    done = f"{counted(n, 'document')} corrected"
+    _print(result, done if n else f"nothing to do: the documents are already as in {file}", as_json=as_json)
+
+
+def remove_model(
+    model: Model,
+    benchmarks: Benchmarks = None,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Remove what a model answered. Past evaluations stay, and earlier snapshots still have its rows.
+
+    Repeating it writes nothing.
+    """
+    from warehouse import open_warehouse
+    from warehouse.upkeep.corrections import remove_model as remove
+
+    with open_warehouse(warehouse, create=False) as opened:
+        n = remove(opened, model, names(benchmarks, "--benchmarks"))
+        result = {"partitions": n, "snapshot": opened.snapshot()}
+    done = f"{counted(n, 'partition')} of {model} removed"
+    _print(result, done if n else f"nothing to do: {model} is already removed", as_json=as_json)
+
+
+def rename_model(
+    old: Model,
+    new: Annotated[str, typer.Argument(help="Its new name.", show_default=False)],
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Rename a model everywhere, past evaluations and studies included. Rename it in its pool file, too.
+
+    Repeating it writes nothing.
+    """
+    from rlfocal.studies import findings
+    from warehouse import open_warehouse
+    from warehouse.upkeep.corrections import rename_model as rename
+
+    with open_warehouse(warehouse, create=False) as opened:
+        n = rename(opened, old, new)
+        findings.rename_model(opened.location.studies, old, new)
+        result = {"partitions": n, "snapshot": opened.snapshot()}
+    done = f"renamed {old} to {new}, with {counted(n, 'partition')}"
+    _print(result, done if n else f"nothing to do: {old} is already {new}", as_json=as_json)
+
+
+def _print(result: dict[str, int], line: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(line)

@@ -1,0 +1,43 @@
+"""`rlfocal doctor`: checks the installation and the warehouse."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.progress import progress_bars
+
+_MARKS = {"ok": "✓", "note": "·", "fault": "✗"}
+
+
+def doctor(
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="Drop unreadable files and incomplete partitions, and delete leftovers.",
+        ),
+    ] = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Check versions, GPU, Prefect server and every file of the warehouse, and say how to fix what is wrong.
+
+    Exit code 0: nothing is broken; 1: something is. `--repair` commits a new snapshot, and the next
+    extraction or import adds what it dropped.
+    """
+    from rlfocal.doctor import diagnose
+
+    with progress_bars() as on_progress:
+        found = diagnose(warehouse, fix=fix, on_progress=lambda share: on_progress("files read", share))
+    if as_json:
+        print_json(found)
+    else:
+        for finding in found:
+            typer.echo(f"{_MARKS[finding.level]} {finding.check}: {finding.message}")
+            if finding.fix:
+                typer.echo(f"    → {finding.fix}")
+    if any(finding.level == "fault" for finding in found):
+        raise typer.Exit(1)

@@ -1,0 +1,94 @@
+"""Commands that free space: expire, compact."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.errors import InputError
+from rlfocal.wording import counted
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the changes; otherwise a dry run.")]
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+def expire(
+    keep: Annotated[int | None, typer.Option(min=1, metavar="N", help="Keep the newest N.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="Delete older ones: 12h, 30d, 8w.")
+    ] = None,
+    evaluated: Annotated[
+        bool,
+        typer.Option(
+            "--evaluated",
+            help="Also those that evaluations or training runs read; they can then not be reproduced.",
+        ),
+    ] = False,
+    yes: Yes = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Delete old snapshots and the files that only they need. A dry run unless `--yes`.
+
+    The newest is always kept, and so are those that evaluations or training runs read, which `--snapshot N`
+    reproduces.
+    """
+    from warehouse import open_warehouse
+    from warehouse.upkeep.expiry import expire as let_go
+
+    age = None if older_than is None else _age(older_than)
+    with open_warehouse(warehouse, create=False) as opened:
+        trained = _trained_on(opened.location.checkpoints)
+        found = let_go(
+            opened, keep=keep, older_than=age, evaluated=evaluated, trained=trained, dry_run=not yes
+        )
+    if as_json:
+        print_json(found._asdict() | {"done": yes})
+        return
+    verb = "deleted" if yes else "would delete"
+    typer.echo(
+        f"{verb} {counted(len(found.snapshots), 'snapshot')}: {counted(found.files, 'file')}, "
+        f"{counted(found.bytes, 'byte')}"
+    )
+    if found.evaluated:
+        typer.echo(f"kept for evaluations and trained agents: {', '.join(map(str, found.evaluated))}")
+    if found.snapshots and not yes:
+        typer.echo("a dry run: nothing is deleted; --yes applies it")
+
+
+def compact(warehouse: Location = None, as_json: Json = False) -> None:
+    """Merge the warehouse's many small files into few; every snapshot shows what it showed before."""
+    from warehouse import open_warehouse
+    from warehouse.upkeep.expiry import merge
+
+    with open_warehouse(warehouse, create=False) as opened:
+        found = merge(opened)
+    if as_json:
+        print_json(found._asdict())
+    else:
+        before, after = counted(found.files_before, "file"), counted(found.files_after, "file")
+        typer.echo(f"{before} merged into {after}" if before != after else f"nothing to merge in {after}")
+
+
+def _trained_on(checkpoints: Path) -> set[int]:
+    """The snapshots that this machine's checkpoints were trained on."""
+    from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_about
+
+    found = set()
+    for path in checkpoints.rglob("*.safetensors"):
+        with suppress(UnusableError):  # a damaged checkpoint pins nothing; training again replaces it
+            found.add(read_about(path, CHECKPOINT)["snapshot"])
+    return found
+
+
+def _age(text: str) -> timedelta:
+    parsed = re.fullmatch(r"(\d{1,5})([hdw])", text.strip())
+    if parsed is None:
+        raise InputError(f"--older-than {text!r}: give a number with h, d or w, as in 12h, 30d or 8w")
+    return timedelta(**{_UNITS[parsed[2]]: int(parsed[1])})

@@ -1,0 +1,1 @@
+"""What runs the models: one module per backend, and what they share."""

@@ -1,0 +1,266 @@
+"""The transformers engine: any causal LM, on CPU or GPU, one model in one process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from rlfocal.errors import RunError
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
+from rlfocal.extraction.engines.groups import (
+    Group,
+    Scored,
+    Window,
+    answer_prompts,
+    check_fits,
+    choice_scores,
+    groups,
+)
+from rlfocal.extraction.engines.prefill import PREAMBLE, Prefiller, token_scores
+from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
+from rlfocal.extraction.engines.tokens import UNLIMITED, Encoder, Tokens, max_length
+from rlfocal.pool.specs import ModelSpec
+
+SHARED = 4
+"""Prompts that must begin alike for their preamble to make a batch of its own."""
+BATCH_TOKENS = 16384
+"""Tokens held at once, prefixes counted once per row that continues them."""
+
+
+class HFEngine:
+    """A loaded causal LM: reads each prefix once, then continues its cache with choices or samples."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        context_length: int | None = None,
+        truncation: Literal["refuse", "keep"] = "refuse",
+        batch_tokens: int = BATCH_TOKENS,
+        shard: int = 128,
+    ) -> None:
+        self.shard = shard
+        self._model = model.eval()
+        self._tokenizer = tokenizer
+        self._encoder = Encoder(tokenizer)
+        self._batch_tokens = batch_tokens
+        self._max_length = min(max_length(model.config, tokenizer), context_length or UNLIMITED)
+        # The last token of a choice is predicted, never read.
+        self._window = Window(self._max_length, self._max_length + 1, truncation)
+        self._eos = _eos_tokens(model, tokenizer)
+        self._prefiller = Prefiller(model, self._max_length)
+        self.shares_prefix = self._sharing_is_exact()
+        if not self.shares_prefix:
+            self._prefiller.free_masks = False
+            self.shares_prefix = self._sharing_is_exact()
+
+    def settings(self) -> dict[str, object]:
+        config = self._model.config
+        return {
+            "dtype": str(self._model.dtype).removeprefix("torch."),
+            "device": str(self._model.device),
+            "attention": getattr(config, "_attn_implementation", None),
+            "commit": getattr(config, "_commit_hash", None),
+            "max_length": self._max_length,
+            "batch_tokens": self._batch_tokens,
+            "shares_prefix": self.shares_prefix,
+            "shares_preamble": self._prefiller.free_masks,
+        }
+
+    def versions(self) -> dict[str, str]:
+        return {name: version(name) for name in ("rlfocal", "torch", "transformers", "tokenizers", "lm_eval")}
+
+    def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
+        check_fits(self._encoder, documents, sampling, self._window)
+
+    @torch.inference_mode()
+    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
+        self.check(documents)
+        encoded = self._encoder.choices(documents)
+        share = self.shares_prefix
+        asked = [g for i, e in enumerate(encoded) for g in groups(i, e, self._window, share=share)]
+        score_batch = self._score_shared if share else self._score_plain
+        found: dict[tuple[int, int], Scored] = {}
+        for batch in self._batches(asked):
+            found.update(score_batch(batch))
+        for i, document in enumerate(encoded):
+            yield choice_scores(i, document, self._window, found)
+
+    @torch.inference_mode()
+    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
+        if not documents:
+            return
+        if not self.shares_prefix:
+            raise RunError("this architecture has no key-value cache to sample from in a batch")
+        self.check(documents, sampling)
+        prompts = answer_prompts(self._encoder, documents, sampling, self._window)
+        stops = StopStrings(self._tokenizer, sampling.stop, self._model.config.get_text_config().vocab_size)
+        longest = max(map(len, prompts)) + sampling.max_tokens
+        at_once = max(1, self._batch_tokens // (longest * sampling.passes))
+        for start in range(0, len(documents), at_once):
+            some = slice(start, start + at_once)
+            numbers = uniforms(
+                sampling.seed, [d.doc_id for d in documents[some]], sampling.passes, sampling.max_tokens
+            )
+            yield from self._sample_batch(prompts[some], numbers, sampling, stops)
+
+    def _batches(self, groups: Sequence[Group]) -> Iterator[list[Group]]:
+        """Groups that begin alike and are about equally long (exactly, if nothing is shared), as fit."""
+        heads = Counter(group.prefix[:PREAMBLE] for group in groups)
+
+        def common(group: Group) -> Tokens:
+            if not self.shares_prefix:
+                return (_length(group),)
+            head = group.prefix[:PREAMBLE]
+            return head if self._prefiller.free_masks and heads[head] >= SHARED else ()
+
+        ordered = sorted(groups, key=lambda group: (common(group), _length(group)), reverse=True)
+        for _, alike in groupby(ordered, key=common):
+            batch: list[Group] = []
+            held = 0
+            for group in alike:
+                cost = self._cost(group)
+                if batch and held + cost > self._batch_tokens:
+                    yield batch
+                    batch, held = [], 0
+                batch.append(group)
+                held += cost
+            yield batch
+
+    def _cost(self, group: Group) -> int:
+        """Tokens that a group holds in memory."""
+        several = sum(len(suffix) > 1 for suffix in group.suffixes)
+        copies = 1 if self._prefiller.free_masks else max(1, several)
+        return copies * len(group.prefix) + sum(map(len, group.suffixes))
+
+    def _score_shared(self, batch: Sequence[Group]) -> Iterator[tuple[tuple[int, int], Scored]]:
+        """Every prefix once; the choices' further tokens continue its cache."""
+        read = self._prefiller.read([g.prefix for g in batch])
+        parents = [row for row, g in enumerate(batch) for _ in g.suffixes]
+        firsts = self._prefiller.tensor([s[0] for g in batch for s in g.suffixes])
+        heads = zip(*token_scores(read.logits[parents], firsts), strict=True)
+        tails = self._prefiller.tails(read, [g.suffixes for g in batch])
+        for group, row in zip(batch, tails, strict=True):
+            for choice, tail in zip(group.choices, row, strict=True):
+                logprob, greedy = next(heads)
+                yield (group.document, choice), Scored((logprob, *tail.logprobs), greedy and tail.is_greedy)
+
+    def _score_plain(self, batch: Sequence[Group]) -> Iterator[tuple[tuple[int, int], Scored]]:
+        """lm-eval's way, a whole sequence per choice, all of one length: no padding, no cache."""
+        inputs = self._prefiller.tensor([(g.prefix + g.suffixes[0])[:-1] for g in batch])
+        kept = max(len(g.suffixes[0]) for g in batch)
+        logits = self._model(input_ids=inputs, use_cache=False).logits[:, -kept:]
+        for row, group in zip(logits, batch, strict=True):
+            [suffix] = group.suffixes
+            logprobs, greedy = token_scores(row[-len(suffix) :], self._prefiller.tensor(suffix))
+            yield (group.document, group.choices[0]), Scored(tuple(logprobs), all(greedy))
+
+    def _sample_batch(
+        self, prompts: Sequence[Tokens], numbers: Tensor, sampling: Sampling, stops: StopStrings
+    ) -> Iterator[tuple[Sample, ...]]:
+        """All passes of some documents together; a finished row leaves the batch."""
+        documents, passes, steps = numbers.shape
+        read = self._prefiller.read(prompts)
+        parent = torch.arange(documents, device=read.mask.device).repeat_interleave(passes)
+        read.cache.reorder_cache(parent)
+        logits, mask, positions = read.logits[parent], read.mask[parent], read.lengths[parent]
+        uniform = numbers.flatten(0, 1)
+        rows = list(range(documents * passes))
+        drawn: list[list[int]] = [[] for _ in rows]
+        reasons = ["length"] * len(rows)
+        for step in range(steps):
+            tokens = draw(logits, uniform[rows, step], sampling.temperature, sampling.top_p)
+            may_end = stops.may_end[tokens.cpu()].tolist()
+            going = []
+            for place, (row, token) in enumerate(zip(rows, tokens.tolist(), strict=True)):
+                drawn[row].append(token)
+                if token in self._eos or (may_end[place] and stops.reached(drawn[row])):
+                    reasons[row] = "stop"
+                else:
+                    going.append(place)
+            if not going or step + 1 == steps:
+                break
+            if len(going) < len(rows):
+                rows = [rows[place] for place in going]
+                left = self._prefiller.tensor(going)
+                read.cache.reorder_cache(left)
+                tokens, mask, positions = tokens[left], mask[left], positions[left]
+            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
+            logits = self._prefiller.forward(tokens[:, None], mask, positions[:, None], read.cache).logits[
+                :, -1
+            ]
+            positions = positions + 1
+        samples = [
+            Sample(text=stops.cut(stops.text(tokens)), n_tokens=len(tokens), finish_reason=reason)
+            for tokens, reason in zip(drawn, reasons, strict=True)
+        ]
+        yield from (tuple(samples[i : i + passes]) for i in range(0, len(samples), passes))
+
+    @torch.inference_mode()
+    def _sharing_is_exact(self) -> bool:
+        """Whether padding, shared caches and masks leave the model's numbers alone, on two prompts."""
+        vocabulary = self._model.config.get_text_config().vocab_size
+        preamble = tuple((7 * i + 3) % vocabulary for i in range(PREAMBLE))
+        tokens = tuple((11 * i + 5) % vocabulary for i in range(16))
+        probes = [
+            Group(0, (0, 1, 2), preamble + tokens[:9], (tokens[9:12], tokens[12:13], tokens[13:15])),
+            Group(1, (0,), preamble + tokens[4:7], (tokens[7:10],)),
+        ]
+        whole = [
+            Group(g.document, (c,), g.prefix, (s,))
+            for g in probes
+            for c, s in zip(g.choices, g.suffixes, strict=True)
+        ]
+        expected = dict(scored for group in whole for scored in self._score_plain([group]))
+        try:
+            shared = dict(self._score_shared(probes))
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            return False
+        tolerance = 1e-4 if self._model.dtype == torch.float32 else 0.1
+        return all(
+            abs(a - b) <= tolerance
+            for key in expected
+            for a, b in zip(expected[key].logprobs, shared[key].logprobs, strict=True)
+        )
+
+
+def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
+    """Loads a model from a local folder, or from the hub at its revision; in float32 on a CPU by default."""
+    torch.set_num_threads(threads)
+    source = spec.hf_repo if folder is None else str(folder)
+    options: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
+    if folder is None:
+        options["revision"] = spec.revision
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = "float32" if spec.dtype == "auto" and device == "cpu" else spec.dtype
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+    return HFEngine(
+        model.to(device),
+        tokenizer,
+        context_length=spec.context_length,
+        truncation=spec.truncation,
+        **spec.engine_args.get("hf", {}),
+    )
+
+
+def _eos_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    listed = configured if isinstance(configured, list) else [configured]
+    return frozenset(t for t in [*listed, tokenizer.eos_token_id] if t is not None)
+
+
+def _length(group: Group) -> int:
+    return len(group.prefix) + max(map(len, group.suffixes))

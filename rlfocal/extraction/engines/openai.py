@@ -1,0 +1,231 @@
+"""The engine behind an OpenAI-compatible server that scores prompts, such as `vllm serve`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import openai
+from transformers import AutoTokenizer
+
+from rlfocal.errors import RunError
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
+from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
+from rlfocal.extraction.engines.requests import Reading, Request, TokenScore, score
+from rlfocal.extraction.engines.tokens import Encoder, Tokens, max_length
+from rlfocal.pool.specs import ModelSpec
+
+CONCURRENCY = 32
+RETRIES = 6
+PROBE: Tokens = (5, 6, 7)
+
+Completion = Any
+
+
+class OpenAIEngine:
+    """A served model. Prompts are sent as token ids, so that they are the same as of any other engine."""
+
+    shard = 256
+
+    def __init__(
+        self,
+        client: openai.OpenAI,
+        served: str,
+        tokenizer: Any,
+        window: Window,
+        *,
+        concurrency: int = CONCURRENCY,
+    ) -> None:
+        self._client = client
+        self._served = served
+        self._encoder = Encoder(tokenizer)
+        self._window = window
+        self._concurrency = concurrency
+        self._read = self._way_to_read()
+        self._next_tokens = self._scores_next_tokens()
+
+    def settings(self) -> dict[str, object]:
+        return {
+            "served": self._served,
+            "max_length": self._window.context,
+            "next_tokens": self._next_tokens,
+            "reads_by": "echo" if self._read is _echoed else "prompt_logprobs",
+            "concurrency": self._concurrency,
+        }
+
+    def versions(self) -> dict[str, str]:
+        return {name: version(name) for name in ("rlfocal", "openai", "transformers", "lm_eval")}
+
+    def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
+        check_fits(self._encoder, documents, sampling, self._window)
+
+    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
+        self.check(documents)
+        return score(documents, self._encoder, self._window, self._ask, next_tokens=self._next_tokens)
+
+    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
+        self.check(documents, sampling)
+        prompts = answer_prompts(self._encoder, documents, sampling, self._window)
+
+        def ask(at: int) -> tuple[Sample, ...]:
+            return self._samples(prompts[at], documents[at].doc_id, sampling)
+
+        with ThreadPoolExecutor(self._concurrency) as threads:
+            yield from threads.map(ask, range(len(documents)))
+
+    def _samples(self, prompt: Tokens, doc_id: int, sampling: Sampling) -> tuple[Sample, ...]:
+        greedy = sampling.temperature == 0
+        answer = self._complete(
+            prompt,
+            n=1 if greedy else sampling.passes,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            stop=list(sampling.stop),
+            seed=sampling.seed_of(doc_id),
+            extra_body={"return_token_ids": True},
+        )
+        samples = tuple(
+            Sample(text=c.text, n_tokens=self._n_tokens(c), finish_reason=c.finish_reason)
+            for c in sorted(answer.choices, key=lambda c: c.index)
+        )
+        return samples * (sampling.passes if greedy else 1)
+
+    def _n_tokens(self, choice: Any) -> int:
+        ids = (choice.model_extra or {}).get("token_ids")
+        return self._encoder.count(choice.text) if ids is None else len(ids)
+
+    def _ask(self, requests: Sequence[Request]) -> list[Reading]:
+        with ThreadPoolExecutor(self._concurrency) as threads:
+            return list(threads.map(self._reading, requests))
+
+    def _reading(self, request: Request) -> Reading:
+        if request.targets:
+            return self._next(request.prompt, request.targets)
+        return self._read(self._complete, request.prompt)[request.start - 1 :]
+
+    def _next(self, prompt: Tokens, targets: Tokens) -> Reading:
+        answer = self._complete(
+            prompt,
+            max_tokens=1,
+            temperature=0,
+            logprobs=len(targets),
+            extra_body={"logprob_token_ids": list(targets), "return_tokens_as_token_ids": True},
+        )
+        [found] = answer.choices[0].logprobs.top_logprobs
+        [drawn] = answer.choices[0].logprobs.tokens
+        names = [f"token_id:{target}" for target in targets]
+        return [TokenScore(found[name], name == drawn) if name in found else None for name in names]
+
+    def _complete(self, prompt: Tokens, **options: Any) -> Completion:
+        try:
+            return self._client.completions.create(model=self._served, prompt=list(prompt), **options)
+        except openai.APIError as error:
+            raise RunError(_reason(error, self._client)) from error
+
+    def _way_to_read(self) -> Callable[[Callable[..., Completion], Tokens], Reading]:
+        """vLLM's field for prompt log-probabilities, or the older echo of the prompt."""
+        refused: Exception | None = None
+        for way in (_prompt_logprobs, _echoed):
+            try:
+                scores = way(self._complete, PROBE)
+            except (RunError, AttributeError, TypeError, KeyError, IndexError) as error:
+                refused = error
+                continue
+            if len(scores) == len(PROBE) - 1 and all(s and math.isfinite(s.logprob) for s in scores):
+                return way
+        raise RunError(
+            f"the server at {_shown(self._client)} does not return the log-probabilities of prompts, which "
+            "scoring choices needs; serve the model with `vllm serve`, for example"
+        ) from refused
+
+    def _scores_next_tokens(self) -> bool:
+        """Whether the server scores next tokens that it is given, equal to those of a longer prompt."""
+        try:
+            [scored] = self._next(PROBE[:-1], PROBE[-1:])
+        except (RunError, AttributeError, TypeError, KeyError, ValueError):
+            return False
+        expected = self._read(self._complete, PROBE)[-1]
+        if scored is None or expected is None:
+            return False
+        return math.isclose(scored.logprob, expected.logprob, abs_tol=0.1)
+
+
+def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine:
+    """Connects to the server of a model; its tokenizer is loaded here.
+
+    The address is the entry's `base_url` or OPENAI_BASE_URL; a key, where one is needed, OPENAI_API_KEY.
+    `threads` is not used: nothing is computed here.
+    """
+    url = spec.base_url or os.environ.get("OPENAI_BASE_URL")
+    if not url:
+        raise RunError(
+            f"model {spec.model!r}: the backend openai needs the server's address; set `base_url` in the "
+            "model's entry or OPENAI_BASE_URL, such as http://localhost:8000/v1"
+        )
+    source = spec.hf_repo if folder is None else str(folder)
+    revision = spec.revision if folder is None else None
+    tokenizer = AutoTokenizer.from_pretrained(
+        source, revision=revision, trust_remote_code=spec.trust_remote_code
+    )
+    key = os.environ.get("OPENAI_API_KEY", "none")
+    client = openai.OpenAI(base_url=url, api_key=key, max_retries=RETRIES)
+    served = _served(client, spec, source)
+    limits = [spec.context_length, (served.model_extra or {}).get("max_model_len")]
+    context = min([limit for limit in limits if limit] or [max_length(None, tokenizer)])
+    window = Window(context, context - 1, spec.truncation)
+    return OpenAIEngine(client, served.id, tokenizer, window, **spec.engine_args.get("openai", {}))
+
+
+def _served(client: openai.OpenAI, spec: ModelSpec, source: str) -> Any:
+    """The server's entry of the model: by its name here or its repository, or the only one there is."""
+    try:
+        offered = list(client.models.list())
+    except openai.APIError as error:
+        raise RunError(_reason(error, client)) from error
+    by_name = {entry.id: entry for entry in offered}
+    for name in (spec.model, spec.hf_repo, source):
+        if name in by_name:
+            return by_name[name]
+    offers = ", ".join(sorted(by_name)) or "nothing"
+    raise RunError(
+        f"the server at {_shown(client)} serves {offers}, not {spec.hf_repo!r}; "
+        f"start it with --served-model-name {spec.model}"
+    )
+
+
+def _prompt_logprobs(complete: Callable[..., Completion], prompt: Tokens) -> Reading:
+    """Scores of every token but the first."""
+    answer = complete(prompt, max_tokens=1, temperature=0, extra_body={"prompt_logprobs": 0})
+    entries = answer.choices[0].model_extra["prompt_logprobs"]
+    found = [entry[str(token)] for token, entry in zip(prompt[1:], entries[1:], strict=True)]
+    return [TokenScore(entry["logprob"], entry["rank"] == 1) for entry in found]
+
+
+def _echoed(complete: Callable[..., Completion], prompt: Tokens) -> Reading:
+    """Scores of every token but the first."""
+    answer = complete(prompt, max_tokens=1, temperature=0, echo=True, logprobs=1)
+    found = answer.choices[0].logprobs
+    own, top = found.token_logprobs[1 : len(prompt)], found.top_logprobs[1 : len(prompt)]
+    return [TokenScore(one, one >= max(best.values())) for one, best in zip(own, top, strict=True)]
+
+
+def _reason(error: openai.APIError, client: openai.OpenAI) -> str:
+    where = f"the server at {_shown(client)}"
+    if isinstance(error, openai.APIConnectionError):
+        return f"{where} cannot be reached; is it running? start one with `vllm serve MODEL`"
+    if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
+        return f"{where} rejected the API key; set OPENAI_API_KEY"
+    return f"{where} answered: {error.message}"
+
+
+def _shown(client: openai.OpenAI) -> str:
+    """The address without a user's name and password."""
+    parts = urlsplit(str(client.base_url))
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

@@ -1,0 +1,153 @@
+"""Runs a transformers model on each prefix once, and continues from its key-value cache."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlfocal.extraction.engines.groups import Scored
+from rlfocal.extraction.engines.tokens import Tokens, common_length
+
+PREAMBLE = 16
+"""Tokens that all prefixes of a batch must begin with for them to be read on their own."""
+
+
+class Prefilled(NamedTuple):
+    """A batch of prefixes the model has read: padded so that every row continues at the same index."""
+
+    logits: Tensor
+    """rows x vocabulary: what follows each prefix."""
+    cache: Any
+    mask: Tensor
+    """rows x width: 1 where there is a token."""
+    lengths: Tensor
+    """rows: tokens of each prefix."""
+
+
+class Prefiller:
+    """`free_masks`: attention masks can be arbitrary: a row may have padding inside and hold several choices.
+
+    Layers with a sliding window, or biased by distance, cannot do that: each choice gets a row of its own.
+    """
+
+    def __init__(self, model: Any, max_length: int) -> None:
+        self._model = model
+        self._max_length = max_length
+        self._positions = "position_ids" in inspect.signature(model.forward).parameters
+        self.free_masks = True
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self._model.device)
+
+    def tensor(self, values: Any) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self.device)
+
+    def forward(self, inputs: Tensor, mask: Tensor, positions: Tensor, cache: Any, **options: Any) -> Any:
+        if self._positions:
+            options["position_ids"] = positions
+        return self._model(
+            input_ids=inputs, attention_mask=mask, past_key_values=cache, use_cache=True, **options
+        )
+
+    def read(self, prefixes: Sequence[Tokens]) -> Prefilled:
+        """Reads every prefix; what all of them begin with (few-shot examples), once."""
+        shared = min(common_length(prefixes), min(map(len, prefixes)) - 1)
+        if len(prefixes) == 1 or shared < PREAMBLE or not self.free_masks:
+            return self._read(prefixes, None)
+        begun = self._read([prefixes[0][:shared]], None)
+        if any(begun.cache.is_sliding):
+            return self._read(prefixes, None)
+        begun.cache.reorder_cache(self.tensor([0] * len(prefixes)))
+        return self._read([prefix[shared:] for prefix in prefixes], begun)
+
+    def _read(self, prefixes: Sequence[Tokens], begun: Prefilled | None) -> Prefilled:
+        width = max(map(len, prefixes))
+        inputs = self.tensor([(0,) * (width - len(p)) + p for p in prefixes])
+        lengths = self.tensor([len(p) for p in prefixes])
+        mask = (torch.arange(width, device=inputs.device) >= (width - lengths)[:, None]).long()
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        cache = None
+        if begun is not None:
+            positions, lengths = positions + begun.lengths, lengths + begun.lengths
+            mask, cache = torch.cat([begun.mask.expand(len(prefixes), -1), mask], dim=1), begun.cache
+        out = self.forward(inputs, mask, positions, cache, logits_to_keep=1)
+        return Prefilled(out.logits[:, -1], out.past_key_values, mask, lengths)
+
+    def tails(self, read: Prefilled, suffixes: Sequence[Sequence[Tokens]]) -> list[list[Scored]]:
+        """Scores of the second and later tokens of every suffix of every row (nothing for those of one)."""
+        if all(len(suffix) == 1 for row in suffixes for suffix in row):
+            return [[Scored((), True)] * len(row) for row in suffixes]
+        if self.free_masks and not any(read.cache.is_sliding):
+            return self._tails_in_a_row(read, suffixes)
+        return self._tails_as_rows(read, suffixes)
+
+    def _tails_in_a_row(self, read: Prefilled, suffixes: Sequence[Sequence[Tokens]]) -> list[list[Scored]]:
+        """All suffixes of a prefix one after the other, each blind to the others."""
+        inputs, targets = ([_chain(row, part) for row in suffixes] for part in (slice(-1), slice(1, None)))
+        owners = [[c for c, s in enumerate(row) for _ in s[1:]] for row in suffixes]
+        offsets = [[i for s in row for i in range(len(s) - 1)] for row in suffixes]
+        width = max(map(len, inputs))
+        owner = self.tensor([_padded(o, width, -1) for o in owners])
+        positions = read.lengths[:, None] + self.tensor([_padded(o, width, 0) for o in offsets])
+        positions = positions.clamp(max=self._max_length - 1)  # padding may lie beyond what is embedded
+        seen = torch.ones(width, width, dtype=torch.bool, device=self.device).tril()
+        own = (owner[:, :, None] == owner[:, None, :]) & seen
+        past = read.mask.bool()[:, None, :].expand(-1, width, -1)
+        allowed = torch.cat([past, own], dim=2)[:, None]
+        dtype = self._model.dtype
+        mask = torch.zeros(allowed.shape, dtype=dtype, device=self.device)
+        mask.masked_fill_(~allowed, torch.finfo(dtype).min)
+        asked = self.tensor([_padded(tokens, width, 0) for tokens in inputs])
+        logits = self.forward(asked, mask, positions, read.cache).logits
+        wanted = self.tensor([_padded(tokens, width, 0) for tokens in targets])
+        logprobs, greedy = token_scores(logits.flatten(0, 1), wanted.flatten())
+        found = []
+        for n, row in enumerate(suffixes):
+            at = n * width
+            scored = []
+            for suffix in row:
+                own_tokens = slice(at, at + len(suffix) - 1)
+                scored.append(Scored(tuple(logprobs[own_tokens]), all(greedy[own_tokens])))
+                at = own_tokens.stop
+            found.append(scored)
+        return found
+
+    def _tails_as_rows(self, read: Prefilled, suffixes: Sequence[Sequence[Tokens]]) -> list[list[Scored]]:
+        """A row for every suffix of several tokens, each with a copy of its prefix's cache."""
+        scored = [[Scored((), True)] * len(row) for row in suffixes]
+        rows = [(r, c) for r, row in enumerate(suffixes) for c, s in enumerate(row) if len(s) > 1]
+        parent = self.tensor([r for r, _ in rows])
+        width = max(len(suffixes[r][c]) for r, c in rows) - 1
+        inputs = self.tensor([_padded(suffixes[r][c][:-1], width, 0) for r, c in rows])
+        targets = self.tensor([_padded(suffixes[r][c][1:], width, 0) for r, c in rows])
+        read.cache.reorder_cache(parent)
+        mask = torch.cat([read.mask[parent], torch.ones_like(inputs)], dim=1)
+        positions = read.lengths[parent][:, None] + torch.arange(width, device=inputs.device)
+        positions = positions.clamp(max=self._max_length - 1)  # as above
+        logits = self.forward(inputs, mask, positions, read.cache).logits
+        logprobs, greedy = token_scores(logits.flatten(0, 1), targets.flatten())
+        for n, (r, c) in enumerate(rows):
+            own = slice(n * width, n * width + len(suffixes[r][c]) - 1)
+            scored[r][c] = Scored(tuple(logprobs[own]), all(greedy[own]))
+        return scored
+
+
+def token_scores(logits: Tensor, targets: Tensor) -> tuple[list[float], list[bool]]:
+    """Log-probability of each row's target, and whether it is the likeliest. logits: rows x vocabulary."""
+    logits = logits.float()
+    chosen = logits.gather(-1, targets[:, None]).squeeze(-1)
+    return (chosen - logits.logsumexp(dim=-1)).tolist(), (logits.argmax(dim=-1) == targets).tolist()
+
+
+def _chain(row: Sequence[Tokens], part: slice) -> list[int]:
+    return list(chain.from_iterable(suffix[part] for suffix in row))
+
+
+def _padded(values: Sequence[int], width: int, padding: int) -> list[int]:
+    return [*values, *[padding] * (width - len(values))]

@@ -1,0 +1,104 @@
+"""Samples tokens: the same document, seed and pass give the same text, whatever else is in the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LIKELY = 64  # tokens that are searched for the nucleus first
+
+
+def uniforms(seed: int, doc_ids: Sequence[int], passes: int, steps: int) -> Tensor:
+    """One number in [0, 1) for every token that may be drawn: documents x passes x steps, float64.
+
+    A document's numbers depend on its doc_id and the seed alone; pass p's do not depend on how many follow.
+    """
+    drawn = [np.random.default_rng([seed, doc_id]).random((passes, steps)) for doc_id in doc_ids]
+    return torch.from_numpy(np.stack(drawn))
+
+
+def draw(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
+    """The next token of every row by inverting its distribution function; the likeliest at temperature 0.
+
+    logits: rows x vocabulary; uniform: rows. The nucleus is the fewest likeliest tokens that reach `top_p`.
+    """
+    if temperature == 0:
+        return logits.argmax(dim=-1)
+    # Double precision, so that rounding rarely moves a boundary past a drawn number.
+    probabilities = torch.softmax(logits.double() / temperature, dim=-1)
+    uniform = uniform.to(probabilities)[:, None]
+    if top_p >= 1:
+        return _inverted(probabilities, uniform).squeeze(-1)
+    likely, tokens = probabilities.topk(min(LIKELY, logits.shape[-1]))
+    drawn = tokens.gather(-1, _inverted(_nucleus(likely, top_p), uniform))
+    flat = likely.sum(dim=-1) < top_p
+    if flat.any():
+        drawn[flat] = _inverted(_wide_nucleus(probabilities[flat], top_p), uniform[flat])
+    return drawn.squeeze(-1)
+
+
+def _wide_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
+    """`_nucleus` in the order of tokens: only the smallest probability in it is looked for."""
+    nucleus = _nucleus(_descending(probabilities), top_p)
+    size = (nucleus > 0).sum(dim=-1, keepdim=True)
+    least = nucleus.gather(-1, size - 1)
+    level = probabilities == least
+    room = size - (probabilities > least).sum(dim=-1, keepdim=True)
+    kept = (probabilities > least) | (level & (level.cumsum(dim=-1) <= room))
+    return probabilities.where(kept, 0.0)
+
+
+def _descending(values: Tensor) -> Tensor:
+    """Sorted rows. On a CPU numpy's sort takes a tenth of torch's, which also keeps the indices."""
+    if values.device.type != "cpu":
+        return values.sort(dim=-1, descending=True).values
+    return torch.from_numpy(np.sort(values.numpy(), axis=-1)[:, ::-1].copy())
+
+
+def _nucleus(ordered: Tensor, top_p: float) -> Tensor:
+    """Descending probabilities with zeros for those that begin at or beyond `top_p`."""
+    before = ordered.cumsum(dim=-1) - ordered
+    return ordered.where(before < top_p, 0.0)
+
+
+def _inverted(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The index at which the running sum of `weights` passes a share `uniform` of the whole."""
+    reached = weights.cumsum(dim=-1)
+    chosen = torch.searchsorted(reached, uniform * reached[:, -1:], right=True)
+    return chosen.clamp(max=weights.shape[-1] - 1)
+
+
+class StopStrings:
+    """Finds where a text ends, decoding and searching only after tokens that can complete a stop string."""
+
+    def __init__(self, tokenizer: Any, stop: Sequence[str], vocabulary: int) -> None:
+        self._tokenizer = tokenizer
+        self._stop = [s for s in stop if s]
+        self.may_end = self._may_end(vocabulary)
+
+    def _may_end(self, vocabulary: int) -> Tensor:
+        """Vocabulary-sized mask of the tokens that hold the last character of a stop string."""
+        last = {s[-1] for s in self._stop}
+        if any((c.isspace() and c != "\n") or not c.isascii() for c in last):
+            # Decoders drop a lone token's spaces, and a character of several bytes may span tokens.
+            return torch.ones(vocabulary, dtype=torch.bool)
+        known = min(vocabulary, len(self._tokenizer))
+        pieces = self._tokenizer.batch_decode([[i] for i in range(known)])
+        mask = torch.zeros(vocabulary, dtype=torch.bool)
+        mask[:known] = torch.tensor([not last.isdisjoint(piece) for piece in pieces])
+        return mask
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
+    def reached(self, tokens: Sequence[int]) -> bool:
+        text = self.text(tokens)
+        return any(s in text for s in self._stop)
+
+    def cut(self, text: str) -> str:
+        """The text before the first stop string."""
+        return text[: min((i for s in self._stop if (i := text.find(s)) >= 0), default=len(text))]

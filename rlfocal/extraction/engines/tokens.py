@@ -1,0 +1,132 @@
+"""Text to token ids exactly as lm-eval's HFLM does it, so that an engine gets lm-eval's prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from jinja2 import TemplateError
+
+from rlfocal.errors import RunError
+from rlfocal.extraction.engine import Document
+
+DEFAULT_MAX_LENGTH = 2048
+UNLIMITED = 10**15  # tokenizers give something far beyond this for "no limit"
+
+Tokens = tuple[int, ...]
+
+
+class EncodedDocument(NamedTuple):
+    """A document's context, the same for every choice, and one continuation a choice."""
+
+    context: Tokens
+    continuations: tuple[Tokens, ...]
+
+
+class Encoder:
+    """A tokenizer under lm-eval's rules for special tokens, empty prompts and the end of the context."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+        self._prefix: int | None = eos if bos is None else bos
+        self._encoded: dict[Document, EncodedDocument] = {}
+
+    def choices(self, documents: Sequence[Document]) -> list[EncodedDocument]:
+        """Context and continuations of every document. RunError if a choice tokenizes to nothing.
+
+        The last whole task is remembered: it is checked first, and then scored shard by shard.
+        """
+        if any(document not in self._encoded for document in documents):
+            self._encoded = dict(zip(documents, self._encode(documents), strict=True))
+        return [self._encoded[document] for document in documents]
+
+    def _encode(self, asked: Sequence[Document]) -> list[EncodedDocument]:
+        documents = [self._rendered(document) for document in asked]
+        begin = None if self._prefix is None else self._tokenizer.decode(self._prefix)
+        pairs = [[_pair(d.context, c) for c in d.continuations] for d in documents]
+        prompts = self._as_prompts({text for pair in pairs for texts in pair for text in texts}, begin)
+        bare = self._bare({c for d in documents if not d.context for c in d.continuations})
+        encoded = []
+        for document, texts in zip(documents, pairs, strict=True):
+            context = prompts[texts[0][0]] if document.context else ()
+            tails = (
+                [prompts[whole][len(context) :] for _, whole in texts]
+                if document.context
+                else [self._without_prefix(bare[c]) for c in document.continuations]
+            )
+            if not all(tails):
+                raise RunError(f"document {document.doc_id}: choice {tails.index(())} tokenizes to nothing")
+            encoded.append(EncodedDocument(context or self._only_prefix(), tuple(tails)))
+        return encoded
+
+    def prompts(self, documents: Sequence[Document]) -> list[Tokens]:
+        """The context of every document, to be continued."""
+        texts = [self._rendered(d).context for d in documents]
+        prompts = self._as_prompts(set(texts), self._tokenizer.bos_token)
+        return [prompts[text] or self._only_prefix() for text in texts]
+
+    def _rendered(self, document: Document) -> Document:
+        """A chat rendered by the tokenizer's template; other prompts unchanged."""
+        if document.messages is None:
+            return document
+        begun = document.messages[-1][0] == "assistant"
+        try:
+            context = self._tokenizer.apply_chat_template(
+                [{"role": role, "content": content} for role, content in document.messages],
+                tokenize=False,
+                add_generation_prompt=not begun,
+                continue_final_message=begun,
+            )
+        except (TemplateError, ValueError) as error:
+            raise RunError(
+                f"the model's tokenizer cannot render the benchmark's chat ({' '.join(str(error).split())}); "
+                "leave the benchmark out for this model, or its `system_prompt` where the template takes none"
+            ) from error
+        return replace(document, context=context, messages=None)
+
+    def count(self, text: str) -> int:
+        """Tokens of a text that continues a prompt."""
+        return len(self._bare([text])[text])
+
+    def _only_prefix(self) -> Tokens:
+        if self._prefix is None:
+            raise RunError("a prompt is empty, but the tokenizer defines neither BOS nor EOS")
+        return (self._prefix,)
+
+    def _without_prefix(self, tokens: Tokens) -> Tokens:
+        return tokens[1:] if tokens[:1] == (self._prefix,) else tokens
+
+    def _as_prompts(self, texts: Iterable[str], begin: str | None) -> dict[str, Tokens]:
+        """Ids with special tokens, except where the text itself begins with the beginning token's text."""
+        begun = {text for text in texts if begin is not None and text.startswith(begin)}
+        fresh = sorted(set(texts) - begun)
+        ids = self._tokenizer(fresh)["input_ids"] if fresh else []
+        return dict(zip(fresh, map(tuple, ids), strict=True)) | self._bare(begun)
+
+    def _bare(self, texts: Iterable[str]) -> dict[str, Tokens]:
+        listed = sorted(set(texts))
+        ids = self._tokenizer(listed, add_special_tokens=False)["input_ids"] if listed else []
+        return dict(zip(listed, map(tuple, ids), strict=True))
+
+
+def _pair(context: str, continuation: str) -> tuple[str, str]:
+    """The context without its trailing spaces, which belong to the continuation, and the whole text."""
+    return context.rstrip(), context + continuation
+
+
+def common_length(prompts: Sequence[Tokens]) -> int:
+    """Tokens that all prompts begin with. The first and the last in order differ the most."""
+    first, last = min(prompts), max(prompts)
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+
+
+def max_length(config: Any, tokenizer: Any) -> int:
+    """The tokens that fit into a model's context: its configuration's figure, else its tokenizer's."""
+    text_config = getattr(config, "text_config", None) or config
+    for name in ("n_positions", "max_position_embeddings", "n_ctx"):
+        if (length := getattr(text_config, name, None)) is not None:
+            return int(length)
+    length = getattr(tokenizer, "model_max_length", None)
+    return int(length) if length is not None and length < UNLIMITED else DEFAULT_MAX_LENGTH

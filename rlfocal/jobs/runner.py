@@ -1,0 +1,267 @@
+"""Extracts a pool: finds the partitions that are missing, runs one process per model, reports the outcome."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+from rlfocal.errors import InputError
+from rlfocal.extraction.engines.backends import check_backend
+from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.partition import doc_rows
+from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.failures import plain
+from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure
+from rlfocal.jobs.partitions import Job, is_covered
+from rlfocal.jobs.processes import run_each
+from rlfocal.jobs.shards import discard_leftovers
+from rlfocal.jobs.worker import extract
+from rlfocal.pool.hub import pinned
+from rlfocal.pool.specs import ModelSpec, PoolSpec
+from warehouse import Warehouse, check_location, open_warehouse
+from warehouse.alignment import refusal, shortening
+from warehouse.store import Committed, PartitionKey
+
+OnProgress = Callable[[Event], None]
+PRELOADED = {"hf": ("rlfocal.extraction.engines.hf",)}
+"""Modules that are imported once and shared by the processes of a backend."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is to do, by model."""
+
+    pending: dict[str, list[Job]]
+    specs: dict[str, ModelSpec]
+    """The models, pinned to the commits that will run."""
+    failed: dict[str, str]
+    """Models that cannot run at all, and why."""
+    refused: list[Failure]
+    covered: list[PartitionKey]
+    """Partitions that are committed already."""
+
+
+@dataclass(frozen=True)
+class ModelOutcome:
+    """What extraction did for one model."""
+
+    model: str
+    committed: tuple[Extracted, ...]
+    skipped: tuple[tuple[str, str], ...]
+    """(benchmark, task) of the partitions that were committed already."""
+    missing: tuple[Failure, ...]
+
+
+@dataclass(frozen=True)
+class ExtractionReport:
+    """What extraction did for a pool."""
+
+    outcomes: tuple[ModelOutcome, ...]
+    seconds: float
+
+    @property
+    def committed(self) -> list[Extracted]:
+        return [c for o in self.outcomes for c in o.committed]
+
+    @property
+    def missing(self) -> list[Failure]:
+        return [m for o in self.outcomes for m in o.missing]
+
+    @property
+    def n_skipped(self) -> int:
+        """Partitions that were committed already."""
+        return sum(len(o.skipped) for o in self.outcomes)
+
+    @property
+    def n_docs(self) -> int:
+        """Documents answered in this run, counted once per model."""
+        return sum(c.n_docs for c in self.committed)
+
+
+def extract_pool(
+    location: str | Path | None,
+    pool: PoolSpec,
+    *,
+    backend: str | None = None,
+    limit: int | None = None,
+    datasets: str | Path | None = None,
+    jobs: int | None = None,
+    replace_documents: bool = False,
+    on_progress: OnProgress | None = None,
+) -> ExtractionReport:
+    """Extracts every partition of the pool that the warehouse lacks, `jobs` models at a time.
+
+    `datasets` is a local mirror of the data sets. `limit` takes the first documents of every task; a longer
+    partition that is committed already stays. A task whose documents differ from those that other models
+    answered is refused; with `replace_documents`, the first commit drops all models' answers to the old ones.
+    A model that fails is reported, and the others continue.
+    Raises InputError or RunError, with nothing written, if the backend or a benchmark is not available.
+    """
+    started = perf_counter()
+    backend = backend or pool.backend
+    check_backend(backend)
+    check_location(location)
+    tasks = load_tasks(pool.benchmarks, limit, datasets)
+    outcomes = _extract(
+        location, pool.models, tasks, backend, jobs or default_jobs(backend), replace_documents, on_progress
+    )
+    return ExtractionReport(tuple(outcomes), perf_counter() - started)
+
+
+def extract_model(
+    location: str | Path | None,
+    pool: PoolSpec,
+    model: str,
+    *,
+    backend: str | None = None,
+    limit: int | None = None,
+    datasets: str | Path | None = None,
+    tasks: Sequence[TaskDocuments] | None = None,
+    jobs: int = 1,
+    replace_documents: bool = False,
+    on_progress: OnProgress | None = None,
+) -> ModelOutcome:
+    """`extract_pool` for one model; `jobs` is how many such calls share the machine's cores.
+
+    `tasks` saves building the prompts again for every model: `load_tasks(pool.benchmarks, limit, datasets)`.
+    """
+    backend = backend or pool.backend
+    check_backend(backend)
+    [spec] = pool.choose(models=[model]).models
+    wanted = load_tasks(pool.benchmarks, limit, datasets) if tasks is None else tasks
+    [outcome] = _extract(location, [spec], wanted, backend, jobs, replace_documents, on_progress)
+    return outcome
+
+
+def is_filled(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str) -> bool:
+    """Whether the warehouse has every partition as it would be extracted now."""
+    plan = _plan(pool.models, tasks, backend, warehouse.committed())
+    return not (plan.failed or plan.refused or any(plan.pending.values()))
+
+
+def default_jobs(backend: str) -> int:
+    """How many models run at once by default: with vLLM, one model takes the memory of a whole GPU."""
+    return 1 if backend == "vllm" else 2
+
+
+def _extract(
+    location: str | Path | None,
+    models: Sequence[ModelSpec],
+    tasks: Sequence[TaskDocuments],
+    backend: str,
+    jobs: int,
+    replace_documents: bool,
+    on_progress: OnProgress | None,
+) -> list[ModelOutcome]:
+    with open_warehouse(location) as warehouse:
+        warehouse.put_models(models)
+        committed = warehouse.committed()
+        plan = _plan(models, tasks, backend, committed)
+        if replace_documents:
+            plan = _replacing(plan)
+        else:
+            _refuse_other_documents(plan, warehouse, committed)
+        for key in plan.covered:
+            discard_leftovers(warehouse, key)
+    threads = max(1, _cores() // jobs)
+    events: list[Event] = [*plan.refused]
+
+    def report(_: str, event: Event) -> None:
+        events.append(event)
+        if on_progress is not None:
+            on_progress(event)
+
+    arguments = {
+        name: (location, plan.specs[name], backend, pending, threads)
+        for name, pending in plan.pending.items()
+        if pending
+    }
+    preload = PRELOADED.get(backend, ())
+    failed = plan.failed | run_each(extract, arguments, at_once=jobs, on_event=report, preload=preload)
+    return [_outcome(m.model, tasks, plan.pending.get(m.model), failed.get(m.model), events) for m in models]
+
+
+def _plan(
+    models: Sequence[ModelSpec],
+    tasks: Sequence[TaskDocuments],
+    backend: str,
+    committed: Mapping[PartitionKey, Committed],
+) -> Plan:
+    """Leaves out what is committed already, and what would replace a partition by a shorter one."""
+    plan = Plan({}, {}, {}, [], [])
+    for model in models:
+        try:
+            spec = pinned(model)
+            weights = weights_digest(spec)
+        except (InputError, OSError) as error:
+            plan.failed[model.model] = plain(error)
+            continue
+        plan.specs[model.model] = spec
+        plan.pending[model.model] = []
+        for task in tasks:
+            job = Job(task, fingerprint(spec, weights, task, backend))
+            key = job.key(model.model)
+            there = committed.get(key)
+            if is_covered(job, there):
+                plan.covered.append(key)
+            elif there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
+                plan.refused.append(Failure("extract", *key, reason))
+            else:
+                plan.pending[model.model].append(job)
+    return plan
+
+
+def _replacing(plan: Plan) -> Plan:
+    pending = {
+        model: [replace(job, replace_documents=True) for job in jobs] for model, jobs in plan.pending.items()
+    }
+    return replace(plan, pending=pending)
+
+
+def _refuse_other_documents(
+    plan: Plan, warehouse: Warehouse, committed: Mapping[PartitionKey, Committed]
+) -> None:
+    """Before an engine works for hours on answers that could not be committed."""
+    tasks = {(job.task.benchmark, job.task.task): job.task for jobs in plan.pending.values() for job in jobs}
+    for (benchmark, name), task in tasks.items():
+        holders = sorted(key.model for key in committed if (key.benchmark, key.task) == (benchmark, name))
+        if not holders or (found := warehouse.documents_differ(doc_rows(task), task.n_whole)) is None:
+            continue
+        for model, jobs in plan.pending.items():
+            others = [m for m in holders if m != model]
+            kept = [job for job in jobs if (job.task.benchmark, job.task.task) != (benchmark, name)]
+            if others and len(kept) < len(jobs):
+                plan.pending[model] = kept
+                plan.refused.append(
+                    Failure("extract", model, benchmark, name, refusal(found, others, benchmark))
+                )
+
+
+def _outcome(
+    model: str,
+    tasks: Sequence[TaskDocuments],
+    jobs: Sequence[Job] | None,
+    reason: str | None,
+    events: Sequence[Event],
+) -> ModelOutcome:
+    """Every partition is committed, skipped or missing."""
+    everything = [(t.benchmark, t.task) for t in tasks]
+    wanted = everything if jobs is None else [(job.task.benchmark, job.task.task) for job in jobs]
+    own = [e for e in events if e.model == model]
+    committed = tuple(e for e in own if isinstance(e, Extracted))
+    missing = [e for e in own if isinstance(e, Failure)]
+    seen = {(c.benchmark, c.task) for c in committed} | {(m.benchmark, m.task) for m in missing}
+    why = reason or "its process ended before this task"
+    present = {(p.benchmark, p.task) for p in own if isinstance(p, AlreadyCommitted)}
+    missing += [Failure("extract", model, *task, why) for task in wanted if task not in seen | present]
+    skipped = tuple(p for p in everything if p in present or (p not in wanted and p not in seen))
+    return ModelOutcome(model, committed, skipped, tuple(missing))
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

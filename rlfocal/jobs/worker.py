@@ -1,0 +1,168 @@
+"""What one model's process does: start the engine once, answer every missing task, commit each when whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pyarrow as pa
+
+from rlfocal.errors import InputError
+from rlfocal.extraction.engine import Document, Engine
+from rlfocal.extraction.engines.backends import start_engine
+from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows
+from rlfocal.extraction.tasks import TaskDocuments
+from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure, Progress
+from rlfocal.jobs.faults import explained
+from rlfocal.jobs.partitions import Job, is_covered, partition_lock
+from rlfocal.jobs.processes import Send
+from rlfocal.jobs.shards import Shard, Shards, discard, identity, shard_folder
+from rlfocal.pool.specs import ModelSpec
+from warehouse import Warehouse
+from warehouse.alignment import shortening
+from warehouse.disk import DiskFullError
+from warehouse.store import Committed, PartitionKey
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """A loaded model, and where its answers go."""
+
+    model: str
+    engine: Engine
+    warehouse: Warehouse
+    send: Send
+    record: dict[str, Any]
+    """What every partition's record says: model, backend, settings, versions."""
+
+
+def extract(
+    send: Send,
+    location: str | Path | None,
+    model: ModelSpec,
+    backend: str,
+    jobs: Sequence[Job],
+    threads: int,
+) -> None:
+    """Runs in the model's own process. For each job it sends Progress, then one other event."""
+    from warehouse import open_warehouse
+
+    with open_warehouse(location, read_only=True) as warehouse:
+        jobs = _left(send, warehouse, model.model, jobs)
+    if not jobs:
+        return
+    engine = start_engine(model, backend, threads)
+    record = {
+        "model": model.model,
+        "backend": backend,
+        "settings": {"hf_repo": model.hf_repo, "revision": model.revision, **engine.settings()},
+        "versions": engine.versions(),
+    }
+    with open_warehouse(location) as warehouse:
+        extraction = Extraction(model.model, engine, warehouse, send, record)
+        busy = [job for job in jobs if not _run(extraction, job, wait=False)]
+        for job in busy:
+            _run(extraction, job, wait=True)
+
+
+def _left(send: Send, warehouse: Warehouse, model: str, jobs: Sequence[Job]) -> list[Job]:
+    """Without what another run committed since this one began: an engine may take minutes to start."""
+    committed = warehouse.committed(model)
+    left: list[Job] = []
+    for job in jobs:
+        key = job.key(model)
+        if is_covered(job, committed.get(key)):
+            send(AlreadyCommitted(*key))
+        else:
+            left.append(job)
+    return left
+
+
+def _run(extraction: Extraction, job: Job, *, wait: bool) -> bool:
+    """Runs one job; False if another process has the partition's lock and `wait` is not set."""
+    key = job.key(extraction.model)
+    try:
+        with partition_lock(extraction.warehouse, key, wait=wait) as mine:
+            if not mine:
+                return False
+            event = _commit(extraction, key, job)
+    except DiskFullError:
+        raise  # every further partition would fail too, after hours of work for nothing
+    except Exception as error:
+        event = Failure("extract", *key, explained(error))
+    extraction.send(event)
+    return True
+
+
+def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
+    """Extracts and commits a partition unless another run has. Needs the partition's lock."""
+    task, warehouse = job.task, extraction.warehouse
+    folder = shard_folder(warehouse.location.shards, key)
+
+    def committed() -> Committed | None:
+        return warehouse.committed(key.model, key.benchmark).get(key)
+
+    there = committed()
+    if is_covered(job, there):
+        return AlreadyCommitted(*key)
+    if there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
+        raise InputError(reason)
+    extraction.engine.check(task.documents, task.sampling)
+    rows, seconds = _answers(extraction, job, folder)
+    written = warehouse.put_partition(
+        doc_rows(task),
+        rows,
+        {
+            **extraction.record,
+            "benchmark": task.benchmark,
+            "task": task.task,
+            "fingerprint": job.fingerprint,
+            "n_docs": len(task.documents),
+            "n_whole": task.n_whole,
+            "seconds": seconds,
+        },
+        replace_documents=job.replace_documents,
+        unless=lambda: is_covered(job, committed()),  # if the lock was lost in the meantime
+    )
+    discard(folder)
+    return Extracted(*key, len(task.documents), seconds) if written else AlreadyCommitted(*key)
+
+
+def _answers(extraction: Extraction, job: Job, folder: Path) -> Shard:
+    """The rows of a partition. The engine answers only documents that are in no saved shard."""
+    task, record = job.task, extraction.record
+    shards = Shards(folder, identity(job.fingerprint, record["settings"], record["versions"]))
+    schema = CHOICES if task.sampling is None else PASSES
+    made: list[Shard] = []
+    done = 0
+    for documents in _groups(task, extraction.engine.shard):
+        doc_ids = [d.doc_id for d in documents]
+        shard = shards.read(doc_ids, schema)
+        if shard is None:
+            shard = _ask(extraction, task, documents)
+            if len(documents) < len(task.documents):  # a shard that is the partition is committed at once
+                shards.write(doc_ids, shard)
+        made.append(shard)
+        done += len(documents)
+        extraction.send(Progress(extraction.model, task.benchmark, task.task, done, len(task.documents)))
+    return Shard(pa.concat_tables(s.rows for s in made), sum(s.seconds for s in made))
+
+
+def _groups(task: TaskDocuments, size: int) -> Iterator[Sequence[Document]]:
+    """Groups by position alone, so that a resumed run asks what an undisturbed one asks, to the last bit."""
+    for start in range(0, len(task.documents), size):
+        yield task.documents[start : start + size]
+
+
+def _ask(extraction: Extraction, task: TaskDocuments, documents: Sequence[Document]) -> Shard:
+    started = perf_counter()
+    if task.sampling is None:
+        rows = partial(choice_rows, scores=list(extraction.engine.score(documents)))
+    else:
+        rows = partial(pass_rows, samples=list(extraction.engine.sample(documents, task.sampling)))
+    seconds = perf_counter() - started
+    return Shard(rows(task, extraction.model, documents), seconds)
