@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from rlfocal.cli.support.options import Json, Pool, names, print_json
 from rlfocal.cli.support.progress import progress_line
 from rlfocal.errors import InputError, unknown
+from rlfocal.terminal import Listing
 from rlfocal.wording import counted
 
 ENGINES = ("vllm", "hf")
@@ -62,13 +62,13 @@ def extraction(
             f"{setting.engine}: {setting.params / 1e6:,.0f}M parameters, {setting.dtype}, {setting.device}; "
             f"{setting.documents} questions of {setting.tokens:,.0f} tokens each kind{block}"
         )
-    table = _table("way", "seconds", "faster", "computed", "unique", "ratio", "max Δ", "argmax")
+    table = Listing("way", "seconds", "faster", "computed", "unique", "ratio", "max Δ", "argmax")
     work = ""
     for row in found.measured:
         computed = row.computed
         if row.work != work:
             work = row.work
-            table.add_row(f"[bold]{work}[/bold]")
+            table.add(work, style="bold")
         cells = [
             f"{row.seconds:.2f}",
             f"{row.times_faster:.1f}x",
@@ -78,7 +78,7 @@ def extraction(
             "–" if row.max_difference is None else f"{row.max_difference:.1e}",
             "–" if row.agreement is None else f"{row.agreement:.1%}",
         ]
-        table.add_row(f"  {row.way}", *cells)
+        table.add(f"  {row.way}", *cells)
     console.print(table)
     for row in found.measured:
         if row.share_of_peak is not None:
@@ -109,13 +109,13 @@ def diversity(
         return
     console = _console()
     console.print(f"{documents:,} documents unless stated otherwise, {found.cores} cores")
-    table = _table("way", "seconds", "faster", "max Δ", "peak MB", wrap=True)
+    table = Listing("way", "seconds", "faster", "max Δ", "peak MB")
     work = ""
     for row in found.measured:
         if row.work != work:
             work = row.work
-            table.add_row(f"[bold]{work}[/bold]")
-        table.add_row(
+            table.add(work, style="bold")
+        table.add(
             f"  {row.way}",
             f"{row.seconds:.3f}",
             f"{row.times_faster:,.2g}x" if row.times_faster < 10 else f"{row.times_faster:,.0f}x",
@@ -171,10 +171,10 @@ def noop(
     if as_json:
         print_json(found)
         return
-    table = _table("command", "median s", "fastest", "slowest", "torch")
+    table = Listing("command", "median s", "fastest", "slowest", "torch")
     for row in found:
         times = (f"{value:.2f}" for value in (row.seconds, row.fastest, row.slowest))
-        table.add_row(row.command, *times, f"{row.of_reference:.2f}x")
+        table.add(row.command, *times, f"{row.of_reference:.2f}x")
     _console().print(table)
 
 
@@ -209,15 +209,15 @@ def training(
         return
     console = _console()
     console.print(f"{documents:,} train rows of four choices; at most {found.peak_mb:,.0f} MB of memory")
-    table = _table("way", "steps", "seconds", "steps/s", "faster")
+    table = Listing("way", "steps", "seconds", "steps/s", "faster")
     setting = None
     for row in found.speeds:
         if (row.models, row.window) != setting:
             setting = (row.models, row.window)
-            table.add_row(f"[bold]{row.models} models, window {row.window}[/bold]")
+            table.add(f"{row.models} models, window {row.window}", style="bold")
         way = row.way if row.way != "rl_focal" else f"rl_focal, {counted(row.seeds, 'seed')}"
         rate = row.steps / row.seconds
-        table.add_row(
+        table.add(
             f"  {way}", f"{row.steps:,}", f"{row.seconds:.2f}", f"{rate:,.0f}", f"{row.times_faster:,.1f}x"
         )
     console.print(table)
@@ -245,9 +245,9 @@ def decision(
         print_json(found)
         return
     console = _console()
-    table = _table(f"{found.models} models", "median µs", "99 % µs", "faster")
+    table = Listing(f"{found.models} models", "median µs", "99 % µs", "faster")
     for row in found.latencies:
-        table.add_row(row.way, f"{row.median:.1f}", f"{row.p99:.1f}", f"{row.times_faster:.1f}x")
+        table.add(row.way, f"{row.median:.1f}", f"{row.p99:.1f}", f"{row.times_faster:.1f}x")
     console.print(table)
 
 
@@ -261,12 +261,3 @@ def whole_numbers(given: str, option: str) -> list[int]:
 
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else WIDTH)
-
-
-def _table(first: str, *others: str, wrap: bool = False) -> Table:
-    """Columns under headings; numbers in all but the first. `wrap`: whether that one may wrap."""
-    table = Table(box=None, padding=(0, 0, 0, 2), pad_edge=False)
-    table.add_column(first, no_wrap=not wrap)
-    for heading in others:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table

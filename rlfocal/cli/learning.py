@@ -128,20 +128,19 @@ def evaluate(
 def methods(as_json: Json = False) -> None:
     """List the methods that `rlfocal evaluate` knows: whom each asks, and how it answers."""
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     from rlfocal.methods import entries
+    from rlfocal.terminal import Listing
 
     if as_json:
         facts = ("name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models")
         print_json([{fact: getattr(one, fact) for fact in facts} for one in entries().values()])
         return
-    table = Table("method", "asks", "answers", box=None, pad_edge=False)
+    table = Listing("method", texts=("asks", "answers"))
     for one in entries().values():
         limits = [*([] if "answers" in one.kinds else ["choices only"])]
         limits += [] if "frozen" in one.protocols else ["online only"]
         limits += [] if one.is_default or one.needs_argument else ["only where named"]
         asks = one.asks + (f" ({', '.join(limits)})" if limits else "")
-        table.add_row(*map(Text, (one.pattern, asks, one.answers)))
+        table.add(one.pattern, asks, one.answers)
     Console().print(table)

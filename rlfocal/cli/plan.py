@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,9 +24,8 @@ from rlfocal.cli.support.options import (
 )
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from rlfocal.planning.plan import Plan
+    from rlfocal.terminal import Listing
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
@@ -117,14 +116,23 @@ def _print(made: Plan) -> None:
         console.print(Text(line, style="yellow"))
 
 
-def _benchmark_table(made: Plan) -> Table:
-    table = _table(
-        f"Pool {made.pool}: each benchmark's work for a model without partitions",
-        "benchmark",
-        ["tasks", "documents", "requests", "prefill", "decode", "lm-eval: requests", "prefill", "ratio"],
-    )
+def _benchmark_table(made: Plan) -> Listing:
+    from rlfocal.terminal import Listing
+
+    columns = [
+        "tasks",
+        "documents",
+        "requests",
+        "prefill",
+        "decode",
+        "lm-eval\nrequests",
+        "lm-eval\nprefill",
+        "ratio",
+    ]
+    title = f"Pool {made.pool}: each benchmark's work for a model without partitions"
+    table = Listing("benchmark", *columns, title=title)
     for w in made.benchmarks:
-        table.add_row(
+        table.add(
             w.benchmark,
             f"{w.partitions}",
             f"{w.documents:,}",
@@ -138,14 +146,14 @@ def _benchmark_table(made: Plan) -> Table:
     return table
 
 
-def _model_table(made: Plan) -> Table:
-    table = _table(
-        f"What is left to run, in tokens and {made.gpu}-hours (lm-eval: of its prefill)",
-        "model",
-        ["GPUs", "to run", "done", "requests", "prefill", "decode", "hours", "$", "lm-eval"],
-    )
+def _model_table(made: Plan) -> Listing:
+    from rlfocal.terminal import Listing
+
+    columns = ["GPUs", "to run", "done", "requests", "prefill", "decode", "hours", "$", "lm-eval"]
+    title = f"What is left to run, in tokens and {made.gpu}-hours (lm-eval: of its prefill)"
+    table = Listing("model", *columns, title=title)
     for m in made.models:
-        table.add_row(
+        table.add(
             m.model,
             f"{m.gpus}",
             f"{m.partitions}",
@@ -158,7 +166,7 @@ def _model_table(made: Plan) -> Table:
             f"{m.cost.lm_eval_prefill_hours:.2f}",
         )
     total = _totals(made)
-    table.add_row(
+    table.add(
         "all",
         "",
         f"{total['partitions']:,}",
@@ -171,17 +179,6 @@ def _model_table(made: Plan) -> Table:
         f"{sum(m.cost.lm_eval_prefill_hours for m in made.models):.2f}",
         style="bold",
     )
-    return table
-
-
-def _table(title: str, first: str, others: list[str]) -> Table:
-    from rich.table import Table
-
-    options: dict[str, Any] = {"box": None, "padding": (0, 0, 0, 1), "pad_edge": False}
-    table = Table(title=title, title_justify="left", title_style="bold", **options)
-    table.add_column(first, overflow="fold")  # half a name may be another's
-    for name in others:
-        table.add_column(name, justify="right")
     return table
 
 

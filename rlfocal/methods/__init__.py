@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-# What is imported here registers its methods.
-from rlfocal.methods import constant_pools, greedy, log_linear, reference, rl_focal, stacking, weighted_vote
+from importlib import import_module
+from pkgutil import iter_modules
+
 from rlfocal.methods.registry import (
     PROTOCOLS,
     CheckpointStore,
@@ -33,18 +34,15 @@ __all__ = [
     "Policy",
     "RLFocal",
     "check_methods",
-    "constant_pools",
     "entries",
     "entry_of",
-    "greedy",
-    "log_linear",
     "make_method",
     "methods_for",
     "named",
-    "reference",
     "register",
-    "rl_focal",
-    "stacking",
-    "weighted_vote",
     "with_references",
 ]
+
+# A module that is imported registers its methods.
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

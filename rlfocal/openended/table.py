@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
 
 from rlfocal.openended.evaluation import OpenEndedReport
+from rlfocal.terminal import Listing
 
 
 def print_open_ended(report: OpenEndedReport, console: Console | None = None) -> None:
@@ -16,17 +16,14 @@ def print_open_ended(report: OpenEndedReport, console: Console | None = None) ->
         chosen = " (best_single)" if model == report.best_single else ""
         rows[f"single:{model}{chosen}"] = score
     title = f"{report.n_test:,} test documents after {report.n_train:,} train documents"
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    table.add_column("method")
-    for name in ("mean score", "±seeds", "picked %"):
-        table.add_column(name, justify="right")
+    table = Listing("method", "mean score", "±seeds", "picked %", title=title)
     picked = {f"single:{model}": f"{100 * share:.1f}" for model, share in report.picked.items()}
     for name, score in sorted(rows.items(), key=lambda row: -row[1]):
         is_ours = name == "decider" and report.stderr_seeds is not None
         spread = f"±{report.stderr_seeds:.4f}" if is_ours else "–"
         share = picked.get(name.removesuffix(" (best_single)"), "–")
-        table.add_row(name, f"{score:.4f}", spread, share, style="bold" if name == "decider" else "")
-    console.print(table, markup=False)
+        table.add(name, f"{score:.4f}", spread, share, style="bold" if name == "decider" else "")
+    console.print(table)
     above = report.above_best_single
     console.print(
         f"Decider less {report.best_single}: {above.mean:+.4f}, "

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rlfocal.evaluation.leaderboard import percent
+from rlfocal.terminal import Listing
 from warehouse import Warehouse
 
 
@@ -59,23 +59,18 @@ def print_newcomer(standings: Sequence[Newcomer], console: Console | None = None
         return
     console = console or Console()
     console.print(Text(f"{standings[0].model}: accuracy, and rank among the models"), style="bold")
-    table = Table(box=None, pad_edge=False)
-    for name in ("benchmark", "documents", "accuracy %", "± docs", "rank"):
-        table.add_column(name, justify="left" if name == "benchmark" else "right")
+    table = Listing("benchmark", "documents", "accuracy %", "± docs", "rank")
     for s in standings:
         spread = "–" if s.stderr is None else f"±{100 * s.stderr:.2f}"
         cells = (s.benchmark, f"{s.n:,}", percent(s.accuracy), spread, f"{s.rank} of {s.n_models}")
-        table.add_row(*map(Text, cells))
+        table.add(*cells)
     console.print(table)
     console.print(
         "\nfocal diversity of the pair it forms with each model (1: never fail together)", style="bold"
     )
-    pairs = Table(box=None, pad_edge=False)
-    pairs.add_column("model")
-    for s in standings:
-        pairs.add_column(Text(s.benchmark), justify="right")
+    pairs = Listing("model", *(s.benchmark for s in standings))
     for other in sorted({name for s in standings for name in s.focal_diversity}):
         values = [s.focal_diversity.get(other) for s in standings]
         shown = ("–" if value is None else f"{value:.3f}" for value in values)
-        pairs.add_row(*map(Text, (other, *shown)))
+        pairs.add(other, *shown)
     console.print(pairs)

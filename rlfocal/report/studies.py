@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rlfocal.evaluation.leaderboard import cents, percent
 from rlfocal.report.svg import ACCENT, BLUE, INK, MUTED, inline, style
 from rlfocal.studies.findings import OURS, Findings, Point
+from rlfocal.terminal import Listing
 
 WIDTH = 7.0  # inches
 COLOURS = (ACCENT, BLUE, INK, MUTED)
@@ -29,21 +29,16 @@ LIGHT = {"ink": "#1d1c1a", "muted": "#6b675f", "rule": "#dfdbd1", "accent": "#b2
 def print_findings(findings: Findings, console: Console | None = None) -> None:
     """The table and the notes."""
     console = console or Console()
-    table = Table(
-        title=Text(findings.title), title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
-    table.add_column(findings.axis)
     several = len({p.series for p in findings.points if p.x is not None}) > 1
     asked = any(p.mean_pool_size is not None for p in findings.points)
     priced = any(p.cost is not None for p in findings.points)
     columns = ["acc %", "±seeds", "±docs", "n", "seeds"]
     timed = findings.beside == "seconds"
     columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * timed
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = Listing(findings.axis, *columns, title=findings.title)
     for p in findings.points:
         name = f"{p.series}, {p.label}" if several and p.series != p.label else p.label
-        table.add_row(*map(Text, [name, *_cells(p, asked, priced, timed)]))
+        table.add(name, *_cells(p, asked, priced, timed))
     console.print(table)
     for note in findings.notes:
         console.print(Text(note), width=min(console.width, 100))

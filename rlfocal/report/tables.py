@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rlfocal.evaluation.bootstrap import Difference
@@ -19,6 +18,7 @@ from rlfocal.evaluation.leaderboard import (
     percent,
     points,
 )
+from rlfocal.terminal import Listing
 
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
@@ -74,19 +74,10 @@ def _above(board: Board, ours: Standing) -> str:
     return f"{ours.method} less others, in points with paired 95 % intervals: {'; '.join(each)}"
 
 
-def _table(board: Board) -> Table:
-    table = Table(
-        title=Text(heading(board)),
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        padding=(0, 0, 0, 1),
-        pad_edge=False,
-    )
+def _table(board: Board) -> Listing:
     by_task = any(s.task_mean is not None for s in board.standings)
-    table.add_column("method")
-    for name in ["acc %", "±seeds", "±docs", *["tasks"] * by_task, f"vs {BASELINE}", "asked", "¢/1,000"]:
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ["acc %", "±seeds", "±docs", *["tasks"] * by_task, f"vs {BASELINE}", "asked", "¢/1,000"]
+    table = Listing("method", *columns, title=heading(board))
     for s in board.standings:
         d = s.against_baseline
         cells = [
@@ -98,6 +89,5 @@ def _table(board: Board) -> Table:
             f"{s.mean_pool_size:.2f}",
             cents(s.cost),
         ]
-        # As Text, or rich would take the brackets of an interval for markup.
-        table.add_row(*map(Text, cells), style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
+        table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
     return table

@@ -43,15 +43,15 @@ def print_extracted(extracted: int, present: int) -> None:
 def print_failures(failures: Sequence[Failure], what: str) -> None:
     """One line per model and reason, on stderr; `what` is what failed."""
     from rich.console import Console
-    from rich.table import Table
+
+    from rlfocal.terminal import Listing
 
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
     for f in failures:
         reasons[f.model, f.reason].append(f"{f.benchmark}/{f.task}")
-    table = Table(
-        "model", "failed", "why", title=f"{counted(len(failures), what)} failed", title_justify="left"
-    )
+    title = f"{counted(len(failures), what)} failed"
+    table = Listing("model", title=title, texts=("failed", "why"))
     for (model, reason), places in reasons.items():
         shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
-        table.add_row(model, shown, reason)
+        table.add(model, shown, reason)
     Console(stderr=True).print(table)
