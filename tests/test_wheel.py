@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,25 +14,25 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = ["--pool", "lab", "--models", "lab-llama-small,lab-gemma-small", "--benchmarks", "lab-mmlu"]
-COMMANDS = [
-    ["plan", *SMALL, "--limit", "20"],
-    ["regenerate", *SMALL, "--limit", "20", "--seeds", "1"],
-    ["regenerate", *SMALL, "--limit", "20", "--seeds", "1"],
-    ["train", "-b", "lab-mmlu", "--method", "rl_focal_sequential", "--seeds", "1"],
-    ["evaluate", "-b", "lab-mmlu", "--methods", "best_single,soft_vote", "--seeds", "1"],
-    ["methods"],
-    ["sql", "FROM pool_diversity('lab-mmlu', ['lab-llama-small', 'lab-gemma-small'])"],
-    ["snapshots"],
-    ["report"],
-    ["doctor"],
-    ["export", "exported"],
-    ["bench", "training", "--documents", "120", "--seeds", "1", "--scales", "3", "--queries", "10", "--episodes", "1"],
-    ["bench", "decision", "--models", "3", "--decisions", "100"],
-    ["bench", "diversity", "--models", "4", "--documents", "40", "--many-models", "6", "--many-documents", "40"],
-    ["bench", "warehouse", "--share", "0.002"],
-    ["bench", "extraction", "--documents", "4", "--engines", "hf"],
-]  # fmt: skip
+SMALL = "--pool lab --models lab-llama-small,lab-gemma-small --benchmarks lab-mmlu --limit 20"
+COMMANDS = f"""
+plan {SMALL}
+regenerate {SMALL} --seeds 1
+regenerate {SMALL} --seeds 1
+train -b lab-mmlu --method rl_focal_sequential --seeds 1
+evaluate -b lab-mmlu --methods best_single,soft_vote --seeds 1
+methods
+sql "FROM pool_diversity('lab-mmlu', ['lab-llama-small', 'lab-gemma-small'])"
+snapshots
+report
+doctor
+export exported
+bench training --documents 120 --seeds 1 --scales 3 --queries 10 --episodes 1
+bench decision --models 3 --decisions 100
+bench diversity --models 4 --documents 40 --many-models 6 --many-documents 40
+bench warehouse --share 0.002
+bench extraction --documents 4 --engines hf
+"""
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +64,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("elsewhere")
 
 
-def run(words: list[str], environment: dict[str, str], folder: Path) -> str:
+def run(command: str, environment: dict[str, str], folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", "from rlfocal.cli import main; main()", *words],
+        [sys.executable, "-c", "from rlfocal.cli import main; main()", *shlex.split(command)],
         env=environment, cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
@@ -81,15 +82,15 @@ def test_every_command_runs_from_the_wheel_in_an_empty_directory(
         [sys.executable, "-c", where], env=environment, cwd=folder, capture_output=True, text=True, check=True
     )
     assert str(ROOT) not in found.stdout
-    printed = [run(words, environment, folder) for words in COMMANDS]
+    printed = [run(command, environment, folder) for command in COMMANDS.strip().splitlines()]
     assert "rl_focal_sequential" in printed[1]
     assert "nothing was extracted" in printed[2]
     assert (folder / ".rlfocal" / "report.html").stat().st_size > 10_000
-    rows = run(["sql", "--format", "json", "SELECT count(*) AS n FROM extractions"], environment, folder)
+    rows = run("sql --format json 'SELECT count(*) AS n FROM extractions'", environment, folder)
     assert json.loads(rows) == [{"n": 12}]
     lab = yaml.safe_load((ROOT / "pools" / "lab.yaml").read_text())
     tiny = {"name": "tiny", "benchmarks": ["lab-gpqa"], "models": lab["models"][:2]}
     (folder / "tiny.yaml").write_text(yaml.safe_dump(tiny))
-    table = run(["bench", "noop", "--pool", "tiny.yaml", "--repeats", "1"], environment, folder)
+    table = run("bench noop --pool tiny.yaml --repeats 1", environment, folder)
     for command in ("regenerate", "evaluate", "train", "report", "doctor"):
         assert f"rlfocal {command} " in table
