@@ -12,6 +12,7 @@ from typing import Any
 from rlfocal.dataset import Kind
 from rlfocal.methods import entries
 from warehouse import Warehouse
+from warehouse.scripts import script
 
 BoardKey = tuple[str, str, str]
 """(benchmark, protocol, per)"""
@@ -106,11 +107,7 @@ def comparable_runs(warehouse: Warehouse, wanted: Collection[str] | None) -> dic
 
 def _evaluated(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Evaluated]:
     """The runs, the newest last. Those that are wanted are current, whatever came after them."""
-    rows = warehouse.query(
-        "SELECT e.*, c.run_id IS NOT NULL AS is_current FROM evaluations AS e "
-        "LEFT JOIN (SELECT DISTINCT run_id FROM current_evaluations) AS c USING (run_id) "
-        "WHERE e.split = 'test' ORDER BY e.run_id, e.task"
-    )
+    rows = warehouse.query(script("queries/runs"))
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows.to_pylist():
         if row["run_id"] in wanted if wanted is not None else row["study"] is None:
@@ -203,8 +200,7 @@ def _command(key: BoardKey, methods: Sequence[str], left_out: Sequence[Evaluated
 def _complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:
     """The models that answered all documents: those that are evaluated unless others are named."""
     rows = warehouse.rows(
-        "SELECT model FROM outcomes WHERE benchmark = ? GROUP BY model "
-        "HAVING count(*) = (SELECT count(*) FROM docs WHERE benchmark = ?)",
+        script("queries/complete_models"),
         (benchmark, benchmark),
     )
     return {model for (model,) in rows}

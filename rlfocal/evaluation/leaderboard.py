@@ -26,6 +26,7 @@ from rlfocal.evaluation.comparable import (
 )
 from rlfocal.methods import methods_for, named
 from warehouse import Warehouse
+from warehouse.scripts import script
 
 BASELINE = "best_single"
 CEILING = "oracle"
@@ -197,8 +198,7 @@ def _correct_by_document(
 ) -> dict[str, NDArray[np.float64]]:
     """Per run, (T,) 1 where it was right, 0 where wrong, NaN on a document it did not decide."""
     table = warehouse.query(
-        "SELECT run_id, dense_rank() OVER (ORDER BY task, doc_id) - 1 AS document, correct::DOUBLE AS hit "
-        "FROM decisions WHERE benchmark = ? AND list_contains(?, run_id)",
+        script("queries/correct_by_document"),
         (benchmark, runs),
     )
     owner = table["run_id"].combine_chunks().dictionary_encode()
@@ -221,11 +221,7 @@ def _single_models(
 ) -> tuple[SingleModel, ...]:
     """The pool's models on the documents that `run` decided."""
     rows = warehouse.rows(
-        "SELECT o.model, o.task, count(*), avg(o.correct::DOUBLE), any_value(m.price) FROM decisions d "
-        "JOIN outcomes o ON o.benchmark = d.benchmark AND o.task = d.task AND o.doc_id = d.doc_id "
-        "LEFT JOIN models m ON m.model = o.model "
-        "WHERE d.run_id = ? AND o.benchmark = ? AND list_contains(?, o.model) "
-        "GROUP BY o.model, o.task ORDER BY o.model, o.task",
+        script("queries/single_models"),
         (run, benchmark, list(found.models)),
     )
     tasks: dict[tuple[str, float | None], list[tuple[str, int, float]]] = defaultdict(list)

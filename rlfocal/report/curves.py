@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warehouse import Warehouse
+from warehouse.scripts import script
 
 PHASES = ("decider", "fusion", "stage")
 _BAND = "the mean over seeds, in a band from the lowest to the highest seed"
@@ -54,9 +55,7 @@ def learning(warehouse: Warehouse, runs: Sequence[str]) -> list[Learning]:
     found = []
     for phase in PHASES:
         rows = warehouse.rows(
-            "SELECT run_id, episode, avg(accuracy), avg(mean_pool_size) FROM training_history "
-            "WHERE list_contains(?, run_id) AND phase = ? "
-            "GROUP BY run_id, episode ORDER BY episode, run_id",
+            script("queries/learning_curve"),
             (list(runs), phase),
         )
         if rows:

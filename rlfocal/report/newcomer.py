@@ -11,6 +11,7 @@ from rich.text import Text
 from rlfocal.evaluation.leaderboard import percent
 from rlfocal.terminal import Listing
 from warehouse import Warehouse
+from warehouse.scripts import script
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,7 @@ class Newcomer:
 def newcomer(warehouse: Warehouse, model: str) -> list[Newcomer]:
     """How `model` stands on every benchmark that it answered."""
     standings = warehouse.rows(
-        "WITH ranked AS (SELECT *, rank() OVER (PARTITION BY benchmark ORDER BY accuracy DESC) AS place, "
-        "count(*) OVER (PARTITION BY benchmark) AS n_models FROM benchmark_accuracy) "
-        "SELECT benchmark, n, accuracy, stderr, place, n_models FROM ranked WHERE model = ? ORDER BY 1",
+        script("queries/ranks"),
         [model],
     )
     return [
@@ -46,8 +45,7 @@ def newcomer(warehouse: Warehouse, model: str) -> list[Newcomer]:
 
 def _pairs(warehouse: Warehouse, benchmark: str, model: str) -> dict[str, float | None]:
     pairs = warehouse.rows(
-        "SELECT list_filter(models, lambda m: m <> ?)[1], focal_diversity FROM all_pools(?, 2) "
-        "WHERE list_contains(models, ?) ORDER BY 1",
+        script("queries/pairs_of_model"),
         [model, benchmark, model],
     )
     return dict(pairs)

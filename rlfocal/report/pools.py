@@ -10,6 +10,7 @@ import numpy as np
 
 from rlfocal.evaluation.comparable import answering
 from warehouse import Warehouse
+from warehouse.scripts import script
 
 SHOWN = 10
 ALL_POOLS_LIMIT = 5_000
@@ -56,8 +57,7 @@ def pool_choice(
     A pool with a model that the warehouse has lost keeps its share, and has no statistics.
     """
     counted = warehouse.rows(
-        "SELECT list_sort(pool) AS members, count(*) FROM decisions "
-        "WHERE list_contains(?, run_id) AND len(pool) > 0 GROUP BY members ORDER BY 2 DESC, 1",
+        script("queries/chosen_pools"),
         (list(runs),),
     )
     if not counted or len(models) < 2:
@@ -102,8 +102,7 @@ def _all_pools(
 ) -> dict[tuple[str, ...], Pool]:
     """Every pool of 2 to max_size of the models, by its members in alphabetical order."""
     rows = warehouse.rows(
-        "SELECT list_sort(models) AS members, focal_diversity, plurality_accuracy "
-        "FROM all_pools(?, ?, split := 'test') ORDER BY len(members), members",
+        script("queries/every_pool"),
         (benchmark, max_size),
     )
     return {tuple(row[0]): Pool(tuple(row[0]), row[1], row[2]) for row in rows if models.issuperset(row[0])}
