@@ -361,7 +361,7 @@ def test_the_method_trains_one_pair_a_seed() -> None:
     policies = RLFocal("rl_focal", TINY).fit(data.train, [1, 2])
     assert [policy.seed for policy in policies] == [1, 2]
     assert [episode.phase for episode in policies[0].history] == ["decider"] * 2 + ["fusion"] * 2
-    with pytest.raises(InputError, match="papre"):
+    with pytest.raises(InputError, match="rl_focl"):
         RLFocal("rl_focl")
 
 

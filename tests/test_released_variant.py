@@ -136,7 +136,7 @@ def test_fusion_learns_what_plurality_cannot() -> None:
 
 def test_checkpoints_come_back_whole(tmp_path: Path) -> None:
     data = skilled([0.9, 0.5, 0.3], n_docs=150)
-    policy = RLFocal("released", replace(SHORT, window=15)).fit(data.train, [3])[0]
+    policy = RLFocal("rl_focal_released", replace(SHORT, window=15)).fit(data.train, [3])[0]
     path = tmp_path / "seed-3.safetensors"
     save_checkpoint(policy, path)
     loaded = load_checkpoint(path, data.models)
