@@ -139,7 +139,7 @@ def test_entries(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
             "keys and values",
         ),
         ("name: p\n" * 30_000, "larger than 200,000 bytes"),
-        ("name: 'a\\ud800'".replace("'", '"'), "not YAML|name"),
+        ("name: 'a\\ud800'".replace("'", '"'), "not valid YAML|name"),
     ],
 )
 def test_a_file_that_would_never_end_is_refused_at_once(tmp_path: Path, text: str, message: str) -> None:
