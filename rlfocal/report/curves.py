@@ -14,7 +14,7 @@ from warehouse.scripts import script
 PHASES = ("decider", "fusion", "stage")
 _BAND = "the mean over seeds, in a band from the lowest to the highest seed"
 _TWO_PHASES = (
-    f"Each episode is one walk along the train documents, {{}}: {_BAND}. First the Decider learns which "
+    f"Each episode is one pass over the train documents, {{}}: {_BAND}. First the Decider learns which "
     "models to ask, judged by their plurality; then it is frozen and Fusion learns to combine what they say."
 )
 CAPTIONS = {
