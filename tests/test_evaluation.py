@@ -102,7 +102,7 @@ def test_rl_focal_beats_plurality_on_mmlu16_and_nothing_on_shuffled_labels(real:
         data = load_dataset(warehouse, "mmlu")
     train = data.train
     shuffled = np.random.default_rng(0).permutation(train.labels)
-    policy = make_method("rl_focal_sequential").fit(_with_labels(train, shuffled), [0])[0]
+    policy = make_method("rl_focal").fit(_with_labels(train, shuffled), [0])[0]
     accuracy = (policy.decide(data.test).predictions == data.test.labels).mean()
     assert abs(100 * accuracy - figures["constant_choice"]) < 4  # four standard errors over 1,999 documents
 
