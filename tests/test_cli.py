@@ -208,7 +208,7 @@ def test_a_model_is_added_with_one_entry_and_one_command(cli: Cli, tmp_path: Pat
     assert answered.out.split() == ["model,n", "gemma,16", "phi,16"]
     again = cli("add-model", "mine.yaml", "good.yaml", "--limit", "16")
     assert again.code == 0, again.err
-    assert "gemma is in mine.yaml already" in again.err
+    assert "gemma is already in mine.yaml" in again.err
     Path("other.yaml").write_text("{model: gemma, hf_repo: rlfocal-lab/lab-gemma2, params_b: 0.0002}\n")
     clash = cli("add-model", "mine.yaml", "other.yaml")
     assert clash.code == 2
