@@ -498,7 +498,7 @@ def test_a_free_model_has_a_price_and_an_unknown_price_has_none(
     out = StringIO()
     print_table([board], Console(file=out, width=100))
     cells = {line.split()[0]: line.split()[-1] for line in out.getvalue().splitlines() if line.strip()}
-    assert cells["method"] == "¢/1,000"
+    assert cells["method"] == "¢/1k"
     assert (cells["best_single"], cells["single:bert"]) == (shown, "20.0")
     page = write_report(small.warehouse, tmp_path / "report.html").read_text("utf-8")
     rows = re.findall(r"<tr[^>]*>\s*<th scope=\"row\">(\S+)</th>(.*?)</tr>", page, re.DOTALL)

@@ -20,13 +20,17 @@ from rlfocal.evaluation.leaderboard import (
 )
 from rlfocal.terminal import Listing
 
+SHOWN = 6
+"""Rivals, the most accurate ones, whose differences stand under a table; the report has all."""
+
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
     """One table per board, with the verdict under it.
 
     `tasks` is the mean of the task accuracies, `asked` the models asked per document; the difference to
     best_single is in points, with its 95 % interval over resampled seeds and documents (where there is one
-    seed, documents only). Under the table, each of RL-Focal's methods less every other one in the same way.
+    seed, documents only). Under the table stand the same differences of RL-Focal's methods to
+    their strongest rivals.
     """
     console = console or Console()
     width = min(console.width, 100)
@@ -62,12 +66,13 @@ def interval(difference: Difference) -> str:
 
 
 def _above(board: Board, ours: Standing) -> str:
-    """The difference of one of RL-Focal's methods to each of the others; empty where there is none."""
+    """The difference of one of RL-Focal's methods to its strongest rivals; empty where there is none."""
+    rivals = [s for s in board.standings if ours.method in s.ours_above and s.method not in {BASELINE, FLOOR}]
+    shown = [s for at, s in enumerate(rivals) if at < SHOWN or board.has_size_of(s, ours)]
     each = [
         f"{s.method}{', a constant pool of its size,' if board.has_size_of(s, ours) else ''} "
         f"{interval(s.ours_above[ours.method])}"
-        for s in board.standings
-        if ours.method in s.ours_above and s.method not in {BASELINE, FLOOR}
+        for s in shown
     ]
     if not each:
         return ""
@@ -76,7 +81,7 @@ def _above(board: Board, ours: Standing) -> str:
 
 def _table(board: Board) -> Listing:
     by_task = any(s.task_mean is not None for s in board.standings)
-    columns = ["acc %", "±seeds", "±docs", *["tasks"] * by_task, f"vs {BASELINE}", "asked", "¢/1,000"]
+    columns = ["acc %", "±seeds", "±docs", *["tasks"] * by_task, f"vs {BASELINE}", "asked", "¢/1k"]
     table = Listing("method", *columns, title=heading(board))
     for s in board.standings:
         d = s.against_baseline
