@@ -116,6 +116,13 @@ class Board:
         """RL-Focal's methods, in the order of their names."""
         return _ours(self.standings)
 
+    def is_extra(self, standing: Standing) -> bool:
+        """Whether it is a constant pool of a given size beside the one of any size."""
+        name, colon, _ = standing.method.partition(":")
+        return (
+            bool(colon) and name in named("constant_pool") and any(s.method == name for s in self.standings)
+        )
+
     def has_size_of(self, standing: Standing, ours: Standing) -> bool:
         """Whether it is a constant pool of as many models as `ours` asks on average, rounded."""
         is_constant = standing.method.partition(":")[0] in named("constant_pool")

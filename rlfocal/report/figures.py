@@ -48,7 +48,8 @@ def cost_accuracy(board: Board, name: str) -> str:
             color, marker = (ACCENT, "D") if s.is_ours else (BLUE, "o")
             axes.errorbar(cost, s.accuracy, s.stderr_docs, color=color, fmt="none", lw=0.7, alpha=0.55)
             axes.scatter(cost, s.accuracy, s=30, color=color, marker=marker, linewidths=0, zorder=3)
-            labels.append(Label(cost, s.accuracy, s.method, color))
+            if not board.is_extra(s):
+                labels.append(Label(cost, s.accuracy, s.method, color))
             if s.is_ours:
                 x, y = [_cost(run, priced) for run in s.runs], [run.accuracy for run in s.runs]
                 axes.scatter(x, y, s=16, facecolors="none", edgecolors=ACCENT, linewidths=0.8)
