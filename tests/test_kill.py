@@ -150,13 +150,14 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
 @pytest.mark.timeout(3_600)
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("backend", "n_kills", "third", "models"),
+    ("backend", "n_kills", "part", "n_parts", "models"),
     [
-        *(("hf", 6, third, ["llama", "gpt2"]) for third in range(3)),  # three processes share the kills
+        *(("hf", 6, part, 3, ["llama", "gpt2"]) for part in range(3)),  # three processes share the kills
         pytest.param(
             "vllm",
             2,
             0,
+            1,
             ["llama"],
             marks=[
                 pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM"),
@@ -166,7 +167,7 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
     ],
 )
 def test_a_killed_extraction_loses_nothing(
-    tmp_path: Path, backend: str, n_kills: int, third: int, models: list[str]
+    tmp_path: Path, backend: str, n_kills: int, part: int, n_parts: int, models: list[str]
 ) -> None:
     write_tasks(tmp_path / "tasks", choices=60, answers=40)
     for model in models:
@@ -182,7 +183,7 @@ def test_a_killed_extraction_loses_nothing(
     n_partitions = 3 * len(models)
     check_whole(tmp_path / "undisturbed", expected, n_partitions)
 
-    moments = random.Random(third)
+    moments = random.Random(part)
     killed: list[Killed] = []
     following = Extraction(spec, tmp_path / "0", backend)
     for attempt in range(n_kills):
@@ -190,8 +191,8 @@ def test_a_killed_extraction_loses_nothing(
         extraction.start()
         if attempt + 1 < n_kills:  # loads its libraries while this one runs
             following = Extraction(spec, tmp_path / str(attempt + 1), backend)
-        # One moment in each of as many equal parts of the run: of this third of each.
-        time.sleep(duration * (attempt + (third + moments.random()) / 3) / n_kills)
+        # One moment in each of as many equal stretches of the run, in this part of each.
+        time.sleep(duration * (attempt + (part + moments.random()) / n_parts) / n_kills)
         extraction.kill()
         killed.append(state(extraction.location))
         report = extract_pool(extraction.location, pool, backend=backend, jobs=1)
