@@ -80,13 +80,6 @@ class Extraction:
         assert missing == "[]\n"
         return float(seconds)
 
-    def wait(self, seconds: float) -> None:
-        """So long, or until it has ended: the machine may be quicker now than when it was timed."""
-        end = time.monotonic() + seconds
-        process = psutil.Process(self._process.pid)
-        while time.monotonic() < end and process.status() != psutil.STATUS_ZOMBIE:
-            time.sleep(0.02)
-
     def kill(self) -> None:
         kill_tree(self._process)
 
@@ -198,7 +191,7 @@ def test_a_killed_extraction_loses_nothing(
         if attempt + 1 < n_kills:  # loads its libraries while this one runs
             following = Extraction(spec, tmp_path / str(attempt + 1), backend)
         # One moment in each of as many equal parts of the run.
-        extraction.wait(duration * (attempt + moments.random()) / n_kills)
+        time.sleep(duration * (attempt + moments.random()) / n_kills)
         extraction.kill()
         killed.append(state(extraction.location))
         report = extract_pool(extraction.location, pool, backend=backend, jobs=1)
