@@ -54,6 +54,8 @@ class Dataset:
     """The warehouse snapshot that was read."""
     questions: tuple[str, ...] = ()
     """(T,) what was asked; empty where the warehouse has no text."""
+    choices: tuple[tuple[str, ...], ...] = ()
+    """(T,) the texts of each document's choices; empty where the warehouse has none."""
     first_names: tuple[str, ...] = ()
     """(N,) what each model was called before it was ever renamed; empty: as now."""
     left_out: tuple[tuple[str, int], ...] = ()
@@ -78,7 +80,8 @@ class Dataset:
         fields = {name: getattr(self, name)[at] for name in per_row if len(getattr(self, name))}
         slots = tuple(self.slots[i] for i in at) if self.slots else ()
         questions = tuple(self.questions[i] for i in at) if self.questions else ()
-        return replace(self, **fields, slots=slots, questions=questions)
+        choices = tuple(self.choices[i] for i in at) if self.choices else ()
+        return replace(self, **fields, slots=slots, questions=questions, choices=choices)
 
     def unlabelled(self) -> Dataset:
         """The documents as a policy sees them that has to decide: no label is known."""
@@ -127,8 +130,8 @@ def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | N
 
 def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) -> Dataset:
     docs = warehouse.query(
-        "SELECT task, doc_id, coalesce(question, '') AS question, label, gold, split = 'train' AS is_train "
-        "FROM docs WHERE benchmark = ? "
+        "SELECT task, doc_id, coalesce(question, '') AS question, choices, label, gold, "
+        "split = 'train' AS is_train FROM docs WHERE benchmark = ? "
         "ORDER BY task, doc_id",
         [benchmark],
     ).to_pydict()
@@ -152,6 +155,7 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
         is_train=np.array(docs["is_train"], dtype=np.bool_),
         snapshot=warehouse.snapshot(),
         questions=tuple(docs["question"]),
+        choices=tuple(tuple(texts or ()) for texts in docs["choices"]),
         first_names=tuple(first.get(name, name) for name in names),
         left_out=tuple((m, n) for m, n in covered.items() if m not in names) if models is None else (),
         **answers._asdict(),

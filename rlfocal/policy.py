@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -20,14 +23,37 @@ class Decisions:
     """(T, N) the models it asked."""
     predictions: NDArray[np.int64]
     """(T,) the slot it answered; -1 for no answer."""
+    rounds: NDArray[np.int64] | None = None
+    """(T, N) in which round of calls, from 1, it asked a model; 0 where it did not. None: all at once."""
+    probability: NDArray[np.float64] | None = None
+    """(T,) how likely it held its answer to be right; None where it has no such figure."""
 
 
 class Policy(Protocol):
     """A fitted method."""
 
-    def decide(self, documents: Dataset) -> Decisions:
-        """Evaluations hand over documents `unlabelled`: what is decided cannot depend on their labels."""
+    def decide(self, calls: Calls) -> Answered:
+        """Calls models and answers, without labels and without outputs of models that it did not call."""
         ...
+
+
+@runtime_checkable
+class SeesAll(Protocol):
+    """What reads outputs that it did not ask for, and says so: the ceiling, and the released code."""
+
+    def decide_seeing_all(self, documents: Dataset) -> Decisions: ...
+
+
+Fitted = Policy | SeesAll
+
+
+def decide(policy: Fitted, documents: Dataset) -> Decisions:
+    """What a policy does on documents, whom it called counted by `Calls` and not by itself."""
+    if isinstance(policy, SeesAll):
+        return policy.decide_seeing_all(documents)
+    calls = Calls(documents)
+    slots, probability = policy.decide(calls)
+    return Decisions(calls.called, calls.stored_slots(slots), calls.rounds, probability)
 
 
 @runtime_checkable
@@ -80,6 +106,42 @@ class Method(Protocol):
         """Changes whenever the method would fit `n_train` documents otherwise than before."""
         ...
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Policy]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Fitted]:
         """One policy a seed, fitted on train rows alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a document may cost on average."""
+
+    amount: float
+    unit: Literal["models", "cents"] = "models"
+    """models called, or cents per 1,000 queries"""
+
+    def __str__(self) -> str:
+        return f"{self.amount:g}" + ("c" if self.unit == "cents" else "")
+
+    @classmethod
+    def of(cls, text: str) -> Budget:
+        """From "4" or "all" (models), or "120c" (cents per 1,000 queries). Raises InputError for others."""
+        if text == "all":
+            return cls(math.inf)
+        number, unit = (text[:-1], "cents") if text.endswith("c") else (text, "models")
+        try:
+            amount = float(number)
+        except ValueError:
+            amount = math.nan
+        if not amount > 0:
+            raise InputError(f"{text!r} is not a budget; give a number of models (4, all) or of cents (120c)")
+        return cls(amount, "cents" if unit == "cents" else "models")
+
+
+@runtime_checkable
+class Budgeted(Protocol):
+    """A policy that trades cost for accuracy: fitted once, it decides at any budget."""
+
+    def within(self, budget: Budget) -> Policy | None:
+        """The policy that keeps to the budget on average over train; None where it cannot (it never asks so
+        few, or a price is unknown)."""
         ...

@@ -14,7 +14,7 @@ from rlfocal.routing.outputs import Given, Heard, Output
 from warehouse.answers import normalise
 
 if TYPE_CHECKING:
-    from rlfocal.agents.shared.variant import TrainedAgents
+    from rlfocal.agents.shared.variant import SomeAgents
 
 Context = str | Mapping[str, str]
 """The question, or `{"question": ..., "task": ...}`."""
@@ -39,7 +39,7 @@ class Router:
     changes nothing.
     """
 
-    def __init__(self, agents: TrainedAgents, *, online: bool = True) -> None:
+    def __init__(self, agents: SomeAgents, *, online: bool = True) -> None:
         from rlfocal.agents.variants import VARIANTS
 
         self.models, self.kind, self.online = agents.models, agents.kind, online

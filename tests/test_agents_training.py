@@ -21,6 +21,7 @@ from rlfocal.agents.shared.optimiser import StackedAdam
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.methods import CheckpointStore, RLFocal
+from rlfocal.policy import decide
 from rlfocal.statistics.metrics import METRICS
 
 TINY = RLFocalConfig(
@@ -166,7 +167,7 @@ def test_decider_drops_the_models_that_are_always_wrong() -> None:
     config = RLFocalConfig(decider_episodes=15, fusion_episodes=0, past_rewards=0)
     trained = train(data.train, config, [0, 1])
     for agents in trained:
-        pools = agents.decide(data.test).pools
+        pools = decide(agents, data.test).pools
         assert not pools[:, 1::2].any()
         assert pools.any(axis=1).all()
         assert (agents.history[-1].reward or 0) > (agents.history[0].reward or 0) + 0.5
@@ -180,7 +181,7 @@ def test_decider_drops_the_redundant_half_of_a_pool() -> None:
     answers = np.where(right, labels[:, None], (labels[:, None] + rng.integers(1, 4, size=right.shape)) % 4)
     data = stream(answers[:, [0, 1, 2, 3, 3, 3]], labels, 4)
     for agents in train(data.train, replace(rl_focal_config(480), fusion_episodes=0), [0, 1, 2]):
-        np.testing.assert_array_equal(agents.decide(data.test).pools.mean(axis=0), [1, 1, 1, 0, 0, 0])
+        np.testing.assert_array_equal(decide(agents, data.test).pools.mean(axis=0), [1, 1, 1, 0, 0, 0])
 
 
 @pytest.mark.parametrize(("method", "config"), [("rl_focal", TINY), ("rl_focal_released", None)])
@@ -197,7 +198,7 @@ def test_test_labels_do_not_reach_what_is_learned(
     for name, labels in (("as they are", data.labels), ("permuted", permuted)):
         seen = replace(data, labels=labels)
         agents = RLFocal(method, config, CheckpointStore(tmp_path / name))
-        decided = [policy.decide(seen.test) for policy in agents.fit(seen.train, [0, 1])]
+        decided = [decide(policy, seen.test) for policy in agents.fit(seen.train, [0, 1])]
         files = [path.read_bytes() for path in sorted((tmp_path / name).rglob("*.safetensors"))]
         assert len(files) == 2
         left.append((files, [(d.pools.tobytes(), d.predictions.tobytes()) for d in decided]))
@@ -207,7 +208,7 @@ def test_test_labels_do_not_reach_what_is_learned(
 def test_a_hundred_models_train() -> None:
     data = skilled([0.9, 0.6, 0.3, 0.5] * 25, n_docs=80)
     config = replace(TINY, window=20)
-    decisions = train(data.train, config, [0])[0].decide(data.test)
+    decisions = decide(train(data.train, config, [0])[0], data.test)
     assert decisions.pools.shape == (len(data.test), 100)
     assert (decisions.predictions == data.test.labels).mean() > 0.9
 
@@ -219,7 +220,7 @@ def test_models_that_are_never_or_always_right_leave_no_nan(kind: Kind) -> None:
         config = replace(TINY, metrics=tuple(METRICS))
         for agents in train(data.train, config, [0, 1]):
             assert all(torch.isfinite(value).all() for value in parameters(agents).values())
-            assert agents.decide(data.test).pools.any(axis=1).all()
+            assert decide(agents, data.test).pools.any(axis=1).all()
 
 
 def test_a_distribution_that_is_not_one_is_named() -> None:
@@ -230,8 +231,11 @@ def test_a_distribution_that_is_not_one_is_named() -> None:
     broken = replace(data, probs=probs)
     with pytest.raises(InputError, match=r"'model-1' has NaN .* document 7 of task 'task'"):
         train(broken.train, TINY, [0])
-    with pytest.raises(InputError, match=r"'model-1' has NaN .* document 95"):
-        agents.decide(broken.test)
+    called = int(decide(agents, data.test).pools.sum(axis=0).argmax())
+    probs = data.probs.copy()
+    probs[95, called, 2] = np.nan
+    with pytest.raises(InputError, match=rf"'model-{called}' has NaN .* document 95"):
+        decide(agents, replace(data, probs=probs).test)
 
 
 def test_a_single_branch_learns_too_one_move_at_a_time() -> None:
@@ -239,7 +243,7 @@ def test_a_single_branch_learns_too_one_move_at_a_time() -> None:
     config = RLFocalConfig(decider_episodes=40, fusion_episodes=0, past_rewards=0, branching=False)
     for agents in train(data.train, config, [0, 1]):
         assert (agents.history[-1].reward or 0) > (agents.history[0].reward or 0) + 0.5
-        pools = agents.decide(data.test).pools
+        pools = decide(agents, data.test).pools
         assert pools.any(axis=1).all()
         assert (np.abs(np.diff(pools.astype(int), axis=0)).sum(axis=1) <= 1).all()
 
@@ -275,13 +279,13 @@ def test_fusion_unlearns_what_plurality_cannot() -> None:
     )
     agents = train(data.train, config, [0])[0]
     assert agents.history[0].accuracy < 0.3
-    decisions = agents.decide(data.test)
+    decisions = decide(agents, data.test)
     assert (decisions.predictions == data.test.labels).mean() > 0.95
 
 
 def test_answers_are_built_from_the_selected_models_only() -> None:
     data = skilled([0.9, 0.6, 0.5], n_docs=120, kind="answers")
-    decisions = train(data.train, TINY, [0])[0].decide(data.test)
+    decisions = decide(train(data.train, TINY, [0])[0], data.test)
     gave = (data.test.predictions == decisions.predictions[:, None]) & decisions.pools
     assert gave.any(axis=1).all()
 
@@ -289,9 +293,9 @@ def test_answers_are_built_from_the_selected_models_only() -> None:
 def test_labels_of_the_documents_decided_on_do_not_enter() -> None:
     data = skilled([0.9, 0.5, 0.3], n_docs=100)
     agents = train(data.train, TINY, [0])[0]
-    decided = agents.decide(data.test)
+    decided = decide(agents, data.test)
     shuffled = replace(data.test, labels=np.random.default_rng(1).permutation(data.test.labels))
-    again = agents.decide(shuffled)
+    again = decide(agents, shuffled)
     np.testing.assert_array_equal(decided.pools, again.pools)
     np.testing.assert_array_equal(decided.predictions, again.predictions)
 
@@ -302,7 +306,7 @@ def test_one_query_at_a_time_is_decided_as_all_together(kind: Kind) -> None:
     rows = np.arange(120) < 90
     agents = train(data.rows(rows), replace(TINY, vote_weight=0.3, answer_slots=3), [0])[0]
     test = data.rows(~rows)
-    together, one_by_one = agents.decide(test), OneQuery(agents)
+    together, one_by_one = decide(agents, test), OneQuery(agents)
     for t in range(len(test)):
         asked = one_by_one.choose()
         assert asked.tolist() == together.pools[t].tolist()
@@ -318,7 +322,7 @@ def test_choices_that_train_never_had_are_not_answered() -> None:
         probs=np.pad(data.test.probs, ((0, 0), (0, 0), (0, 2))),
         n_choices=np.full(len(data.test), 6),
     )
-    np.testing.assert_array_equal(agents.decide(wider).predictions, agents.decide(data.test).predictions)
+    np.testing.assert_array_equal(decide(agents, wider).predictions, decide(agents, data.test).predictions)
 
 
 def test_two_documents_are_enough_and_progress_is_told() -> None:
@@ -326,14 +330,14 @@ def test_two_documents_are_enough_and_progress_is_told() -> None:
     told: list[float] = []
     agents = train(data.train, TINY, [0], told.append)[0]
     assert told == [0.25, 0.5, 0.75, 1.0]
-    assert len(agents.decide(data.test).predictions) == len(data.test)
+    assert len(decide(agents, data.test).predictions) == len(data.test)
 
 
 def test_agents_refuse_documents_of_another_pool() -> None:
     data = skilled([0.9, 0.5, 0.3], n_docs=100)
     agents = train(data.train, TINY, [0])[0]
     with pytest.raises(InputError, match="another"):
-        agents.decide(replace(data.test, models=("model-0", "model-1", "another")))
+        decide(agents, replace(data.test, models=("model-0", "model-1", "another")))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from test_evaluation import put_choices
 
 from rlfocal.agents.checkpoint import save_checkpoint
-from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.agents.shared.variant import SomeAgents
 from rlfocal.errors import InputError
 from rlfocal.evaluation import evaluate, train
 from rlfocal.imports.predictions import import_predictions
@@ -109,7 +109,7 @@ def test_evaluations_at_once_fit_a_method_once(place: str, monkeypatch: pytest.M
     """`train`, too, leaves agents alone that an evaluation is training."""
     trained: list[Path] = []
 
-    def save(agents: TrainedAgents, path: Path) -> None:
+    def save(agents: SomeAgents, path: Path) -> None:
         trained.append(path)
         save_checkpoint(agents, path)
 

@@ -25,11 +25,12 @@ from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.rl_focal.training import train
 from rlfocal.agents.rl_focal_released.config import ReleasedConfig
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
-from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.agents.shared.variant import SomeAgents
 from rlfocal.agents.storage.tensorfiles import CHECKPOINT, TRAINING, read_about, read_tensors, write_tensors
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import CheckpointStore, RLFocal
+from rlfocal.policy import decide
 from rlfocal.router import Router
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
@@ -67,7 +68,7 @@ def data(kind: Any) -> Dataset:
 
 
 @cache
-def trained(method: str, kind: str) -> TrainedAgents:
+def trained(method: str, kind: str) -> SomeAgents:
     [agents] = RLFocal(method, CONFIGS[method]).fit(data(kind).train, [3])
     return agents
 
@@ -186,7 +187,7 @@ def test_damage_is_refused_or_changes_no_decision(method: str, kind: str, folder
     content = written(method, kind, folder).read_bytes()
     intact = everything(written(method, kind, folder))
     test, path = data(kind).test, folder / "damaged.safetensors"
-    whole = trained(method, kind).decide(test)
+    whole = decide(trained(method, kind), test)
 
     @given(damages(content))
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -199,7 +200,7 @@ def test_damage_is_refused_or_changes_no_decision(method: str, kind: str, folder
             return
         save_checkpoint(loaded, path)  # what few documents may not show
         assert everything(path) == intact
-        decided = loaded.decide(test)
+        decided = decide(loaded, test)
         assert decided.pools.tobytes() == whole.pools.tobytes()
         assert decided.predictions.tobytes() == whole.predictions.tobytes()
 
@@ -244,7 +245,7 @@ def test_a_crafted_file_whose_digest_is_right_is_refused_or_works(
             return
         if agents.models != test.models or agents.kind != test.kind:
             return
-        decided = agents.decide(test)
+        decided = decide(agents, test)
         assert decided.pools.shape == test.predictions.shape
         assert ((decided.predictions >= -1) & (decided.predictions < 4)).all()
         if method != "rl_focal_released":

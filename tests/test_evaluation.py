@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from test_methods import make_dataset
 
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import Candidate, Evaluation, Setup, evaluate
@@ -19,8 +20,9 @@ from rlfocal.evaluation.planning import group_rows
 from rlfocal.evaluation.running import run_method
 from rlfocal.evaluation.storing import stored
 from rlfocal.imports.predictions import import_predictions
-from rlfocal.methods import Decisions, make_method, methods_for
+from rlfocal.methods import make_method, methods_for
 from rlfocal.methods.reference import Plurality
+from rlfocal.policy import decide
 from warehouse import Warehouse, open_warehouse
 
 DETERMINISTIC = ["best_single", "plurality", "soft_vote", "constant_choice", "oracle"]
@@ -103,7 +105,7 @@ def test_rl_focal_beats_plurality_on_mmlu16_and_nothing_on_shuffled_labels(real:
     train = data.train
     shuffled = np.random.default_rng(0).permutation(train.labels)
     policy = make_method("rl_focal").fit(_with_labels(train, shuffled), [0])[0]
-    accuracy = (policy.decide(data.test).predictions == data.test.labels).mean()
+    accuracy = (decide(policy, data.test).predictions == data.test.labels).mean()
     assert abs(100 * accuracy - figures["constant_choice"]) < 4  # four standard errors over 1,999 documents
 
 
@@ -150,7 +152,7 @@ def test_test_labels_change_no_frozen_decision(real: Path) -> None:
     permuted = np.random.default_rng(1).permutation(data.test.labels)
     for name in ("best_single", "plurality", "soft_vote", "constant_choice"):
         policy = make_method(name).fit(data.train, [0])[0]
-        one, other = policy.decide(data.test), policy.decide(_with_labels(data.test, permuted))
+        one, other = decide(policy, data.test), decide(policy, _with_labels(data.test, permuted))
         assert np.array_equal(one.predictions, other.predictions)
         assert np.array_equal(one.pools, other.pools)
 
@@ -166,9 +168,10 @@ class Peeking:
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Peeking]:
         return [self]
 
-    def decide(self, documents: Dataset) -> Decisions:
+    def decide(self, calls: Calls) -> Answered:
+        documents = calls.call_all()
         assert not documents.correct.any()
-        return Decisions(np.ones(documents.predictions.shape, dtype=np.bool_), documents.labels)
+        return Answered(documents.labels)
 
 
 @pytest.mark.parametrize("protocol", ["frozen", "online"])

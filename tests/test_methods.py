@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import check_methods, make_method
+from rlfocal.policy import decide
 
 
 def make_dataset(probs: np.ndarray, labels: np.ndarray, n_train: int) -> Dataset:
@@ -44,9 +45,9 @@ def datasets(draw: st.DrawFn) -> Dataset:
     return make_dataset(weights / weights.sum(axis=2, keepdims=True), labels, n_train=max(1, T // 2))
 
 
-def decide(name: str, data: Dataset) -> list[int]:
+def decided_by(name: str, data: Dataset) -> list[int]:
     [policy] = make_method(name).fit(data.train, [0])
-    return [int(slot) for slot in policy.decide(data.test).predictions]
+    return [int(slot) for slot in decide(policy, data.test).predictions]
 
 
 @given(datasets())
@@ -54,15 +55,15 @@ def decide(name: str, data: Dataset) -> list[int]:
 def test_reference_policies_equal_their_definitions(data: Dataset) -> None:
     train, test = data.train, data.test
     right = [int((train.predictions[:, i] == train.labels).sum()) for i in range(len(data.models))]
-    assert decide("best_single", data) == test.predictions[:, right.index(max(right))].tolist()
+    assert decided_by("best_single", data) == test.predictions[:, right.index(max(right))].tolist()
     votes = [Counter(row) for row in test.predictions.tolist()]
-    assert decide("plurality", data) == [min(c for c in v if v[c] == max(v.values())) for v in votes]
+    assert decided_by("plurality", data) == [min(c for c in v if v[c] == max(v.values())) for v in votes]
     counts = Counter(train.labels.tolist())
-    assert set(decide("constant_choice", data)) == {
+    assert set(decided_by("constant_choice", data)) == {
         min(c for c in counts if counts[c] == max(counts.values()))
     }
-    assert decide("soft_vote", data) == [int(np.mean(p, axis=0).argmax()) for p in test.probs]
-    oracle = np.array(decide("oracle", data)) == test.labels
+    assert decided_by("soft_vote", data) == [int(np.mean(p, axis=0).argmax()) for p in test.probs]
+    oracle = np.array(decided_by("oracle", data)) == test.labels
     assert oracle.tolist() == [
         label in row for label, row in zip(test.labels, test.predictions.tolist(), strict=True)
     ]
@@ -80,8 +81,8 @@ def test_answers_break_ties_by_the_first_model_of_the_pool() -> None:
             "probs": probs.repeat(2, 0),
         }
     )
-    assert decide("plurality", answers) == [1]
-    assert decide("soft_vote", answers) == [1]
+    assert decided_by("plurality", answers) == [1]
+    assert decided_by("soft_vote", answers) == [1]
 
 
 def test_unknown_names_are_refused_with_near_ones() -> None:

@@ -17,9 +17,10 @@ from test_sequential import SMALL
 from rlfocal.agents.rl_focal_sequential import training
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows
 from rlfocal.agents.rl_focal_sequential.training import fit_stage
-from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.agents.shared.variant import SomeAgents
 from rlfocal.dataset import Dataset
 from rlfocal.methods import RLFocal
+from rlfocal.policy import decide
 
 UPDATE_PERIOD = TINY.update_period
 GOOD, BAD = [0.9, 0.85, 0.3, 0.35], [0.3, 0.35, 0.9, 0.85]
@@ -27,7 +28,7 @@ METHODS = ["rl_focal", "rl_focal_sequential"]
 
 
 @cache
-def trained(method: str) -> TrainedAgents:
+def trained(method: str) -> SomeAgents:
     config = {"rl_focal": replace(TINY, window=20, learning_rate=0.02), "rl_focal_sequential": SMALL}[method]
     [agents] = RLFocal(method, config).fit(skilled(GOOD, n_docs=200).train, [0])
     return agents
@@ -60,12 +61,12 @@ def test_no_label_reaches_its_own_answer_or_an_earlier_one(method: str, at: int)
 @pytest.mark.parametrize("method", METHODS)
 def test_labels_change_later_answers_and_not_the_agents(method: str) -> None:
     agents, rows = trained(method), turned()
-    frozen = agents.decide(rows)
+    frozen = decide(agents, rows)
     decided = agents.decide_online(rows)
     other = agents.decide_online(with_other_labels(rows, slice(None, 100)))
     differs = (other.pools != decided.pools).any(axis=1) | (other.predictions != decided.predictions)
     assert differs[100:].any()
-    again = agents.decide(rows)
+    again = decide(agents, rows)
     np.testing.assert_array_equal(again.predictions, frozen.predictions)
     np.testing.assert_array_equal(again.pools, frozen.pools)
 
@@ -85,7 +86,7 @@ def test_online_sequential_follows_a_stream_that_turned() -> None:
     agents, rows = trained("rl_focal_sequential"), turned()
     late = slice(120, None)
     online = (agents.decide_online(rows).predictions == rows.labels)[late].mean()
-    frozen = (agents.decide(rows).predictions == rows.labels)[late].mean()
+    frozen = (decide(agents, rows).predictions == rows.labels)[late].mean()
     assert online > frozen + 0.2
 
 

@@ -25,7 +25,7 @@ from rlfocal.bench.released_loop import Decider, Fusion, ReleasedLoop, Settings
 from rlfocal.dataset import Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.rl_focal import RLFocal
-from rlfocal.policy import Decisions
+from rlfocal.policy import Decisions, decide
 
 SHORT = ReleasedConfig(window=9, update_period=7, decider_episodes=3, fusion_episodes=3)
 
@@ -104,7 +104,7 @@ def test_each_artefact_can_be_switched_off_and_matters(kind: Kind) -> None:
 
     def trace(artefacts: Artefacts) -> list[float]:
         policy = train(data.train, replace(config, artefacts=artefacts), [0])[0]
-        decided = policy.decide(data.test)
+        decided = decide(policy, data.test)
         learned = [p.sum().item() for p in policy.networks.parameters()]
         return [*learned, *decided.pools.sum(axis=1).tolist(), *decided.predictions.tolist()]
 
@@ -143,8 +143,10 @@ def test_checkpoints_come_back_whole(tmp_path: Path) -> None:
     assert isinstance(loaded, ReleasedAgents)
     assert isinstance(policy, ReleasedAgents)
     assert (loaded.config, loaded.history, loaded.seed) == (policy.config, policy.history, 3)
-    np.testing.assert_array_equal(loaded.decide(data.test).pools, policy.decide(data.test).pools)
-    np.testing.assert_array_equal(loaded.decide(data.test).predictions, policy.decide(data.test).predictions)
+    np.testing.assert_array_equal(decide(loaded, data.test).pools, decide(policy, data.test).pools)
+    np.testing.assert_array_equal(
+        decide(loaded, data.test).predictions, decide(policy, data.test).predictions
+    )
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(InputError, match="train again"):
         load_checkpoint(path)
@@ -185,14 +187,14 @@ def test_killed_training_goes_on_as_if_nothing_had_happened(
 def test_decisions_follow_from_the_seed_and_not_from_labels() -> None:
     data = skilled([0.9, 0.5, 0.3], n_docs=150)
     policies = train(data.train, replace(SHORT, window=15), [0, 1])
-    decided = [policy.decide(data.test) for policy in policies]
+    decided = [decide(policy, data.test) for policy in policies]
     assert (decided[0].pools != decided[1].pools).any()
     shuffled = replace(data.test, labels=np.random.default_rng(1).permutation(data.test.labels))
-    again = policies[0].decide(shuffled)
+    again = decide(policies[0], shuffled)
     np.testing.assert_array_equal(decided[0].pools, again.pools)
     np.testing.assert_array_equal(decided[0].predictions, again.predictions)
     with pytest.raises(InputError, match="another"):
-        policies[0].decide(replace(data.test, models=("model-0", "model-1", "another")))
+        decide(policies[0], replace(data.test, models=("model-0", "model-1", "another")))
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])

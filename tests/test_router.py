@@ -18,6 +18,7 @@ from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
 from rlfocal.agents.rl_focal_sequential.training import train as train_sequential
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
+from rlfocal.policy import decide
 from rlfocal.router import Router
 from rlfocal.routing.outputs import Heard, Output
 
@@ -87,7 +88,7 @@ def test_one_query_at_a_time_is_what_the_agents_decide(method: str, request: pyt
     path = request.getfixturevalue(method)
     router = rlfocal.Router.load(path, online=False)
     test = made(60, SKILLS, 1)
-    decided = load_checkpoint(path).decide(test)
+    decided = decide(load_checkpoint(path), test)
     for row in range(len(test)):
         outputs = asked(router, test, row)
         assert sorted(outputs) == [m for m, on in zip(test.models, decided.pools[row], strict=True) if on]
@@ -181,7 +182,7 @@ def test_online_follows_the_best_team_and_frozen_does_not() -> None:
         rows = np.flatnonzero(np.arange(len(stream)) % 1_000 >= 500)
         right = stream.labels
         online.append((agents.decide_online(stream).predictions == right)[rows].mean())
-        frozen.append((agents.decide(stream).predictions == right)[rows].mean())
+        frozen.append((decide(agents, stream).predictions == right)[rows].mean())
         votes = np.where(of_b[:, None], stream.predictions[:, 3:], stream.predictions[:, :3])
         counts = (votes[:, :, None] == np.arange(CHOICES)).sum(axis=1)
         oracle.append((counts.argmax(axis=1) == right)[rows].mean())

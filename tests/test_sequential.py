@@ -33,7 +33,9 @@ from rlfocal.agents.rl_focal_sequential.decider import (
     stop_stages,
 )
 from rlfocal.agents.rl_focal_sequential.observations import (
+    About,
     Outputs,
+    about,
     best_slots,
     outputs,
     real_slots,
@@ -45,6 +47,7 @@ from rlfocal.dataset import Dataset, Kind, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import CheckpointStore, RLFocal, make_method
+from rlfocal.policy import decide
 from rlfocal.router import Router
 from warehouse import Warehouse, open_warehouse
 
@@ -219,11 +222,11 @@ def test_a_seed_is_a_checkpoint_to_the_byte_and_test_labels_reach_neither_it_nor
         seen = replace(data, labels=labels)
         method = RLFocal("rl_focal_sequential", SMALL, CheckpointStore(tmp_path / name))
         [policy] = method.fit(seen.train, [3])
-        decided = policy.decide(seen.test)
+        decided = decide(policy, seen.test)
         file = method.checkpoint(seen.train, 3)
         left.append((file.relative_to(tmp_path / name), file.read_bytes(), decided))
         [again] = method.fit(seen.train, [3])
-        loaded = again.decide(seen.test)
+        loaded = decide(again, seen.test)
         assert (loaded.pools == decided.pools).all()
         assert (loaded.predictions == decided.predictions).all()
     for path, content, decided in left[1:]:
@@ -290,7 +293,7 @@ def test_a_killed_training_goes_on_after_the_last_stage_that_was_done(
 def test_a_document_is_decided_on_its_own(data: Dataset, drawn: st.DataObject) -> None:
     test, agents = data.test, trained(data.kind)
     at = np.array(drawn.draw(st.lists(st.integers(0, len(test) - 1), min_size=1, unique=True)))
-    every, some = agents.decide(test), agents.decide(test.take(at))
+    every, some = decide(agents, test), decide(agents, test.take(at))
     assert (some.pools == every.pools[at]).all()
     assert (some.predictions == every.predictions[at]).all()
 
@@ -299,7 +302,7 @@ def test_a_document_is_decided_on_its_own(data: Dataset, drawn: st.DataObject) -
 @settings(max_examples=40, deadline=None)
 def test_choices_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
     test, agents = CHOICES.test, trained("choices")
-    decided = agents.decide(test)
+    decided = decide(agents, test)
     other = make_logits(seed, T=len(CHOICES), N=5).test
     given_by = decided.pools[:, :, None]
     changed = replace(
@@ -309,7 +312,7 @@ def test_choices_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
         predictions=np.where(decided.pools, test.predictions, other.predictions),
     )
     assert not decided.pools.all()
-    after = agents.decide(changed)
+    after = decide(agents, changed)
     assert (after.pools == decided.pools).all()
     assert (after.predictions == decided.predictions).all()
 
@@ -319,7 +322,7 @@ def test_choices_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
 def test_answers_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
     """Though they change which answers there are, and their order."""
     test, agents = ANSWERS.test, trained("answers")
-    decided = agents.decide(test)
+    decided = decide(agents, test)
     documents, others = letters()[len(ANSWERS.train) :], letters(seed)
     changed = make_answers(
         *[
@@ -330,7 +333,7 @@ def test_answers_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
         ],
     )
     assert not decided.pools.all()
-    after = agents.decide(changed)
+    after = decide(agents, changed)
     assert (after.pools == decided.pools).all()
     assert texts(changed, after) == texts(test, decided)
 
@@ -342,7 +345,8 @@ def test_ties_between_answers_go_to_the_model_that_was_asked_first() -> None:
         [[[0, 1, 0], [0, 0, 1], [1, 0, 0]], [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]], [[0, 0, 0]] * 3]
     )
     nothing = np.zeros((3, 0))
-    seen = Outputs(shares, np.zeros((3, 3, 0)), shares > 0, np.zeros(3, dtype=np.int64), nothing, nothing)
+    labels = np.zeros(3, dtype=np.int64)
+    seen = Outputs(shares, np.zeros((3, 3, 0)), shares > 0, labels, About(nothing, nothing))
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("8", "7"), ()]).tolist() == [2, 1, -1]
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("7", "8"), ()]).tolist() == [2, 0, -1]
 
@@ -359,13 +363,13 @@ def test_the_order_of_the_models_does_not_matter(data: Dataset) -> None:
         predictions=data.predictions[:, at],
     )
     [agents] = train(moved.train, SMALL, [0])
-    before, after = trained(data.kind).decide(data.test), agents.decide(moved.test)
+    before, after = decide(trained(data.kind), data.test), decide(agents, moved.test)
     assert (after.pools == before.pools[:, at]).all()
     assert (after.predictions == before.predictions).all()
 
 
 def right(agents: SequentialAgents, documents: Dataset) -> NDArray[np.bool_]:
-    predictions = agents.decide(documents).predictions
+    predictions = decide(agents, documents).predictions
     return np.asarray((predictions == documents.labels) & (documents.labels >= 0))
 
 
@@ -375,7 +379,7 @@ def test_free_answers_beat_the_best_model_and_what_nobody_knew_is_wrong() -> Non
     assert right(agents, data.test).mean() > data.test.correct[:, agents.order[0]].mean() + 0.03
     unknown = make_answers(*[("bbcd-", "z"), ("-----", "z")] * 4)
     assert not right(agents, unknown).any()
-    silent = agents.decide(unknown).predictions
+    silent = decide(agents, unknown).predictions
     assert (silent[np.array([not row for row in unknown.slots])] == -1).all()
 
 
@@ -387,7 +391,9 @@ def test_every_answer_that_nobody_disputes_is_not_certain() -> None:
     )
     [agents] = train(data.train, SMALL, [0])
     assert agents.history[0].accuracy == pytest.approx(2 / 3, abs=0.05)
-    seen = outputs(data.test, agents.scales, agents.queries, (), agents.order, agents.n_slots)
+    seen = outputs(
+        data.test, about(data.test, agents.queries, ()), agents.scales, agents.order, agents.n_slots
+    )
     said = real_slots(agents.fusions[0].probabilities(stage_rows(seen, 1, "answers")), "answers")
     np.testing.assert_allclose(said[:, 0], 2 / 3, atol=0.07)
 
@@ -407,7 +413,7 @@ def test_who_is_believed_hangs_on_the_task() -> None:
     data, about = specialists()
     data = replace(data, tasks=np.array(["planets", "trains"])[about])
     [agents] = train(data.train, SMALL, [0])
-    decided = agents.decide(data.test)
+    decided = decide(agents, data.test)
     assert right(agents, data.test).mean() > 0.9
     router = Router(agents, online=False)
     for row in range(len(data.test)):
@@ -433,20 +439,20 @@ def test_a_task_that_train_did_not_have_and_questions_without_text() -> None:
     tasks = np.array([f"task-{i % 12}" for i in range(len(CHOICES))])
     many = replace(CHOICES, tasks=tasks)
     [agents] = train(many.train, SMALL, [0])
-    strange = agents.decide(replace(many.test, tasks=np.full(len(many.test), "unheard-of")))
+    strange = decide(agents, replace(many.test, tasks=np.full(len(many.test), "unheard-of")))
     assert strange.predictions.min() >= 0
     assert right(agents, many.test).mean() > 0.5
     bare = replace(CHOICES, questions=())
     [agents] = train(bare.train, SMALL, [0])
     blank = replace(bare.test, questions=("",) * len(bare.test))
-    assert (agents.decide(bare.test).predictions == agents.decide(blank).predictions).all()
+    assert (decide(agents, bare.test).predictions == decide(agents, blank).predictions).all()
     assert right(agents, bare.test).mean() > 0.5
 
 
 def test_a_hundred_models() -> None:
     data = make_logits(0, T=200, N=100)
     [agents] = train(data.train, SequentialConfig(mean_pool=5.0, folds=3), [0])
-    assert agents.decide(data.test).pools.sum(axis=1).max() <= 20
+    assert decide(agents, data.test).pools.sum(axis=1).max() <= 20
     assert right(agents, data.test).mean() > data.test.correct.mean()
 
 
@@ -465,7 +471,7 @@ def test_copies_and_models_that_are_never_right_come_last_and_one_choice_is_chos
     assert asking_order(requantised) == (*asking_order(CHOICES), len(CHOICES.models))
     lone = make_dataset(np.ones((20, 3, 1)), np.zeros(20, dtype=np.int64), n_train=10)
     [agents] = train(lone.train, SMALL, [0])
-    assert (agents.decide(lone.test).predictions == 0).all()
+    assert (decide(agents, lone.test).predictions == 0).all()
 
 
 def test_what_cannot_be_trained_on_is_named() -> None:
@@ -497,7 +503,7 @@ def test_checkpoints_of_another_pool_or_cut_short_are_refused(tmp_path: Path) ->
     with pytest.raises(InputError, match="not for other"):
         load_checkpoint(file, ["other"])
     with pytest.raises(InputError, match="trained on choices of m00"):
-        loaded.decide(ANSWERS)
+        decide(loaded, ANSWERS)
     content = file.read_bytes()
     for length in (0, 10, len(content) // 2, len(content) - 1):
         file.write_bytes(content[:length])
@@ -529,7 +535,7 @@ def test_a_redundant_half_is_not_asked() -> None:
             predictions=data.predictions[:, at],
         )
         [agents] = train(doubled.train, SequentialConfig(folds=3, size_penalty=0.1), [0])
-        asked = agents.decide(doubled.test).pools.mean(axis=0)
+        asked = decide(agents, doubled.test).pools.mean(axis=0)
         assert asked[3:].mean() < 0.02
         assert asked[:3].mean() > 0.3
 
@@ -557,9 +563,9 @@ def test_free_answers_of_half_the_models_are_as_good_as_a_vote_of_all(real: Ware
     twelve = [m for m, a in zip(known.models, accuracy, strict=True) if 0.7 <= a <= 0.92][:12]
     data = load_dataset(real, "gsm8k", twelve)
     [votes] = make_method("plurality").fit(data.train, [0])
-    voted = votes.decide(data.test).predictions == data.test.labels
+    voted = decide(votes, data.test).predictions == data.test.labels
     for agents in train(data.train, sequential_config(len(data.train)), range(5)):
-        assert agents.decide(data.test).pools.sum(axis=1).mean() <= 6
+        assert decide(agents, data.test).pools.sum(axis=1).mean() <= 6
         gain = right(agents, data.test) - (voted & (data.test.labels >= 0)).astype(float)
         draws = np.random.default_rng(0).integers(0, len(gain), (2_000, len(gain)))
         assert np.percentile(gain[draws].mean(axis=1), 2.5) > -0.01

@@ -20,6 +20,7 @@ from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import Setup
 from rlfocal.methods import make_method
+from rlfocal.policy import decide
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.studies import figure
 from rlfocal.studies import STUDIES, Conditions, Findings, Point, load
@@ -158,7 +159,7 @@ def test_models_are_repeated_under_names_of_their_own(opened: Warehouse) -> None
         assert np.array_equal(large.predictions[:, at], data.predictions[:, original])
         assert large.prices[at] == data.prices[original]
     twice = repeated(data, 8)
-    one, other = (make_method("soft_vote").fit(d.train, [0])[0].decide(d.test) for d in (data, twice))
+    one, other = (decide(make_method("soft_vote").fit(d.train, [0])[0], d.test) for d in (data, twice))
     assert np.array_equal(one.predictions, other.predictions)  # everybody twice votes as everybody once
     assert repeated(data, 2).models == ("a", "b")
 

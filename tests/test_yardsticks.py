@@ -33,7 +33,7 @@ from rlfocal.methods import (
 )
 from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
 from rlfocal.methods.stacking import Stacking
-from rlfocal.policy import Decisions, OnlineLearner
+from rlfocal.policy import Decisions, OnlineLearner, decide
 from warehouse import Warehouse
 
 FROZEN = [name for name in methods_for(9) if name not in {*RL_FOCAL, "oracle"}]
@@ -82,12 +82,12 @@ def texts(data: Dataset, decisions: Decisions) -> list[str | None]:
     return [row[slot] if slot >= 0 else None for row, slot in rows]
 
 
-def decide(name: str, data: Dataset, seed: int = 0) -> Decisions:
+def decided_by(name: str, data: Dataset, seed: int = 0) -> Decisions:
     [policy] = make_method(name).fit(data.train, [seed])
     if entries()[name.partition(":")[0]].protocols == ("online",):
         assert isinstance(policy, OnlineLearner)
         return policy.decide_online(data.test)
-    return policy.decide(data.test)
+    return decide(policy, data.test)
 
 
 def slope(loss: Callable[[NDArray[np.float64]], float], at: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -124,20 +124,20 @@ def test_a_log_linear_pool_asks_its_members_and_answers_choices_that_exist() -> 
     pool = fit_log_linear(data.train, np.array([True, False, False, True]))
     unheard = data.logprobs.copy()
     unheard[:, 1:3] = np.nan
-    decided = pool.decide(data.test)
-    deaf = pool.decide(replace(data, logprobs=unheard).test)
+    decided = decide(pool, data.test)
+    deaf = decide(pool, replace(data, logprobs=unheard).test)
     assert (decided.predictions == deaf.predictions).all()
     assert (decided.pools == [True, False, False, True]).all()
     assert (decided.predictions < data.test.n_choices).all()
     eager = replace(pool, biases=np.array([0.0, 0.0, 100.0]))
-    assert set(eager.decide(data.test).predictions[data.test.n_choices == 2]) <= {0, 1}
+    assert set(decide(eager, data.test).predictions[data.test.n_choices == 2]) <= {0, 1}
 
 
 def test_a_log_linear_pool_of_answers_learns_whom_to_believe() -> None:
     # m00 is always right, m01 and m02 always agree on something else.
     data = make_answers(*[("abb", "a")] * 4, *[("cdd", "c")] * 4)
-    assert texts(data.test, decide("plurality", data)) == ["d"] * 4
-    assert texts(data.test, decide("log_linear", data)) == ["c"] * 4
+    assert texts(data.test, decided_by("plurality", data)) == ["d"] * 4
+    assert texts(data.test, decided_by("log_linear", data)) == ["c"] * 4
 
 
 def test_a_pool_of_answers_never_sees_what_other_models_said() -> None:
@@ -150,7 +150,7 @@ def test_a_pool_of_answers_never_sees_what_other_models_said() -> None:
         heard.append(make_answers(*zip(silenced, gold, strict=True)))
         pools = [fit_log_linear(data.train, np.array(members)) for data in heard]
         assert pools[0].weights == pytest.approx(pools[1].weights, abs=1e-5)
-        one, other = (texts(d.test, p.decide(d.test)) for d, p in zip(heard, pools, strict=True))
+        one, other = (texts(d.test, decide(p, d.test)) for d, p in zip(heard, pools, strict=True))
         assert one == other
 
 
@@ -159,14 +159,14 @@ def test_ties_between_answers_go_to_the_first_model() -> None:
     flipped = replace(row, probs=row.probs[:, :, ::-1], slots=(("a", "b"),))
     for data in (row, flipped):
         even = LogLinearPool(np.ones(2, dtype=np.bool_), np.array([0.1, 0.1]), np.zeros(2))
-        assert texts(data, even.decide(data)) == ["b"]
+        assert texts(data, decide(even, data)) == ["b"]
 
 
 def test_nothing_to_learn_from_is_no_crash() -> None:
     data = make_logits(3)
     blind = replace(data, labels=np.full(len(data), -1))
     for name in FROZEN:
-        decided = decide(name, blind)
+        decided = decided_by(name, blind)
         assert ((decided.predictions >= 0) & (decided.predictions < data.test.n_choices)).all(), name
 
 
@@ -194,14 +194,14 @@ def test_stacking_answers_what_exists_and_refuses_free_answers() -> None:
     data = make_logits(5)
     third = np.where(np.arange(len(data)) % 9 == 0, 0, 2)  # is nearly always right where there is one
     skewed = replace(data, labels=np.where(data.n_choices == 3, third, -1))
-    assert (decide("stacking", skewed).predictions < skewed.test.n_choices).all()
+    assert (decided_by("stacking", skewed).predictions < skewed.test.n_choices).all()
     for name in ("stacking", "constant_choice"):
         with pytest.raises(InputError, match="'made' has free answers"):
             check_methods([name], make_answers(("ab", "a"), ("ab", "b")))
     assert not {"stacking", "constant_choice"} & set(methods_for(3, "answers"))
     assert "constant_choice" not in with_references(["rl_focal"], "answers")
     always = replace(data, labels=np.zeros(len(data), dtype=np.int64))
-    assert set(decide("stacking", always).predictions) == {0}
+    assert set(decided_by("stacking", always).predictions) == {0}
 
 
 @given(datasets())
@@ -217,7 +217,7 @@ def test_votes_weigh_as_much_as_their_model_was_right(data: Dataset) -> None:
         for slot, weight in zip(row, weights, strict=True):
             votes[slot] += weight
         expected.append(min(slot for slot in votes if votes[slot] == max(votes.values())))
-    assert decide("weighted_vote", data).predictions.tolist() == expected
+    assert decided_by("weighted_vote", data).predictions.tolist() == expected
 
 
 @given(datasets(), st.integers(1, 5), st.booleans())
@@ -237,7 +237,7 @@ def test_best_pools_are_the_first_of_the_best(data: Dataset, size: int, any_size
         return sum(vote(row, pool) == label for row, label in rows)
 
     best = max(pools, key=right)  # max: the first of equals
-    decided = decide("best_plurality" if any_size else f"best_plurality:{size}", data)
+    decided = decided_by("best_plurality" if any_size else f"best_plurality:{size}", data)
     assert np.flatnonzero(decided.pools[0]).tolist() == list(best)
     assert decided.predictions.tolist() == [vote(row, best) for row in test.predictions.tolist()]
 
@@ -245,7 +245,7 @@ def test_best_pools_are_the_first_of_the_best(data: Dataset, size: int, any_size
 @pytest.mark.parametrize("fusion", ["best_soft_vote", "best_log_linear"])
 def test_a_pool_of_many_models_grows_one_by_one(fusion: str) -> None:
     data = make_logits(6, T=60, N=12)
-    asked = decide(f"{fusion}:3", data).pools[0]
+    asked = decided_by(f"{fusion}:3", data).pools[0]
     assert asked.sum() == 3
     pool: list[int] = []
     for _ in range(3):
@@ -253,7 +253,7 @@ def test_a_pool_of_many_models_grows_one_by_one(fusion: str) -> None:
         for model in set(range(12)) - set(pool):
             part = only(data.train, np.sort([*pool, model]))
             [policy] = make_method(fusion.removeprefix("best_")).fit(part, [0])
-            scores[model] = -int((policy.decide(part).predictions == part.labels).sum())
+            scores[model] = -int((decide(policy, part).predictions == part.labels).sum())
         pool.append(min(scores, key=lambda model: (scores[model], model)))
     assert sorted(pool) == np.flatnonzero(asked).tolist()
 
@@ -262,12 +262,12 @@ def test_a_random_model_is_one_of_the_best_on_train() -> None:
     data = make_logits(7, T=2000, N=5)
     best = np.argsort(-data.train.correct.sum(axis=0), kind="stable")
     for size in (1, 3):
-        pools = decide(f"random_select:{size}", data).pools
+        pools = decided_by(f"random_select:{size}", data).pools
         assert (pools.sum(axis=1) == 1).all()
         share = pools.mean(axis=0)[best]
         assert share[:size] == pytest.approx([1 / size] * size, abs=0.06)
         assert not share[size:].any()
-    again = [decide("random_select", data, seed).pools for seed in (0, 0, 1)]
+    again = [decided_by("random_select", data, seed).pools for seed in (0, 0, 1)]
     assert (again[0] == again[1]).all()
     assert (again[0] != again[2]).any()
 
@@ -275,7 +275,7 @@ def test_a_random_model_is_one_of_the_best_on_train() -> None:
 def test_latest_correct_follows_whoever_was_right_just_now() -> None:
     data = make_logits(8, T=2000, N=5)
     best = np.argsort(-data.train.correct.sum(axis=0), kind="stable")[:3]
-    decided = decide("latest_correct", data)
+    decided = decided_by("latest_correct", data)
     asked = decided.pools.argmax(axis=1)
     assert set(asked) == set(best)
     chances = {model: [0.0, 0.0] for model in best.tolist()}
@@ -295,12 +295,15 @@ def test_latest_correct_sees_no_label_before_its_decision() -> None:
     labels = data.labels.copy()
     at = len(data) - 20
     labels[at:] = (labels[at:] + 1) % 2
-    one, other = decide("latest_correct", data), decide("latest_correct", replace(data, labels=labels))
+    one, other = (
+        decided_by("latest_correct", data),
+        decided_by("latest_correct", replace(data, labels=labels)),
+    )
     until = at - len(data.train) + 1
     assert (one.pools[:until] == other.pools[:until]).all()
     assert (one.pools != other.pools).any()
     [policy] = make_method("latest_correct").fit(data.train, [0])
-    assert (policy.decide(data.test).pools == policy.decide(replace(data, labels=labels).test).pools).all()
+    assert (decide(policy, data.test).pools == decide(policy, replace(data, labels=labels).test).pools).all()
     with pytest.raises(InputError, match="needs --protocol online"):
         check_methods(["latest_correct"], data)
     check_methods(["latest_correct:2"], data, "online")
@@ -313,7 +316,7 @@ def test_test_labels_change_no_frozen_decision() -> None:
     permuted[~data.is_train] = np.random.default_rng(0).permutation(data.test.labels)
     assert (permuted != data.labels).any()
     for name in FROZEN:
-        one, other = decide(name, data), decide(name, replace(data, labels=permuted))
+        one, other = decided_by(name, data), decided_by(name, replace(data, labels=permuted))
         assert (one.predictions == other.predictions).all(), name
         assert (one.pools == other.pools).all(), name
 

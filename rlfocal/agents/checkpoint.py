@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.agents.shared.variant import SomeAgents
 from rlfocal.agents.storage.tensorfiles import (
     CHECKPOINT,
     UnusableError,
@@ -21,13 +21,13 @@ from rlfocal.errors import InputError
 from rlfocal.failures import on_one_line, shortened
 
 
-def save_checkpoint(agents: TrainedAgents, path: Path) -> None:
+def save_checkpoint(agents: SomeAgents, path: Path) -> None:
     """Write one seed's agents; the file appears whole or not at all."""
     tensors, about = VARIANTS[agents.method].to_parts(agents)
     write_tensors(path, tensors, CHECKPOINT, about)
 
 
-def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedAgents:
+def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> SomeAgents:
     """Read one seed's agents, of whatever variant.
 
     Raises InputError for a file that is not a whole checkpoint as it was written (a digest tells), and for
@@ -43,7 +43,7 @@ def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedA
     return agents
 
 
-def _read(path: Path) -> TrainedAgents:
+def _read(path: Path) -> SomeAgents:
     about, tensors = read_tensors(path, CHECKPOINT)
     of = VARIANTS.get(str(about.get("method")))
     if of is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -15,11 +16,12 @@ from rlfocal.agents import RL_FOCAL
 from rlfocal.bench.training import CHOICES, generated
 from rlfocal.dataset import Dataset
 from rlfocal.methods import CheckpointStore, RLFocal
+from rlfocal.policy import decide
 from rlfocal.router import Router
 from rlfocal.routing.outputs import Output
 
 if TYPE_CHECKING:
-    from rlfocal.agents.shared.variant import TrainedAgents
+    from rlfocal.agents.shared.variant import SomeAgents
 
 WORDS = 60
 """Of a generated question."""
@@ -66,7 +68,7 @@ def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> D
     with one_thread():
         for name, agents in _loaded(rows, seed).items():
             router = Router(agents)
-            timed[f"{name}, a document to decide"] = _microseconds(agents.decide, documents)
+            timed[f"{name}, a document to decide"] = _microseconds(partial(decide, agents), documents)
             for about, queries in (("", silent), (f" of {WORDS} words", worded)):
                 queries_timed = [_timed(router, *query) for query in queries][WARM_UP:]
                 timed[f"{name}, a query{about}"] = [sum(steps) for steps in queries_timed]
@@ -87,7 +89,7 @@ def asked(rows: Dataset, seed: int) -> Dataset:
     return replace(rows, questions=tuple(" ".join(f"word{word}" for word in of) for of in drawn))
 
 
-def _loaded(rows: Dataset, seed: int) -> dict[str, TrainedAgents]:
+def _loaded(rows: Dataset, seed: int) -> dict[str, SomeAgents]:
     """Agents by method, from their checkpoints."""
     from rlfocal.agents.checkpoint import load_checkpoint
     from rlfocal.agents.rl_focal.config import RLFocalConfig

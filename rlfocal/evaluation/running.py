@@ -20,7 +20,6 @@ from rlfocal.methods import (
     Making,
     Method,
     OnlineLearner,
-    Policy,
     check_methods,
     make_method,
     methods_for,
@@ -28,6 +27,7 @@ from rlfocal.methods import (
     with_references,
 )
 from rlfocal.methods.reference import Oracle
+from rlfocal.policy import Fitted, decide
 from warehouse import Warehouse
 
 
@@ -140,7 +140,7 @@ def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractCon
 
 def fit_groups(
     method: Method, dataset: Dataset, groups: Sequence[Mask], seeds: Sequence[int]
-) -> list[list[Policy]]:
+) -> list[list[Fitted]]:
     """Fit one policy per seed and group on the group's train rows: policies[seed][group]."""
     if not seeds:
         return []
@@ -149,7 +149,7 @@ def fit_groups(
 
 
 def decide_groups(
-    dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Policy], protocol: str = "frozen"
+    dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Fitted], protocol: str = "frozen"
 ) -> Decisions:
     """Each group's policy decides on the group's test rows; returned in the order of the test rows.
 
@@ -157,17 +157,22 @@ def decide_groups(
     given documents without labels. The oracle alone reads them.
     """
     test = dataset.test
-    pools = np.zeros((len(test), len(test.models)), dtype=np.bool_)
+    rounds = np.zeros((len(test), len(test.models)), dtype=np.int64)
     predictions = np.full(len(test), -1, dtype=np.int64)
+    probability = np.full(len(test), np.nan)
     for mask, policy in zip(groups, policies, strict=True):
         rows = mask[~dataset.is_train]
-        documents = test.rows(rows)
-        if protocol == "online" and isinstance(policy, OnlineLearner):
-            decided = policy.decide_online(documents)
-        else:
-            decided = policy.decide(documents if isinstance(policy, Oracle) else documents.unlabelled())
-        pools[rows], predictions[rows] = decided.pools, decided.predictions
-    return Decisions(pools, predictions)
+        decided = _decide(policy, test.rows(rows), protocol)
+        rounds[rows] = decided.pools if decided.rounds is None else decided.rounds
+        predictions[rows] = decided.predictions
+        probability[rows] = np.nan if decided.probability is None else decided.probability
+    return Decisions(rounds > 0, predictions, rounds, probability)
+
+
+def _decide(policy: Fitted, documents: Dataset, protocol: str) -> Decisions:
+    if protocol == "online" and isinstance(policy, OnlineLearner):
+        return policy.decide_online(documents)
+    return decide(policy, documents if isinstance(policy, Oracle) else documents.unlabelled())
 
 
 def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str]) -> list[str]:

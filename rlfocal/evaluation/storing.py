@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
 from rlfocal.evaluation.planning import Mask, Run
-from rlfocal.methods import Decisions, Learned, Policy
+from rlfocal.methods import Decisions, Learned
+from rlfocal.policy import Fitted
 from warehouse import Warehouse
 
 
@@ -105,7 +106,7 @@ def renew(
 
 
 def learning_curves(
-    dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Policy]
+    dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Fitted]
 ) -> list[dict[str, object]]:
     """The training episodes of learned policies, with the task each was trained on."""
     return [

@@ -10,10 +10,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.methods.registry import Entry, register
-from rlfocal.policy import Decisions, Policy
+from rlfocal.policy import Policy, decide
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.votes import plurality, soft_vote
 
@@ -85,9 +86,8 @@ class ConstantVote:
     fusion: ByPlurality | BySoftVote
     pool: Mask
 
-    def decide(self, documents: Dataset) -> Decisions:
-        pools = np.broadcast_to(self.pool, documents.predictions.shape).copy()
-        return Decisions(pools, self.fusion.vote(documents, self.pool))
+    def decide(self, calls: Calls) -> Answered:
+        return Answered(self.fusion.vote(calls.call(self.pool), self.pool))
 
 
 class ByPlurality(NamedTuple):
@@ -133,7 +133,7 @@ class ByLogLinear(NamedTuple):
 
 
 def _accuracy(policy: Policy, documents: Dataset) -> float:
-    said = policy.decide(documents).predictions
+    said = decide(policy, documents).predictions
     return float(((said == documents.labels) & (documents.labels >= 0)).mean())
 
 

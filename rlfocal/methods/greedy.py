@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.methods.registry import Entry, register
 from rlfocal.policy import Decisions
@@ -47,9 +48,8 @@ class Draws:
     """Positions of the models."""
     seed: int
 
-    def decide(self, documents: Dataset) -> Decisions:
-        drawn = np.random.default_rng(self.seed).choice(self.among, len(documents))
-        return _of_one(documents, drawn)
+    def decide(self, calls: Calls) -> Answered:
+        return _believed(calls, np.random.default_rng(self.seed).choice(self.among, len(calls)))
 
 
 @register(
@@ -87,18 +87,25 @@ class FollowsTheRight:
     """Positions of the models."""
     seed: int
 
-    def decide(self, documents: Dataset) -> Decisions:
-        """Where no label is ever revealed."""
-        return self.decide_online(documents.unlabelled())
+    def decide(self, calls: Calls) -> Answered:
+        """Where no label is ever revealed: always at random."""
+        return _believed(calls, self._picked(np.zeros((len(calls), len(self.among)), dtype=np.bool_)))
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """Each label is revealed after its document's answer, for the next one's choice."""
-        draws = np.random.default_rng(self.seed).random((len(documents), len(self.among)))
         right = documents.correct[:, self.among]
         before = np.vstack([np.zeros((1, len(self.among)), dtype=np.bool_), right])[: len(documents)]
+        calls, picked = Calls(documents), self._picked(before)
+        slots = calls.stored_slots(_believed(calls, picked).slots)
+        return Decisions(calls.called, slots, calls.rounds)
+
+    def _picked(self, before: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """(T,) positions among all models, from who was right on the document before (T, K)."""
+        draws = np.random.default_rng(self.seed).random(before.shape)
         candidates = before | ~before.any(axis=1, keepdims=True)
         # The highest of equal draws is any candidate with equal probability.
-        return _of_one(documents, self.among[np.where(candidates, draws, -1.0).argmax(axis=1)])
+        picked: NDArray[np.int64] = self.among[np.where(candidates, draws, -1.0).argmax(axis=1)]
+        return picked
 
 
 def best_on_train(train: Dataset, size: int) -> NDArray[np.int64]:
@@ -106,9 +113,7 @@ def best_on_train(train: Dataset, size: int) -> NDArray[np.int64]:
     return np.argsort(-train.correct.sum(axis=0), kind="stable")[:size].astype(np.int64)
 
 
-def _of_one(documents: Dataset, asked: NDArray[np.int64]) -> Decisions:
-    """Each document's model is asked, and believed."""
-    rows = np.arange(len(documents))
-    pools = np.zeros(documents.predictions.shape, dtype=np.bool_)
-    pools[rows, asked] = True
-    return Decisions(pools, documents.predictions[rows, asked])
+def _believed(calls: Calls, models: NDArray[np.int64]) -> Answered:
+    """Each document's model (T,) is called, and believed."""
+    said = calls.call(models[:, None] == np.arange(len(calls.models)))
+    return Answered(said.predictions[np.arange(len(calls)), models])

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import RunError
 from rlfocal.methods.registry import Entry, register
-from rlfocal.policy import Decisions
 from rlfocal.statistics.votes import first_given
 
 Floats = NDArray[np.float64]
@@ -46,15 +46,23 @@ class LogLinearPool:
     biases: Floats
     """(C,) b"""
 
-    def decide(self, documents: Dataset) -> Decisions:
+    def decide(self, calls: Calls) -> Answered:
+        documents = calls.call(self.members)
         x, exists = _evidence(documents, self.members)
         logits = np.einsum("tmc,m->tc", x, self.weights) + self.biases
         # Rounded, or the float error of a sum would break a tie.
         logits = np.where(exists, logits.round(9), -np.inf)
         top = exists & (logits == logits.max(axis=1, keepdims=True))
         winner = first_given(top, x > 0) if documents.kind == "answers" else top.argmax(axis=1)
-        pools = np.broadcast_to(self.members, documents.predictions.shape).copy()
-        return Decisions(pools, np.where(exists.any(axis=1), winner, -1).astype(np.int64))
+        slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
+        return Answered(slots, top_probability(logits, exists))
+
+
+def top_probability(logits: Floats, exists: Mask) -> Floats:
+    """(T,) the highest of the softmax over the slots that exist, both (T, C); 0 where none does."""
+    above = np.where(exists, logits, -np.inf).max(axis=1, initial=-1e300, keepdims=True)
+    total = np.where(exists, np.exp(np.minimum(logits - above, 0.0)), 0.0).sum(axis=1)
+    return np.where(total > 0, 1 / np.maximum(total, 1.0), 0.0)
 
 
 def fit_log_linear(train: Dataset, members: Mask) -> LogLinearPool:

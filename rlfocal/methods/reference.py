@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.methods.registry import Entry, register
 from rlfocal.policy import Decisions
@@ -42,9 +43,9 @@ class Single(_Deterministic):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Single]:
         return [self]
 
-    def decide(self, documents: Dataset) -> Decisions:
-        at = documents.models.index(self.model)
-        return Decisions(_ask(documents, [at]), documents.predictions[:, at])
+    def decide(self, calls: Calls) -> Answered:
+        asked = np.array([model == self.model for model in calls.models])
+        return Answered(calls.call(asked).predictions[:, asked.argmax()])
 
 
 @register(Entry("best_single", "the model with the best train accuracy", "what it answers", role="reference"))
@@ -64,9 +65,9 @@ class Plurality(_Deterministic):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Plurality]:
         return [self]
 
-    def decide(self, documents: Dataset) -> Decisions:
-        pools = _ask(documents)
-        return Decisions(pools, plurality(documents.predictions, pools, documents.kind))
+    def decide(self, calls: Calls) -> Answered:
+        said = calls.call_all()
+        return Answered(plurality(said.predictions, calls.called, calls.kind))
 
 
 @register(Entry("soft_vote", "all", "the highest mean probability", role="reference"))
@@ -77,9 +78,10 @@ class SoftVote(_Deterministic):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SoftVote]:
         return [self]
 
-    def decide(self, documents: Dataset) -> Decisions:
-        pools = _ask(documents)
-        return Decisions(pools, soft_vote(documents.probs, pools, documents.kind))
+    def decide(self, calls: Calls) -> Answered:
+        said = calls.call_all()
+        mean = said.probs.mean(axis=1)
+        return Answered(soft_vote(said.probs, calls.called, calls.kind), mean.max(axis=1, initial=0.0))
 
 
 @register(
@@ -94,9 +96,8 @@ class ConstantChoice(_Deterministic):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ConstantChoice]:
         return [ConstantChoice(int(np.bincount(train.labels[train.labels >= 0], minlength=1).argmax()))]
 
-    def decide(self, documents: Dataset) -> Decisions:
-        exists = documents.n_choices > self.choice
-        return Decisions(_ask(documents, []), np.where(exists, self.choice, -1).astype(np.int64))
+    def decide(self, calls: Calls) -> Answered:
+        return Answered(np.where(calls.n_choices > self.choice, self.choice, -1).astype(np.int64))
 
 
 @register(Entry("oracle", "all", "right wherever some model is: a ceiling", role="ceiling"))
@@ -107,16 +108,7 @@ class Oracle(_Deterministic):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Oracle]:
         return [self]
 
-    def decide(self, documents: Dataset) -> Decisions:
+    def decide_seeing_all(self, documents: Dataset) -> Decisions:
         some_right = documents.correct.any(axis=1)
         right_or_first = np.where(some_right, documents.labels, documents.predictions[:, 0])
-        return Decisions(_ask(documents), right_or_first)
-
-
-def _ask(
-    documents: Dataset, models: Sequence[int] | None = None
-) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """The same pool for every document: the models at these positions, or all."""
-    pools = np.zeros((len(documents), len(documents.models)), dtype=np.bool_)
-    pools[:, slice(None) if models is None else list(models)] = True
-    return pools
+        return Decisions(np.ones(documents.predictions.shape, dtype=np.bool_), right_or_first)

@@ -7,17 +7,18 @@ own by an entry point of the group `rlfocal.methods` that names a module which r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError, unknown
 from rlfocal.policy import Method
 
 PROTOCOLS = ("frozen", "online")
+Need = Literal["questions", "choice texts", "passes", "prices"]
 Role = Literal["rl_focal", "reference", "constant_pool", "rival", "ceiling"]
 """`reference`: stands beside RL-Focal whatever is asked for; `constant_pool`: so does the one of as many
 models where all methods run; `ceiling`: reads the labels that it decides on, and is no rival."""
@@ -41,6 +42,8 @@ class Making:
     """What follows the colon of its name."""
     store: CheckpointStore | None = None
     """Without one, nothing that is trained is kept."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the method that are given another value."""
     on_progress: Callable[[float], None] | None = None
     """Called with the finished share of a fit."""
 
@@ -63,6 +66,12 @@ class Entry:
     kinds: tuple[Kind, ...] = get_args(Kind)
     protocols: tuple[str, ...] = PROTOCOLS
     fewest_models: int = 1
+    needs: tuple[Need, ...] = ()
+    """What the data must hold: every question's text, the texts of its choices, several passes, prices."""
+    source: str = ""
+    """Where the method comes from."""
+    differs: str = ""
+    """What is done otherwise than there, and why."""
     argument: Literal["size", "model"] | None = None
     """What may follow its name and a colon: a number of models, or a model."""
     needs_argument: bool = False
@@ -173,6 +182,19 @@ def _check_size(name: str, size: str, n_models: int) -> None:
 
 def make_method(name: str, making: Making | None = None) -> Method:
     """The method of that name. Raises InputError for an unknown one."""
+    making = replace(making or Making(), argument=name.partition(":")[2] or None)
     make = entry_of(name).make
     assert make is not None  # the register fills it in
-    return make(replace(making or Making(), argument=name.partition(":")[2] or None))
+    method = make(making)
+    for setting in making.settings:
+        known = settable(method)
+        if setting not in known:
+            raise unknown("setting", setting, known, f"method {name!r}")
+    return replace(method, **making.settings) if making.settings and is_dataclass(method) else method
+
+
+def settable(method: Method) -> list[str]:
+    """The names of a method's settings: fields that have a default."""
+    if not is_dataclass(method):
+        return []
+    return [one.name for one in fields(method) if isinstance(one.default, str | int | float)]

@@ -17,7 +17,7 @@ from rlfocal.errors import InputError, unknown
 from rlfocal.methods.registry import CheckpointStore, Entry, Making, register
 
 if TYPE_CHECKING:
-    from rlfocal.agents.shared.variant import TrainedAgents
+    from rlfocal.agents.shared.variant import SomeAgents
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class RLFocal:
     def recipe(self, n_train: int) -> str:
         return recipe(self.method, self._settings(n_train))
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TrainedAgents]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SomeAgents]:
         # torch takes seconds to import, and listing the methods must not.
         from rlfocal.agents.checkpoint import save_checkpoint
         from rlfocal.agents.storage.event_files import require_tensorboard, write_event_files
@@ -98,9 +98,9 @@ class RLFocal:
         said = [about.get(name) for name in ("benchmark", "kind", "seed")]
         return about if said == [train.benchmark, train.kind, seed] else None
 
-    def _trained_before(self, train: Dataset, seeds: Sequence[int]) -> dict[int, TrainedAgents]:
+    def _trained_before(self, train: Dataset, seeds: Sequence[int]) -> dict[int, SomeAgents]:
         """A checkpoint that cannot be used is told, and then trained and written again."""
-        found: dict[int, TrainedAgents] = {}
+        found: dict[int, SomeAgents] = {}
         for seed in seeds:
             stored = self._stored(train, seed)
             if isinstance(stored, InputError):
@@ -109,7 +109,7 @@ class RLFocal:
                 found[seed] = stored
         return found
 
-    def _stored(self, train: Dataset, seed: int) -> TrainedAgents | InputError | None:
+    def _stored(self, train: Dataset, seed: int) -> SomeAgents | InputError | None:
         """One seed's agents of an earlier training, why they cannot be used, or None.
 
         Where models were renamed since, the agents and their file take the new names.

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
+from rlfocal.methods.log_linear import top_probability
 from rlfocal.methods.registry import Entry, register
-from rlfocal.policy import Decisions
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -61,13 +62,14 @@ class Stacked:
     model: Pipeline | None
     """None where no two choices were ever right."""
 
-    def decide(self, documents: Dataset) -> Decisions:
+    def decide(self, calls: Calls) -> Answered:
+        documents = calls.call_all()
         shape = (len(documents), len(self.classes))
         scores = np.zeros(shape) if self.model is None else self.model.predict_log_proba(_features(documents))
         exists = self.classes < documents.n_choices[:, None]
         winner = self.classes[np.where(exists, scores, -np.inf).argmax(axis=1)]
-        pools = np.ones(documents.predictions.shape, dtype=np.bool_)
-        return Decisions(pools, np.where(exists.any(axis=1), winner, -1).astype(np.int64))
+        slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
+        return Answered(slots, top_probability(scores, exists))
 
 
 def _features(documents: Dataset) -> NDArray[np.float64]:

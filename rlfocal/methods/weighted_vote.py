@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.methods.registry import Entry, register
-from rlfocal.policy import Decisions
 from rlfocal.statistics.votes import soft_vote
 
 
@@ -39,8 +39,8 @@ class Votes:
     weights: NDArray[np.float64]
     """(N,)"""
 
-    def decide(self, documents: Dataset) -> Decisions:
-        slots = np.arange(documents.probs.shape[2])
-        votes = (documents.predictions[:, :, None] == slots) * self.weights[:, None]
-        pools = np.ones(documents.predictions.shape, dtype=np.bool_)
-        return Decisions(pools, soft_vote(votes, pools, documents.kind))
+    def decide(self, calls: Calls) -> Answered:
+        said = calls.call_all()
+        slots = np.arange(said.probs.shape[2])
+        votes = (said.predictions[:, :, None] == slots) * self.weights[:, None]
+        return Answered(soft_vote(votes, calls.called, calls.kind))

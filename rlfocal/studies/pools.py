@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods import Decisions, Learned, Method, Policy
+from rlfocal.methods import Learned, Method, Policy
 from rlfocal.policy import Episode
 from rlfocal.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.studies.study import Found
@@ -107,9 +108,9 @@ class _Held:
     def history(self) -> Sequence[Episode]:
         return self.agents.history if isinstance(self.agents, Learned) else ()
 
-    def decide(self, documents: Dataset) -> Decisions:
-        decisions: Decisions = self.agents.decide(documents, size=self.size)
-        return decisions
+    def decide(self, calls: Calls) -> Answered:
+        answered: Answered = self.agents.decide(calls, size=self.size)
+        return answered
 
 
 def _models(data: Dataset, names: tuple[str, ...], at: NDArray[np.int64]) -> Dataset:

@@ -9,7 +9,8 @@ from typing import Any
 from rlfocal.agents.recipes import configure
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
-from rlfocal.methods import CheckpointStore, Policy, RLFocal
+from rlfocal.methods import CheckpointStore, RLFocal
+from rlfocal.policy import Fitted
 
 Settings = Mapping[str, Any]
 
@@ -33,7 +34,7 @@ class Tuned:
     def recipe(self, n_train: int) -> str:
         return self.tuned(n_train).recipe(n_train)
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Policy]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Fitted]:
         return self.tuned(len(train)).fit(train, seeds)
 
     def tuned(self, n_train: int) -> RLFocal:

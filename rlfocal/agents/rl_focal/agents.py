@@ -27,7 +27,8 @@ from rlfocal.agents.shared.policies import (
 )
 from rlfocal.agents.shared.slots import build_slots, slot_inputs
 from rlfocal.agents.shared.stream import Memory, Stream
-from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.agents.shared.variant import CallingAgents
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.policy import Decisions
@@ -38,7 +39,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RLFocalAgents(TrainedAgents):
+class RLFocalAgents(CallingAgents):
     """One seed's Decider, Fusion and critic, with what they remember of the end of train."""
 
     method: ClassVar[str] = "rl_focal"
@@ -50,19 +51,22 @@ class RLFocalAgents(TrainedAgents):
     config: RLFocalConfig
 
     @torch.no_grad()
-    def decide(self, documents: Dataset, size: int | None = None) -> Decisions:
-        """By the modes of the policies. With a `size`, the so many models whose branches are likeliest are
-        asked instead. Choices beyond those that train had are never answered.
+    def decide(self, calls: Calls, size: int | None = None) -> Answered:
+        """Frozen: everything is as it was at the end of train, and both policies take their modes.
+
+        With a `size`, the so many models whose branches are likeliest are asked instead. Choices beyond those
+        that train had are never answered. Raises InputError as `decide_online` does.
         """
-        self.check(documents)
-        pools = self._pools(len(documents), size)
+        self.check(calls)
+        pools = self._pools(len(calls), size)
+        documents = calls.call(pools.numpy() > 0)
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
         slots = build_slots(probs, n_choices, pools[None], self.kind, self.sizes.slots)
         past = self.memory.past_rewards.expand(1, len(documents), -1)
         given = torch.cat([slots.distributions.flatten(2), past], -1)
         answer = modal_answer(self.networks.slot_logits(given, slots.open))
         predictions = slots.at.gather(2, answer[..., None])[0, :, 0]
-        return Decisions(pools.numpy() > 0, predictions.numpy().astype(np.int64))
+        return Answered(predictions.numpy().astype(np.int64))
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """By Algorithm 2: every T_u labels teach both agents. The Decider samples, Fusion answers what is

@@ -24,7 +24,7 @@ from rlfocal.agents.shared.networks import Sizes, weights_of_seed
 from rlfocal.agents.shared.slots import slot_inputs
 from rlfocal.agents.shared.stream import Memory
 from rlfocal.agents.shared.threads import one_thread
-from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.agents.shared.variant import SeeingAgents
 from rlfocal.dataset import Dataset
 from rlfocal.policy import Decisions, Episode
 from rlfocal.statistics.outcomes import Outcomes
@@ -34,7 +34,7 @@ WEIGHTS_AT_TEST = {"focal_diversity": 0.5, "plurality_accuracy": 0.5}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleasedAgents(TrainedAgents):
+class ReleasedAgents(SeeingAgents):
     """One seed's Decider and Fusion, with what they remember of the end of train."""
 
     method: ClassVar[str] = "rl_focal_released"
@@ -73,8 +73,11 @@ class ReleasedAgents(TrainedAgents):
         )
 
     @torch.no_grad()
-    def decide(self, documents: Dataset) -> Decisions:
-        """By Fusion's likeliest answers, and pools that are drawn at test, too."""
+    def decide_seeing_all(self, documents: Dataset) -> Decisions:
+        """Frozen, by Fusion's likeliest answers, and pools that are drawn at test, too.
+
+        It may see all: the released code orders free answers by what models say that it does not ask.
+        """
         self.check(documents)
         pools = self._pools(len(documents))
         probs, n_choices = slot_inputs(documents, self.sizes.slots)

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
-from rlfocal.agents.rl_focal_sequential.decider import stop_stages, view
+from rlfocal.agents.rl_focal_sequential.decider import goes_on, view
 from rlfocal.agents.rl_focal_sequential.observations import (
     Scales,
+    about,
     best_slots,
     outputs,
     real_slots,
@@ -21,9 +22,10 @@ from rlfocal.agents.rl_focal_sequential.queries import QueryFeatures
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Rows, Weights
 from rlfocal.agents.shared.slots import refuse_broken
 from rlfocal.agents.shared.tracking import Tracker
-from rlfocal.agents.shared.variant import TrainedAgents
+from rlfocal.agents.shared.variant import CallingAgents
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.policy import Decisions
+from rlfocal.policy import Decisions, decide
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +45,7 @@ class Fusion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequentialAgents(TrainedAgents):
+class SequentialAgents(CallingAgents):
     """One seed's Decider and Fusion."""
 
     method: ClassVar[str] = "rl_focal_sequential"
@@ -68,28 +70,38 @@ class SequentialAgents(TrainedAgents):
     penalty: float
     """What asking one model costs, where being right earns 1."""
 
-    def decide(self, documents: Dataset) -> Decisions:
-        """Each document on its own, stage after stage until the Decider stops."""
-        self.check(documents)
-        refuse_broken(documents)
-        seen = outputs(documents, self.scales, self.queries, self.tasks, self.order, self.n_slots)
-        votes = documents.predictions[:, list(self.order)]
-        said, features = [], []
-        for fusion, size in zip(self.fusions, self.sizes, strict=True):
-            distributions = real_slots(fusion.probabilities(stage_rows(seen, size, self.kind)), self.kind)
-            said.append(best_slots(distributions, seen, size, documents.slots))
-            features.append(view(distributions, said[-1], votes[:, :size], self.n_slots))
-        stage = stop_stages(self.decider, features)
-        predictions = np.stack(said)[stage, np.arange(len(documents))]
+    def decide(self, calls: Calls, most: float = np.inf) -> Answered:
+        """Each document on its own, stage after stage until the Decider stops, or `most` models are called.
+
+        Frozen: everything is as it was at the end of train. Raises InputError as `decide_online` does.
+        """
+        self.check(calls)
+        known = about(calls, self.queries, self.tasks)
         place = np.argsort(self.order)
-        pools = place < np.array(self.sizes)[stage][:, None]
-        return Decisions(pools, predictions)
+        going = np.ones(len(calls), dtype=np.bool_)
+        slots = np.full(len(calls), -1, dtype=np.int64)
+        probability = np.zeros(len(calls))
+        for stage, (fusion, size) in enumerate(zip(self.fusions, self.sizes, strict=True)):
+            if stage and size > most:
+                break
+            documents = calls.call(going[:, None] & (place < size))
+            refuse_broken(documents)
+            seen = outputs(documents, known, self.scales, self.order, self.n_slots)
+            distributions = real_slots(fusion.probabilities(stage_rows(seen, size, self.kind)), self.kind)
+            said = best_slots(distributions, seen, size, documents.slots)
+            slots = np.where(going, said, slots)
+            probability = np.where(going, distributions.max(axis=1, initial=0.0), probability)
+            if stage < len(self.decider):
+                votes = documents.predictions[:, list(self.order)]
+                features = view(distributions, said, votes[:, :size], self.n_slots)
+                going &= goes_on(self.decider[stage], features)
+        return Answered(slots, probability)
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """The frozen agents' answers, or the vote of the models that are best by the labels so far, whichever
         has lately been right more often. Only answers of models that were asked are learned from.
         """
-        frozen, tracker = self.decide(documents), self.tracker()
+        frozen, tracker = decide(self, documents), self.tracker()
         correct = documents.correct
         pools = np.zeros_like(frozen.pools)
         predictions = np.full(len(documents), -1, dtype=np.int64)

@@ -70,8 +70,13 @@ def fit_decider(stages: Sequence[StageView], penalty: float) -> Floats:
         ridge = _RIDGE * np.eye(N_FEATURES)
         ridge[0, 0] = 1e-6
         weights[at] = np.linalg.solve(x.T @ x + ridge, x.T @ (value - stop))
-        value = np.where(x @ weights[at] > 0, value, stop)
+        value = np.where(goes_on(weights[at], x), value, stop)
     return weights
+
+
+def goes_on(weights: Floats, features: Floats) -> NDArray[np.bool_]:
+    """(T,) whether the next models are asked, by the weights (5,) of this stage."""
+    return features @ weights > 0
 
 
 def stop_stages(weights: Floats, features: Sequence[Floats]) -> NDArray[np.int64]:
@@ -79,7 +84,7 @@ def stop_stages(weights: Floats, features: Sequence[Floats]) -> NDArray[np.int64
     n = len(features[0])
     stage = np.full(n, len(features) - 1)
     for at in range(len(features) - 2, -1, -1):
-        stage = np.where(features[at] @ weights[at] > 0, stage, at)
+        stage = np.where(goes_on(weights[at], features[at]), stage, at)
     return stage
 
 

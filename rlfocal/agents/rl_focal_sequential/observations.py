@@ -13,6 +13,7 @@ from torch import Tensor
 from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.agents.rl_focal_sequential.queries import N_SURFACE, QueryFeatures
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows
+from rlfocal.calls import Calls
 from rlfocal.dataset import Dataset, Kind
 
 Floats = NDArray[np.float64]
@@ -35,6 +36,16 @@ class Scales(NamedTuple):
     """(N, C) 1 / its deviation; 0 where it never varies"""
 
 
+class About(NamedTuple):
+    """What is known of T questions before anybody is asked; (T, 0) each for free answers."""
+
+    context: Floats
+    """(T, J + 13 + D) which task it is, then the question's surface and words"""
+    gates: Floats
+    """(T, K) what shifts weights: where the question's words lie along the first directions, and which of few
+    tasks it is"""
+
+
 class Outputs(NamedTuple):
     """The models' answers to T documents, in asking order and on the scale of train."""
 
@@ -46,11 +57,7 @@ class Outputs(NamedTuple):
     """(T, N, C) slots that exist; for answers, those that the model itself gave"""
     labels: NDArray[np.int64]
     """(T,)"""
-    context: Floats
-    """(T, J + 13 + D) which task it is, then the question's surface and words; (T, 0) for answers"""
-    gates: Floats
-    """(T, K) what shifts weights: where the question's words lie along the first directions, and which of few
-    tasks it is; (T, 0) for answers"""
+    about: About
 
 
 def fit_scales(train: Dataset) -> Scales:
@@ -69,32 +76,30 @@ def fit_scales(train: Dataset) -> Scales:
     )
 
 
-def outputs(
-    documents: Dataset,
-    scales: Scales,
-    queries: QueryFeatures,
-    tasks: Sequence[str],
-    order: Sequence[int],
-    n_slots: int,
-) -> Outputs:
-    """The documents as Fusion sees them; slots beyond `n_slots` are never answered."""
-    at = list(order)
+def about(documents: Dataset | Calls, queries: QueryFeatures, tasks: Sequence[str]) -> About:
+    """The questions as Fusion sees them; of those of free answers it sees nothing."""
     if documents.kind == "answers":
-        probs = documents.probs[:, at]
-        nothing = np.zeros((*probs.shape[:2], 0))
-        return Outputs(probs, nothing, probs > 0, documents.labels, nothing[:, 0], nothing[:, 0])
+        return About(np.zeros((len(documents), 0)), np.zeros((len(documents), 0)))
     questions = documents.questions or ("",) * len(documents)
     words = queries.words(questions)
     one_hot = _one_hot(documents.tasks.tolist(), tasks)
     context = np.hstack([one_hot, queries.surface(questions), words])
-    gates = np.hstack([queries.gates(words), one_hot[:, : n_task_gates(len(tasks))]])
+    return About(context, np.hstack([queries.gates(words), one_hot[:, : n_task_gates(len(tasks))]]))
+
+
+def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[int], n_slots: int) -> Outputs:
+    """The documents as Fusion sees them; slots beyond `n_slots` are never answered."""
+    at = list(order)
+    if documents.kind == "answers":
+        probs = documents.probs[:, at]
+        return Outputs(probs, np.zeros((*probs.shape[:2], 0)), probs > 0, documents.labels, about)
     logprobs = _sized(documents.logprobs[:, at], n_slots)
     exists = _exists(np.minimum(documents.n_choices, n_slots), n_slots)
     centred = _centred(logprobs, exists)
     shared = centred / scales.shared[at, None]
     own = (centred - scales.mean[at]) * scales.own[at]
     given = np.broadcast_to(exists[:, None], logprobs.shape)
-    return Outputs(shared, own * exists[:, None], given, documents.labels, context, gates)
+    return Outputs(shared, own * exists[:, None], given, documents.labels, about)
 
 
 def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
@@ -108,8 +113,10 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
     asked = slice(0, size)
     n_documents, n_slots = len(seen.labels), seen.given.shape[2]
     shared = seen.shared[:, asked].transpose(0, 2, 1)
-    gated = shared[..., None, :] * seen.gates[:, None, :, None]  # (T, C, K, m)
-    shared = np.concatenate([shared, gated.reshape(*shared.shape[:2], size * seen.gates.shape[1])], axis=2)
+    gated = shared[..., None, :] * seen.about.gates[:, None, :, None]  # (T, C, K, m)
+    shared = np.concatenate(
+        [shared, gated.reshape(*shared.shape[:2], size * seen.about.gates.shape[1])], axis=2
+    )
     exists = seen.given[:, asked].any(axis=1)
     labels = np.where(seen.labels < n_slots, seen.labels, -1)
     if kind == "answers":
@@ -120,7 +127,7 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
         exists = np.pad(exists, ((0, 0), (0, 1)), constant_values=True)
     return Rows(
         torch.from_numpy(np.ascontiguousarray(shared)),
-        torch.from_numpy(np.hstack([seen.own[:, asked].reshape(n_documents, -1), seen.context])),
+        torch.from_numpy(np.hstack([seen.own[:, asked].reshape(n_documents, -1), seen.about.context])),
         torch.from_numpy(exists),
         torch.from_numpy(labels),
     )
@@ -158,14 +165,14 @@ def recipe_priors(
     """What each of R recipes expects of the weights on the numbers that `stage_rows` gives."""
     n_shared = size + (kind == "answers")
     of_tasks = n_task_gates(n_tasks) if kind == "choices" else 0
-    n_gates, n_outputs = seen.gates.shape[1] - of_tasks, size * seen.own.shape[2]
-    n_words = max(seen.context.shape[1] - n_tasks - N_SURFACE, 0)
+    n_gates, n_outputs = seen.about.gates.shape[1] - of_tasks, size * seen.own.shape[2]
+    n_words = max(seen.about.context.shape[1] - n_tasks - N_SURFACE, 0)
     shared, own = [], []
     for outputs_ridge, surface_ridge, words_ridge, gates_ridge in recipes:
         shared.append([(n_shared, config.shared_ridge), (size * n_gates, gates_ridge)])
         shared[-1].append((size * of_tasks, config.task_ridge))
         own.append([(n_outputs, outputs_ridge)])
-        if seen.context.shape[1]:
+        if seen.about.context.shape[1]:
             about = [(n_tasks, config.task_ridge), (N_SURFACE, surface_ridge), (n_words, words_ridge)]
             own[-1] += about
     return Priors(_deviations(shared), _deviations(own))

@@ -18,6 +18,7 @@ from rlfocal.agents.rl_focal_sequential.config import REVISION, Recipe, Sequenti
 from rlfocal.agents.rl_focal_sequential.decider import StageView, fit_within, view
 from rlfocal.agents.rl_focal_sequential.observations import (
     MANY_TASKS,
+    about,
     best_slots,
     fit_scales,
     outputs,
@@ -75,7 +76,7 @@ def train(
     scales = fit_scales(train_rows)
     order = asking_order(train_rows)
     n_slots = train_rows.probs.shape[2]
-    seen = outputs(train_rows, scales, queries, known_tasks, order, n_slots)
+    seen = outputs(train_rows, about(train_rows, queries, known_tasks), scales, order, n_slots)
     held_out = np.stack([hold_out(train_rows, config.folds, seed) for seed in seeds])
     sizes = stage_sizes(len(train_rows.models), config.mean_pool)
 

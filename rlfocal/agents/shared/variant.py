@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlfocal.agents.shared.tracking import Tracker
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.policy import Decisions, Episode
@@ -45,20 +46,13 @@ class TrainedAgents(ABC):
     config: Any
 
     @abstractmethod
-    def decide(self, documents: Dataset) -> Decisions:
-        """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """Act on T documents in order, learning each label after its answer; the agents stay as they are.
 
         Raises InputError for documents of another pool, and for a probability that is not a finite number.
         """
 
-    @abstractmethod
-    def decide_online(self, documents: Dataset) -> Decisions:
-        """Act on T documents in order, learning each label after its answer; the agents stay as they are.
-
-        Raises InputError as `decide` does.
-        """
-
-    def check(self, documents: Dataset) -> None:
+    def check(self, documents: Dataset | Calls) -> None:
         """Raises InputError for documents of another pool."""
         if documents.models != self.models or documents.kind != self.kind:
             raise InputError(
@@ -66,6 +60,28 @@ class TrainedAgents(ABC):
                 f"{documents.benchmark!r} hold {documents.kind} of {', '.join(documents.models)}. "
                 "Train on this pool"
             )
+
+
+class CallingAgents(TrainedAgents):
+    """Agents that know no more than what they called."""
+
+    @abstractmethod
+    def decide(self, calls: Calls) -> Answered:
+        """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
+
+        Raises InputError as `decide_online` does.
+        """
+
+
+class SeeingAgents(TrainedAgents):
+    """Agents that read outputs of models that they do not ask."""
+
+    @abstractmethod
+    def decide_seeing_all(self, documents: Dataset) -> Decisions:
+        """Act on T documents in order, frozen. Raises InputError as `decide_online` does."""
+
+
+SomeAgents = CallingAgents | SeeingAgents
 
 
 class Driver(Protocol):
@@ -100,12 +116,12 @@ class Variant:
     """Its name in `evaluations.method`."""
     header: type[Header]
     """What its checkpoints say beside their tensors."""
-    train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[TrainedAgents]]
+    train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[SomeAgents]]
     """Train rows, settings, seeds, progress, and a folder that holds what a killed training goes on from.
     One pair of agents per seed. Raises InputError for data that cannot be learned from."""
     to_parts: Callable[[Any], Parts]
     """What a checkpoint of its agents holds."""
-    from_parts: Callable[[Any, Mapping[str, Tensor]], TrainedAgents]
+    from_parts: Callable[[Any, Mapping[str, Tensor]], SomeAgents]
     """The inverse, from header and tensors. Raises UnusableError for parts that do not fit."""
     driver: Callable[[Any], Driver]
     """Its agents for a Router. Raises InputError where they know whole streams only."""
