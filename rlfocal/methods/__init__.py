@@ -45,4 +45,5 @@ __all__ = [
 
 # A module that is imported registers its methods.
 for _module in iter_modules(__path__):
-    import_module(f"{__name__}.{_module.name}")
+    if not _module.name.startswith("_"):
+        import_module(f"{__name__}.{_module.name}")

@@ -72,8 +72,9 @@ class Entry:
     """Where the method comes from."""
     differs: str = ""
     """What is done otherwise than there, and why."""
-    argument: Literal["size", "model"] | None = None
-    """What may follow its name and a colon: a number of models, or a model."""
+    argument: Literal["size", "model", "name"] | None = None
+    """What may follow its name and a colon: a number of models, a model, or one of `names`."""
+    names: tuple[str, ...] = ()
     needs_argument: bool = False
     is_default: bool = True
     """Whether it runs where no method is named."""
@@ -83,7 +84,7 @@ class Entry:
     @property
     def pattern(self) -> str:
         """How it is called: `random_select[:<size>]`."""
-        argument = f":<{self.argument}>"
+        argument = ":" + ("|".join(self.names) if self.names else f"<{self.argument}>")
         return self.name + (argument if self.needs_argument else f"[{argument}]" if self.argument else "")
 
     def admits(self, n_models: int, kind: Kind, protocol: str) -> bool:
@@ -162,6 +163,8 @@ def check_methods(names: Sequence[str], data: Dataset, protocol: str = "frozen")
         argument = name.partition(":")[2]
         if found.argument == "model" and argument not in data.models:
             raise unknown("model", argument, data.models, f"method {name!r}")
+        if found.argument == "name" and argument not in found.names:
+            raise unknown("name", argument, found.names, f"method {found.name!r}")
         if found.argument == "size" and ":" in name:
             _check_size(name, argument, len(data.models))
         if protocol not in found.protocols:
