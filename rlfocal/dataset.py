@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
@@ -16,6 +16,9 @@ from warehouse import Warehouse
 from warehouse.upkeep.corrections import first_names
 
 Kind = Literal["choices", "answers"]
+_PER_ROW = (
+    "tasks", "doc_ids", "probs", "logprobs", "n_choices", "predictions", "labels", "is_train", "token_costs",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Dataset:
     """(T,) what was asked; empty where the warehouse has no text."""
     choices: tuple[tuple[str, ...], ...] = ()
     """(T,) the texts of each document's choices; empty where the warehouse has none."""
+    token_costs: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    """(T, N) cents per 1,000 such queries by tokens, NaN where unknown; (0, 0) where no token has a price."""
     first_names: tuple[str, ...] = ()
     """(N,) what each model was called before it was ever renamed; empty: as now."""
     left_out: tuple[tuple[str, int], ...] = ()
@@ -63,6 +68,17 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        """(T, N) cents per 1,000 such queries: by tokens, else the flat price; NaN where neither is known."""
+        flat = np.broadcast_to(self.prices, self.predictions.shape)
+        return np.where(np.isnan(self.token_costs), flat, self.token_costs) if self.token_costs.size else flat
+
+    @property
+    def mean_costs(self) -> NDArray[np.float64]:
+        """(N,) what a query of each model costs on average."""
+        return self.costs.mean(axis=0) if self.token_costs.size and len(self) else self.prices
 
     @property
     def correct(self) -> NDArray[np.bool_]:
@@ -76,8 +92,7 @@ class Dataset:
 
     def take(self, at: NDArray[np.int64]) -> Dataset:
         """The documents at these positions, in this order."""
-        per_row = ("tasks", "doc_ids", "probs", "logprobs", "n_choices", "predictions", "labels", "is_train")
-        fields = {name: getattr(self, name)[at] for name in per_row if len(getattr(self, name))}
+        fields = {name: getattr(self, name)[at] for name in _PER_ROW if len(getattr(self, name))}
         slots = tuple(self.slots[i] for i in at) if self.slots else ()
         questions = tuple(self.questions[i] for i in at) if self.questions else ()
         choices = tuple(self.choices[i] for i in at) if self.choices else ()
@@ -141,6 +156,7 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
     covered = _covered(warehouse, benchmark)
     names = _models(covered, benchmark, models, len(docs["task"]))
     prices = dict(warehouse.rows("SELECT model, price FROM models"))
+    token_costs = _token_costs(warehouse, benchmark, names, docs)
     first = first_names(warehouse)
     kind: Kind = "choices" if docs["label"][0] is not None else "answers"
     read = _choices if kind == "choices" else _answers
@@ -154,6 +170,7 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
         doc_ids=np.array(docs["doc_id"], dtype=np.int64),
         is_train=np.array(docs["is_train"], dtype=np.bool_),
         snapshot=warehouse.snapshot(),
+        token_costs=token_costs,
         questions=tuple(docs["question"]),
         choices=tuple(tuple(texts or ()) for texts in docs["choices"]),
         first_names=tuple(first.get(name, name) for name in names),
@@ -200,6 +217,23 @@ def _models(
             f"no model answered all {n_docs} documents of {benchmark!r}: extract or import the rest"
         )
     return tuple(names)
+
+
+def _token_costs(
+    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
+) -> NDArray[np.float64]:
+    priced = "SELECT 1 FROM models WHERE price_input IS NOT NULL AND price_output IS NOT NULL LIMIT 1"
+    if not warehouse.rows(priced):
+        return np.empty((0, 0))
+    costs = np.full((len(docs["task"]), len(names)), np.nan)
+    place = {key: row for row, key in enumerate(zip(docs["task"], docs["doc_id"], strict=True))}
+    by_tokens = (
+        "SELECT task, doc_id, model, token_cost FROM query_costs "
+        "WHERE benchmark = ? AND list_contains(?, model) AND token_cost IS NOT NULL"
+    )
+    for task, doc_id, model, cost in warehouse.rows(by_tokens, [benchmark, list(names)]):
+        costs[place[task, doc_id], names.index(model)] = cost
+    return costs
 
 
 def _choices(

@@ -115,7 +115,7 @@ def test_texts_are_answers_where_a_gold_answer_is_one(
 ) -> None:
     documents = tuple(Document(i, "", "", None, gold, (), "", ()) for i, gold in enumerate(golds))
     task = TaskDocuments("b", "t", "1", documents, ("test", "test"), None, 2, "")
-    samples = [[Sample("So 18 it is.", 5, "stop")], [Sample("Paris", 1, "stop")]]
+    samples = [[Sample("So 18 it is.", 5, "stop", 7)], [Sample("Paris", 1, "stop", 7)]]
     assert pass_rows(task, "m", documents, samples)["answer"].to_pylist() == answers
 
 

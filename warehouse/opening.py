@@ -14,7 +14,7 @@ from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
 from warehouse.writing import digest_docs
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
@@ -111,6 +111,11 @@ def _lend_views(connection: duckdb.DuckDBPyConnection) -> None:
     if _has_variants(connection):
         connection.execute(script("upgrades/variants"))
         connection.execute(script("upgrades/read_before_6"))
+    else:
+        connection.execute(
+            "CREATE OR REPLACE TEMP VIEW evaluations_before_7 AS SELECT * FROM warehouse.evaluations"
+        )
+    connection.execute(script("upgrades/read_before_7"))
     view = script("current_evaluations")
     connection.execute(view.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW"))
 

@@ -19,8 +19,9 @@ from warehouse.answers import normalise
 from warehouse.errors import InputError
 from warehouse.scripts import script
 
-_MODEL_COLUMNS = ("model", "hf_repo", "revision", "family", "params_b", "active_params_b", "price")
-_NUMBERS = ("params_b", "active_params_b", "price")
+_PRICES = ("price", "price_input", "price_output")
+_MODEL_COLUMNS = ("model", "hf_repo", "revision", "family", "params_b", "active_params_b", *_PRICES)
+_NUMBERS = ("params_b", "active_params_b", *_PRICES)
 _MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBERS else pa.string()) for c in _MODEL_COLUMNS])
 
 

@@ -77,7 +77,9 @@ def evaluate(
     methods: Annotated[
         str | None,
         typer.Option(
-            metavar="M,...|all", help="Which methods; `single:<model>` is one too.", show_default="all"
+            metavar="M,...|all",
+            help="Which methods; `single:<model>` is one too; all: every one that the data admit.",
+            show_default="the usual ones",
         ),
     ] = None,
     models: Models = None,
@@ -89,6 +91,22 @@ def evaluate(
             help="frozen: nothing about test labels enters; online: each is revealed after its answer; both."
         ),
     ] = "frozen",
+    split: Annotated[
+        str,
+        typer.Option(
+            metavar="given|last|random|tasks",
+            help="given: as the documents are marked; last: the last 20 % of each task test; random: 20 % of "
+            "each task, drawn with seed 0; tasks: a fifth of the tasks held out (tasks:2/5: another fifth).",
+        ),
+    ] = "given",
+    budgets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="B,...",
+            help="Also at what a document may cost on average: models (1,2,4,all) or cents per 1,000 queries "
+            "(50c). Fitted once, decided at each.",
+        ),
+    ] = None,
     snapshot: Snapshot = None,
     force: Annotated[bool, typer.Option("--force", help="Run again what the warehouse already has.")] = False,
     warehouse: Location = None,
@@ -96,7 +114,7 @@ def evaluate(
 ) -> None:
     """Fit methods on train rows, decide on test rows, store the result and print the table.
 
-    `rlfocal methods` lists them. Unless some are named, all run that the benchmark and the protocol admit.
+    `rlfocal methods` lists them. Unless some are named, RL-Focal runs beside the usual references.
     Runs that the warehouse has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation import evaluate as run
@@ -108,17 +126,21 @@ def evaluate(
             report = run(
                 opened,
                 benchmark,
-                methods=None if methods in (None, "all") else names(methods, "--methods"),
+                methods=names(methods, "--methods"),
                 models=names(models),
                 seeds=seeds,
                 per=per,
                 protocol=protocol,
+                split=split,
+                budgets=names(budgets, "--budgets") or (),
                 snapshot=snapshot,
                 force=force,
                 on_progress=on_progress,
             )
         for model, n in report.left_out:
             typer.echo(f"left out: {model}, which answered only {n} documents of {benchmark}", err=True)
+        for method, reason in report.skipped:
+            typer.echo(f"left out: {method}, which {reason}", err=True)
         if as_json:
             print_json(report.rows)
         else:

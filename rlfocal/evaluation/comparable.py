@@ -14,9 +14,11 @@ from rlfocal.methods import entries
 from warehouse import Warehouse
 from warehouse.scripts import script
 
-BoardKey = tuple[str, str, str]
-"""(benchmark, protocol, per)"""
+BoardKey = tuple[str, str, str, str]
+"""(benchmark, protocol, per, split)"""
 SINGLE = "single:"
+GIVEN_ROWS = "test"
+"""What `evaluations.split` calls the rows that are marked as test."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Run:
     accuracy: float
     mean_pool_size: float
     cost: float | None
+    mean_rounds: float | None = None
+    """None for a run of before it was counted."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ class Evaluated:
 
     @property
     def board(self) -> BoardKey:
-        return self.pooled["benchmark"], self.pooled["protocol"], self.pooled["per"]
+        of = self.pooled
+        return of["benchmark"], of["protocol"], of["per"], of["split"]
 
     @property
     def method(self) -> str:
@@ -57,7 +62,14 @@ class Evaluated:
     @property
     def run(self) -> Run:
         row = self.pooled
-        return Run(row["run_id"], row["seed"], row["accuracy"], row["mean_pool_size"], known(row["cost"]))
+        return Run(
+            row["run_id"],
+            row["seed"],
+            row["accuracy"],
+            row["mean_pool_size"],
+            known(row["cost"]),
+            known(row["mean_rounds"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +107,7 @@ class Comparable:
 
 
 def comparable_runs(warehouse: Warehouse, wanted: Collection[str] | None) -> dict[BoardKey, Comparable]:
-    """Every board of `evaluations` on test documents, studies left out; `wanted`: only of these run ids.
+    """Every board of `evaluations`, studies and budgets left out; `wanted`: only of these run ids.
 
     A board is of one pool and one data: those of its newest run.
     """
@@ -189,11 +201,12 @@ def _alone(runs: Comparable) -> set[str]:
 
 
 def _command(key: BoardKey, methods: Sequence[str], left_out: Sequence[Evaluated]) -> list[str]:
-    benchmark, _, per = key
+    benchmark, _, per, split = key
     command = ["rlfocal", "evaluate", "--benchmark", benchmark, "--methods", ",".join(methods)]
     seeds = [run.seed for run in left_out if run.seed is not None]
     command += ["--seeds", str(max(seeds) + 1)] if seeds else []
     command += ["--per", per] if per != "benchmark" else []
+    command += ["--split", split] if split != GIVEN_ROWS else []
     return command
 
 

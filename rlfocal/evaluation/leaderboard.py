@@ -54,6 +54,8 @@ class Standing:
     mean_pool_size: float
     cost: float | None
     """Cents per 1,000 queries; None where prices are unknown."""
+    mean_rounds: float | None
+    """Rounds of calls that a document waits for; None where no run counted them."""
 
     @property
     def is_ours(self) -> bool:
@@ -86,6 +88,7 @@ class Board:
     benchmark: str
     protocol: str
     per: str
+    split: str
     n: int
     """Test documents."""
     models: tuple[str, ...]
@@ -132,7 +135,7 @@ class Board:
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> list[Board]:
-    """One board per (benchmark, protocol, per) of `evaluations`, in that order; `runs`: only these run ids.
+    """One board per (benchmark, protocol, per, split) of `evaluations`; `runs`: only these run ids.
 
     A board compares runs on equal data only: those of its newest run. Methods and seeds that were evaluated
     on other data are left out, which a note says.
@@ -185,6 +188,7 @@ def _standing(
     runs = tuple(e.run for e in evaluated)
     accuracies = [run.accuracy for run in runs]
     costs = [run.cost for run in runs if run.cost is not None]
+    rounds = [run.mean_rounds for run in runs if run.mean_rounds is not None]
     accuracy, n = fmean(accuracies), evaluated[0].pooled["n"]
     return Standing(
         method,
@@ -197,6 +201,7 @@ def _standing(
         ours_above=ours_above,
         mean_pool_size=fmean(run.mean_pool_size for run in runs),
         cost=fmean(costs) if len(costs) == len(runs) else None,
+        mean_rounds=fmean(rounds) if len(rounds) == len(runs) else None,
     )
 
 
@@ -248,7 +253,7 @@ def _single(model: str, price: float | None, tasks: tuple[tuple[str, int, float]
 
 def _methods_of(warehouse: Warehouse, key: BoardKey, found: Comparable) -> list[str]:
     """What `evaluate` runs on such a board unless methods are named."""
-    benchmark, protocol, _ = key
+    benchmark, protocol, *_ = key
     return methods_for(len(found.models), kind_of(warehouse, benchmark), protocol)
 
 

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
+from rlfocal.evaluation.splits import GIVEN, split_anew
 from rlfocal.methods import CheckpointStore, Method
+from rlfocal.policy import Budget
 from warehouse import Warehouse, open_warehouse
 
 Per = Literal["benchmark", "task"]
@@ -32,6 +34,10 @@ class Setup:
     seeds: int = 3
     per: Per = "benchmark"
     protocol: str = "frozen"
+    split: str = GIVEN
+    """How the dataset's rows were split, as `evaluations.split` calls it."""
+    budgets: tuple[Budget, ...] = ()
+    """What methods that can are held to, beside what they do as they are."""
     force: bool = False
     """Whether what is stored is computed again."""
     on_progress: Progress | None = None
@@ -66,9 +72,11 @@ class Candidate:
     """None: it stands on the leaderboard."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the method's defaults, as JSON can hold it."""
+    has_budgets: bool = False
+    """Whether it can be held to a budget."""
 
     def runs(self, setup: Setup) -> list[Run]:
-        """One run a seed. Nothing is fitted."""
+        """One run a seed and budget, those without a budget first. Nothing is fitted."""
         data = setup.dataset
         shared: dict[str, Any] = {
             "benchmark": data.benchmark,
@@ -79,11 +87,13 @@ class Candidate:
             "per": setup.per,
             "recipes": tuple(map(self.method.recipe, setup.train_sizes)),
             "data": data.fingerprint(),
-            "prices": tuple(data.prices.tolist()),
+            "prices": tuple(data.mean_costs.tolist()),
             "name": self.name,
+            "split": setup.split,
         }
         seeds = range(setup.seeds) if self.method.seeded else [None]
-        return [Run(seed=seed, **shared) for seed in seeds]
+        budgets = [None, *(setup.budgets if self.has_budgets else ())]
+        return [Run(seed=seed, budget=budget, **shared) for budget in budgets for seed in seeds]
 
 
 @dataclass(frozen=True)
@@ -105,15 +115,23 @@ class Run:
     prices: tuple[float, ...]
     name: str = field(repr=False)
     """What `evaluations.method` calls the method."""
+    split: str = field(default=GIVEN, repr=False)
+    """Part of the data, so of the run already."""
+    budget: Budget | None = field(default=None, repr=False)
 
     @property
     def run_id(self) -> str:
         """Equal for equal runs."""
-        return sha256(repr(self).encode()).hexdigest()[:16]
+        within = "" if self.budget is None else f" within {self.budget}"
+        return sha256((repr(self) + within).encode()).hexdigest()[:16]
 
 
 def read_dataset(
-    warehouse: Warehouse, benchmark: str, models: Sequence[str] | None, snapshot: int | None = None
+    warehouse: Warehouse,
+    benchmark: str,
+    models: Sequence[str] | None,
+    snapshot: int | None = None,
+    split: str = GIVEN,
 ) -> Dataset:
     """The benchmark's rows, now or as of a snapshot. Raises InputError where a split has no rows."""
     if snapshot is None:
@@ -121,6 +139,7 @@ def read_dataset(
     else:
         with open_warehouse(warehouse.location, read_only=True, snapshot=snapshot) as then:
             dataset = load_dataset(then, benchmark, models)
+    dataset = split_anew(dataset, split)
     for split, n in (("train", dataset.is_train.sum()), ("test", (~dataset.is_train).sum())):
         if n == 0:
             raise InputError(f"benchmark {benchmark!r} has no {split} rows; import it with more documents")

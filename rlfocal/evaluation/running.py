@@ -13,7 +13,16 @@ import numpy as np
 from rlfocal.dataset import Dataset
 from rlfocal.errors import unknown
 from rlfocal.evaluation.planning import Candidate, Mask, Per, Progress, Run, Setup, read_dataset
-from rlfocal.evaluation.storing import Evaluation, learning_curves, renew, store, stored, stored_runs
+from rlfocal.evaluation.splits import GIVEN
+from rlfocal.evaluation.storing import (
+    Evaluation,
+    learning_curves,
+    renew,
+    rule_out,
+    store,
+    stored,
+    stored_runs,
+)
 from rlfocal.methods import (
     PROTOCOLS,
     Decisions,
@@ -21,13 +30,15 @@ from rlfocal.methods import (
     Method,
     OnlineLearner,
     check_methods,
+    entry_of,
+    every_method,
     make_method,
     methods_for,
     named,
     with_references,
 )
 from rlfocal.methods.reference import Oracle
-from rlfocal.policy import Fitted, decide
+from rlfocal.policy import Budget, Budgeted, Fitted, decide
 from warehouse import Warehouse
 
 
@@ -40,6 +51,8 @@ class EvaluationReport:
     """Run ids computed now."""
     left_out: tuple[tuple[str, int], ...]
     """(model, documents it answered) of models that missed some."""
+    skipped: tuple[tuple[str, str], ...] = ()
+    """(method, why) of those that the data do not admit, where all were asked for."""
 
 
 def evaluate(
@@ -51,6 +64,8 @@ def evaluate(
     seeds: int = 3,
     per: Per = "benchmark",
     protocol: str = "frozen",
+    split: str = GIVEN,
+    budgets: Sequence[str] = (),
     snapshot: int | None = None,
     force: bool = False,
     on_progress: Progress | None = None,
@@ -59,32 +74,40 @@ def evaluate(
 
     A run that the warehouse has already (same data, method, seed, protocol) is not repeated, and agents that
     are trained already are not trained again, unless `force`. `snapshot` reads the warehouse as it was then.
+    `split` is as `split_anew` takes it. At each of the `budgets` (as `Budget.of` reads them) the methods that
+    trade cost for accuracy decide again, without another fit. `methods`: None for the usual ones, ["all"] for
+    every method that the data admit.
     `protocol` is frozen (nothing about test labels enters), online (each label is revealed after its answer)
     or both. RL-Focal never comes without the reference policies, nor among all methods without the best
     constant pools of its size. Raises InputError for a wrong name and for data that cannot be split.
     """
     if protocol not in (*PROTOCOLS, "both"):
         raise unknown("protocol", protocol, [*PROTOCOLS, "both"])
-    dataset = read_dataset(warehouse, benchmark, models, snapshot)
+    held_to = tuple(dict.fromkeys(map(Budget.of, budgets)))
+    dataset = read_dataset(warehouse, benchmark, models, snapshot, split)
     reports = [
-        _evaluate(Setup(warehouse, dataset, seeds, per, one, force, on_progress), methods)
+        _evaluate(Setup(warehouse, dataset, seeds, per, one, split, held_to, force, on_progress), methods)
         for one in (PROTOCOLS if protocol == "both" else [protocol])
     ]
     ran = tuple(run_id for report in reports for run_id in report.ran)
-    return EvaluationReport(tuple(row for report in reports for row in report.rows), ran, dataset.left_out)
+    rows = tuple(row for report in reports for row in report.rows)
+    return EvaluationReport(rows, ran, dataset.left_out, reports[-1].skipped)
 
 
 def _evaluate(setup: Setup, methods: Sequence[str] | None) -> EvaluationReport:
     """As `evaluate` does, under one protocol."""
     warehouse, dataset = setup.warehouse, setup.dataset
     known = methods_for(len(dataset.models), dataset.kind, setup.protocol)
+    skipped: dict[str, str] = {}
+    if methods is not None and list(methods) == ["all"]:
+        methods, skipped = every_method(dataset, setup.protocol)
     names = with_references(known if methods is None else methods, dataset.kind)
     check_methods(names, dataset, setup.protocol)
     held = stored_runs(warehouse, dataset)
 
     def run(name: str) -> tuple[list[str], list[str]]:
         making = Making(store=setup.store, on_progress=setup.progress(f"{dataset.benchmark} {name}"))
-        candidate = Candidate(name, make_method(name, making))
+        candidate = Candidate(name, make_method(name, making), has_budgets=entry_of(name).has_budgets)
         asked = [one.run_id for one in candidate.runs(setup)]
         if held.issuperset(asked) and not setup.force:
             return asked, []
@@ -96,9 +119,9 @@ def _evaluate(setup: Setup, methods: Sequence[str] | None) -> EvaluationReport:
         pools = dict.fromkeys(pool for runs in ours for pool in _pools_of_its_size(warehouse, runs))
         found |= {name: run(name) for name in pools}
     run_ids = [run_id for of_method, _ in found.values() for run_id in of_method]
-    renew(warehouse, dataset.benchmark, setup.protocol, setup.per, dataset.fingerprint(), run_ids)
+    renew(setup, run_ids)
     ran = tuple(new for _, ran in found.values() for new in ran)
-    return EvaluationReport(stored(warehouse, run_ids), ran, dataset.left_out)
+    return EvaluationReport(stored(warehouse, run_ids), ran, dataset.left_out, tuple(skipped.items()))
 
 
 def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
@@ -119,17 +142,30 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
     warehouse.check_writable()  # before hours of fitting, not after
     with fitting_lock(setup, candidate.name, runs[0].settings):
         new = missing()  # another process may have stored them meanwhile
+        seeds = list(dict.fromkeys(run.seed or 0 for run in new))
         started = time.perf_counter()
-        fitted = fit_groups(candidate.method, dataset, setup.groups, [run.seed or 0 for run in new])
-        fitting = (time.perf_counter() - started) / max(len(new), 1)
-        for run, policies in zip(new, fitted, strict=True):
+        fitted = dict(zip(seeds, fit_groups(candidate.method, dataset, setup.groups, seeds), strict=True))
+        fitting = (time.perf_counter() - started) / max(len(seeds), 1)
+        for run in new:
+            policies = within(run.budget, fitted[run.seed or 0])
+            if policies is None:
+                rule_out(warehouse, [run])
+                continue
             started = time.perf_counter()
             decisions = decide_groups(dataset, setup.groups, policies, setup.protocol)
             seconds = fitting + time.perf_counter() - started
-            store(
-                warehouse, run, dataset, decisions, learning_curves(dataset, setup.groups, policies), seconds
-            )
+            curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
+            store(warehouse, run, dataset, decisions, curves, seconds)
     return run_ids, [run.run_id for run in new]
+
+
+def within(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | None:
+    """Each group's policy held to the budget; None where one cannot keep to it."""
+    if budget is None:
+        return list(policies)
+    held = [policy.within(budget) if isinstance(policy, Budgeted) else None for policy in policies]
+    kept = [policy for policy in held if policy is not None]
+    return list(kept) if len(kept) == len(held) else None
 
 
 def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractContextManager[bool]:

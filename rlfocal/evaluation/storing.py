@@ -13,7 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
-from rlfocal.evaluation.planning import Mask, Run
+from rlfocal.evaluation.planning import Mask, Run, Setup
+from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import Decisions, Learned
 from rlfocal.policy import Fitted
 from warehouse import Warehouse
@@ -48,6 +49,10 @@ class Evaluation:
     """Equal for runs on equal rows."""
     created_at: datetime
     """When the run was last asked for after one on other rows."""
+    budget: str | None = None
+    """What the method was held to; None: it ran as it is."""
+    mean_rounds: float | None = None
+    """Rounds of calls a document waited for, on average."""
 
 
 def stored(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ...]:
@@ -62,9 +67,26 @@ def stored(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ..
 
 
 def stored_runs(warehouse: Warehouse, dataset: Dataset) -> set[str]:
-    """The run ids that are stored for these rows."""
-    asked = "SELECT DISTINCT run_id FROM evaluations WHERE (benchmark, data) = (?, ?)"
-    return {run_id for (run_id,) in warehouse.rows(asked, [dataset.benchmark, dataset.fingerprint()])}
+    """The run ids that need no running for these rows: stored, or ruled out by their budget."""
+    about = [dataset.benchmark, dataset.fingerprint()]
+    asked = "SELECT DISTINCT run_id FROM {} WHERE (benchmark, data) = (?, ?)"
+    tables = ("evaluations", "ruled_out")
+    return {run_id for table in tables for (run_id,) in warehouse.rows(asked.format(table), about)}
+
+
+def stored_split(split: str) -> str:
+    """What `evaluations.split` calls it."""
+    return "test" if split == GIVEN else split
+
+
+def rule_out(warehouse: Warehouse, runs: Sequence[Run]) -> None:
+    """Remember runs that their budget rules out, so that nobody tries them again."""
+    rows = [
+        {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "budget": str(run.budget)}
+        for run in runs
+    ]
+    with warehouse.transaction(f"budgets of {runs[0].benchmark} {runs[0].name}"):
+        warehouse.append("ruled_out", pa.Table.from_pylist([row | {"data": runs[0].data} for row in rows]))
 
 
 def store(
@@ -90,16 +112,16 @@ def store(
             warehouse.append("training_history", pa.Table.from_pylist(history))
 
 
-def renew(
-    warehouse: Warehouse, benchmark: str, protocol: str, per: str, data: str, run_ids: Sequence[str]
-) -> None:
+def renew(setup: Setup, run_ids: Sequence[str]) -> None:
     """Runs that were asked for again, after runs on other rows, become the newest again."""
+    warehouse, data = setup.warehouse, setup.dataset
     newest = warehouse.rows(
-        "SELECT arg_max(data, created_at) FROM evaluations WHERE (benchmark, protocol, per) = (?, ?, ?)",
-        [benchmark, protocol, per],
+        "SELECT arg_max(data, created_at) FROM evaluations "
+        "WHERE (benchmark, protocol, per, split) = (?, ?, ?, ?)",
+        [data.benchmark, setup.protocol, setup.per, stored_split(setup.split)],
     )
-    if newest != [(data,)]:
-        with warehouse.transaction(f"evaluate {benchmark} again"):
+    if newest != [(data.fingerprint(),)]:
+        with warehouse.transaction(f"evaluate {data.benchmark} again"):
             warehouse.connection.execute(
                 "UPDATE evaluations SET created_at = now() WHERE list_contains(?, run_id)", [list(run_ids)]
             )
@@ -122,8 +144,8 @@ def _rows(run: Run, dataset: Dataset, decisions: Decisions, seconds: float) -> l
     test = dataset.test
     correct = _is_correct(decisions, test)
     # A price that is unknown makes the cost unknown only where that model is asked.
-    cost = np.where(decisions.pools, dataset.prices, 0.0).sum(axis=1)
-    sizes = decisions.pools.sum(axis=1)
+    cost = np.where(decisions.pools, test.costs, 0.0).sum(axis=1)
+    sizes, rounds = decisions.pools.sum(axis=1), _rounds(decisions).max(axis=1, initial=0)
     groups = [("*", np.ones(len(test), dtype=np.bool_))]
     groups += [(task, test.tasks == task) for task in dict.fromkeys(test.tasks.tolist())]
     return [
@@ -137,7 +159,7 @@ def _rows(run: Run, dataset: Dataset, decisions: Decisions, seconds: float) -> l
             protocol=run.protocol,
             seed=run.seed,
             per=run.per,
-            split="test",
+            split=stored_split(run.split),
             n=int(mask.sum()),
             accuracy=float(correct[mask].mean()),
             mean_pool_size=float(sizes[mask].mean()),
@@ -147,6 +169,8 @@ def _rows(run: Run, dataset: Dataset, decisions: Decisions, seconds: float) -> l
             models=list(dataset.models),
             data=run.data,
             created_at=datetime.now(UTC),
+            budget=None if run.budget is None else str(run.budget),
+            mean_rounds=float(rounds[mask].mean()),
         )
         for task, mask in groups
     ]
@@ -159,6 +183,8 @@ def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
     asked, models = np.nonzero(decisions.pools)
     offsets = np.searchsorted(asked, np.arange(len(test) + 1))
     names = pa.array(dataset.models)
+    pool_offsets = pa.array(offsets, pa.int32())
+    probability = np.full(len(test), np.nan) if decisions.probability is None else decisions.probability
     answers = [
         (test.slots[row][slot] if test.slots else str(slot)) if slot >= 0 else None
         for row, slot in enumerate(decisions.predictions.tolist())
@@ -169,12 +195,21 @@ def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
             "benchmark": [run.benchmark] * len(test),
             "task": test.tasks.tolist(),
             "doc_id": test.doc_ids,
-            "pool": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), names.take(pa.array(models))),
+            "pool": pa.ListArray.from_arrays(pool_offsets, names.take(pa.array(models))),
             "prediction": pa.array(answers, pa.string()),
             "correct": correct,
             "reward": np.where(correct, 1.0, -1.0),
+            "rounds": pa.ListArray.from_arrays(
+                pool_offsets, pa.array(_rounds(decisions)[asked, models], pa.int32())
+            ),
+            "probability": pa.array(probability, pa.float64(), from_pandas=True),
         }
     )
+
+
+def _rounds(decisions: Decisions) -> NDArray[np.int64]:
+    """(T, N) in which round each model was asked, 0 for none."""
+    return decisions.pools.astype(np.int64) if decisions.rounds is None else decisions.rounds
 
 
 def _is_correct(decisions: Decisions, test: Dataset) -> NDArray[np.bool_]:

@@ -68,6 +68,7 @@ class Sample:
     text: str
     n_tokens: int
     finish_reason: str
+    n_prompt_tokens: int
 
 
 class Engine(Protocol):

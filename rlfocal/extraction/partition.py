@@ -54,6 +54,7 @@ PASSES = pa.schema(
         ("answer", pa.string()),
         ("finish_reason", pa.string()),
         ("n_tokens", pa.int32()),
+        ("n_prompt_tokens", pa.int32()),
     ]
 )
 
@@ -127,6 +128,7 @@ def pass_rows(
             "answer": parse(sample.text),
             "finish_reason": sample.finish_reason,
             "n_tokens": sample.n_tokens,
+            "n_prompt_tokens": sample.n_prompt_tokens,
         }
         for document, sampled in zip(documents, samples, strict=True)
         for index, sample in enumerate(sampled)

@@ -13,6 +13,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
+import numpy as np
+
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError, unknown
 from rlfocal.policy import Method
@@ -76,8 +78,12 @@ class Entry:
     """What may follow its name and a colon: a number of models, a model, or one of `names`."""
     names: tuple[str, ...] = ()
     needs_argument: bool = False
+    has_budgets: bool = False
+    """Whether its policies can be held to a budget."""
     is_default: bool = True
     """Whether it runs where no method is named."""
+    is_in_all: bool = True
+    """Whether it runs where all methods are asked for."""
     make: Callable[[Making], Method] | None = None
     """None: it is called without arguments."""
 
@@ -87,11 +93,34 @@ class Entry:
         argument = ":" + ("|".join(self.names) if self.names else f"<{self.argument}>")
         return self.name + (argument if self.needs_argument else f"[{argument}]" if self.argument else "")
 
+    def lacks(self, data: Dataset, protocol: str) -> str | None:
+        """What it misses in the data, in words; None where it can run."""
+        has = {
+            "questions": any(data.questions),
+            "choice texts": any(data.choices),
+            "passes": data.kind == "answers" and bool(((data.probs > 0) & (data.probs < 1)).any()),
+            "prices": not np.isnan(data.prices).any(),
+        }
+        missing = [need for need in self.needs if not has[need]]
+        if protocol not in self.protocols:
+            return f"runs under --protocol {' or '.join(self.protocols)} only"
+        if data.kind not in self.kinds:
+            return "needs numbered choices" if self.kinds == ("choices",) else "needs free answers"
+        if len(data.models) < self.fewest_models:
+            return f"needs at least {self.fewest_models} models"
+        return f"needs {_WORDS[missing[0]]}" if missing else None
+
     def admits(self, n_models: int, kind: Kind, protocol: str) -> bool:
         """Whether it can run on such data under this protocol."""
         return n_models >= self.fewest_models and kind in self.kinds and protocol in self.protocols
 
 
+_WORDS: dict[Need, str] = {
+    "questions": "the texts of the questions",
+    "choice texts": "the texts of the choices",
+    "passes": "several sampled passes a document",
+    "prices": "the price of every model",
+}
 _ENTRIES: dict[str, Entry] = {}
 Made = TypeVar("Made", bound=Callable[..., Method])
 
@@ -137,6 +166,20 @@ def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen")
     return [name for name, one in every if one.is_default and one.admits(n_models, kind, protocol)]
 
 
+def every_method(data: Dataset, protocol: str = "frozen") -> tuple[list[str], dict[str, str]]:
+    """Every method that the data and the protocol admit, and of the others why they do not."""
+    named, left_out = [], {}
+    for one in entries().values():
+        if one.is_in_all and (one.names or not one.needs_argument):
+            for name in [f"{one.name}:{argument}" for argument in one.names] or [one.name]:
+                reason = one.lacks(data, protocol)
+                if reason is None:
+                    named.append(name)
+                else:
+                    left_out[name] = reason
+    return named, left_out
+
+
 def with_references(names: Sequence[str], kind: Kind = "choices") -> list[str]:
     """Each name once, and after them the kind's reference policies where RL-Focal is named."""
     known = entries()
@@ -171,10 +214,14 @@ def check_methods(names: Sequence[str], data: Dataset, protocol: str = "frozen")
             raise InputError(
                 f"method {name!r} looks at the label of the document before; it needs --protocol online"
             )
-        if data.kind not in found.kinds:
+        if data.kind not in found.kinds and data.kind == "answers":
             raise InputError(
                 f"{name} needs numbered choices, and {data.benchmark!r} has free answers; leave it out of "
                 "--methods (log_linear and weighted_vote take answers)"
+            )
+        if reason := found.lacks(data, protocol):
+            raise InputError(
+                f"method {name!r} {reason}; {data.benchmark!r} does not do: leave it out of --methods"
             )
 
 

@@ -136,13 +136,22 @@ class RLFocal:
         return self.config or configure(self.method, n_train)
 
 
-def _enter(name: str, asks: str, answers: str, *, is_default: bool = True) -> None:
+def _enter(name: str, asks: str, answers: str, *, is_usual: bool = True) -> None:
     def make(making: Making) -> RLFocal:
         return RLFocal(name, store=making.store, on_progress=making.on_progress)
 
-    register(Entry(name, asks, answers, role="rl_focal", fewest_models=2, is_default=is_default, make=make))(
-        RLFocal
-    )
+    register(
+        Entry(
+            name,
+            asks,
+            answers,
+            role="rl_focal",
+            fewest_models=2,
+            is_default=is_usual,
+            is_in_all=is_usual,
+            make=make,
+        )
+    )(RLFocal)
 
 
 _enter(
@@ -159,5 +168,5 @@ _enter(
     "rl_focal_released",
     "the Decider of the authors' released code, every artefact of it a switch",
     "Fusion of the released code",
-    is_default=False,
+    is_usual=False,
 )

@@ -84,6 +84,8 @@ class ModelSpec(_Value):
     price: Number | None = Field(
         default=None, ge=0, description="cents per 1,000 queries; leave it out if unknown, 0 if free"
     )
+    price_input: Number | None = Field(default=None, ge=0, description="cents per million prompt tokens")
+    price_output: Number | None = Field(default=None, ge=0, description="cents per million answered tokens")
     price_source: str = ""
     trust_remote_code: bool = False
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rlfocal.evaluation.bootstrap import Difference
+from rlfocal.evaluation.comparable import GIVEN_ROWS
 from rlfocal.evaluation.leaderboard import (
     BASELINE,
     CEILING,
@@ -27,7 +28,8 @@ SHOWN = 6
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
     """One table per board, with the verdict under it.
 
-    `tasks` is the mean of the task accuracies, `asked` the models asked per document; the difference to
+    `tasks` is the mean of the task accuracies, `asked` the models asked per document, `rounds` how often it
+    waits for models that are asked at the same time; the difference to
     best_single is in points, with its 95 % interval over resampled seeds and documents (where there is one
     seed, documents only). Under the table stand the same differences of RL-Focal's methods to
     their strongest rivals.
@@ -51,7 +53,8 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
 
 def heading(board: Board) -> str:
     fitted = "" if board.per == "benchmark" else ", fitted per task"
-    return f"{board.benchmark}, {board.protocol} protocol{fitted}, {board.n:,} test documents"
+    split = "" if board.split == GIVEN_ROWS else f", split {board.split}"
+    return f"{board.benchmark}, {board.protocol} protocol{fitted}{split}, {board.n:,} test documents"
 
 
 def spread(standing: Standing) -> tuple[str, str]:
@@ -81,7 +84,17 @@ def _above(board: Board, ours: Standing) -> str:
 
 def _table(board: Board) -> Listing:
     by_task = any(s.task_mean is not None for s in board.standings)
-    columns = ["acc %", "±seeds", "±docs", *["tasks"] * by_task, f"vs {BASELINE}", "asked", "¢/1k"]
+    in_turn = any((s.mean_rounds or 0) > 1 for s in board.standings)
+    columns = [
+        "acc %",
+        "±seeds",
+        "±docs",
+        *["tasks"] * by_task,
+        f"vs {BASELINE}",
+        "asked",
+        *["rounds"] * in_turn,
+        "¢/1k",
+    ]
     table = Listing("method", *columns, title=heading(board))
     for s in board.standings:
         d = s.against_baseline
@@ -92,6 +105,7 @@ def _table(board: Board) -> Listing:
             *([percent(s.task_mean) if s.task_mean is not None else "–"] if by_task else []),
             interval(d) if d else "–",
             f"{s.mean_pool_size:.2f}",
+            *([f"{s.mean_rounds:.2f}" if s.mean_rounds is not None else "–"] if in_turn else []),
             cents(s.cost),
         ]
         table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")

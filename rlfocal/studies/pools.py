@@ -120,6 +120,7 @@ def _models(data: Dataset, names: tuple[str, ...], at: NDArray[np.int64]) -> Dat
         models=names,
         first_names=(),
         prices=data.prices[at],
+        token_costs=data.token_costs[:, at] if data.token_costs.size else data.token_costs,
         probs=data.probs[:, at],
         logprobs=data.logprobs[:, at],
         predictions=data.predictions[:, at],

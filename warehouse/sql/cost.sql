@@ -4,6 +4,26 @@ CREATE OR REPLACE MACRO pool_cost(of_models) AS (
     FROM (SELECT DISTINCT unnest(of_models) AS model) AS member LEFT JOIN models AS p USING (model)
 );
 
+-- What each query cost: cents per 1,000 such queries, by its tokens where both they and their prices are known, else
+-- the flat price. Of choices, the longest one counts as what was answered; the prompt of several passes counts once.
+CREATE OR REPLACE VIEW query_costs AS
+WITH used AS (
+    SELECT
+        c.benchmark, c.task, c.doc_id, c.model,
+        max(c.n_prompt_tokens) AS n_prompt_tokens, max(c.n_tokens) AS n_answered_tokens
+    FROM choice_logprobs AS c GROUP BY ALL
+    UNION ALL
+    SELECT
+        p.benchmark, p.task, p.doc_id, p.model, max(p.n_prompt_tokens),
+        CASE WHEN count(p.n_tokens) = count(*) THEN sum(p.n_tokens) END
+    FROM answer_passes AS p GROUP BY ALL
+)
+SELECT
+    u.benchmark, u.task, u.doc_id, u.model, u.n_prompt_tokens, u.n_answered_tokens,
+    (u.n_prompt_tokens * m.price_input + u.n_answered_tokens * m.price_output) / 1000 AS token_cost,
+    coalesce(token_cost, m.price) AS cost
+FROM used AS u LEFT JOIN models AS m USING (model);
+
 -- What each model's accuracy costs on a benchmark. right_answer: cents per 1,000 right answers. A model is on the
 -- frontier if none as cheap is as good (of equals, the first by name); point: cents per 1,000 queries for each
 -- percentage point more than the next cheaper one there.

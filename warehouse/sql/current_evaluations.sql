@@ -4,7 +4,7 @@
 CREATE OR REPLACE VIEW current_evaluations AS
 WITH runs AS (
     SELECT
-        e.run_id, e.benchmark, e.models, e.protocol, e.per, e.split, e.method, e.seed, e.data, e.created_at,
+        e.run_id, e.benchmark, e.models, e.protocol, e.per, e.split, e.method, e.seed, e.budget, e.data, e.created_at,
         first_value(e.data) OVER (
             PARTITION BY e.benchmark, e.models, e.protocol, e.per, e.split ORDER BY e.created_at DESC, e.run_id
         ) AS newest_data
@@ -16,7 +16,7 @@ newest AS (
     FROM runs AS r
     WHERE r.data = r.newest_data
     QUALIFY row_number() OVER (
-        PARTITION BY r.benchmark, r.models, r.protocol, r.per, r.split, r.method, r.seed
+        PARTITION BY r.benchmark, r.models, r.protocol, r.per, r.split, r.method, r.seed, r.budget
         ORDER BY r.created_at DESC, r.run_id
     ) = 1
 )

@@ -3,8 +3,11 @@ CREATE TABLE IF NOT EXISTS schema_version (version INT, upgraded_at TIMESTAMPTZ)
 CREATE TABLE IF NOT EXISTS models (
     model VARCHAR, hf_repo VARCHAR, revision VARCHAR, family VARCHAR,
     params_b DOUBLE, active_params_b DOUBLE,
-    price DOUBLE                        -- cents per 1,000 queries
+    price DOUBLE,                       -- cents per 1,000 queries
+    price_input DOUBLE, price_output DOUBLE         -- cents per million tokens
 );
+ALTER TABLE models ADD COLUMN IF NOT EXISTS price_input DOUBLE;             -- schema 7, as what follows
+ALTER TABLE models ADD COLUMN IF NOT EXISTS price_output DOUBLE;
 
 CREATE TABLE IF NOT EXISTS docs (
     benchmark VARCHAR, task VARCHAR,
@@ -34,8 +37,10 @@ CREATE TABLE IF NOT EXISTS answer_passes (
     benchmark VARCHAR, task VARCHAR, doc_id BIGINT, model VARCHAR, pass INT,
     text VARCHAR,
     answer VARCHAR,                     -- canonical; NULL where the text holds none
-    finish_reason VARCHAR, n_tokens INT
+    finish_reason VARCHAR, n_tokens INT,
+    n_prompt_tokens INT                 -- NULL where it is not known
 );
+ALTER TABLE answer_passes ADD COLUMN IF NOT EXISTS n_prompt_tokens INT;     -- schema 7
 
 CREATE TABLE IF NOT EXISTS extractions (
     extraction_id VARCHAR, model VARCHAR, benchmark VARCHAR, task VARCHAR,
@@ -65,13 +70,25 @@ CREATE TABLE IF NOT EXISTS evaluations (
     snapshot BIGINT,                    -- the one that was read
     models VARCHAR[],                   -- the pool to choose from
     data VARCHAR,                       -- a fingerprint of the rows: runs of equal data compare
-    created_at TIMESTAMPTZ
+    created_at TIMESTAMPTZ,
+    budget VARCHAR,                     -- what a document may cost on average: '4' or 'all' models, '120c' cents per
+                                        -- 1,000 queries; NULL: the method as it is
+    mean_rounds DOUBLE                  -- how often a document waits for models that are asked at the same time
 );
+ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS budget VARCHAR;            -- schema 7
+ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS mean_rounds DOUBLE;
 
 CREATE TABLE IF NOT EXISTS decisions (
     run_id VARCHAR, benchmark VARCHAR, task VARCHAR, doc_id BIGINT,
-    pool VARCHAR[], prediction VARCHAR, correct BOOLEAN, reward DOUBLE
+    pool VARCHAR[], prediction VARCHAR, correct BOOLEAN, reward DOUBLE,
+    rounds INT[],                       -- in which round, from 1, each model of the pool was asked
+    probability DOUBLE                  -- how likely the method held its answer to be right; NULL where it cannot say
 );
+ALTER TABLE decisions ADD COLUMN IF NOT EXISTS rounds INT[];                -- schema 7
+ALTER TABLE decisions ADD COLUMN IF NOT EXISTS probability DOUBLE;
+
+-- Runs that there are not, because the method cannot keep to the budget: it never asks so few, or lacks prices (schema 7).
+CREATE TABLE IF NOT EXISTS ruled_out (run_id VARCHAR, benchmark VARCHAR, method VARCHAR, budget VARCHAR, data VARCHAR);
 
 CREATE TABLE IF NOT EXISTS training_history (
     run_id VARCHAR, benchmark VARCHAR, task VARCHAR, method VARCHAR, seed BIGINT,

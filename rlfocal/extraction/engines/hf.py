@@ -201,8 +201,8 @@ class HFEngine:
             ]
             positions = positions + 1
         samples = [
-            Sample(text=stops.cut(stops.text(tokens)), n_tokens=len(tokens), finish_reason=reason)
-            for tokens, reason in zip(drawn, reasons, strict=True)
+            Sample(stops.cut(stops.text(tokens)), len(tokens), reason, len(prompts[row // passes]))
+            for row, (tokens, reason) in enumerate(zip(drawn, reasons, strict=True))
         ]
         yield from (tuple(samples[i : i + passes]) for i in range(0, len(samples), passes))
 

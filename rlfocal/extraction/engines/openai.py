@@ -92,7 +92,7 @@ class OpenAIEngine:
             extra_body={"return_token_ids": True},
         )
         samples = tuple(
-            Sample(text=c.text, n_tokens=self._n_tokens(c), finish_reason=c.finish_reason)
+            Sample(c.text, self._n_tokens(c), c.finish_reason, len(prompt))
             for c in sorted(answer.choices, key=lambda c: c.index)
         )
         return samples * (sampling.passes if greedy else 1)

@@ -105,7 +105,7 @@ class VLLMEngine:
         ]
         for output in self._generate(prompts, parameters):
             samples = tuple(
-                Sample(text=o.text, n_tokens=len(o.token_ids), finish_reason=o.finish_reason)
+                Sample(o.text, len(o.token_ids), o.finish_reason, len(output.prompt_token_ids))
                 for o in sorted(output.outputs, key=lambda o: o.index)
             )
             yield samples * (sampling.passes if greedy else 1)

@@ -1,5 +1,5 @@
 -- What a reader sees of a warehouse of schema 1 to 5 that it may not upgrade.
-CREATE OR REPLACE TEMP VIEW evaluations AS
+CREATE OR REPLACE TEMP VIEW evaluations_before_7 AS
 SELECT * EXCLUDE (variant) REPLACE (method_of(method, variant) AS method),
     study_of(variant) AS study, settings_of(variant) AS settings
 FROM warehouse.evaluations;

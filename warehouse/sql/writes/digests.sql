@@ -5,7 +5,7 @@ CREATE OR REPLACE TEMP MACRO choice_logprobs_digest(r) AS bit_xor(md5_number(con
 )))::VARCHAR;
 
 CREATE OR REPLACE TEMP MACRO answer_passes_digest(r) AS bit_xor(md5_number(concat_ws(
-    '|', r.doc_id, r.pass, r.text, r.answer, r.finish_reason, r.n_tokens
+    '|', r.doc_id, r.pass, r.text, r.answer, r.finish_reason, r.n_tokens, r.n_prompt_tokens
 )))::VARCHAR;
 
 CREATE OR REPLACE TEMP MACRO docs_digest(r) AS bit_xor(md5_number(to_json([

@@ -1,0 +1,79 @@
+"""Which documents are train and which test: as given, or split anew to ask something harder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError, unknown
+
+Mask = NDArray[np.bool_]
+
+GIVEN = "given"
+TRAIN_SHARE = 0.8
+FOLDS = 5
+"""Parts of the tasks, one of which is held out."""
+
+
+def split_anew(dataset: Dataset, split: str) -> Dataset:
+    """The dataset with another split of its documents.
+
+    `given`: as it is. `last`: of each task in order, the first floor(0.8 n) documents train. `random`: as
+    many of each task, drawn with seed 0. `tasks`: whole tasks are held out, a fifth of them; `tasks:2/5`
+    holds out the second fifth, so that all five cover every document. Raises InputError for another name,
+    and for fewer tasks than parts.
+    """
+    name, _, part = split.partition(":")
+    if name not in _SPLITS or (part and name != "tasks"):
+        raise unknown("split", split, SPLITS)
+    return dataset if name == GIVEN else replace(dataset, is_train=_SPLITS[name](dataset, part))
+
+
+def _last(dataset: Dataset, _: str) -> Mask:
+    return _of_each_task(dataset, lambda n: np.arange(n))
+
+
+def _random(dataset: Dataset, _: str) -> Mask:
+    rng = np.random.default_rng(0)
+    return _of_each_task(dataset, rng.permutation)
+
+
+def _of_each_task(dataset: Dataset, order: Callable[[int], NDArray[np.int64]]) -> Mask:
+    is_train = np.zeros(len(dataset), dtype=np.bool_)
+    for task in dict.fromkeys(dataset.tasks.tolist()):
+        rows = np.flatnonzero(dataset.tasks == task)
+        is_train[rows[order(len(rows))[: int(TRAIN_SHARE * len(rows))]]] = True
+    return is_train
+
+
+def _tasks(dataset: Dataset, part: str) -> Mask:
+    at, folds = _part(part or f"1/{FOLDS}")
+    tasks = sorted(set(dataset.tasks.tolist()))
+    if len(tasks) < folds:
+        raise InputError(
+            f"benchmark {dataset.benchmark!r} has {len(tasks)} tasks, too few to hold out one of {folds} "
+            "parts; use "
+            + (f"--split tasks:1/{len(tasks)}" if len(tasks) > 1 else "--split random or --split last")
+        )
+    drawn = np.random.default_rng(0).permutation(tasks)
+    return ~np.isin(dataset.tasks, drawn[at - 1 :: folds])
+
+
+def _part(text: str) -> tuple[int, int]:
+    at, _, folds = text.partition("/")
+    if not (at.isdecimal() and folds.isdecimal() and 1 <= int(at) <= int(folds) and int(folds) > 1):
+        raise InputError(f"{text!r} is not a part of the tasks; give one such as tasks:2/5")
+    return int(at), int(folds)
+
+
+_SPLITS: dict[str, Callable[[Dataset, str], Mask]] = {
+    GIVEN: lambda dataset, _: dataset.is_train,
+    "last": _last,
+    "random": _random,
+    "tasks": _tasks,
+}
+SPLITS = tuple(_SPLITS)
