@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.methods import Decisions, Entry, register
+from rlfocal.methods import Answered, Entry, register
 
 
 @register(Entry("last_model", "the last model", "what it answers"))

@@ -28,6 +28,14 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting that every run gets; may be given again."),
 ]
+Beside = Annotated[
+    str | None,
+    typer.Option(
+        metavar="M,...",
+        help="What runs beside RL-Focal in the studies labels, failures, label-noise, order and choices.",
+        show_default="the study's own",
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option("--out", "-o", metavar="DIR", help="Where to write the figure.", show_default="here"),
@@ -43,6 +51,7 @@ def _command(asked: Study) -> Callable[..., None]:
         values: Values = None,
         settings: Set = None,
         per: Per = "benchmark",
+        beside: Beside = None,
         force: Annotated[bool, typer.Option("--force", help="Run again what the warehouse has.")] = False,
         out: Out = None,
         warehouse: Location = None,
@@ -66,6 +75,7 @@ def _command(asked: Study) -> Callable[..., None]:
                     chosen,
                     parse(chosen, settings or []),
                     chose_models=bool(models),
+                    beside=tuple(names(beside, "--beside") or ()),
                 )
                 findings = asked.run(conditions, names(values, "--values"))
             drawn = write_figure(findings, folder / f"{asked.name}-{benchmark}.svg")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
+from rlfocal.calls import Answered, Calls
 from rlfocal.methods.registry import (
     PROTOCOLS,
     CheckpointStore,
@@ -25,6 +26,8 @@ from rlfocal.policy import Decisions, Learned, Method, OnlineLearner, Policy
 
 __all__ = [
     "PROTOCOLS",
+    "Answered",
+    "Calls",
     "CheckpointStore",
     "Decisions",
     "Entry",

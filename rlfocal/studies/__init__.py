@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlfocal.statistics.metrics import METRICS
+from rlfocal.studies import stress
 from rlfocal.studies.arms import Conditions
 from rlfocal.studies.artefacts import artefacts
 from rlfocal.studies.findings import Findings, Point, load
@@ -88,6 +89,41 @@ _STUDIES = (
         artefacts,
         ("all",),
         method="rl_focal_released",
+    ),
+    Study(
+        "labels",
+        "How many labels does each method need?",
+        "train documents",
+        stress.labels,
+        (10, 30, 100, 300, 1000, 3000, "all"),
+    ),
+    Study(
+        "failures",
+        "What is left when a share of the models' answers is missing?",
+        "share of answers missing in test",
+        stress.failures,
+        (0, 0.1, 0.3, 0.5),
+    ),
+    Study(
+        "label-noise",
+        "What is left when a share of the labels in train is wrong?",
+        "share of wrong labels in train",
+        stress.noise,
+        (0, 0.1, 0.2, 0.4),
+    ),
+    Study(
+        "order",
+        "Does learning online live on the order of the documents?",
+        "order of the stream",
+        stress.order,
+        stress.ORDERS,
+    ),
+    Study(
+        "choices",
+        "What is left when the choices of every document are permuted?",
+        "order of the choices",
+        stress.choices,
+        stress.CHOICES,
     ),
     Study(
         "search",

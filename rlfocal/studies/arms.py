@@ -29,6 +29,8 @@ class Conditions:
     chose_models: bool = False
     """Whether the pool is not the benchmark's: such rows must not stand on the leaderboard."""
     study: str = ""
+    beside: tuple[str, ...] = ()
+    """What runs beside RL-Focal where a study lets methods be chosen; empty: the study's own."""
 
 
 @dataclass(frozen=True)

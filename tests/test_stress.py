@@ -1,0 +1,109 @@
+"""Data made harder, and only so: what a stress changes, and what it must leave alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_yardsticks import make_answers, make_logits
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.evaluation.splits import split_anew
+from rlfocal.studies.stress import failing, few_labels, noisy, permuted, shuffled
+
+CHOICES = make_logits(0, T=200, N=4, C=4)
+ANSWERS = make_answers(*[("aabb", "a"), ("dcba", "b"), ("eeea", "z"), ("bb--", "b")] * 20)
+BOTH = pytest.mark.parametrize("data", [CHOICES, ANSWERS], ids=["choices", "answers"])
+
+
+def same(one: Dataset, other: Dataset) -> bool:
+    return one.fingerprint() == other.fingerprint()
+
+
+@BOTH
+def test_fewer_labels_are_part_of_more_and_test_stays(data: Dataset) -> None:
+    few, more = few_labels(data, 10), few_labels(data, 25)
+    assert (len(few.train), len(more.train)) == (10, 25)
+    assert set(few.train.doc_ids.tolist()) < set(more.train.doc_ids.tolist())
+    assert same(few.test, data.test)
+    assert same(few_labels(data, len(data)), data)
+
+
+@BOTH
+def test_models_fail_in_test_alone_and_as_often_as_said(data: Dataset) -> None:
+    harder = failing(data, 0.3)
+    assert same(harder.train, data.train)
+    gone = (harder.predictions == -1) & (data.predictions >= 0)
+    there = (data.predictions >= 0) & ~data.is_train[:, None]
+    assert 0.15 < gone[there].mean() < 0.45
+    assert not harder.probs[gone].any()
+    kept = harder.predictions >= 0
+    assert (harder.predictions[kept] == data.predictions[kept]).all()
+    assert same(failing(data, 0.0), data)
+
+
+@BOTH
+def test_wrong_labels_are_other_slots_in_train(data: Dataset) -> None:
+    harder = noisy(data, 0.4)
+    assert same(harder.test, data.test)
+    wrong = harder.labels != data.labels
+    can = data.is_train & (data.labels >= 0) & (data.n_choices > 1)
+    assert 0.25 < wrong[can].mean() < 0.55
+    assert not wrong[~can].any()
+    assert ((harder.labels >= 0) == (data.labels >= 0)).all()
+    assert (harder.labels < np.maximum(data.n_choices, 1)).all()
+
+
+def test_a_shuffled_stream_has_the_same_documents() -> None:
+    other = shuffled(CHOICES)
+    assert same(other.train, CHOICES.train)
+    assert sorted(other.test.doc_ids) == sorted(CHOICES.test.doc_ids)
+    assert not same(other.test, CHOICES.test)
+
+
+def test_permuted_choices_mean_the_same() -> None:
+    other = permuted(CHOICES, ~CHOICES.is_train)
+    assert same(other.train, CHOICES.train)
+    assert (other.predictions != CHOICES.predictions).any()
+    assert (other.correct == CHOICES.correct).all()
+    rows = np.flatnonzero(CHOICES.labels >= 0)
+    right = CHOICES.probs[rows, 0, CHOICES.labels[rows]]
+    assert (other.probs[rows, 0, other.labels[rows]] == right).all()
+    assert (np.sort(other.logprobs, axis=2) == np.sort(CHOICES.logprobs, axis=2)).all()
+    assert (other.probs.argmax(axis=2) == other.predictions).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=5, max_size=12))
+def test_splits_cover_and_do_not_overlap(sizes: list[int]) -> None:
+    names = np.repeat([f"t{at:02d}" for at in range(len(sizes))], sizes)
+    n = len(names)
+    data = make_logits(0, T=n, N=2)
+    data = Dataset(**{**vars(data), "tasks": names, "doc_ids": np.concatenate([np.arange(s) for s in sizes])})
+    last, random = split_anew(data, "last"), split_anew(data, "random")
+    for at, size in enumerate(sizes):
+        rows = names == f"t{at:02d}"
+        assert last.is_train[rows].sum() == random.is_train[rows].sum() == int(0.8 * size)
+        assert last.is_train[rows].tolist() == sorted(last.is_train[rows].tolist(), reverse=True)
+    held_out = [~split_anew(data, f"tasks:{part}/5").is_train for part in range(1, 6)]
+    assert (np.sum(held_out, axis=0) == 1).all()
+    for mask in held_out:
+        assert not set(names[mask]) & set(names[~mask])
+    assert (split_anew(data, "tasks").is_train == ~held_out[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [
+        ("tasks", "has 1 tasks, too few to hold out one of 5 parts; use --split random"),
+        ("tasks:0/5", "'0/5' is not a part of the tasks"),
+        ("lsat", "unknown split 'lsat'"),
+        ("last:1/2", "unknown split 'last:1/2'"),
+    ],
+)
+def test_splits_that_cannot_be_are_refused(split: str, told: str) -> None:
+    with pytest.raises(InputError) as raised:
+        split_anew(CHOICES, split)
+    assert told in str(raised.value)
