@@ -26,8 +26,8 @@ from scipy.stats import bootstrap
 
 from rlfocal.dataset import load_dataset
 from rlfocal.errors import InputError
-from rlfocal.evaluation.bootstrap import paired_bootstrap
 from rlfocal.evaluation.leaderboard import Board, Standing
+from rlfocal.merit.intervals import paired_bootstrap
 from rlfocal.methods import methods_for, named
 from rlfocal.report import leaderboard, newcomer, print_newcomer, print_table
 from rlfocal.report.curves import learning

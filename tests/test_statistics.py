@@ -25,12 +25,15 @@ from pool_oracles import (
     pool_oracle,
     same,
 )
+from sklearn.metrics import brier_score_loss
 
 import rlfocal
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.bench.eq8 import focal_diversity_of_pool
 from rlfocal.dataset import Kind
+from rlfocal.errors import InputError
 from rlfocal.statistics import diversity, metrics, votes, windows
+from rlfocal.statistics.calibration import brier_score, reliability
 from rlfocal.statistics.outcomes import Outcomes
 from warehouse import Warehouse
 from warehouse.scripts import SCHEMA, script
@@ -261,3 +264,38 @@ def test_a_new_metric_takes_a_formula_in_python_and_a_line_in_sql(monkeypatch: p
 def test_the_names_of_the_sql_guide() -> None:
     for name in ("agreement", "calibration", "diversity", "normalised"):
         assert getattr(rlfocal, name) is import_module(f"rlfocal.statistics.{name}")
+
+
+def test_a_fused_probability_by_hand() -> None:
+    """In one bin 0.1 and 0.4, one of them right; in the other 0.5, 0.8 and 1, two of them right."""
+    confidence = np.array([0.5, 0.1, 1.0, np.nan, 0.4, 0.8])
+    correct = np.array([False, False, True, False, True, True])
+    found = reliability(confidence, correct, bins=2)
+    assert (found.bin.tolist(), found.n.tolist()) == ([0, 1], [2, 3])
+    assert found.confidence == pytest.approx([0.25, 2.3 / 3])
+    assert found.accuracy == pytest.approx([1 / 2, 2 / 3])
+    assert found.expected_error == pytest.approx((2 * 0.25 + 3 * 0.1) / 5)
+    assert brier_score(confidence, correct) == pytest.approx((0.25 + 0.01 + 0 + 0.36 + 0.04) / 5)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=30))
+def test_the_brier_score_is_scikit_learns(answers: list[tuple[float, bool]]) -> None:
+    confidence, correct = np.array([p for p, _ in answers]), np.array([right for _, right in answers])
+    assert brier_score(confidence, correct) == pytest.approx(
+        brier_score_loss(correct, confidence, pos_label=True)
+    )
+
+
+def test_confidences_of_nobody_and_of_no_probability() -> None:
+    nobody = np.array([np.nan]), np.array([False])
+    assert math.isnan(brier_score(*nobody))
+    assert math.isnan(reliability(*nobody).expected_error)
+    rounded = np.array([1 + 1e-12, -1e-12])
+    assert reliability(rounded, np.array([True, False])).confidence.tolist() == [0, 1]
+    assert brier_score(rounded, np.array([True, False])) == 0
+    for wrong in (1.2, -3.0, np.inf):
+        for figure in (brier_score, reliability):
+            with pytest.raises(InputError, match=r"confidence .* of document 1 is not from 0 to 1"):
+                figure(np.array([0.5, wrong]), np.array([True, True]))
+    with pytest.raises(InputError, match=r"shape \(1,\) and correctness of shape \(2,\)"):
+        brier_score(np.array([0.5]), np.array([True, True]))

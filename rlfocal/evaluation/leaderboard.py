@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.agents import RL_FOCAL
-from rlfocal.evaluation.bootstrap import Difference, paired_bootstrap
 from rlfocal.evaluation.comparable import (
     SINGLE,
     BoardKey,
@@ -24,6 +23,7 @@ from rlfocal.evaluation.comparable import (
     known,
     notes,
 )
+from rlfocal.merit.intervals import Difference, paired_bootstrap
 from rlfocal.methods import methods_for, named
 from warehouse import Warehouse
 from warehouse.scripts import script

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.evaluation.bootstrap import Difference, paired_bootstrap
+from rlfocal.merit.intervals import Difference, paired_bootstrap
 from rlfocal.openended.decider import OpenEndedConfig, train_decider
 from rlfocal.openended.scores import ScoreTable
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from rlfocal.evaluation.bootstrap import Difference
 from rlfocal.evaluation.comparable import GIVEN_ROWS
 from rlfocal.evaluation.leaderboard import (
     BASELINE,
@@ -19,6 +18,7 @@ from rlfocal.evaluation.leaderboard import (
     percent,
     points,
 )
+from rlfocal.merit.intervals import Difference
 from rlfocal.terminal import Listing
 
 SHOWN = 6

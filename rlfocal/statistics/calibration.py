@@ -1,4 +1,4 @@
-"""Whether a model's confidence can be believed: the twin of the macro `calibration`."""
+"""Whether a confidence can be believed: a model's, in the twin of the macro `calibration`, or a fused one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rlfocal.errors import InputError
 
 
 class Reliability(NamedTuple):
@@ -20,23 +22,54 @@ class Reliability(NamedTuple):
 
     @property
     def expected_error(self) -> float:
-        """The mean distance of confidence and accuracy over documents (ECE)."""
+        """The mean distance of confidence and accuracy over documents (ECE); NaN without documents."""
+        if not len(self.n):
+            return float("nan")
         return float((self.n * np.abs(self.confidence - self.accuracy)).sum() / self.n.sum())
 
 
 def reliability(confidence: NDArray[np.float64], correct: NDArray[np.bool_], bins: int = 10) -> Reliability:
-    """One model's documents by confidence, in `bins` of equal width, the last one closed.
+    """Documents by the probability of the answer they got, in `bins` of equal width, the last one closed.
 
-    `confidence` (T,) is in [0, 1], NaN where the model has no answer: such a document is in no bin.
+    `confidence` (T,), of one model or of a method that fuses several, is in [0, 1], NaN where there is no
+    answer: such a document is in no bin. `correct` (T,) says whether the answer is right.
+
+    InputError: a confidence is no probability, or the two arrays are of different lengths.
     """
-    known = ~np.isnan(confidence)
+    confidence, correct = _known(confidence, correct)
     # Shares of passes such as 0.29 must not fall below their bin by a rounding.
-    at = np.minimum(np.floor(np.round(confidence[known] * bins, 9)), bins - 1).astype(np.int64)
+    at = np.minimum(np.floor(np.round(confidence * bins, 9)), bins - 1).astype(np.int64)
     n = np.bincount(at, minlength=bins)
     there = np.flatnonzero(n)
     return Reliability(
         there,
         n[there],
-        np.bincount(at, confidence[known], bins)[there] / n[there],
-        np.bincount(at, correct[known], bins)[there] / n[there],
+        np.bincount(at, confidence, bins)[there] / n[there],
+        np.bincount(at, correct, bins)[there] / n[there],
     )
+
+
+def brier_score(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float:
+    """The mean squared difference of confidence and being right (Brier 1950, for the answer given alone).
+
+    Arrays and errors as in `reliability`. From 0, sure and right, to 1; always saying 0.5 has 0.25. NaN where
+    no document has an answer.
+    """
+    confidence, correct = _known(confidence, correct)
+    return float(((confidence - correct) ** 2).mean()) if len(correct) else float("nan")
+
+
+def _known(
+    confidence: NDArray[np.float64], correct: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Both for the documents that have an answer; what rounding put beyond 0 or 1 is put back."""
+    if np.ndim(confidence) != 1 or np.shape(confidence) != np.shape(correct):
+        raise InputError(
+            f"confidences of shape {np.shape(confidence)} and correctness of shape {np.shape(correct)}: "
+            "give one number a document to each"
+        )
+    known = ~np.isnan(confidence)
+    bad = known & ~((confidence >= -1e-9) & (confidence <= 1 + 1e-9))
+    if bad.any():
+        raise InputError(f"confidence {confidence[bad][0]:g} of document {bad.argmax()} is not from 0 to 1")
+    return confidence[known].clip(0, 1), correct[known]

@@ -1,0 +1,216 @@
+"""Bootstrap intervals over documents, tasks and seeds: literal oracles, coverage, p-values, Holm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from statsmodels.stats.multitest import multipletests
+
+from rlfocal.errors import InputError
+from rlfocal.merit import intervals
+from rlfocal.merit.intervals import Difference, holm, mean_over_tasks, paired_bootstrap, paired_over_tasks
+
+Floats = NDArray[np.float64]
+
+TASKS = np.repeat(["a", "b", "c"], [12, 30, 108])
+
+
+def _two_methods() -> tuple[Floats, Floats]:
+    """Three seeds of one method and one of another, better and worse by task."""
+    rng = np.random.default_rng(3)
+    at = np.unique(TASKS, return_inverse=True)[1]
+    ours = rng.random((3, 150)) < np.array([[0.1], [0.0], [-0.1]]) + np.array([0.9, 0.7, 0.5])[at]
+    rival = rng.random((1, 150)) < np.array([0.5, 0.7, 0.6])[at]
+    return ours.astype(float), rival.astype(float)
+
+
+def _literal(statistic: Callable[[np.random.Generator], float]) -> tuple[float, float]:
+    rng = np.random.default_rng(1)
+    low, high = np.quantile([statistic(rng) for _ in range(4000)], [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _documents(rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Documents of each task, drawn within it."""
+    own = [np.flatnonzero(np.isin(TASKS, task)) for task in "abc"]
+    return [rng.choice(documents, len(documents)) for documents in own]
+
+
+def test_the_mean_over_tasks_draws_documents_within_tasks_and_seeds() -> None:
+    ours, rival = _two_methods()
+
+    def alone(rng: np.random.Generator) -> float:
+        mean = ours[rng.integers(0, 3, 3)].mean(0)
+        return float(np.mean([mean[own].mean() for own in _documents(rng)]))
+
+    def paired(rng: np.random.Generator) -> float:
+        difference = ours[rng.integers(0, 3, 3)].mean(0) - rival[0]
+        return float(np.mean([difference[own].mean() for own in _documents(rng)]))
+
+    of_tasks = {id(x): np.mean([x[:, np.isin(TASKS, task)].mean() for task in "abc"]) for x in (ours, rival)}
+    found = mean_over_tasks(ours, TASKS)
+    assert found.mean == pytest.approx(of_tasks[id(ours)])
+    assert (found.low, found.high) == pytest.approx(_literal(alone), abs=0.008)
+    difference = paired_over_tasks(ours, rival, TASKS)
+    assert difference.mean == pytest.approx(of_tasks[id(ours)] - of_tasks[id(rival)])
+    assert (difference.low, difference.high) == pytest.approx(_literal(paired), abs=0.008)
+
+
+def test_whole_tasks_are_drawn_with_all_their_documents() -> None:
+    rng = np.random.default_rng(5)
+    sizes = rng.integers(1, 30, 12)
+    clusters = np.repeat(np.arange(12), sizes)
+    one = (rng.random((2, len(clusters))) < rng.random(12)[clusters]).astype(float)
+    other = (rng.random((1, len(clusters))) < 0.5).astype(float)
+
+    def literal(rng: np.random.Generator) -> float:
+        drawn = np.concatenate([np.flatnonzero(clusters == g) for g in rng.integers(0, 12, 12)])
+        return float((one[rng.integers(0, 2, 2)].mean(0) - other[0])[drawn].mean())
+
+    found = paired_bootstrap(one, other, clusters=clusters)
+    assert found.mean == pytest.approx(one.mean() - other.mean())
+    assert (found.low, found.high) == pytest.approx(_literal(literal), abs=0.012)
+
+
+def test_one_task_and_tasks_of_one_document_are_the_plain_bootstrap() -> None:
+    ours, rival = _two_methods()
+    plain = paired_bootstrap(ours, rival, draws=500)
+    assert paired_over_tasks(ours, rival, np.repeat(["a"], 150), draws=500) == plain
+    assert paired_bootstrap(ours, rival, clusters=np.arange(150), draws=500) == plain
+
+
+def test_a_seed_makes_all_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, rival = _two_methods()
+
+    def all_of(seed: int) -> list[object]:
+        return [
+            paired_bootstrap(ours, rival, seed=seed, draws=300),
+            paired_bootstrap(ours, rival, clusters=TASKS, seed=seed, draws=300),
+            paired_over_tasks(ours, rival, TASKS, seed=seed, draws=300),
+            mean_over_tasks(ours, TASKS, seed=seed, draws=300),
+        ]
+
+    first = all_of(4)
+    assert all_of(4) == first
+    assert all(one != other for one, other in zip(all_of(5), first, strict=True))
+    monkeypatch.setattr(intervals, "BLOCK", 70)
+    assert all_of(4) == first
+
+
+def _answers(n_tasks: int) -> st.SearchStrategy[list[tuple[float, float, int]]]:
+    right = st.sampled_from([0.0, 1.0])
+    return st.lists(st.tuples(right, right, st.integers(0, n_tasks - 1)), min_size=1, max_size=30)
+
+
+@settings(max_examples=200)
+@given(_answers(4), st.integers(60, 200), st.integers(0, 9))
+def test_a_p_value_is_small_where_the_interval_excludes_zero(
+    answers: list[tuple[float, float, int]], draws: int, seed: int
+) -> None:
+    one, other, tasks = np.array(answers).T
+    for found in (
+        paired_bootstrap(one[None], other[None], seed=seed, draws=draws),
+        paired_bootstrap(one[None], other[None], clusters=tasks.astype(int), seed=seed, draws=draws),
+        paired_over_tasks(one[None], other[None], tasks.astype(int), seed=seed, draws=draws),
+    ):
+        assert (found.p_value < 0.05) == found.excludes_zero
+        assert 2 / (draws + 1) <= found.p_value <= 1
+    thirds = paired_over_tasks(np.vstack([one] * 3), one[None], tasks.astype(int), seed=seed, draws=draws)
+    assert (thirds.p_value, thirds.low, thirds.high) == (1, 0, 0)
+    swapped = paired_bootstrap(other[None], one[None], seed=seed, draws=draws)
+    assert swapped.mean == pytest.approx(-paired_bootstrap(one[None], other[None], draws=draws).mean)
+
+
+def test_a_p_value_is_twice_the_share_of_draws_beyond_zero() -> None:
+    # 1 of 10 documents for `one`: no draw is below 0, and 0.9^10 of them are at 0.
+    one, other = np.zeros((1, 10)), np.zeros((1, 10))
+    one[0, 0] = 1
+    assert paired_bootstrap(one, other, draws=50_000).p_value == pytest.approx(2 * 0.9**10, abs=0.01)
+    one[0, :4] = 1
+    assert paired_bootstrap(one, other, draws=50_000).p_value == pytest.approx(2 * 0.6**10, abs=0.002)
+    assert paired_bootstrap(other, other, draws=99).p_value == 1
+    one[:] = 1
+    assert paired_bootstrap(one, other, draws=99) == Difference(1.0, 1.0, 1.0, 0.02)
+    assert paired_bootstrap(other, one, draws=99) == Difference(-1.0, -1.0, -1.0, 0.02)
+
+
+def _drawn(rng: np.random.Generator, only_one: Floats, only_other: Floats) -> tuple[Floats, Floats]:
+    """(1, T) each, where both are right on 40 % of the documents beside those that one alone gets right."""
+    u = rng.random(len(only_one))
+    either = only_one + only_other
+    both = (u >= either) & (u < either + 0.4)
+    return ((u < only_one) | both)[None].astype(float), ((u >= only_one) & (u < either) | both)[None].astype(
+        float
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tasks_are", ["none", "strata", "clusters"])
+def test_intervals_cover_the_true_difference(tasks_are: str) -> None:
+    """1,000 times: 400 documents, of which `one` alone gets 5 points more right than `other` alone."""
+    rng = np.random.default_rng(11)
+    strata = np.repeat(np.arange(4), [40, 80, 120, 160])
+    clusters = np.repeat(np.arange(40), 10)
+    covered, as_documents = 0, 0
+    for seed in range(1000):
+        if tasks_are == "none":
+            found = paired_bootstrap(
+                *_drawn(rng, np.full(400, 0.2), np.full(400, 0.15)), seed=seed, draws=2000
+            )
+        elif tasks_are == "strata":
+            gain = np.array([0.20, 0.10, 0.0, -0.10])[strata]
+            found = paired_over_tasks(
+                *_drawn(rng, 0.2 + gain / 2, 0.2 - gain / 2), strata, seed=seed, draws=2000
+            )
+        else:
+            gain = rng.normal(0.05, 0.15, 40).clip(-0.35, 0.45)[clusters]
+            both = _drawn(rng, 0.25 + gain / 2, 0.25 - gain / 2)
+            found = paired_bootstrap(*both, clusters=clusters, seed=seed, draws=2000)
+            wrongly = paired_bootstrap(*both, seed=seed, draws=500)
+            as_documents += wrongly.low <= 0.05 <= wrongly.high
+        covered += found.low <= 0.05 <= found.high
+    assert 930 <= covered <= 970
+    if tasks_are == "clusters":
+        assert as_documents < 925
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_raises_every_p_value_and_keeps_their_order(p_values: list[float]) -> None:
+    raw = np.array(p_values)
+    adjusted = holm(raw)
+    assert (adjusted >= raw).all()
+    assert (adjusted <= 1).all()
+    assert (np.diff(adjusted[np.argsort(raw)]) >= 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 30])
+def test_holm_is_statsmodels(n: int) -> None:
+    raw = np.random.default_rng(n).beta(0.5, 5, n).round(2)  # with ties
+    assert holm(raw) == pytest.approx(multipletests(raw, method="holm")[1])
+
+
+def test_holm_by_hand() -> None:
+    assert holm(np.array([0.04, 0.01, 0.03])) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm(np.array([])).tolist() == []
+    for wrong in (-0.1, 1.1, np.nan):
+        with pytest.raises(InputError, match="each must be from 0 to 1"):
+            holm(np.array([0.5, wrong]))
+
+
+def test_hits_that_do_not_fit() -> None:
+    two, three, tasks = np.ones((1, 2)), np.ones((1, 3)), np.array(["a", "b"])
+    with pytest.raises(InputError, match=r"hits of shapes \(1, 2\), \(1, 3\)"):
+        paired_bootstrap(two, three)
+    with pytest.raises(InputError, match=r"hits of shapes \(1, 3\), \(1, 3\), \(2,\)"):
+        paired_over_tasks(three, three, tasks)
+    with pytest.raises(InputError, match=r"hits of shapes \(2,\)"):
+        mean_over_tasks(two[0], tasks)
+    with pytest.raises(InputError, match=r"hits of shapes \(0, 2\)"):
+        mean_over_tasks(two[:0], tasks)
+    with pytest.raises(InputError, match="2 hits are NaN"):
+        paired_bootstrap(two, two * np.nan)
