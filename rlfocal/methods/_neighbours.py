@@ -1,0 +1,103 @@
+"""The train documents most like a document: by the text of the question, or by any other vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Calls
+from rlfocal.dataset import Dataset
+
+Floats = NDArray[np.float64]
+
+_BLOCK = 1024
+
+
+class Neighbours(NamedTuple):
+    """The train documents most similar to each of T documents."""
+
+    at: NDArray[np.int64]
+    """(T, k) their positions, the most similar first; ties: the earlier one."""
+    similarity: Floats
+    """(T, k)"""
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """(T,) whether any train document is like it at all: by cosine, a text without known words is not."""
+        return np.asarray((self.similarity > 0).any(axis=1))
+
+
+def questions_of(documents: Dataset | Calls) -> tuple[str, ...]:
+    """(T,) what was asked; empty texts where the data have none."""
+    return documents.questions or ("",) * len(documents)
+
+
+def cosines(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
+    """Cosines of (T, D) vectors to those of n train documents (n, D): (which rows, (rows, n)), by blocks.
+
+    0 where either vector is 0. Rounded, so that equal vectors tie whatever the block.
+    """
+    known = _unit(train).T
+    for start in range(0, len(vectors), block):
+        rows = slice(start, min(start + block, len(vectors)))
+        yield rows, (_unit(vectors[rows]) @ known).round(9)
+
+
+def closeness(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
+    """As `cosines`, of 1 / (1 + Euclidean distance): for vectors whose lengths mean something."""
+    squares = (train**2).sum(axis=1)
+    for start in range(0, len(vectors), block):
+        rows = slice(start, min(start + block, len(vectors)))
+        part = vectors[rows]
+        squared = (part**2).sum(axis=1)[:, None] + squares - 2 * part @ train.T
+        # Of equal vectors, what is left of their squares is not quite 0.
+        yield rows, (1 / (1 + np.sqrt(np.maximum(squared, 0.0).round(9)))).round(9)
+
+
+def nearest(similarities: Iterator[tuple[slice, Floats]], k: int, *, others: bool = False) -> Neighbours:
+    """The k most similar train documents, all where there are fewer, from `cosines` or `closeness`.
+
+    `others`: the documents are the train documents themselves, in their order, and none is its own neighbour.
+    """
+    found = [_top(_without_itself(rows, part) if others else part, k, others) for rows, part in similarities]
+    if not found:
+        return Neighbours(np.empty((0, 0), dtype=np.int64), np.empty((0, 0)))
+    return Neighbours(
+        np.concatenate([part.at for part in found]), np.concatenate([part.similarity for part in found])
+    )
+
+
+def without_itself(similarities: Iterator[tuple[slice, Floats]]) -> Iterator[tuple[slice, Floats]]:
+    """The similarities of train documents to one another, -inf of each to itself."""
+    return ((rows, _without_itself(rows, part)) for rows, part in similarities)
+
+
+def _without_itself(rows: slice, similarity: Floats) -> Floats:
+    others = similarity.copy()
+    others[np.arange(len(others)), np.arange(rows.start, rows.stop)] = -np.inf
+    return others
+
+
+def _top(similarity: Floats, k: int, others: bool) -> Neighbours:
+    """The k highest of each row; ties: the first."""
+    n = similarity.shape[1]
+    k = min(k, n - others)
+    if k == 0:
+        none = np.empty((len(similarity), 0))
+        return Neighbours(none.astype(np.int64), none)
+    least = np.partition(similarity, n - k, axis=1)[:, n - k, None]
+    above, level = similarity > least, similarity == least
+    taken = above | (level & (level.cumsum(axis=1) <= k - above.sum(axis=1, keepdims=True)))
+    at = np.nonzero(taken)[1].reshape(-1, k)
+    values = np.take_along_axis(similarity, at, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    return Neighbours(np.take_along_axis(at, order, axis=1), np.take_along_axis(values, order, axis=1))
+
+
+def _unit(vectors: Floats) -> Floats:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Floats = np.where(lengths > 1e-12, vectors / np.maximum(lengths, 1e-12), 0.0)
+    return unit
