@@ -118,7 +118,9 @@ def evaluate(
     Runs that the warehouse has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation import evaluate as run
+    from rlfocal.evaluation.budgets import budget_curves
     from rlfocal.report import leaderboard, print_table
+    from rlfocal.report.merits import print_budgets
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, create=False) as opened:
@@ -144,7 +146,41 @@ def evaluate(
         if as_json:
             print_json(report.rows)
         else:
-            print_table(leaderboard(opened, runs={row.run_id for row in report.rows}))
+            boards = leaderboard(opened, runs={row.run_id for row in report.rows})
+            print_table(boards)
+            if budgets is not None:
+                for board in boards:
+                    print_budgets(board, budget_curves(opened, board))
+
+
+def merit(
+    benchmarks: Annotated[
+        str | None,
+        typer.Option("--benchmarks", "-b", metavar="B,...", help="Which benchmarks.", show_default="all"),
+    ] = None,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Compare what was evaluated by the field's figures of merit.
+
+    PerfGain, CostSave, gap to the oracle, ParetoDist, AIQ, APGR and CPT, calibration, and p-values of paired
+    differences, corrected for how many methods are compared.
+    """
+    from rlfocal.evaluation.merits import merits
+    from rlfocal.report import leaderboard
+    from rlfocal.report.merits import print_merits
+    from rlfocal.report.tables import heading
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse, read_only=True, create=False) as opened:
+        boards = leaderboard(opened, names(benchmarks, "--benchmarks"))
+        found = [(board, merits(opened, board)) for board in boards]
+    if as_json:
+        print_json([{"board": heading(board), "methods": of_board} for board, of_board in found])
+    elif not found:
+        typer.echo("nothing was evaluated yet: run `rlfocal evaluate --benchmark B`", err=True)
+    else:
+        print_merits(found)
 
 
 def methods(as_json: Json = False) -> None:

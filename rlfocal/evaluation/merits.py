@@ -1,0 +1,155 @@
+"""The field's figures of merit for every method of a board, read from the warehouse alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import nan
+from statistics import fmean
+
+import numpy as np
+
+from rlfocal.evaluation.budgets import BudgetCurve, budget_curves
+from rlfocal.evaluation.leaderboard import BASELINE, CEILING, Board, Standing
+from rlfocal.merit.curves import aiq, apgr, cpt, pareto_distance
+from rlfocal.merit.gains import cost_save, gap_to_oracle, perf_gain
+from rlfocal.merit.intervals import Difference, holm
+from rlfocal.statistics.calibration import brier_score, reliability
+from warehouse import Warehouse
+from warehouse.scripts import script
+
+
+@dataclass(frozen=True)
+class Merits:
+    """One method on one board; NaN where a figure is not defined or misses a price, a budget or a rival."""
+
+    method: str
+    accuracy: float
+    gain: float
+    """Accuracy / best single - 1; its mean over data sets is PerfGain."""
+    cost_save: float
+    gap_to_oracle: float
+    pareto_distance: float
+    aiq: float
+    """Over its budgets, the cheapest and the dearest model alone among the points."""
+    apgr: float
+    """Over its budgets; the share is how far its cost lies from the cheapest model's to the best one's."""
+    cpt_50: float
+    cpt_80: float
+    ece: float
+    """Expected calibration error of the probability it gives its answers."""
+    brier: float
+    p_best_single: float
+    """Of the paired difference to best_single, by Holm's method over all methods of the board."""
+    p_ours: Mapping[str, float]
+    """The same of the difference to each of RL-Focal's methods."""
+
+
+def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
+    """All methods of the board in its order, the ceiling left out."""
+    rivals = [s for s in board.standings if s.method != CEILING]
+    by_name = {s.method: s for s in board.standings}
+    baseline, oracle = by_name.get(BASELINE), by_name.get(CEILING)
+    curves = {curve.method: curve for curve in budget_curves(warehouse, board)}
+    distances = _pareto_distances(rivals, board)
+    p_baseline = _adjusted(rivals, lambda s: s.against_baseline)
+    p_ours = {ours.method: _adjusted(rivals, partial(_less, ours.method)) for ours in board.ours}
+    found = []
+    for s in rivals:
+        ece, brier = _calibration(warehouse, s)
+        over = _Curve.of(curves.get(s.method), board)
+        found.append(
+            Merits(
+                s.method,
+                s.accuracy,
+                perf_gain(np.array([s.accuracy]), np.array([baseline.accuracy])) if baseline else nan,
+                cost_save(s.accuracy, _cost(s), baseline.accuracy, _cost(baseline)) if baseline else nan,
+                gap_to_oracle(s.accuracy, oracle.accuracy) if oracle else nan,
+                distances.get(s.method, nan),
+                over.aiq,
+                over.apgr,
+                over.cpt_50,
+                over.cpt_80,
+                ece,
+                brier,
+                p_baseline.get(s.method, nan),
+                {name: p[s.method] for name, p in p_ours.items() if s.method in p},
+            )
+        )
+    return tuple(found)
+
+
+def mean_gain(of_boards: Sequence[Sequence[Merits]]) -> dict[str, float]:
+    """PerfGain of every method that stands on all boards."""
+    gains = [{m.method: m.gain for m in of_board} for of_board in of_boards]
+    everywhere = [name for name in gains[0] if all(name in of_board for of_board in gains)] if gains else []
+    return {name: fmean(of_board[name] for of_board in gains) for name in everywhere}
+
+
+@dataclass(frozen=True)
+class _Curve:
+    aiq: float = nan
+    apgr: float = nan
+    cpt_50: float = nan
+    cpt_80: float = nan
+
+    @classmethod
+    def of(cls, curve: BudgetCurve | None, board: Board) -> _Curve:
+        """NaN without budgets, or where a price or a model alone is unknown."""
+        priced = [s for s in board.singles if s.cost is not None]
+        if curve is None or len(priced) < len(board.models) or any(p.cost is None for p in curve.points):
+            return cls()
+        weak = min(priced, key=lambda s: (s.cost or 0.0, -s.accuracy))
+        strong = max(priced, key=lambda s: s.accuracy)
+        ends = [(s.cost or 0.0, s.accuracy) for s in (weak, max(priced, key=lambda s: s.cost or 0.0))]
+        points = [(p.cost or 0.0, p.accuracy) for p in curve.points]
+        costs, accuracies = np.array([*points, *ends]).T
+        span = (strong.cost or 0.0) - (weak.cost or 0.0)
+        if not span > 0:
+            return cls(aiq(costs, accuracies))
+        own_costs, own = np.array(points).T
+        shares = (own_costs - (weak.cost or 0.0)) / span
+        inside = (shares >= 0) & (shares <= 1)
+        between = shares[inside], own[inside], weak.accuracy, strong.accuracy
+        return cls(aiq(costs, accuracies), apgr(*between), cpt(*between, 0.5), cpt(*between, 0.8))
+
+
+def _less(ours: str, standing: Standing) -> Difference | None:
+    return standing.ours_above.get(ours)
+
+
+def _adjusted(
+    rivals: Sequence[Standing], difference: Callable[[Standing], Difference | None]
+) -> dict[str, float]:
+    pairs = [(s.method, d.p_value) for s in rivals if (d := difference(s)) is not None]
+    adjusted = holm(np.array([p for _, p in pairs])).tolist()
+    return {name: p for (name, _), p in zip(pairs, adjusted, strict=True)}
+
+
+def _pareto_distances(rivals: Sequence[Standing], board: Board) -> dict[str, float]:
+    """To the front of all methods and of every model alone; of those that cost something: the logarithm of
+    nothing is no number."""
+    points = {s.method: (s.cost, s.accuracy) for s in rivals if s.cost}
+    points |= {f"single:{s.model}": (s.cost, s.accuracy) for s in board.singles if s.cost}
+    if not points:
+        return {}
+    costs, accuracies = np.array(list(points.values()), dtype=np.float64).T
+    return dict(zip(points, pareto_distance(costs, accuracies).tolist(), strict=True))
+
+
+def _calibration(warehouse: Warehouse, standing: Standing) -> tuple[float, float]:
+    """ECE and Brier score over all seeds' answers."""
+    runs = [run.run_id for run in standing.runs]
+    table = warehouse.query(script("queries/probabilities"), [runs])
+    if not len(table):
+        return nan, nan
+    probability, correct = (
+        table["probability"].to_numpy(),
+        np.asarray(table["correct"].to_numpy(), dtype=bool),
+    )
+    return reliability(probability, correct).expected_error, brier_score(probability, correct)
+
+
+def _cost(standing: Standing) -> float:
+    return nan if standing.cost is None else standing.cost

@@ -1,0 +1,77 @@
+"""Figures of merit and curves over budgets on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isnan
+
+from rich.console import Console
+from rich.text import Text
+
+from rlfocal.evaluation.budgets import BudgetCurve
+from rlfocal.evaluation.leaderboard import Board, percent
+from rlfocal.evaluation.merits import Merits, mean_gain
+from rlfocal.report.tables import heading
+from rlfocal.terminal import Listing
+
+_MEANING = (
+    "gain: accuracy / best single - 1. save: 1 - cost / best single's, for who is no less accurate. gap: "
+    "what is missing to the oracle, as its share. dist: to the Pareto front of log cost and accuracy. AIQ: "
+    "mean accuracy of the hull over cost. APGR, CPT: RouteLLM's, between the cheapest model and the best. "
+    "ECE, Brier: of the probability an answer is given. p: of the paired difference, by Holm's method over "
+    "all methods. Curves need budgets (`rlfocal evaluate --budgets`), and costs need prices."
+)
+
+
+def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Console | None = None) -> None:
+    """One table per board, then PerfGain over all of them."""
+    console = console or Console()
+    for board, found in boards:
+        ours = [s.method for s in board.ours]
+        columns = ["acc %", "gain", "save", "gap", "dist", "AIQ", "APGR", "CPT50", "CPT80", "ECE", "Brier"]
+        columns += ["p best_single", *(f"p {name}" for name in ours)]
+        table = Listing("method", *columns, title=heading(board))
+        for m in found:
+            curves = (m.aiq, m.apgr, m.cpt_50, m.cpt_80, m.ece, m.brier, m.p_best_single)
+            table.add(
+                m.method,
+                percent(m.accuracy),
+                *(_share(value) for value in (m.gain, m.cost_save, m.gap_to_oracle)),
+                *(_number(value) for value in (m.pareto_distance, *curves)),
+                *(_number(m.p_ours.get(name, float("nan"))) for name in ours),
+                style="bold" if m.method in ours else "",
+            )
+        console.print(table)
+        console.print()
+    if len(boards) > 1:
+        gains = mean_gain([found for _, found in boards])
+        table = Listing("method", "PerfGain", title=f"Over {len(boards)} data sets")
+        for name, gain in sorted(gains.items(), key=lambda item: -item[1]):
+            table.add(name, _share(gain))
+        console.print(table)
+    console.print(Text(_MEANING, style="dim"), width=min(console.width, 100))
+
+
+def print_budgets(board: Board, curves: Sequence[BudgetCurve], console: Console | None = None) -> None:
+    """Accuracy in % at each budget, and the models asked per document; a dash where it cannot be kept."""
+    console = console or Console()
+    if not curves:
+        console.print(Text("None of these methods can be held to a budget.", style="yellow"))
+        return
+    budgets = list(dict.fromkeys(p.budget for curve in curves for p in curve.points))
+    budgets.sort(key=lambda budget: (budget.endswith("c"), float(budget.rstrip("c"))))
+    names = ["all" if budget == "inf" else budget for budget in budgets]
+    table = Listing("method", *names, title=f"{heading(board)}: accuracy in % (models asked) by budget")
+    for curve in curves:
+        points = [curve.at(budget) for budget in budgets]
+        cells = ["–" if p is None else f"{percent(p.accuracy)} ({p.mean_pool_size:.1f})" for p in points]
+        table.add(curve.method, *cells, style="bold" if curve.method.startswith("rl_focal") else "")
+    console.print(table)
+
+
+def _share(value: float) -> str:
+    return "–" if isnan(value) else f"{100 * value:+.1f}%"
+
+
+def _number(value: float) -> str:
+    return "–" if isnan(value) else f"{value:.3f}"

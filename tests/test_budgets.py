@@ -1,0 +1,142 @@
+"""Budgets: one fit decides at each, what cannot keep to one is remembered, and the figures of merit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from test_evaluation import put_choices
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.cli import main
+from rlfocal.dataset import Dataset, load_dataset
+from rlfocal.errors import InputError
+from rlfocal.evaluation import Candidate, Setup, evaluate
+from rlfocal.evaluation.budgets import budget_curves
+from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.evaluation.merits import merits
+from rlfocal.evaluation.running import run_method
+from rlfocal.evaluation.storing import stored
+from rlfocal.policy import Budget
+from warehouse import Warehouse
+
+
+@dataclass
+class FirstOnes:
+    """Asks the first models, as many as it may, but never a single one; counts its fits."""
+
+    fits: int = 0
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Asks]:
+        self.fits += 1
+        return [Asks(len(train.models))]
+
+
+@dataclass(frozen=True)
+class Asks:
+    most: int
+
+    def decide(self, calls: Calls) -> Answered:
+        for model in range(self.most):
+            said = calls.call(np.arange(len(calls.models)) == model)
+        return Answered(said.predictions[:, self.most - 1], np.full(len(calls), 0.5))
+
+    def within(self, budget: Budget) -> Asks | None:
+        return None if budget.amount < 2 else Asks(int(min(budget.amount, self.most)))
+
+
+SAYS = {"a": [True, False, True, True], "b": [True, True, False, True], "c": [True, True, True, False]}
+
+
+def held(
+    warehouse: Warehouse, method: FirstOnes, *budgets: str
+) -> list[tuple[str | None, float, float | None]]:
+    setup = Setup(warehouse, load_dataset(warehouse, "b"), seeds=1, budgets=tuple(map(Budget.of, budgets)))
+    runs, _ = run_method(setup, Candidate("first_ones", method, has_budgets=True))
+    rows = (row for row in stored(warehouse, runs) if row.task == "*")
+    return [(row.budget, row.mean_pool_size, row.mean_rounds) for row in rows]
+
+
+def test_one_fit_decides_at_every_budget_and_never_again(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    method = FirstOnes()
+    expected = [(None, 3.0, 3.0), ("2", 2.0, 2.0), ("inf", 3.0, 3.0)]
+    assert held(warehouse, method, "1", "2", "all") == expected
+    assert method.fits == 1
+    assert held(warehouse, method, "1", "2", "all") == expected
+    assert method.fits == 1
+    assert warehouse.rows("SELECT method, budget FROM ruled_out") == [("first_ones", "1")]
+
+
+def test_budgets_stay_off_the_leaderboard_and_make_a_curve(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    held(warehouse, FirstOnes(), "2", "all")
+    evaluate(warehouse, "b", methods=["best_single", "oracle"], seeds=1)
+    [board] = leaderboard(warehouse)
+    assert [s.method for s in board.standings].count("first_ones") == 1
+    [curve] = budget_curves(warehouse, board)
+    assert [(p.budget, p.mean_pool_size) for p in curve.points] == [("2", 2.0), ("inf", 3.0)]
+    [row] = warehouse.rows(
+        "SELECT DISTINCT pool, rounds, probability FROM decisions JOIN evaluations USING (run_id, task) "
+        "WHERE budget = '2'"
+    )
+    assert row == (["a", "b"], [1, 2], 0.5)
+
+
+def test_merits_are_what_the_definitions_say(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    held(warehouse, FirstOnes())
+    evaluate(warehouse, "b", methods=["best_single", "plurality", "oracle"], seeds=1)
+    [board] = leaderboard(warehouse)
+    found = {m.method: m for m in merits(warehouse, board)}
+    by_name = {s.method: s.accuracy for s in board.standings}
+    assert "oracle" not in found
+    for name, m in found.items():
+        assert m.gain == pytest.approx(by_name[name] / by_name["best_single"] - 1)
+        assert m.gap_to_oracle == pytest.approx(1 - by_name[name] / by_name["oracle"])
+    ones = found["first_ones"]
+    assert ones.brier == pytest.approx(0.25)
+    assert ones.ece == pytest.approx(abs(0.5 - by_name["first_ones"]))
+    assert np.isnan(found["best_single"].p_best_single)
+    assert ones.p_best_single >= 0
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "four", "", "c", "nan", "1e"])
+def test_what_is_no_budget_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is not a budget"):
+        Budget.of(text)
+    assert str(Budget.of("120c")) == "120c"
+    assert str(Budget.of("4")) == "4"
+
+
+def test_the_commands_print_budgets_and_merits(
+    warehouse: Warehouse, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def called(*words: str) -> int:
+        monkeypatch.setattr("sys.argv", ["rlfocal", *words])
+        try:
+            main()
+        except SystemExit as ended:
+            return int(ended.code or 0)
+        return 0
+
+    put_choices(warehouse, SAYS)
+    where = str(warehouse.location.directory)
+    warehouse.connection.close()
+    asked = ["--methods", "best_single,plurality,best_plurality", "--budgets", "1,all", "-w", where]
+    assert called("evaluate", "-b", "b", *asked) == 0
+    assert called("merit", "-w", where) == 0
+    out = capsys.readouterr().out
+    assert "accuracy in % (models asked) by budget" in out
+    assert "Brier" in out
+    assert called("merit", "-w", where, "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["methods"]
+    assert called("evaluate", "-b", "b", "--budgets", "lots", "-w", where) == 2
+    assert "'lots' is not a budget" in capsys.readouterr().err
