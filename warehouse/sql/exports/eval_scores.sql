@@ -1,0 +1,9 @@
+-- Accuracies of models on a benchmark, by task, and when the last of their answers came.
+SELECT
+    a.model, a.task, a.n, a.accuracy, a.stderr, epoch(max(e.committed_at))::BIGINT AS committed_at,
+    arg_max(e.backend, e.committed_at) AS backend
+FROM accuracy AS a
+LEFT JOIN extractions AS e USING (benchmark, task, model)
+WHERE a.benchmark = $benchmark AND coalesce(list_contains($models::VARCHAR[], a.model), true)
+GROUP BY ALL
+ORDER BY a.model, a.task;
