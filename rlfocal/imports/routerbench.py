@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 
 from rlfocal.errors import InputError
-from rlfocal.extraction.answers import STATED, extract_answer
+from rlfocal.extraction.answers import extract_answer
 from rlfocal.imports.files import csv_columns, parquet_columns
 from rlfocal.imports.graded import GradedAnswer, GradedRows, forms, is_right
 from rlfocal.imports.numbering import natural
@@ -33,6 +33,8 @@ _KEYS = ("sample_id", "prompt", "eval_name")
 _RESPONSE, _COST = "|model_response", "|total_cost"
 _PICKLES = (".pkl", ".pickle")
 _LETTER = re.compile(r"""[\s("'\[*]*([A-Z])(?:[).:,"'\]*]|\s*(?:\n|$))""")
+_STATED = re.compile(r"\banswer(?:\s+is\b|\s*:)", re.IGNORECASE)
+
 Columns = dict[str, list[Any]]
 """Equally long."""
 
@@ -245,7 +247,8 @@ def spoken(text: str, *, number: bool) -> str | None:
     """
     if number:
         return extract_answer(text)
-    for candidate in (text, *reversed(STATED.findall(text))):
-        if letter := _LETTER.match(candidate):
+    stated = [found.end() for found in _STATED.finditer(text)]
+    for at in (0, *reversed(stated)):
+        if letter := _LETTER.match(text, at):
             return letter[1]
     return None
