@@ -31,7 +31,9 @@ LoggedBenchmark = Annotated[
     ),
 ]
 imports = typer.Typer(
-    help="Bring logits made elsewhere into the warehouse.", no_args_is_help=True, rich_markup_mode="markdown"
+    help="Bring logits and answers made elsewhere into the warehouse.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
 )
 
 
@@ -138,6 +140,93 @@ def import_released(
     named = names(models)
     read = partial(read_released, paths, models=named, benchmark=benchmark, allow_missing=allow_missing)
     _import(lambda _: read(), warehouse, as_json=as_json)
+
+
+@imports.command("llmrouterbench")
+def import_llmrouterbench(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="results/bench or folders in it (searched whole), or files DATASET/SPLIT/MODEL/TIME.json.",
+            show_default=False,
+        ),
+    ],
+    benchmark: Annotated[
+        str | None,
+        typer.Option(
+            help="One benchmark for all, its tasks DATASET-SPLIT.",
+            show_default="DATASET@llmrouterbench-SPLIT",
+        ),
+    ] = None,
+    allow_missing: AllowMissing = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import results of LLMRouterBench: answers, whether each is right, tokens. All of it or nothing.
+
+    An answer is as right as its score says, whatever its words; data sets with scores between 0 and 1 are
+    left out and named. Of several runs of a model the latest counts, demos never.
+    """
+    from rlfocal.imports.llmrouterbench import read_llmrouterbench
+
+    read = partial(read_llmrouterbench, paths, benchmark=benchmark, allow_missing=allow_missing)
+    _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
+
+
+@imports.command("routerbench")
+def import_routerbench(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="RouterBench's table as CSV or Parquet.", show_default=False),
+    ],
+    benchmark: Annotated[str, typer.Option(help="The benchmark's name.")] = "routerbench",
+    allow_missing: AllowMissing = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import RouterBench: sample_id, prompt, eval_name, MODEL, MODEL|model_response. All of it or nothing.
+
+    An eval_name becomes a task, and a model's accuracy on it is the mean of its column; tasks with scores
+    between 0 and 1 (MT-Bench) are left out and named. Its own files are pickles, which are refused: loading
+    one runs code. Where you trust it, pandas' `read_pickle(FILE).to_csv(...)` converts it.
+    """
+    from rlfocal.imports.routerbench import read_routerbench
+
+    read = partial(read_routerbench, path, benchmark=benchmark, allow_missing=allow_missing)
+    _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
+
+
+@imports.command("every-eval-ever")
+def import_every_eval_ever(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Folders (searched whole) or files: UUID.json with UUID_samples.jsonl beside it.",
+            show_default=False,
+        ),
+    ],
+    benchmark: Annotated[
+        str | None, typer.Option(help="The benchmark's name.", show_default="what evaluation_id begins with")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The evaluation_result_id that counts, where answers have several."),
+    ] = None,
+    allow_missing: AllowMissing = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import instance-level results of Every Eval Ever. All of it or nothing.
+
+    An answer is right where is_correct says so. Scores without answers are left out and named. What
+    `rlfocal export every-eval-ever` wrote comes back whole, its log-probs included.
+    """
+    from rlfocal.imports.every_eval_ever import read_every_eval_ever
+
+    read = partial(
+        read_every_eval_ever, paths, benchmark=benchmark, metric=metric, allow_missing=allow_missing
+    )
+    _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
 
 
 def _import(

@@ -37,7 +37,7 @@ def load_table(
     """
     if not path.is_file():
         raise InputError(f"there is no file {path}")
-    reader = {".parquet": _parquet, ".csv": _csv, ".jsonl": _lines}.get(path.suffix.lower())
+    reader = {".parquet": parquet_columns, ".csv": csv_columns, ".jsonl": _lines}.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"{path}: give a file that ends in {', '.join(_FORMATS)}")
     raw = reader(path)
@@ -82,7 +82,8 @@ def _typed(name: str, kind: str, *, is_json: bool, nested: bool) -> tuple[str, s
     return f"coalesce(TRY_CAST(TRY_CAST({text} AS JSON) AS {kind}), TRY_CAST({text} AS {kind}))", text
 
 
-def _parquet(path: Path) -> pa.Table:
+def parquet_columns(path: Path) -> pa.Table:
+    """All columns of a Parquet file. Raises InputError where it is none."""
     try:
         table = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -103,7 +104,8 @@ def _without_halves(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _csv(path: Path) -> pa.Table:
+def csv_columns(path: Path) -> pa.Table:
+    """All columns of a CSV file, as text; an empty cell is NULL. Raises InputError where it is none."""
     # One thread, because only then does an error say which row it is in.
     read = pyarrow.csv.ReadOptions(use_threads=False)
     try:

@@ -37,7 +37,14 @@ SCORES = KEYS | {
 }
 # What only a log knows: its own hash of a document (a label of -1 stands for no right choice there), ...
 LOGGED_DOCS = {"doc_hash": "VARCHAR", "confidential": "BOOLEAN"}
-LOGGED_SCORES = {"is_greedy": "BOOLEAN[]", "text": "VARCHAR"}
+LOGGED_SCORES = {
+    "is_greedy": "BOOLEAN[]",
+    "text": "VARCHAR",
+    "n_tokens": "BIGINT",
+    # Read, and not stored yet: imports/answer_rows.sql takes them once answer_passes has columns for them.
+    "n_prompt_tokens": "BIGINT",
+    "cost": "DOUBLE",  # US dollars
+}
 
 _KEYS = [("row", pa.int64()), ("benchmark", pa.string()), ("task", pa.string()), ("doc_id", pa.int64())]
 _DOC_ROWS = pa.schema(
@@ -60,6 +67,10 @@ _SCORE_ROWS = pa.schema(
         ("answer", pa.string()),
         ("pass", pa.int64()),
         ("is_greedy", pa.list_(pa.bool_())),
+        ("text", pa.string()),
+        ("n_tokens", pa.int64()),
+        ("n_prompt_tokens", pa.int64()),
+        ("cost", pa.float64()),
     ]
 )
 
@@ -86,6 +97,8 @@ class ImportReport:
     """What else was left out, and why."""
     uneven: tuple[tuple[str, str, str, int, int], ...] = ()
     """(benchmark, task, model, fewest, most): answers to one document, where their number differs."""
+    notes: tuple[str, ...] = ()
+    """What else a reader of the figures should know."""
 
     def __str__(self) -> str:
         taken = (
@@ -106,6 +119,7 @@ class ImportReport:
                 f"uneven: {model} answered documents of {name}/{task} {fewest} to {most} times; "
                 "an answer's probability is its share of the answers to its document"
             )
+        lines += [f"note: {what}" for what in self.notes]
         return "\n".join(lines)
 
 
@@ -125,6 +139,7 @@ class Source:
     details: Mapping[PartitionKey, Mapping[str, Any]] = field(default_factory=dict)
     """Further settings of a partition; `n_whole` among them is how many documents its task has."""
     left: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Gathered:
@@ -168,7 +183,7 @@ class CheckedRows:
         new = _new_partitions(self.scratch, warehouse)
         if new:
             _write(self, warehouse, new)
-        return _report(self.scratch, len(new), self.source.left)
+        return _report(self.scratch, len(new), self.source)
 
 
 def check_rows(
@@ -302,7 +317,7 @@ def _check_stored(warehouse: Warehouse, new: list[dict[str, Any]]) -> None:
         )
 
 
-def _report(scratch: duckdb.DuckDBPyConnection, n_written: int, left: tuple[str, ...]) -> ImportReport:
+def _report(scratch: duckdb.DuckDBPyConnection, n_written: int, source: Source) -> ImportReport:
     missing = scratch.execute(
         "SELECT benchmark, model, count(*) FROM gaps GROUP BY ALL ORDER BY ALL"
     ).fetchall()
@@ -316,8 +331,9 @@ def _report(scratch: duckdb.DuckDBPyConnection, n_written: int, left: tuple[str,
         n_unscored=count(scratch, "SELECT (SELECT count(*) FROM docs) - (SELECT count(*) FROM documents)"),
         n_unanswered=count(scratch, script("imports/unanswered")),
         missing=tuple((benchmark, model, n) for benchmark, model, n in missing),
-        left=left,
+        left=source.left,
         uneven=tuple(scratch.execute(script("imports/uneven_passes")).fetchall()),
+        notes=source.notes,
     )
 
 

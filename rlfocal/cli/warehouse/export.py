@@ -1,12 +1,15 @@
-"""`rlfocal export`: the warehouse's tables as plain files."""
+"""`rlfocal export`: the warehouse's tables as plain files, records in others' formats, decisions."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
+from rlfocal.cli.support import completion
 from rlfocal.cli.support.options import (
     Benchmarks,
     Json,
@@ -16,13 +19,39 @@ from rlfocal.cli.support.options import (
     names,
     print_json,
 )
-from rlfocal.cli.support.progress import progress_bars
+from rlfocal.cli.support.progress import progress_bars, progress_line
 from rlfocal.wording import counted
 
+Benchmark = Annotated[
+    str,
+    typer.Option(
+        "--benchmark", "-b", help="The benchmark.", show_default=False, autocompletion=completion.benchmark
+    ),
+]
 Tables = Annotated[str | None, typer.Option(metavar="T,...", help="Only these tables.", show_default="all")]
 
 
-def export(
+class _ExportGroup(TyperGroup):
+    """`rlfocal export DIR` is `rlfocal export tables DIR`: it was there before the others were."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_help = bool(args) and args[0] in ctx.help_option_names
+        return super().parse_args(
+            ctx, args if not args or is_help or args[0] in self.commands else ["tables", *args]
+        )
+
+
+exports = typer.Typer(
+    cls=_ExportGroup,
+    help="Take tables, records or decisions out of the warehouse. `rlfocal export DIR` is "
+    "`rlfocal export tables DIR`.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@exports.command("tables")
+def export_tables(
     target: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
     format: Annotated[
         Literal["parquet", "datasets", "predictions"],
@@ -41,7 +70,7 @@ def export(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Write the warehouse's tables to a folder of plain files: all of them, or nothing.
+    """Write the warehouse's tables to a folder of plain files: all of them, or nothing. (The default.)
 
     Texts of confidential documents stay out unless `--questions`.
     """
@@ -72,3 +101,108 @@ def export(
     if report.withheld:
         withheld = counted(report.withheld, "confidential document")
         typer.echo(f"without the texts of {withheld} (--questions adds them)")
+
+
+@exports.command("every-eval-ever")
+def export_every_eval_ever(
+    benchmark: Benchmark,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A new or empty folder.", show_default=False)],
+    models: Models = None,
+    organization: Annotated[
+        str, typer.Option(help="Who ran the models: source_organization_name.")
+    ] = "unknown",
+    relationship: Annotated[
+        Literal["first_party", "third_party", "collaborative", "other"],
+        typer.Option(help="Of that organization to who made the models."),
+    ] = "other",
+    questions: Annotated[
+        bool, typer.Option("--questions", help="With the lines of confidential documents, such as GPQA's.")
+    ] = False,
+    snapshot: Snapshot = None,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Write models' accuracies and answers in the schema of Every Eval Ever, version 0.3.0. All or nothing.
+
+    DIR/data/BENCHMARK/DEVELOPER/MODEL/UUID.json holds the accuracies by task, UUID_samples.jsonl one line a
+    document: question, answer, whether it is right. `rlfocal import every-eval-ever DIR` brings it back.
+    """
+    from rlfocal.exporting.every_eval_ever import export_every_eval_ever as write
+    from warehouse import open_warehouse
+
+    with (
+        open_warehouse(warehouse, read_only=True, snapshot=snapshot) as opened,
+        progress_bars() as on_progress,
+    ):
+        report = write(
+            opened,
+            out,
+            benchmark,
+            models=names(models),
+            organization=organization,
+            relationship=relationship,
+            questions=questions,
+            on_progress=on_progress,
+        )
+    if as_json:
+        print_json(report)
+        return
+    counts = [(len(report.models), "model"), (report.n_scores, "score"), (report.n_samples, "line")]
+    typer.echo(f"{report.path}, from snapshot {report.snapshot}: " + ", ".join(counted(*n) for n in counts))
+    if report.withheld:
+        withheld = counted(report.withheld, "confidential document")
+        typer.echo(f"without the lines of {withheld} (--questions adds them)")
+
+
+@exports.command("decisions")
+def export_decisions(
+    benchmark: Benchmark,
+    out: Annotated[Path, typer.Option(metavar="FILE.jsonl", help="A new file.", show_default=False)],
+    method: Annotated[str | None, typer.Option(help="Only this method.", show_default="all")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="K", help="Only this seed.", show_default="all")
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M,...",
+            help="The runs that chose from just these models.",
+            show_default="all runs",
+            autocompletion=completion.models,
+        ),
+    ] = None,
+    protocol: Annotated[
+        Literal["frozen", "online"], typer.Option(help="Whether test labels were revealed one by one.")
+    ] = "frozen",
+    snapshot: Snapshot = None,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Write what methods decided on test documents, without labels, and print the file's SHA-256.
+
+    One JSON object a line: which models were asked, what was answered. Publish the hash before the labels are
+    known: equal decisions are equal bytes, so whoever gets the file later can check it with `sha256sum -c`.
+    """
+    from rlfocal.exporting.decisions import export_decisions as write
+    from warehouse import open_warehouse
+
+    with (
+        open_warehouse(warehouse, read_only=True, snapshot=snapshot) as opened,
+        progress_bars() as on_progress,
+    ):
+        report = write(
+            opened,
+            out,
+            benchmark,
+            method=method,
+            seed=seed,
+            models=names(models),
+            protocol=protocol,
+            on_progress=partial(on_progress, "decisions"),
+        )
+    if as_json:
+        print_json(report)
+        return
+    lines, runs = counted(report.n_lines, "decision"), counted(report.n_runs, "run")
+    progress_line(f"{lines} of {runs}, from snapshot {report.snapshot}")
+    typer.echo(f"{report.sha256}  {report.path}")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from rlfocal.atomic import replacing
 from rlfocal.errors import InputError, unknown
-from rlfocal.pool import load_benchmarks
+from rlfocal.exporting.staging import staged_folder, withhold
 from rlfocal.wording import counted
 from warehouse import Warehouse
 from warehouse.connecting import quoted
@@ -85,7 +83,7 @@ def export(
         raise unknown("format", format, get_args(Format))
     folder = expanded(target)
     names = _chosen("table", tables, FOLDERS if format != "predictions" else ("docs", "scores"))
-    with _staged(folder) as stage, warehouse.reading(), writing_to(stage):
+    with staged_folder(folder) as stage, warehouse.reading(), writing_to(stage):
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
         written: list[ExportedTable] = []
         for name in names:
@@ -105,20 +103,6 @@ def export(
     return report
 
 
-@contextmanager
-def _staged(target: Path) -> Iterator[Path]:
-    """A folder that becomes `target` at the end of the block. `rlfocal doctor` finds what a kill leaves."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(f"{target} exists and is not an empty folder; give a new folder, or remove it")
-    with ExitStack() as stack:
-        try:
-            stage = stack.enter_context(replacing(target.absolute(), suffix=".partial"))
-            stage.mkdir()
-        except OSError as error:
-            raise InputError(f"cannot write {target}: {error.strerror}") from None
-        yield stage
-
-
 def _prepare(
     warehouse: Warehouse, benchmarks: Sequence[str] | None, models: Sequence[str] | None, *, questions: bool
 ) -> int:
@@ -128,16 +112,12 @@ def _prepare(
     chosen = {
         "benchmarks": _chosen("benchmark", benchmarks, (name for (name,) in in_docs)),
         "models": _chosen("model", models, (name for (name,) in answering)),
-        "confidential": [] if questions else [b.name for b in load_benchmarks().values() if b.confidential],
     }
     connection = warehouse.connection
     for name, value in chosen.items():
         connection.execute(f"SET VARIABLE {name} = ?::VARCHAR[]", [value])
     connection.execute("SET VARIABLE whole_pool = ?", [models is None])
-    connection.execute(script("exports/withheld"))
-    columns = {name for (name, *_) in warehouse.rows("DESCRIBE docs")}
-    if "confidential" in columns and not questions:
-        connection.execute(script("exports/withheld_flagged"))
+    withhold(warehouse, questions=questions)
     connection.execute(script("exports/views"))
     count = "SELECT count(*) FROM temp.withheld SEMI JOIN temp.kept_benchmarks USING (benchmark)"
     return int(warehouse.rows(count)[0][0])

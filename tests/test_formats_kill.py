@@ -1,0 +1,167 @@
+"""kill -9 at random moments of the imports and exports in others' formats: each is whole, or not there."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_every_eval_ever import line, records
+from test_every_eval_ever import write as write_lines
+from test_import_llmrouterbench import result
+from test_import_llmrouterbench import write as write_result
+from test_import_routerbench import row
+from test_import_routerbench import write as write_table
+
+from rlfocal.exporting.decisions import export_decisions
+from rlfocal.exporting.every_eval_ever import export_every_eval_ever
+from rlfocal.imports.every_eval_ever import import_every_eval_ever
+from rlfocal.imports.llmrouterbench import import_llmrouterbench
+from rlfocal.imports.routerbench import import_routerbench
+from warehouse import Warehouse, open_warehouse
+
+N_KILLS = 5  # of each
+N_DOCS = 400
+MODELS = ("m", "n")
+Work = Callable[[Warehouse, Path], Any]
+
+
+def write_llmrouterbench(folder: Path) -> Path:
+    for model in MODELS:
+        given = [
+            {
+                "index": i + 1,
+                "origin_query": f"question {i}",
+                "score": float(i % 2),
+                "prediction": str(i),
+                "ground_truth": str(i + 1),
+                "raw_output": "because " * 50,
+            }
+            for i in range(N_DOCS)
+        ]
+        write_result(folder / "llmrouterbench", model, result(given))
+    return folder / "llmrouterbench"
+
+
+def write_routerbench(folder: Path) -> Path:
+    rows = [row(f"x.{i}", (i % 2, 0), ("A" * 400, "B" * 400)) for i in range(N_DOCS)]
+    return write_table(folder / "r.csv", rows)
+
+
+def write_every_eval_ever(folder: Path) -> Path:
+    for model in MODELS:
+        named = {"model_id": model, "evaluation_id": f"gsm8k/{model}/1"}
+        given = [line(str(i), str(i), i % 2 == 1, **named) for i in range(N_DOCS)]
+        write_lines(folder / "eee" / f"{model}_samples.jsonl", given)
+    return folder / "eee"
+
+
+IMPORTS: dict[str, tuple[Callable[[Path], Path], Work]] = {
+    "llmrouterbench": (write_llmrouterbench, lambda w, path: import_llmrouterbench(w, [path])),
+    "routerbench": (write_routerbench, import_routerbench),
+    "every-eval-ever": (write_every_eval_ever, lambda w, path: import_every_eval_ever(w, [path])),
+}
+EXPORTS: dict[str, Work] = {
+    "every-eval-ever": lambda w, path: export_every_eval_ever(w, path, "gsm8k"),
+    "decisions": lambda w, path: export_decisions(w, path, "gsm8k"),
+}
+
+
+def import_here(kind: str, warehouse: Path, path: Path) -> None:
+    with open_warehouse(warehouse) as opened:
+        IMPORTS[kind][1](opened, path)
+
+
+def export_here(kind: str, warehouse: Path, path: Path) -> None:
+    with open_warehouse(warehouse, read_only=True) as opened:
+        EXPORTS[kind](opened, path)
+
+
+def killed(context: Any, work: Callable[..., None], arguments: tuple[Any, ...], delay: float) -> None:
+    process = context.Process(target=work, args=arguments)
+    process.start()
+    time.sleep(delay)
+    process.kill()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+
+
+def duration(context: Any, work: Callable[..., None], arguments: tuple[Any, ...]) -> float:
+    begun = time.perf_counter()
+    process = context.Process(target=work, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    return time.perf_counter() - begun
+
+
+@pytest.fixture(scope="module")
+def context() -> Any:
+    made = multiprocessing.get_context("forkserver")
+    made.set_forkserver_preload(["pytest", "pyarrow.parquet", "rlfocal.imports.routerbench"])
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", IMPORTS)
+def test_a_killed_import_lands_whole_or_not_at_all(context: Any, tmp_path: Path, kind: str) -> None:
+    prepare, work = IMPORTS[kind]
+    path = prepare(tmp_path)
+    state = (
+        "SELECT (SELECT count(*) FROM docs), (SELECT count(*) FROM answer_passes), count(*) FROM extractions"
+    )
+    whole = (N_DOCS, N_DOCS * len(MODELS), len(MODELS))
+    import_here(kind, tmp_path / "first", path)
+    lasted = duration(context, import_here, (kind, tmp_path / "w0", path))
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # pytest shows it where the test fails
+    moments = random.Random(seed)
+    landed = []
+    for attempt in range(N_KILLS):
+        target = tmp_path / f"w{attempt + 1}"
+        open_warehouse(target).close()
+        delay = 1.1 * lasted * (attempt + moments.random()) / N_KILLS
+        killed(context, import_here, (kind, target, path), delay)
+        with open_warehouse(target) as warehouse:
+            [found] = warehouse.rows(state)
+            assert found in ((0, 0, 0), whole)
+            landed.append(found == whole)
+            work(warehouse, path)
+            assert warehouse.rows(state) == [whole]
+    assert not all(landed), "no kill came before a commit"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", EXPORTS)
+def test_a_killed_export_is_whole_or_not_there(context: Any, tmp_path: Path, kind: str) -> None:
+    from rlfocal.evaluation import evaluate
+
+    with open_warehouse(tmp_path / "w") as warehouse:
+        import_every_eval_ever(warehouse, [write_every_eval_ever(tmp_path)])
+        evaluate(warehouse, "gsm8k", methods=["plurality", "random_select"], seeds=3)
+    lasted = duration(context, export_here, (kind, tmp_path / "w", tmp_path / "whole"))
+    moments = random.Random(random.SystemRandom().randrange(2**32))
+    there = []
+    for attempt in range(N_KILLS):
+        target = tmp_path / f"out{attempt}"
+        delay = 1.1 * lasted * (attempt + moments.random()) / N_KILLS
+        killed(context, export_here, (kind, tmp_path / "w", target), delay)
+        there.append(target.exists())
+        if target.exists():
+            assert contents(target) == contents(tmp_path / "whole")
+        else:
+            export_here(kind, tmp_path / "w", target)
+            assert contents(target) == contents(tmp_path / "whole")
+    assert not all(there), "no kill came before the end"
+
+
+def contents(path: Path) -> Any:
+    if path.is_file():
+        return path.read_bytes()
+    return [(found.relative_to(path), json.dumps(a), lines) for found, a, lines in records(path)]

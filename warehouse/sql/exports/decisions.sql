@@ -1,0 +1,10 @@
+-- What methods decided on test documents, without what only the labels tell: whether it is right, and the reward.
+-- A column that is added here becomes a key of every line.
+SELECT
+    d.prediction AS answer, r.benchmark, o.doc_hash, d.doc_id, r.method, d.pool AS models, r.per, r.protocol, r.seed,
+    d.task
+FROM decisions AS d
+JOIN (SELECT unnest($runs) AS run_id) AS wanted USING (run_id)
+JOIN evaluations AS r ON r.run_id = d.run_id AND r.task = '*'
+LEFT JOIN docs AS o ON (o.benchmark, o.task, o.doc_id) = (d.benchmark, d.task, d.doc_id)
+ORDER BY r.method, r.seed NULLS FIRST, r.per, d.task, d.doc_id;
