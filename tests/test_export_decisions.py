@@ -17,7 +17,9 @@ from rlfocal.errors import InputError
 from rlfocal.exporting.decisions import canonical_json, export_decisions
 from warehouse import Warehouse, open_warehouse
 
-KEYS = ["answer", "benchmark", "doc_hash", "doc_id", "method", "models", "per", "protocol", "seed", "task"]
+KEYS = [
+    "answer", "benchmark", "doc_hash", "doc_id", "method", "models", "per", "probability", "protocol", "rounds", "seed", "task",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

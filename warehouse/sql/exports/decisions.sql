@@ -1,8 +1,8 @@
 -- What methods decided on test documents, without what only the labels tell: whether it is right, and the reward.
 -- A column that is added here becomes a key of every line.
 SELECT
-    d.prediction AS answer, r.benchmark, o.doc_hash, d.doc_id, r.method, d.pool AS models, r.per, r.protocol, r.seed,
-    d.task
+    d.prediction AS answer, r.benchmark, o.doc_hash, d.doc_id, r.method, d.pool AS models, r.per, d.probability,
+    r.protocol, d.rounds, r.seed, d.task
 FROM decisions AS d
 JOIN (SELECT unnest($runs) AS run_id) AS wanted USING (run_id)
 JOIN evaluations AS r ON r.run_id = d.run_id AND r.task = '*'

@@ -1,7 +1,7 @@
 -- Rows of answer_passes for the partitions of temp.wanted.
 SELECT
     s.benchmark, s.task, s.doc_id, s.model, coalesce(s.pass, 0)::INT AS pass, coalesce(s.text, s.answer) AS text,
-    c.canonical AS answer, s.n_tokens::INT AS n_tokens
+    c.canonical AS answer, s.n_tokens::INT AS n_tokens, s.n_prompt_tokens::INT AS n_prompt_tokens
 FROM scores AS s
 SEMI JOIN wanted AS w USING (benchmark, task, model)
 JOIN documents AS d USING (benchmark, task, doc_id)
