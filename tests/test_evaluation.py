@@ -204,10 +204,12 @@ def test_a_task_without_train_rows_is_named_as_it_is_called() -> None:
         group_rows(replace(data, tasks=np.array(["early", "early", "late", "late"])), "task")
 
 
-def put_choices(warehouse: Warehouse, rights: dict[str, list[bool]], label: int = 0) -> None:
+def put_choices(
+    warehouse: Warehouse, rights: dict[str, list[bool]], label: int = 0, benchmark: str = "b"
+) -> None:
     """One task of two choices, all with one label; every second document is train."""
     n = len(next(iter(rights.values())))
-    keys = {"benchmark": ["b"] * n, "task": ["t"] * n, "doc_id": list(range(n))}
+    keys = {"benchmark": [benchmark] * n, "task": ["t"] * n, "doc_id": list(range(n))}
     splits = {"label": pa.array([label] * n, pa.int32()), "split": ["train", "test"] * (n // 2)}
     with warehouse.transaction("fill"):
         warehouse.append("docs", pa.table(keys | splits))

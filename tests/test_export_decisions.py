@@ -18,7 +18,8 @@ from rlfocal.exporting.decisions import canonical_json, export_decisions
 from warehouse import Warehouse, open_warehouse
 
 KEYS = [
-    "answer", "benchmark", "doc_hash", "doc_id", "method", "models", "per", "probability", "protocol", "rounds", "seed", "task",
+    "answer", "benchmark", "doc_hash", "doc_id", "method", "models", "per", "probability", "protocol",
+    "rounds", "seed", "task",
 ]  # fmt: skip
 
 

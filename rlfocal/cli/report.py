@@ -18,6 +18,9 @@ def report(
     force: Annotated[
         bool, typer.Option("--force", help="Write it again even if nothing has changed.")
     ] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Also the paper's accuracy tables, ours beside theirs.")
+    ] = False,
     snapshot: Snapshot = None,
     warehouse: Location = None,
 ) -> None:
@@ -26,13 +29,18 @@ def report(
     A file that was written from the same snapshot, studies and version of rlfocal is not written again.
     """
     from rlfocal.report import write_report
+    from rlfocal.report.paper import paper_tables, print_paper
     from warehouse import open_warehouse
 
     with (
         open_warehouse(warehouse, read_only=True, create=False, snapshot=snapshot) as opened,
         progress_bars() as on_progress,
     ):
-        path = write_report(opened, output, force=force, on_progress=partial(on_progress, "report"))
+        path = write_report(
+            opened, output, paper=paper, force=force, on_progress=partial(on_progress, "report")
+        )
+        tables = paper_tables(opened) if paper else ()
+    print_paper(tables)
     typer.echo(str(path))
     if show:
         webbrowser.open(path.resolve().as_uri())

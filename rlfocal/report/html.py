@@ -19,6 +19,7 @@ from rlfocal.evaluation.comparable import SINGLE
 from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
 from rlfocal.report.curves import CAPTIONS, learning
 from rlfocal.report.inputs import inputs_digest, is_made_from, marked
+from rlfocal.report.paper import paper_tables
 from rlfocal.report.pools import PoolChoice, pool_choice
 from rlfocal.report.tables import spread
 from rlfocal.studies.findings import Findings, load
@@ -73,10 +74,13 @@ def write_report(
     *,
     benchmarks: Sequence[str] | None = None,
     made_at: datetime | None = None,
+    paper: bool = False,
     force: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> Path:
     """Write the report of everything that was evaluated, and return its path.
+
+    `paper`: with the paper's accuracy tables, ours beside theirs.
 
     A file that was made from the same snapshot, studies and code stays as it is, unless `force`.
     `on_progress` hears the share of benchmarks that are drawn.
@@ -86,7 +90,7 @@ def write_report(
     target = Path(path)
     if target.is_dir():
         raise InputError(f"{target} is a directory; give the report a file, as in {target / 'report.html'}")
-    inputs = report_inputs(warehouse, benchmarks, made_at)
+    inputs = report_inputs(warehouse, benchmarks, made_at, paper)
     if not force and is_made_from(target, inputs):
         return target
     boards = leaderboard(warehouse, benchmarks)
@@ -98,6 +102,7 @@ def write_report(
         sections=_sections(warehouse, boards, on_progress),
         overview=_overview(boards),
         studies=_studies(warehouse, benchmarks),
+        paper=paper_tables(warehouse) if paper else (),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
     )
     write_file(target, marked(page, inputs))
@@ -105,10 +110,14 @@ def write_report(
 
 
 def report_inputs(
-    warehouse: Warehouse, benchmarks: Sequence[str] | None = None, made_at: datetime | None = None
+    warehouse: Warehouse,
+    benchmarks: Sequence[str] | None = None,
+    made_at: datetime | None = None,
+    paper: bool = False,
 ) -> str:
     """A digest of what `write_report` would make a page from."""
-    return inputs_digest(warehouse, benchmarks=benchmarks, made_at=made_at, versions=_versions())
+    settings = {"benchmarks": benchmarks, "made_at": made_at, "paper": paper}
+    return inputs_digest(warehouse, **settings, versions=_versions())
 
 
 def _sections(
