@@ -18,7 +18,7 @@ from rlfocal.evaluation import Candidate, Setup, evaluate
 from rlfocal.evaluation.budgets import budget_curves
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.merits import merits
-from rlfocal.evaluation.running import run_method
+from rlfocal.evaluation.runs import run_method
 from rlfocal.evaluation.storing import stored
 from rlfocal.policy import Budget
 from warehouse import Warehouse
@@ -140,3 +140,26 @@ def test_the_commands_print_budgets_and_merits(
     assert json.loads(capsys.readouterr().out)[0]["methods"]
     assert called("evaluate", "-b", "b", "--budgets", "lots", "-w", where) == 2
     assert "'lots' is not a budget" in capsys.readouterr().err
+
+
+def test_methods_side_by_side_store_what_they_store_one_by_one(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    names = ["plurality", "soft_vote", "log_linear", "best_plurality"]
+    apart = evaluate(warehouse, "b", methods=names, at_once=3)
+    stored_apart = {(row.run_id, row.task): row.accuracy for row in apart.rows}
+    assert len(apart.ran) == len(names)
+    assert not evaluate(warehouse, "b", methods=names, at_once=3).ran
+    together = evaluate(warehouse, "b", methods=names, force=True)
+    assert {(row.run_id, row.task): row.accuracy for row in together.rows} == stored_apart
+
+
+def test_settings_make_runs_of_their_own_off_the_leaderboard(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    usual = evaluate(warehouse, "b", methods=["plurality", "best_single"])
+    with pytest.raises(InputError, match="unknown setting 'k'"):
+        evaluate(warehouse, "b", methods=["plurality"], settings=["plurality.k=3"])
+    with pytest.raises(InputError, match="'k' is not a setting; give METHOD.NAME=VALUE"):
+        evaluate(warehouse, "b", methods=["plurality"], settings=["k"])
+    assert not evaluate(warehouse, "b", methods=["plurality"], settings=["encoder=x"]).ran
+    [board] = leaderboard(warehouse)
+    assert {s.method for s in board.standings} == {row.method for row in usual.rows}

@@ -12,7 +12,7 @@ from test_yardsticks import make_answers, make_logits
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.evaluation.running import decide_groups
+from rlfocal.evaluation.runs import decide_groups
 from rlfocal.methods import make_method, methods_for
 from rlfocal.policy import SeesAll, decide
 

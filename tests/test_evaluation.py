@@ -17,7 +17,7 @@ from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import Candidate, Evaluation, Setup, evaluate
 from rlfocal.evaluation.planning import group_rows
-from rlfocal.evaluation.running import run_method
+from rlfocal.evaluation.runs import run_method
 from rlfocal.evaluation.storing import stored
 from rlfocal.imports.predictions import import_predictions
 from rlfocal.methods import make_method, methods_for

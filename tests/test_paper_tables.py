@@ -14,7 +14,7 @@ from warehouse import Warehouse
 
 
 def test_ours_stand_beside_theirs(warehouse: Warehouse, tmp_path: Path) -> None:
-    says = {"Phi-2b": [True, True, True, False], "Gemma-2b": [False, False, True, True]}
+    says = {"Phi-2b": [True, True, True, False], "Gemma-2b": [False, True, True, True]}
     put_choices(warehouse, says, benchmark="mmlu")
     evaluate(warehouse, "mmlu", methods=["best_single", "plurality"], seeds=1)
     first, *_ = paper_tables(warehouse)

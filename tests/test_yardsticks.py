@@ -22,7 +22,7 @@ from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.planning import group_rows
-from rlfocal.evaluation.running import decide_groups, fit_groups
+from rlfocal.evaluation.runs import decide_groups, fit_groups
 from rlfocal.methods import (
     check_methods,
     entries,

@@ -107,8 +107,23 @@ def evaluate(
             "(50c). Fitted once, decided at each.",
         ),
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="METHOD.NAME=VALUE",
+            help="A setting of a method (knn.k=20), or of all that have it (encoder=DIR); may be repeated. "
+            "Such runs stay off the leaderboard.",
+        ),
+    ] = None,
     snapshot: Snapshot = None,
     force: Annotated[bool, typer.Option("--force", help="Run again what the warehouse already has.")] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Methods at a time.", show_default="all cores where all methods run"
+        ),
+    ] = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -119,6 +134,7 @@ def evaluate(
     """
     from rlfocal.evaluation import evaluate as run
     from rlfocal.evaluation.budgets import budget_curves
+    from rlfocal.jobs.runner import cores
     from rlfocal.report import leaderboard, print_table
     from rlfocal.report.merits import print_budgets
     from warehouse import open_warehouse
@@ -137,6 +153,8 @@ def evaluate(
                 budgets=names(budgets, "--budgets") or (),
                 snapshot=snapshot,
                 force=force,
+                settings=settings or (),
+                at_once=jobs or (cores() if methods == "all" else 1),
                 on_progress=on_progress,
             )
         for model, n in report.left_out:

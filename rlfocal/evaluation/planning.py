@@ -36,6 +36,8 @@ class Setup:
     protocol: str = "frozen"
     split: str = GIVEN
     """How the dataset's rows were split, as `evaluations.split` calls it."""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What differs from the defaults, by method; under "" of every method that has such a setting."""
     budgets: tuple[Budget, ...] = ()
     """What methods that can are held to, beside what they do as they are."""
     force: bool = False
@@ -124,6 +126,18 @@ class Run:
         """Equal for equal runs."""
         within = "" if self.budget is None else f" within {self.budget}"
         return sha256((repr(self) + within).encode()).hexdigest()[:16]
+
+
+def parse_settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
+    """From `method.setting=value`, or `setting=value` for every method that has it. Raises InputError."""
+    parsed: dict[str, dict[str, str]] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        method, _, setting = name.rpartition(".")
+        if not equals or not setting:
+            raise InputError(f"{text!r} is not a setting; give METHOD.NAME=VALUE, such as knn.k=20")
+        parsed.setdefault(method, {})[setting] = value
+    return parsed
 
 
 def read_dataset(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlfocal.agents import RL_FOCAL
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset
-from rlfocal.evaluation.running import fit_groups, fitting_lock
+from rlfocal.evaluation.runs import fit_groups, fitting_lock
 from rlfocal.methods import RLFocal
 from warehouse import Warehouse
 

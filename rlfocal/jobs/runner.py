@@ -166,7 +166,7 @@ def _extract(
             _refuse_other_documents(plan, warehouse, committed)
         for key in plan.covered:
             discard_leftovers(warehouse, key)
-    threads = max(1, _cores() // jobs)
+    threads = max(1, cores() // jobs)
     events: list[Event] = [*plan.refused]
 
     def report(_: str, event: Event) -> None:
@@ -261,7 +261,8 @@ def _outcome(
     return ModelOutcome(model, committed, skipped, tuple(missing))
 
 
-def _cores() -> int:
+def cores() -> int:
+    """That this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

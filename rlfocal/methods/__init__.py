@@ -19,6 +19,7 @@ from rlfocal.methods.registry import (
     methods_for,
     named,
     register,
+    settable,
     with_references,
 )
 from rlfocal.methods.rl_focal import RLFocal
@@ -45,6 +46,7 @@ __all__ = [
     "methods_for",
     "named",
     "register",
+    "settable",
     "with_references",
 ]
 

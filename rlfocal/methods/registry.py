@@ -235,16 +235,30 @@ def make_method(name: str, making: Making | None = None) -> Method:
     making = replace(making or Making(), argument=name.partition(":")[2] or None)
     make = entry_of(name).make
     assert make is not None  # the register fills it in
-    method = make(making)
+    method = make(replace(making, settings={}))
+    known = settable(method)
     for setting in making.settings:
-        known = settable(method)
         if setting not in known:
             raise unknown("setting", setting, known, f"method {name!r}")
-    return replace(method, **making.settings) if making.settings and is_dataclass(method) else method
+    given = {
+        setting: _like(known[setting], value, name, setting) for setting, value in making.settings.items()
+    }
+    return replace(method, **given) if given and is_dataclass(method) else method
 
 
-def settable(method: Method) -> list[str]:
-    """The names of a method's settings: fields that have a default."""
-    if not is_dataclass(method):
-        return []
-    return [one.name for one in fields(method) if isinstance(one.default, str | int | float)]
+def settable(method: Method) -> dict[str, str | int | float]:
+    """A method's settings with their defaults; RL-Focal's are tried by `rlfocal study`."""
+    if not is_dataclass(method) or hasattr(method, "config"):
+        return {}
+    return {one.name: one.default for one in fields(method) if isinstance(one.default, str | int | float)}
+
+
+def _like(default: str | int | float, value: Any, name: str, setting: str) -> str | int | float:
+    """The value in its default's type."""
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[str(value).lower()]
+        return type(default)(value)
+    except (ValueError, KeyError):
+        kind = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
+        raise InputError(f"{name}.{setting} is {value!r}; give {kind}, such as {default!r}") from None

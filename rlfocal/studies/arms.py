@@ -11,7 +11,7 @@ from typing import Any
 from rlfocal.agents import RL_FOCAL
 from rlfocal.dataset import Dataset
 from rlfocal.evaluation import Candidate, Evaluation, Setup
-from rlfocal.evaluation.running import run_method
+from rlfocal.evaluation.runs import run_method
 from rlfocal.evaluation.storing import stored
 from rlfocal.methods import Method, make_method
 from rlfocal.studies.findings import OURS, Point, known, point

@@ -15,7 +15,7 @@ import numpy as np
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation.planning import Per, group_rows
-from rlfocal.evaluation.running import decide_groups, fit_groups
+from rlfocal.evaluation.runs import decide_groups, fit_groups
 from rlfocal.studies.arms import Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.studies.study import Found
 from rlfocal.studies.tuned import Settings, Tuned, read_value, written

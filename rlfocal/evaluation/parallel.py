@@ -1,0 +1,107 @@
+"""Methods side by side, a process each: what one has stored stays, whatever becomes of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlfocal.errors import RunError
+from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset
+from rlfocal.evaluation.runs import run_named
+from rlfocal.jobs.processes import run_each
+from rlfocal.policy import Budget
+from rlfocal.wording import counted
+from warehouse import open_warehouse
+from warehouse.locations import Location
+
+PRELOAD = ("rlfocal.evaluation.runs", "scipy.optimize", "sklearn.linear_model", "torch")
+"""What most methods import, imported once."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What every process needs to run a method on the same rows."""
+
+    location: Location
+    benchmark: str
+    models: tuple[str, ...]
+    snapshot: int | None
+    split: str
+    seeds: int
+    per: Per
+    protocol: str
+    settings: Mapping[str, Mapping[str, Any]]
+    budgets: tuple[Budget, ...]
+    force: bool
+    data: str
+    """The dataset's fingerprint."""
+
+    @classmethod
+    def of(cls, setup: Setup, snapshot: int | None) -> Shared:
+        data = setup.dataset
+        return cls(
+            setup.warehouse.location,
+            data.benchmark,
+            data.models,
+            snapshot,
+            setup.split,
+            setup.seeds,
+            setup.per,
+            setup.protocol,
+            setup.settings,
+            setup.budgets,
+            setup.force,
+            data.fingerprint(),
+        )
+
+
+def run_side_by_side(
+    shared: Shared, names: Sequence[str], at_once: int, on_progress: Progress | None
+) -> None:
+    """Runs every method in a process of its own, at most `at_once` at a time, and stores what came out.
+
+    Raises RunError once all have ended, if one failed; what the others stored stays.
+    """
+    done: set[str] = set()
+    in_all = f"{shared.benchmark}: all {len(names)} methods"
+
+    def on_event(name: str, event: tuple[str, float]) -> None:
+        if on_progress is not None:
+            on_progress(*event)
+            if event[1] >= 1 and event[0].startswith("stored "):
+                done.add(name)
+                on_progress(in_all, len(done) / len(names))
+
+    if on_progress is not None:
+        on_progress(in_all, 0.0)
+    ended = run_each(
+        _run, {name: (shared, name) for name in names}, at_once=at_once, on_event=on_event, preload=PRELOAD
+    )
+    failed = {name: reason for name, reason in ended.items() if reason is not None}
+    if failed:
+        each = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+        raise RunError(
+            f"{counted(len(failed), 'method')} of {len(names)} failed, the others are stored. {each}"
+        )
+
+
+def _run(send: Callable[[Any], None], shared: Shared, name: str) -> None:
+    with open_warehouse(shared.location, create=False) as warehouse:
+        dataset = read_dataset(warehouse, shared.benchmark, shared.models, shared.snapshot, shared.split)
+        if dataset.fingerprint() != shared.data:
+            raise RunError(f"{shared.benchmark!r} was written to meanwhile; evaluate again")
+        setup = Setup(
+            warehouse,
+            dataset,
+            shared.seeds,
+            shared.per,
+            shared.protocol,
+            shared.split,
+            shared.settings,
+            shared.budgets,
+            shared.force,
+            lambda title, share: send((title, share)),
+        )
+        run_named(setup, name)
+    send((f"stored {name}", 1.0))

@@ -1,0 +1,129 @@
+"""One method on one benchmark: fitted on train, decided on test and stored, unless it is there already."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import numpy as np
+
+from rlfocal.dataset import Dataset
+from rlfocal.evaluation.planning import Candidate, Mask, Run, Setup
+from rlfocal.evaluation.storing import learning_curves, rule_out, store, stored_runs
+from rlfocal.methods import Decisions, Making, Method, OnlineLearner, entry_of, make_method, settable
+from rlfocal.methods.reference import Oracle
+from rlfocal.policy import Budget, Budgeted, Fitted, decide
+
+SETTINGS = "settings"
+"""The study of runs whose settings were given: they stand on no leaderboard."""
+
+
+def run_named(setup: Setup, name: str) -> tuple[list[str], list[str]]:
+    """As `run_method` does, by the method's name."""
+    return run_method(setup, _candidate(setup, name))
+
+
+def _candidate(setup: Setup, name: str) -> Candidate:
+    about, base = entry_of(name), name.partition(":")[0]
+    making = Making(store=setup.store, on_progress=setup.progress(f"{setup.dataset.benchmark} {name}"))
+    known = settable(make_method(name, making))
+    settings = {n: v for n, v in setup.settings.get("", {}).items() if n in known} | dict(
+        setup.settings.get(base, {})
+    )
+    method = make_method(name, replace(making, settings=settings))
+    # Rows of other settings must not take the place of the method's own.
+    return Candidate(name, method, SETTINGS if settings else None, settings, about.has_budgets)
+
+
+def run_ids_of(setup: Setup, name: str) -> list[str]:
+    """The ids of its runs, one a seed and budget. Nothing is fitted."""
+    return [run.run_id for run in _candidate(setup, name).runs(setup)]
+
+
+def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
+    """Fit one method on train rows, decide on test rows and store what came out, unless it is there already.
+
+    Returns the run ids, one a seed, and those run now.
+    """
+    warehouse, dataset = setup.warehouse, setup.dataset
+    runs = candidate.runs(setup)
+    run_ids = [run.run_id for run in runs]
+
+    def missing() -> list[Run]:
+        held = stored_runs(warehouse, dataset)
+        return [run for run in runs if setup.force or run.run_id not in held]
+
+    if not missing():
+        return run_ids, []
+    warehouse.check_writable()  # before hours of fitting, not after
+    with fitting_lock(setup, candidate.name, runs[0].settings):
+        new = missing()  # another process may have stored them meanwhile
+        seeds = list(dict.fromkeys(run.seed or 0 for run in new))
+        started = time.perf_counter()
+        fitted = dict(zip(seeds, fit_groups(candidate.method, dataset, setup.groups, seeds), strict=True))
+        fitting = (time.perf_counter() - started) / max(len(seeds), 1)
+        for run in new:
+            policies = within(run.budget, fitted[run.seed or 0])
+            if policies is None:
+                rule_out(warehouse, [run])
+                continue
+            started = time.perf_counter()
+            decisions = decide_groups(dataset, setup.groups, policies, setup.protocol)
+            seconds = fitting + time.perf_counter() - started
+            curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
+            store(warehouse, run, dataset, decisions, curves, seconds)
+    return run_ids, [run.run_id for run in new]
+
+
+def within(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | None:
+    """Each group's policy held to the budget; None where one cannot keep to it."""
+    if budget is None:
+        return list(policies)
+    held = [policy.within(budget) if isinstance(policy, Budgeted) else None for policy in policies]
+    kept = [policy for policy in held if policy is not None]
+    return list(kept) if len(kept) == len(held) else None
+
+
+def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractContextManager[bool]:
+    """Of all that fit one method on the same rows, whatever for, one does and the others wait for it."""
+    about = [setup.dataset.benchmark, method, settings, setup.per, setup.dataset.fingerprint()]
+    return setup.warehouse.lock("\0".join(["fit", *about]), wait=True)
+
+
+def fit_groups(
+    method: Method, dataset: Dataset, groups: Sequence[Mask], seeds: Sequence[int]
+) -> list[list[Fitted]]:
+    """Fit one policy per seed and group on the group's train rows: policies[seed][group]."""
+    if not seeds:
+        return []
+    per_group = [method.fit(dataset.rows(mask & dataset.is_train), seeds) for mask in groups]
+    return [list(policies) for policies in zip(*per_group, strict=True)]
+
+
+def decide_groups(
+    dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Fitted], protocol: str = "frozen"
+) -> Decisions:
+    """Each group's policy decides on the group's test rows; returned in the order of the test rows.
+
+    Online, a policy that can learns from every label after its answer; the others stay as they are, and are
+    given documents without labels. The oracle alone reads them.
+    """
+    test = dataset.test
+    rounds = np.zeros((len(test), len(test.models)), dtype=np.int64)
+    predictions = np.full(len(test), -1, dtype=np.int64)
+    probability = np.full(len(test), np.nan)
+    for mask, policy in zip(groups, policies, strict=True):
+        rows = mask[~dataset.is_train]
+        decided = _decide(policy, test.rows(rows), protocol)
+        rounds[rows] = decided.pools if decided.rounds is None else decided.rounds
+        predictions[rows] = decided.predictions
+        probability[rows] = np.nan if decided.probability is None else decided.probability
+    return Decisions(rounds > 0, predictions, rounds, probability)
+
+
+def _decide(policy: Fitted, documents: Dataset, protocol: str) -> Decisions:
+    if protocol == "online" and isinstance(policy, OnlineLearner):
+        return policy.decide_online(documents)
+    return decide(policy, documents if isinstance(policy, Oracle) else documents.unlabelled())
