@@ -158,7 +158,7 @@ def test_settings_make_runs_of_their_own_off_the_leaderboard(warehouse: Warehous
     usual = evaluate(warehouse, "b", methods=["plurality", "best_single"])
     with pytest.raises(InputError, match="unknown setting 'k'"):
         evaluate(warehouse, "b", methods=["plurality"], settings=["plurality.k=3"])
-    with pytest.raises(InputError, match="'k' is not a setting; give METHOD.NAME=VALUE"):
+    with pytest.raises(InputError, match=r"'k' is not a setting; give METHOD\.NAME=VALUE"):
         evaluate(warehouse, "b", methods=["plurality"], settings=["k"])
     assert not evaluate(warehouse, "b", methods=["plurality"], settings=["encoder=x"]).ran
     [board] = leaderboard(warehouse)

@@ -201,22 +201,28 @@ def merit(
         print_merits(found)
 
 
-def methods(as_json: Json = False) -> None:
-    """List the methods that `rlfocal evaluate` knows: whom each asks, and how it answers."""
+def methods(
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="As a Markdown table, with needs, sources and departures.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List the methods that `rlfocal evaluate` knows: whom each asks, how it answers, what it needs."""
     from rich.console import Console
 
     from rlfocal.methods import entries
+    from rlfocal.report.methods import markdown_rows
     from rlfocal.terminal import Listing
 
     if as_json:
         facts = ("name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models")
+        facts += ("needs", "source", "differs", "has_budgets")
         print_json([{fact: getattr(one, fact) for fact in facts} for one in entries().values()])
         return
-    table = Listing("method", texts=("asks", "answers"))
+    if markdown:
+        typer.echo("\n".join(markdown_rows(entries().values())))
+        return
+    table = Listing("method", texts=("asks", "answers", "needs"))
     for one in entries().values():
-        limits = [*([] if "answers" in one.kinds else ["choices only"])]
-        limits += [] if "frozen" in one.protocols else ["online only"]
-        limits += [] if one.is_default or one.needs_argument else ["only where named"]
-        asks = one.asks + (f" ({', '.join(limits)})" if limits else "")
-        table.add(one.pattern, asks, one.answers)
+        table.add(one.pattern, one.asks, one.answers, one.needs_in_words)
     Console().print(table)

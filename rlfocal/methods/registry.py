@@ -93,6 +93,15 @@ class Entry:
         argument = ":" + ("|".join(self.names) if self.names else f"<{self.argument}>")
         return self.name + (argument if self.needs_argument else f"[{argument}]" if self.argument else "")
 
+    @property
+    def needs_in_words(self) -> str:
+        """What the data must have, for tables; empty where any data do."""
+        needs = [_WORDS[need] for need in self.needs]
+        needs += ["numbered choices"] if self.kinds == ("choices",) else []
+        needs += ["free answers"] if self.kinds == ("answers",) else []
+        needs += ["--protocol online"] if self.protocols == ("online",) else []
+        return ", ".join([*needs, *([f"{self.fewest_models} models"] if self.fewest_models > 1 else [])])
+
     def lacks(self, data: Dataset, protocol: str) -> str | None:
         """What it misses in the data, in words; None where it can run."""
         has = {
