@@ -215,8 +215,8 @@ def methods(
     from rlfocal.terminal import Listing
 
     if as_json:
-        facts = ("name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models")
-        facts += ("needs", "source", "differs", "has_budgets")
+        facts = ["name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models"]
+        facts += ["needs", "source", "differs", "has_budgets"]
         print_json([{fact: getattr(one, fact) for fact in facts} for one in entries().values()])
         return
     if markdown:
