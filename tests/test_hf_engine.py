@@ -170,6 +170,8 @@ def test_a_stop_string_only_cuts() -> None:
             assert cut.text == whole.text[:first]
             assert cut.n_tokens <= whole.n_tokens
             assert (cut.finish_reason == "stop") == (first is not None or whole.finish_reason == "stop")
+    [asked] = engine.sample(documents(6)[2:3], sampling)
+    assert {s.n_prompt_tokens for s in asked} == {len(tokenizer(documents(6)[2].context).input_ids)}
 
 
 def _flat(samples: Any) -> list[Any]:

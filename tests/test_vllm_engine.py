@@ -176,6 +176,7 @@ def test_ten_passes_are_seeded_by_document(engines: Engines) -> None:
     assert alone[0].outputs[0].text == samples[3][4].text
     assert alone[0].outputs[0].finish_reason == samples[3][4].finish_reason
     assert len(alone[0].outputs[0].token_ids) == samples[3][4].n_tokens
+    assert len(alone[0].prompt_token_ids) == samples[3][4].n_prompt_tokens
 
 
 def test_more_long_prompts_than_a_step_holds(engines: Engines) -> None:
