@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
 from rlfocal.methods._neighbours import questions_of
 from rlfocal.policy import Budget
 
@@ -54,7 +56,7 @@ class ScoreRouter:
         """At most one model each; in cents, by the smallest price weight that keeps to it on train."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
-        weight = cheapest_enough(self._mean_train_price, self.prices, self._spread, budget.amount)
+        weight = cheapest_enough(self._mean_train_price, self.prices, self._decisive, budget.amount)
         return None if weight is None else replace(self, price_weight=weight)
 
     def _picked(self, scores: Floats, weight: float) -> Ints:
@@ -68,8 +70,8 @@ class ScoreRouter:
         return self.scorer.train_scores()
 
     @property
-    def _spread(self) -> float:
-        return float(np.ptp(self._train_scores)) if self._train_scores.size else 0.0
+    def _decisive(self) -> float:
+        return decisive_weight(self.prices, float(np.ptp(self._train_scores)))
 
     def _mean_train_price(self, weight: float) -> float:
         return float(self.prices[self._picked(self._train_scores, weight)].mean())
@@ -86,24 +88,36 @@ def ask(calls: Calls, models: Ints, probability: Floats | None = None) -> Answer
 
 
 def cheapest_enough(
-    mean_price: Callable[[float], float], prices: Floats, spread: float, amount: float
+    mean_price: Callable[[float], float], prices: Floats, highest: float, amount: float
 ) -> float | None:
     """The smallest price weight with a mean price of at most `amount`, by bisection.
 
-    `mean_price`: cents per 1,000 queries at a price weight; should not rise with it. `spread`: the largest
-    difference between two scores. None where a price is unknown, or even the cheapest model costs more.
+    `mean_price`: cents per 1,000 queries at a price weight; should not rise with it. `highest`: a weight at
+    which only the cheapest is asked. None where a price is unknown, or even the cheapest model costs more.
     """
     if np.isnan(prices).any() or prices.min() > amount:
         return None
-    gaps = np.diff(np.unique(prices))
     affordable = amount * (1 + 1e-9)
-    low, high = (
-        0.0,
-        (spread + 1) / gaps.min() if len(gaps) else 0.0,
-    )  # at `high`, the cheapest is always asked
+    low, high = 0.0, highest
     if mean_price(low) <= affordable:
         return low
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if mean_price(middle) <= affordable else (middle, high)
     return high
+
+
+def decisive_weight(prices: Floats, spread: float) -> float:
+    """A price weight at which the cheapest model is asked, whatever the scores: they differ by `spread`."""
+    gaps = np.diff(np.unique(prices[np.isfinite(prices)]))
+    return float((spread + 1) / gaps.min()) if len(gaps) else 0.0
+
+
+def check_prices(method: str, setting: str, value: float, train: Dataset) -> None:
+    """Raises InputError where a setting weighs prices, and one is unknown."""
+    if np.isnan(train.prices).any():
+        missing = train.models[int(np.isnan(train.prices).argmax())]
+        raise InputError(
+            f"{method}: {setting}={value:g} weighs prices, and that of {missing!r} is unknown; give its "
+            f"price in the pool, or leave {setting} as it is"
+        )

@@ -14,7 +14,7 @@ from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods._neighbours import cosines, questions_of, vectors_of, without_itself
-from rlfocal.methods._routing import ask, cheapest_enough
+from rlfocal.methods._routing import ask, cheapest_enough, decisive_weight
 from rlfocal.methods.registry import Entry, register
 from rlfocal.policy import Budget
 from rlfocal.text import TFIDF, Encoder, fit_encoder
@@ -96,7 +96,9 @@ class GuardedRouter:
         """At most one model each; in cents, by a price weight that keeps to it on train."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
-        weight = cheapest_enough(self._mean_train_price, self.prices, 2.0, budget.amount)
+        weight = cheapest_enough(
+            self._mean_train_price, self.prices, decisive_weight(self.prices, 2.0), budget.amount
+        )
         return None if weight is None else replace(self, price_weight=weight)
 
     def _fallback(self, weight: float) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods._neighbours import Neighbours, cosines, nearest, questions_of, vectors_of
-from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods._routing import ScoreRouter, check_prices
 from rlfocal.methods.registry import Entry, register
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
@@ -50,12 +50,8 @@ class KNN:
         if not self.willingness > 0 or self.k < 1:
             raise InputError(f"knn: k={self.k}, willingness={self.willingness:g}; both must be above 0")
         weight = 1 / self.willingness
-        if weight and np.isnan(train.prices).any():
-            missing = train.models[int(np.isnan(train.prices).argmax())]
-            raise InputError(
-                f"knn: willingness={self.willingness:g} weighs prices, and that of {missing!r} is unknown; "
-                "give its price in the pool, or leave willingness as it is"
-            )
+        if weight:
+            check_prices("knn", "willingness", self.willingness, train)
         questions = questions_of(train)
         encoder = fit_encoder(self.encoder, questions)
         scorer = NeighbourScores(encoder, vectors_of(encoder, questions), train.correct.astype(float), self.k)
