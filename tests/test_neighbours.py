@@ -53,3 +53,11 @@ def test_no_document_is_like_itself() -> None:
     [(_, left)] = without_itself(cosines(train, train))
     assert (np.isneginf(left) == np.eye(3, dtype=np.bool_)).all()
     assert len(nearest(cosines(train, train[:0]), 2).at) == 0
+
+
+def test_vectors_of_one_direction_tie_in_any_block() -> None:
+    rng = np.random.default_rng(0)
+    lengths, vectors = rng.random(40)[:, None] + 0.1, rng.normal(size=(9, 128))
+    for vector in vectors:
+        found = nearest(cosines(lengths * vector, vectors + vector, block=4), 5)
+        assert (found.at == np.arange(5)).all()

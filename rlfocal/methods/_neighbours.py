@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Hashable, Iterator
+from functools import lru_cache
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.calls import Calls
 from rlfocal.dataset import Dataset
+from rlfocal.text import Encoder
 
 Floats = NDArray[np.float64]
 
@@ -33,6 +35,18 @@ class Neighbours(NamedTuple):
 def questions_of(documents: Dataset | Calls) -> tuple[str, ...]:
     """(T,) what was asked; empty texts where the data have none."""
     return documents.questions or ("",) * len(documents)
+
+
+def vectors_of(encoder: Encoder, questions: tuple[str, ...]) -> Floats:
+    """(T, D) read-only; encoded once for many methods on the same questions."""
+    return _encoded(cast(Hashable, encoder), questions)
+
+
+@lru_cache(maxsize=6)
+def _encoded(encoder: Hashable, questions: tuple[str, ...]) -> Floats:
+    vectors = cast(Encoder, encoder).encode(questions)
+    vectors.flags.writeable = False
+    return vectors
 
 
 def cosines(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
@@ -99,5 +113,5 @@ def _top(similarity: Floats, k: int, others: bool) -> Neighbours:
 
 def _unit(vectors: Floats) -> Floats:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Floats = np.where(lengths > 1e-12, vectors / np.maximum(lengths, 1e-12), 0.0)
+    unit: Floats = vectors / np.maximum(lengths, 1e-12)
     return unit

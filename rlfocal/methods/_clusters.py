@@ -1,0 +1,77 @@
+"""Clusters of train questions, and how often each model was right in them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods._neighbours import cosines, nearest, questions_of, vectors_of
+from rlfocal.text import Encoder, fit_encoder
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Near(NamedTuple):
+    """The clusters nearest to each of T questions."""
+
+    at: Ints
+    """(T, k) their positions, the nearest first; -1 where the encoder knows nothing of the question."""
+    similarity: Floats
+    """(T, k) cosine of the question to their centres"""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Train questions by K-means, and the models' record in each cluster."""
+
+    encoder: Encoder
+    centres: Floats
+    """(K, D)"""
+    sizes: Floats
+    """(K + 1,) questions in each; last, those of train"""
+    means: Floats
+    """(K + 1, N) how often each model was right on them; last, on all of train: position -1 finds it"""
+
+    def near(self, questions: tuple[str, ...], k: int = 1) -> Near:
+        found = nearest(cosines(self.centres, vectors_of(self.encoder, questions)), k)
+        return Near(np.where(found.known[:, None], found.at, -1), found.similarity)
+
+
+def fit_clusters(train: Dataset, encoder: str, k: int) -> Clusters:
+    """At most k clusters by K-means from a fixed seed, ten starts; fewer where fewer questions differ.
+
+    Raises InputError for an encoder that cannot be loaded.
+    """
+    questions = questions_of(train)
+    fitted = fit_encoder(encoder, questions)
+    found = _k_means(cast(Hashable, fitted), questions, k)
+    belongs = (found.label == np.arange(len(found.centres))[:, None]).astype(float)
+    belongs = np.vstack([belongs, np.ones(len(train))])
+    sizes = belongs.sum(axis=1)
+    means = belongs @ train.correct.astype(float) / sizes[:, None]
+    return Clusters(fitted, found.centres, sizes, means)
+
+
+class _Found(NamedTuple):
+    centres: Floats
+    """(K, D)"""
+    label: Ints
+    """(n,) to which of them a train question belongs"""
+
+
+@lru_cache(maxsize=8)
+def _k_means(encoder: Hashable, questions: tuple[str, ...], k: int) -> _Found:
+    # scikit-learn takes a second to import, and listing the methods must not.
+    from sklearn.cluster import KMeans
+
+    vectors = vectors_of(cast(Encoder, encoder), questions)
+    different = len(np.unique(vectors.round(9), axis=0))
+    found = KMeans(min(k, different), n_init=10, random_state=0).fit(vectors)
+    return _Found(found.cluster_centers_, found.labels_.astype(np.int64))

@@ -1,0 +1,123 @@
+"""Routers: from the question alone they score every model, ask one, and answer what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods._neighbours import questions_of
+from rlfocal.policy import Budget
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_HALVINGS = 50
+
+
+class Scorer(Protocol):
+    """Scores models by what is asked; higher is better."""
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        """(T, N)"""
+        ...
+
+    def train_scores(self) -> Floats:
+        """(T, N) of the train documents, as near as can be to what they would get had they not been seen."""
+        ...
+
+
+@dataclass(frozen=True)
+class ScoreRouter:
+    """Asks the model of the highest score - price_weight · price. Ties: the alphabetically first."""
+
+    scorer: Scorer
+    prices: Floats
+    """(N,) cents per 1,000 queries; NaN where unknown."""
+    price_weight: float = 0.0
+    """How much score a cent per 1,000 queries is worth; of 0, prices do not count."""
+    is_probability: bool = True
+    """Whether a score is the chance that the model is right."""
+
+    def decide(self, calls: Calls) -> Answered:
+        scores = self.scorer.scores(questions_of(calls))
+        picked = self._picked(scores, self.price_weight)
+        chances = np.take_along_axis(scores, picked[:, None], axis=1)[:, 0]
+        return ask(calls, picked, chances if self.is_probability else None)
+
+    def within(self, budget: Budget) -> ScoreRouter | None:
+        """At most one model each; in cents, by the smallest price weight that keeps to it on train."""
+        if budget.unit == "models":
+            return self if budget.amount >= 1 else None
+        weight = cheapest_enough(self._mean_train_price, self.prices, self._decisive, budget.amount)
+        return None if weight is None else replace(self, price_weight=weight)
+
+    def _picked(self, scores: Floats, weight: float) -> Ints:
+        worth = scores - weight * self.prices if weight else scores
+        # Rounded, or the float error of a sum would break a tie.
+        picked: Ints = worth.round(9).argmax(axis=1)
+        return picked
+
+    @cached_property
+    def _train_scores(self) -> Floats:
+        return self.scorer.train_scores()
+
+    @property
+    def _decisive(self) -> float:
+        return decisive_weight(self.prices, float(np.ptp(self._train_scores)))
+
+    def _mean_train_price(self, weight: float) -> float:
+        return float(self.prices[self._picked(self._train_scores, weight)].mean())
+
+
+def ask(calls: Calls, models: Ints, probability: Floats | None = None) -> Answered:
+    """Each document's model (T,) is called, and believed; one without an answer is held to be wrong."""
+    said = calls.call(models[:, None] == np.arange(len(calls.models)))
+    slots = said.predictions[np.arange(len(calls)), models]
+    if probability is None:
+        return Answered(slots)
+    # A sum of weights may come to a little more than 1.
+    return Answered(slots, np.where(slots >= 0, np.clip(probability, 0.0, 1.0), 0.0))
+
+
+def cheapest_enough(
+    mean_price: Callable[[float], float], prices: Floats, highest: float, amount: float
+) -> float | None:
+    """The smallest price weight with a mean price of at most `amount`, by bisection.
+
+    `mean_price`: cents per 1,000 queries at a price weight; should not rise with it. `highest`: a weight at
+    which only the cheapest is asked. None where a price is unknown, or even the cheapest model costs more.
+    """
+    if np.isnan(prices).any() or prices.min() > amount:
+        return None
+    affordable = amount * (1 + 1e-9)
+    low, high = 0.0, highest
+    if mean_price(low) <= affordable:
+        return low
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if mean_price(middle) <= affordable else (middle, high)
+    return high
+
+
+def decisive_weight(prices: Floats, spread: float) -> float:
+    """A price weight at which the cheapest model is asked, whatever the scores: they differ by `spread`."""
+    gaps = np.diff(np.unique(prices[np.isfinite(prices)]))
+    return float((spread + 1) / gaps.min()) if len(gaps) else 0.0
+
+
+def check_prices(method: str, setting: str, value: float, train: Dataset) -> None:
+    """Raises InputError where a setting weighs prices, and one is unknown."""
+    if np.isnan(train.prices).any():
+        missing = train.models[int(np.isnan(train.prices).argmax())]
+        raise InputError(
+            f"{method}: {setting}={value:g} weighs prices, and that of {missing!r} is unknown; give its "
+            f"price in the pool, or leave {setting} as it is"
+        )

@@ -1,0 +1,156 @@
+"""k nearest questions with a guard: the best single model is left only on evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods._neighbours import cosines, questions_of, vectors_of, without_itself
+from rlfocal.methods._routing import ask, cheapest_enough, decisive_weight
+from rlfocal.methods.registry import Entry, register
+from rlfocal.policy import Budget
+from rlfocal.text import TFIDF, Encoder, fit_encoder
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@register(
+    Entry(
+        "guarded_knn",
+        "the best model on train, or one that was reliably better on similar questions",
+        "what it answers",
+        needs=("questions",),
+        source="a public replication of k-NN routing in which only this form held up",
+        differs="at a budget in cents, the fallback and the paired differences are net of a price weight",
+    )
+)
+@dataclass(frozen=True)
+class GuardedKNN:
+    """Leaves the fallback only if another model's mean paired difference exceeds z · its standard error.
+
+    The neighbours: train questions more similar than `closeness` times the k-th's similarity, weighted by
+    similarity. z is doubled for models that are known to be dearer than the fallback.
+    """
+
+    k: int = 50
+    closeness: float = 0.95
+    z: float = 0.5
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[GuardedRouter]:
+        if self.k < 1:
+            raise InputError(f"guarded_knn: k={self.k}; give 1 or more")
+        questions = questions_of(train)
+        encoder = fit_encoder(self.encoder, questions)
+        right = train.correct.astype(float)
+        return [GuardedRouter(self, encoder, vectors_of(encoder, questions), right, train.prices)]
+
+
+class Paired(NamedTuple):
+    """How models did against the fallback on each document's neighbours."""
+
+    level: Floats
+    """(T, N) weighted mean correctness; over all of train where a document has no neighbour."""
+    gain: Floats
+    """(T, N) weighted mean of c_m - c_fallback"""
+    error: Floats
+    """(T, N) its standard error; inf where there is no neighbour"""
+
+
+@dataclass(frozen=True)
+class GuardedRouter:
+    """Asks the fallback, or the model that leads it most of those that pass the guard."""
+
+    settings: GuardedKNN
+    encoder: Encoder
+    vectors: Floats
+    """(n, D) of the train questions"""
+    right: Floats
+    """(n, N) whether each model was right on them"""
+    prices: Floats
+    """(N,)"""
+    price_weight: float = 0.0
+    """How much accuracy a cent per 1,000 queries is worth."""
+
+    def decide(self, calls: Calls) -> Answered:
+        fallback = self._fallback(self.price_weight)
+        similarities = cosines(self.vectors, vectors_of(self.encoder, questions_of(calls)))
+        paired = self._paired(similarities, fallback)
+        picked = self._picked(paired, fallback, self.price_weight)
+        return ask(calls, picked, paired.level[np.arange(len(picked)), picked])
+
+    def within(self, budget: Budget) -> GuardedRouter | None:
+        """At most one model each; in cents, by a price weight that keeps to it on train."""
+        if budget.unit == "models":
+            return self if budget.amount >= 1 else None
+        weight = cheapest_enough(
+            self._mean_train_price, self.prices, decisive_weight(self.prices, 2.0), budget.amount
+        )
+        return None if weight is None else replace(self, price_weight=weight)
+
+    def _fallback(self, weight: float) -> int:
+        means = self.right.mean(axis=0)
+        return int((means - weight * self.prices if weight else means).round(9).argmax())
+
+    def _picked(self, paired: Paired, fallback: int, weight: float) -> Ints:
+        """(T,)"""
+        dearer = self.prices > self.prices[fallback]
+        guard = np.where(dearer, 2.0, 1.0) * self.settings.z
+        lead = paired.gain - weight * (self.prices - self.prices[fallback]) if weight else paired.gain
+        # The error of the fallback itself is 0, or inf, which 0 · inf would make NaN.
+        passes = lead > np.where(paired.error > 0, guard, 0.0) * np.maximum(paired.error, 1e-12)
+        best = np.where(passes, lead.round(9), -np.inf).argmax(axis=1)
+        return np.where(passes.any(axis=1), best, fallback)
+
+    def _paired(self, similarities: Iterator[tuple[slice, Floats]], fallback: int) -> Paired:
+        parts = [self._paired_block(part, fallback) for _, part in similarities]
+        if not parts:
+            none = np.empty((0, self.right.shape[1]))
+            return Paired(none, none, none)
+        return Paired(*(np.concatenate([part[i] for part in parts]) for i in range(3)))
+
+    def _paired_block(self, similarity: Floats, fallback: int) -> Paired:
+        n = similarity.shape[1]
+        k = min(self.settings.k, n)
+        kth = np.partition(similarity, n - k, axis=1)[:, n - k, None]
+        is_near = (similarity > 0) & (similarity > self.settings.closeness * kth)
+        weights = np.where(is_near, similarity, 0.0)
+        total = weights.sum(axis=1, keepdims=True)
+        known = total > 0
+        shares = weights / np.where(known, total, 1.0)
+        level = shares @ self.right
+        gain = level - level[:, fallback, None]
+        both = shares @ (self.right * self.right[:, fallback, None])
+        # c is 0 or 1, so that (c - c')² = c + c' - 2cc'.
+        variance = level + level[:, fallback, None] - 2 * both - gain**2
+        error = np.sqrt(np.maximum(variance, 0.0).round(12) * (shares**2).sum(axis=1, keepdims=True))
+        return Paired(
+            np.where(known, level, self.right.mean(axis=0)),
+            gain,
+            np.where(known, error, np.inf),
+        )
+
+    def _mean_train_price(self, weight: float) -> float:
+        fallback = self._fallback(weight)
+        if fallback not in self._train_paired:
+            others = without_itself(cosines(self.vectors, self.vectors))
+            self._train_paired[fallback] = self._paired(others, fallback)
+        return float(self.prices[self._picked(self._train_paired[fallback], fallback, weight)].mean())
+
+    @cached_property
+    def _train_paired(self) -> dict[int, Paired]:
+        """By fallback, of train documents and their neighbours other than themselves."""
+        return {}

@@ -1,0 +1,82 @@
+"""k nearest questions: each model's score is how often it was right on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods._neighbours import Neighbours, cosines, nearest, questions_of, vectors_of
+from rlfocal.methods._routing import ScoreRouter, check_prices
+from rlfocal.methods.registry import Entry, register
+from rlfocal.text import TFIDF, Encoder, fit_encoder
+
+Floats = NDArray[np.float64]
+
+
+@register(
+    Entry(
+        "knn",
+        "the model that was most often right on the 50 most similar train questions",
+        "what it answers",
+        needs=("questions",),
+        source="RouterBench's k-NN router (arXiv 2403.12031); arXiv 2505.12601",
+        differs="TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a "
+        "willingness to pay or a budget in cents is given",
+    )
+)
+@dataclass(frozen=True)
+class KNN:
+    """Asks argmax_m W · score_m - price_m, score_m the mean correctness of m on the k nearest questions.
+
+    A question of which the encoder knows no word gets every model's mean over train.
+    """
+
+    k: int = 50
+    encoder: str = TFIDF
+    willingness: float = math.inf
+    """W: cents per 1,000 queries that a right answer is worth; inf: price does not count."""
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
+        if not self.willingness > 0 or self.k < 1:
+            raise InputError(f"knn: k={self.k}, willingness={self.willingness:g}; both must be above 0")
+        weight = 1 / self.willingness
+        if weight:
+            check_prices("knn", "willingness", self.willingness, train)
+        questions = questions_of(train)
+        encoder = fit_encoder(self.encoder, questions)
+        scorer = NeighbourScores(encoder, vectors_of(encoder, questions), train.correct.astype(float), self.k)
+        return [ScoreRouter(scorer, train.prices, weight)]
+
+
+@dataclass(frozen=True)
+class NeighbourScores:
+    """Mean correctness over the k nearest train questions by cosine."""
+
+    encoder: Encoder
+    vectors: Floats
+    """(n, D) of the train questions"""
+    right: Floats
+    """(n, N) whether each model was right on them"""
+    k: int
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        return self._means(nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.k))
+
+    def train_scores(self) -> Floats:
+        """Without the document itself."""
+        return self._means(nearest(cosines(self.vectors, self.vectors), self.k, others=True))
+
+    def _means(self, found: Neighbours) -> Floats:
+        if found.at.shape[1] == 0:
+            return np.repeat(self.right.mean(axis=0, keepdims=True), len(found.at), axis=0)
+        return np.where(found.known[:, None], self.right[found.at].mean(axis=1), self.right.mean(axis=0))

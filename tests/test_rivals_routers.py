@@ -1,0 +1,407 @@
+"""Routers that read the question alone: their formulas by hand, where they must win and where they cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_methods import make_dataset
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods import entries, make_method
+from rlfocal.methods._clusters import Clusters, fit_clusters
+from rlfocal.methods.avengers import MixedRouter, RankScores
+from rlfocal.methods.guarded_knn import GuardedKNN, GuardedRouter
+from rlfocal.methods.hier_shrink import ShrunkMeans
+from rlfocal.methods.knn import NeighbourScores
+from rlfocal.methods.registry import Making
+from rlfocal.policy import Budget, Budgeted, Decisions, Policy, decide
+
+Floats = NDArray[np.float64]
+
+SCORED = ["knn", "guarded_knn", "avengers", "avengers_pro", "hier_shrink"]
+"""Ask any of N models, and trade cents."""
+ROUTERS = [*SCORED]
+
+TOPICS = [
+    ["river", "lake", "rain", "flood", "water", "boat", "fish", "swim", "wave", "shore"],
+    ["proof", "sum", "prime", "root", "graph", "field", "ring", "limit", "set", "map"],
+]
+
+
+@dataclass(frozen=True)
+class Words:
+    """An encoder for tests: a question is the numbers in it."""
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        return np.array([[float(x) for x in text.split()] for text in texts]).reshape(len(texts), -1)
+
+
+def answered(
+    right: NDArray[np.bool_], questions: Sequence[str], n_train: int, prices: Sequence[float] = ()
+) -> Dataset:
+    """Choices where each model is right as told (T, N): the label is 1, and who is wrong says 0."""
+    T, N = right.shape
+    probs = np.full((T, N, 3), 0.1)
+    probs[..., 1], probs[..., 0] = np.where(right, 0.8, 0.1), np.where(right, 0.1, 0.8)
+    made = make_dataset(probs, np.ones(T, dtype=np.int64), n_train)
+    prices = prices or range(1, N + 1)
+    return replace(made, questions=tuple(questions), prices=np.array(prices, dtype=np.float64))
+
+
+def by_topic(seed: int, T: int = 600, prices: Sequence[float] = ()) -> Dataset:
+    """m00 knows the first topic, m01 the second, a bit rarer; m02 guesses, m03 knows nothing."""
+    rng = np.random.default_rng(seed)
+    topic = (rng.random(T) < 0.45).astype(int)
+    questions = [" ".join(["what", *rng.choice(TOPICS[t], 6), "is"]) for t in topic]
+    right = np.stack([topic == 0, topic == 1, rng.random(T) < 0.5, np.zeros(T, dtype=np.bool_)], axis=1)
+    return answered(right, questions, n_train=T // 2, prices=prices)
+
+
+def policy_of(name: str, train: Dataset, seed: int = 0, **settings: Any) -> Any:
+    [policy] = make_method(name, Making(settings=settings)).fit(train, [seed])
+    return policy
+
+
+def accuracy(policy: Policy, data: Dataset) -> float:
+    return float((decide(policy, data).predictions == data.labels).mean())
+
+
+def mean_price(decided: Decisions, data: Dataset) -> float:
+    return float((decided.pools * data.prices).sum(axis=1).mean())
+
+
+# ---- every one of them
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_where_the_text_tells_the_right_model_a_router_finds_it(name: str) -> None:
+    data = by_topic(0)
+    policy = policy_of(name, data.train)
+    assert data.test.correct[:, :2].any(axis=1).mean() == 1.0
+    assert accuracy(policy, data.test) >= 0.98
+    assert accuracy(policy_of("best_single", data.train), data.test) < 0.7
+    assert (decide(policy, data.test).pools.sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_shuffled_labels_teach_a_router_nothing(name: str) -> None:
+    excess = []
+    for seed in range(3):
+        data = by_topic(seed)
+        train, rng = data.train, np.random.default_rng(seed)
+        labels = rng.permutation(np.repeat(np.arange(2), len(train) // 2))
+        policy = policy_of(name, replace(train, labels=labels), seed)
+        excess.append(accuracy(policy, data.test) - data.test.correct.mean(axis=0).max())
+    assert np.mean(excess) <= 2 * np.sqrt(0.25 / (3 * 300))
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_the_same_seed_gives_the_same_decisions(name: str) -> None:
+    data = by_topic(1, T=120)
+    one, other = (decide(policy_of(name, data.train, seed=3), data.test) for _ in range(2))
+    assert (one.pools == other.pools).all()
+    assert (one.predictions == other.predictions).all()
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_budgets_in_cents_are_kept_and_worth_it(name: str) -> None:
+    data = by_topic(2, prices=[9.0, 5.0, 3.0, 1.0])
+    policy = policy_of(name, data.train)
+    found = {}
+    for amount in (1.0, 2.0, 4.0, 6.0, 9.0):
+        thrifty = policy.within(Budget(amount, "cents"))
+        assert thrifty is not None
+        assert mean_price(decide(thrifty, data.train), data.train) <= amount * 1.1, amount
+        assert mean_price(decide(thrifty, data.test), data.test) <= amount * 1.2, amount
+        found[amount] = accuracy(thrifty, data.test)
+    assert found[1.0] == 0.0
+    assert found[1.0] < found[4.0] < found[9.0]
+    assert found[9.0] >= accuracy(policy, data.test)
+    assert policy.within(Budget(0.9, "cents")) is None
+    assert policy.within(Budget(0.5)) is None
+    assert policy.within(Budget(1.0)) is not None
+    unpriced = replace(data, prices=np.array([9.0, 5.0, np.nan, 1.0]))
+    assert policy_of(name, unpriced.train).within(Budget(4.0, "cents")) is None
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_without_texts_a_budget_buys_the_best_that_it_can(name: str) -> None:
+    data = replace(by_topic(2, prices=[9.0, 5.0, 3.0, 1.0]), questions=())
+    policy = policy_of(name, data.train)
+    for amount, expected in [(1.0, 3), (8.0, 2), (9.0, 0)]:
+        assert (
+            decide(policy.within(Budget(amount, "cents")), data.test).pools.argmax(axis=1) == expected
+        ).all()
+
+
+def odd(case: str) -> Dataset:
+    rng = np.random.default_rng(7)
+    data = by_topic(7, T=40)
+    if case == "one class":
+        return replace(data, labels=np.zeros(40, dtype=np.int64))
+    if case == "three documents":
+        return data.take(np.array([0, 1, 2, 30, 31]))
+    if case == "no text":
+        return replace(data, questions=())
+    if case == "empty questions":
+        return replace(data, questions=tuple(q if i % 3 else "" for i, q in enumerate(data.questions)))
+    if case == "equal questions":
+        return replace(data, questions=("what is it",) * 40)
+    if case == "unknown prices":
+        return replace(data, prices=np.array([np.nan, 2.0, np.nan, 1.0]))
+    if case == "no right choice":
+        return replace(data, labels=np.full(40, -1))
+    if case == "all right":
+        return replace(data, labels=np.ones(40, dtype=np.int64), predictions=np.ones((40, 4), dtype=np.int64))
+    if case == "choices of other numbers":
+        return replace(data, n_choices=rng.integers(2, 4, 40))
+    assert case == "no answers"
+    said = np.where(rng.random((40, 4)) < 0.3, -1, data.predictions)
+    given = np.where(said[..., None] == np.arange(3), 1.0, 0.0)
+    free = replace(data, kind="answers", logprobs=np.empty((0, 4, 3)), probs=given, predictions=said)
+    return replace(free, slots=(("a", "b", "c"),) * 40)
+
+
+ODD = [
+    "one class",
+    "three documents",
+    "no text",
+    "empty questions",
+    "equal questions",
+    "unknown prices",
+    "no right choice",
+    "all right",
+    "choices of other numbers",
+    "no answers",
+]
+
+
+@pytest.mark.parametrize("case", ODD)
+@pytest.mark.parametrize("name", ROUTERS)
+def test_odd_data_are_no_crash(name: str, case: str) -> None:
+    data = odd(case)
+    policy = policy_of(name, data.train)
+    decided = decide(policy, data.test)
+    asked = decided.pools.argmax(axis=1)
+    assert (decided.pools.sum(axis=1) == 1).all()
+    assert (decided.predictions == data.test.predictions[np.arange(len(asked)), asked]).all()
+    if decided.probability is not None:
+        assert ((decided.probability >= 0) & (decided.probability <= 1)).all()
+    for budget in (Budget(2.0), Budget(2.0, "cents")):
+        thrifty = policy.within(budget) if isinstance(policy, Budgeted) else None
+        if thrifty is not None:
+            assert (decide(thrifty, data.test).pools.sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_few_models_are_no_crash(name: str) -> None:
+    data = by_topic(8, T=40)
+    for n in range(entries()[name].fewest_models, 3):
+        part = replace(
+            data,
+            models=data.models[:n],
+            prices=data.prices[:n],
+            probs=data.probs[:, :n],
+            logprobs=data.logprobs[:, :n],
+            predictions=data.predictions[:, :n],
+        )
+        assert (decide(policy_of(name, part.train), part.test).pools.sum(axis=1) == 1).all()
+
+
+def test_listing_the_methods_imports_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, rlfocal.methods; print({'sklearn', 'torch', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+# ---- one by one
+
+
+def test_knn_scores_by_the_nearest() -> None:
+    vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
+    right = np.array([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    scorer = NeighbourScores(Words(), vectors, right, k=2)
+    assert scorer.scores(("1 0", "0 2", "0 0")).tolist() == [[0.5, 0.0], [0.5, 0.5], [0.5, 0.5]]
+    # Of the first, the others by cosine: the second, then the third. The last is only less unlike the third.
+    assert scorer.train_scores()[0].tolist() == [0.5, 0.5]
+
+
+def test_willingness_to_pay() -> None:
+    data = by_topic(3, prices=[3.0, 1.0, 1.0, 1.0])
+    free = decide(policy_of("knn", data.train), data.test)
+    # Asking m00 costs 2 cents more, and is right where m01 never is.
+    willing = decide(policy_of("knn", data.train, willingness=40.0), data.test)
+    assert (willing.pools == free.pools).all()
+    thrifty = decide(policy_of("knn", data.train, willingness=1.5), data.test)
+    assert not thrifty.pools[:, 0].any()
+    unpriced = replace(data, prices=np.array([1.0, np.nan, 1.0, 1.0]))
+    with pytest.raises(InputError, match="that of 'm01' is unknown"):
+        policy_of("knn", unpriced.train, willingness=4.0)
+    for wrong in ({"k": 0}, {"willingness": 0.0}):
+        with pytest.raises(InputError, match="must be above 0"):
+            policy_of("knn", data.train, **wrong)
+
+
+def guarded(right: list[list[float]], prices: Sequence[float], **settings: Any) -> GuardedRouter:
+    """On neighbours that are all alike."""
+    vectors = np.ones((len(right), 1))
+    return GuardedRouter(GuardedKNN(**settings), Words(), vectors, np.array(right), np.array(prices))
+
+
+def asked_by(router: GuardedRouter, question: str = "1") -> int:
+    data = answered(np.ones((1, router.right.shape[1]), dtype=np.bool_), [question], n_train=0)
+    return int(decide(router, data).pools.argmax())
+
+
+def test_the_guard_leaves_the_fallback_on_evidence_alone() -> None:
+    # The documents: 4 near "1", where m01 leads m00 by (1, 1, 0, 0) or so; m00 is best on all of train.
+    near = [[0.0, 1.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+    far = [[1.0, 0.0]] * 5
+    vectors = np.array([[1.0]] * 4 + [[-1.0]] * 5)
+    # Mean difference 1/2, its standard error sqrt((1/2 - 1/4) / 4) = 1/4: z = 1.9 passes, 2 does not.
+    for z, prices, expected in [
+        (1.9, (1.0, 1.0), 1),
+        (2.0, (1.0, 1.0), 0),
+        (0.95, (1.0, 2.0), 1),  # dearer: z counts twice
+        (1.0, (1.0, 2.0), 0),
+        (1.0, (2.0, 1.0), 1),
+        (1.0, (np.nan, 2.0), 1),
+    ]:
+        router = GuardedRouter(GuardedKNN(k=4, z=z), Words(), vectors, np.array(near + far), np.array(prices))
+        assert asked_by(router) == expected, (z, prices)
+        assert asked_by(router, "-1") == 0
+        assert asked_by(router, "0") == 0
+
+
+def test_the_guards_neighbours_weigh_by_similarity() -> None:
+    # Cosines to "1 0": 1, 0.8 and 0.6. The second's is the 2nd: 0.75 of it is 0.6, which is not more.
+    vectors = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8]])
+    right = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    router = GuardedRouter(GuardedKNN(k=2, closeness=0.75), Words(), vectors, right, np.ones(2))
+    paired = router._paired_block(np.array([[1.0, 0.8, 0.6]]), fallback=1)
+    assert paired.level[0] == pytest.approx([1 / 1.8, 0.8 / 1.8])
+    gain = 0.2 / 1.8
+    assert paired.gain[0] == pytest.approx([gain, 0.0])
+    error = np.sqrt((1 - gain**2) * (1 + 0.64) / 1.8**2)
+    assert paired.error[0] == pytest.approx([error, 0.0])
+    wider = replace(router, settings=GuardedKNN(k=2, closeness=0.7))
+    assert wider._paired_block(np.array([[1.0, 0.8, 0.6]]), 1).level[0] == pytest.approx([1 / 2.4, 1.4 / 2.4])
+
+
+def test_a_lead_without_spread_needs_no_guard() -> None:
+    assert asked_by(guarded([[0.0, 1.0], [0.0, 1.0]], (1.0, 1.0))) == 1
+    assert asked_by(guarded([[1.0, 1.0], [0.0, 0.0]], (1.0, 1.0))) == 0
+
+
+def test_what_is_unlike_a_question_is_no_neighbour() -> None:
+    router = replace(guarded([[1.0], [0.0], [0.0]], (1.0,)), settings=GuardedKNN(k=3))
+    assert router._paired_block(np.array([[0.5, -0.1, -0.2]]), 0).level[0] == [1.0]
+
+
+def test_a_guarded_budget_is_kept_on_neighbours_other_than_oneself() -> None:
+    # The first and the last are nearest to the second, and the second to the first.
+    angles = np.deg2rad([5.0, 0.0, -5.0])
+    vectors = np.column_stack([np.cos(angles), np.sin(angles)])
+    right = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    settings = GuardedKNN(k=1, closeness=0.9999)
+    router = GuardedRouter(settings, Words(), vectors, right, np.array([1.0, 4.0]))
+    assert router._mean_train_price(0.0) == (4 + 1 + 4) / 3
+
+
+TWO = Clusters(
+    Words(),
+    centres=np.array([[2.0, 0.0], [0.0, 1.0]]),
+    sizes=np.array([6.0, 4.0, 10.0]),
+    means=np.array([[0.9, 0.5, 0.7], [0.2, 0.6, 0.6], [0.62, 0.54, 0.66]]),
+)
+
+
+def test_avengers_ranks_models_in_the_nearest_clusters() -> None:
+    # Ranks 0, 2, 1 in the first cluster; 2, 0, 1 in the second, a tie going to m01; 1, 2, 0 on all of train.
+    one = RankScores(TWO, 1, ())
+    expected = [[1, 1 / 3, 1 / 2], [1 / 3, 1, 1 / 2], [1 / 2, 1 / 3, 1]]
+    assert one.scores(("4 3", "3 4", "0 0")) == pytest.approx(np.array(expected))
+    first = 1 / (1 + np.exp(-9 * (0.8 - 0.6)))
+    both = RankScores(TWO, 2, ()).scores(("4 3",))[0]
+    assert both == pytest.approx([first + (1 - first) / 3, first / 3 + 1 - first, 0.5])
+
+
+def test_avengers_pro_mixes_accuracy_and_cheapness_of_a_cluster() -> None:
+    # Scaled accuracies 1, 0, 1/2 and 0, 1, 1; cheapness 0, 1, 0: the price of m02 is unknown.
+    def asked(weight: float, question: str, nearest: int = 1) -> int:
+        router = MixedRouter(TWO, nearest, np.array([3.0, 1.0, np.nan]), (), weight)
+        data = answered(np.ones((1, 3), dtype=np.bool_), [question], n_train=0)
+        decided = decide(router, data)
+        return int(decided.pools.argmax())
+
+    assert [asked(weight, "4 3") for weight in (0.0, 0.49, 0.51, 1.0)] == [0, 0, 1, 1]
+    assert asked(0.0, "3 4") == 1
+    # Over both clusters, m02 gets p/2 + (1 - p) of accuracy and m00 gets p: m02 leads where p < 2/3.
+    assert asked(0.0, "4 3", nearest=2) == 0  # p = 0.858
+    cheap = MixedRouter(TWO, 2, np.array([3.0, 9.0, 1.0]), (), 0.3)
+    p = 1 / (1 + np.exp(-9 * 0.2))
+    scores = [0.7 * p + 0.3 * 0.75, 0.7 * (1 - p), 0.7 * (p / 2 + 1 - p) + 0.3]
+    data = answered(np.ones((1, 3), dtype=np.bool_), ["4 3"], n_train=0)
+    decided = decide(cheap, data)
+    assert decided.pools.argmax() == np.argmax(scores) == 0
+    assert decided.probability is not None
+    assert decided.probability[0] == pytest.approx(p * 0.9 + (1 - p) * 0.2)
+
+
+def test_hierarchical_shrinkage() -> None:
+    fine = Clusters(
+        Words(),
+        centres=np.array([[1.0, 1.0], [1.0, -1.0]]),
+        sizes=np.array([3.0, 7.0, 10.0]),
+        means=np.array([[0.0, 1.0, 0.5], [0.8, 0.2, 0.9], [0.62, 0.54, 0.66]]),
+    )
+    found = ShrunkMeans(TWO, fine, 24.0, ()).scores(("2 1", "0 0"))
+    b1 = (6 * np.array([0.9, 0.5, 0.7]) + 24 * np.array([0.62, 0.54, 0.66])) / 30
+    assert found[0] == pytest.approx((3 * np.array([0.0, 1.0, 0.5]) + 24 * b1) / 27)
+    assert found[1] == pytest.approx([0.62, 0.54, 0.66])
+
+
+def test_clusters_keep_the_record_of_their_questions() -> None:
+    data = by_topic(4, T=80)
+    clusters = fit_clusters(data.train, "tfidf", 2)
+    own = clusters.near(data.train.questions).at[:, 0]
+    for at in range(2):
+        assert clusters.sizes[at] == (own == at).sum()
+        assert clusters.means[at] == pytest.approx(data.train.correct[own == at].mean(axis=0))
+    assert clusters.means[-1] == pytest.approx(data.train.correct.mean(axis=0))
+    few = fit_clusters(replace(data, questions=("water", "sum") * 40).train, "tfidf", 30)
+    assert few.sizes.tolist() == [20.0, 20.0, 40.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("avengers", {"clusters": 0}, "clusters=0"),
+        ("avengers_pro", {"nearest": 0}, "nearest=0"),
+        ("avengers_pro", {"alpha": 1.5}, "alpha=1.5"),
+        ("hier_shrink", {"strength": 0.0}, "strength=0"),
+        ("hier_shrink", {"fine": 0}, "fine=0"),
+        ("guarded_knn", {"k": 0}, "k=0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(name: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        policy_of(name, by_topic(0, T=20).train, **settings)
+
+
+def test_shrunk_means_weigh_prices() -> None:
+    data = by_topic(3, prices=[3.0, 1.0, 1.0, 1.0])
+    assert decide(policy_of("hier_shrink", data.train, price_weight=0.0), data.test).pools[:, 0].any()
+    assert not decide(policy_of("hier_shrink", data.train, price_weight=0.6), data.test).pools[:, 0].any()
+    unpriced = replace(data, prices=np.array([1.0, np.nan, 1.0, 1.0]))
+    with pytest.raises(InputError, match="weighs prices, and that of 'm01' is unknown"):
+        policy_of("hier_shrink", unpriced.train, price_weight=0.6)
