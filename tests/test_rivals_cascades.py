@@ -1,188 +1,28 @@
-"""Policies that look at answers: cases by hand, data where they must win, and data that teach nothing."""
+"""Cascades, DyLAN and More Agents: cases by hand, and data where they must win."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations, product
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from rival_data import CHOICES, accuracy, best_single, fitted, sampled, telling, within
 from test_methods import make_dataset
-from test_yardsticks import make_answers, make_logits, only
+from test_yardsticks import make_answers, make_logits
 
-from rlfocal.dataset import Dataset
-from rlfocal.methods import _cascades, entries, make_method
+from rlfocal.methods import _cascades
 from rlfocal.methods._cascades import Chain, Table, best_chain, costs, run
 from rlfocal.methods._confidence import entropy_of, fit_logistic, margin_of, top_probability_of
 from rlfocal.methods.dylan import Dylan, importance
 from rlfocal.methods.more_agents import MoreAgents
-from rlfocal.methods.registry import Making
-from rlfocal.policy import Budget, Budgeted, Decisions, Policy, SeesAll, decide
+from rlfocal.policy import Budget, decide
 
 CASCADES = ("cascade", "frugalgpt")
-LEARNED = ("cascade", "frugalgpt", "dylan")
-OURS = (*LEARNED, "self_consistency_cascade", "more_agents")
-
-
-def fitted(name: str, train: Dataset, seed: int = 0, **given: Any) -> Policy:
-    making = Making(argument=name.partition(":")[2] or None, settings=given)
-    [policy] = make_method(name, making).fit(train, [seed])
-    assert not isinstance(policy, SeesAll)
-    return policy
-
-
-def within(policy: Policy, budget: Budget) -> Policy | None:
-    assert isinstance(policy, Budgeted)
-    return policy.within(budget)
-
-
-def accuracy(data: Dataset, decided: Decisions) -> float:
-    return float(((decided.predictions == data.labels) & (data.labels >= 0)).mean())
-
-
-def best_single(data: Dataset) -> float:
-    model = data.train.correct.sum(axis=0).argmax()
-    return float(data.test.correct[:, model].mean())
-
-
-def admitted(name: str, data: Dataset) -> bool:
-    return entries()[name.partition(":")[0]].admits(len(data.models), data.kind, "frozen")
-
-
-def shuffled(data: Dataset, seed: int = 0) -> Dataset:
-    """Labels of train documents handed to one another."""
-    labels = data.labels.copy()
-    at = np.flatnonzero(data.is_train)
-    labels[at] = np.random.default_rng(seed).permutation(labels[at])
-    return replace(data, labels=labels)
-
-
-def telling(T: int = 1200, seed: int = 0) -> Dataset:
-    """m00 is right where it is sure, on half of the documents, and m01 on the others; m02 guesses."""
-    rng = np.random.default_rng(seed)
-    labels, sure = rng.integers(0, 4, T), rng.random(T) < 0.5
-    wrong = (labels + rng.integers(1, 4, T)) % 4
-    said = np.stack([np.where(sure, labels, wrong), np.where(sure, wrong, labels), rng.integers(0, 4, T)], 1)
-    top = np.stack([np.where(sure, 0.9, 0.4), np.full(T, 0.7), np.full(T, 0.6)], axis=1)
-    top = top + rng.uniform(-0.05, 0.05, top.shape)
-    probs = np.where(np.arange(4) == said[..., None], top[..., None], (1 - top[..., None]) / 3)
-    return make_dataset(probs, labels, n_train=T // 2)
-
-
-def sampled(*documents: Sequence[str], gold: Sequence[str]) -> Dataset:
-    """Free answers in several passes: per document, what each model said, a letter a pass ('-' none)."""
-    slots = tuple(tuple(sorted({x for said in row for x in said if x != "-"})) for row in documents)
-    C = max(map(len, slots))
-    probs = np.zeros((len(documents), len(documents[0]), C))
-    for t, row in enumerate(documents):
-        for m, said in enumerate(row):
-            for letter in said:
-                if letter != "-":
-                    probs[t, m, slots[t].index(letter)] += 1 / len(said)
-    order = np.argsort(-probs.sum(axis=1).round(9), axis=1, kind="stable")
-    probs = np.take_along_axis(probs, order[:, None], axis=2)
-    slots = tuple(tuple(row[c] for c in at if c < len(row)) for row, at in zip(slots, order, strict=True))
-    made = make_dataset(probs + 1e-300, np.zeros(len(slots), dtype=np.int64), n_train=len(slots) // 2)
-    return replace(
-        made,
-        kind="answers",
-        probs=probs,
-        logprobs=np.empty((0, *probs.shape[1:])),
-        predictions=np.where(probs.any(axis=2), probs.argmax(axis=2), -1),
-        labels=np.array([row.index(g) if g in row else -1 for row, g in zip(slots, gold, strict=True)]),
-        n_choices=np.array([len(row) for row in slots]),
-        slots=slots,
-    )
-
-
-# Edges of all methods
-
-CHOICES = make_logits(0, T=60, N=4)
-ANSWERS = make_answers(*[("aabb", "a"), ("dcba", "b"), ("eeea", "z"), ("bb-d", "b"), ("----", "a")] * 8)
-
-
-def few(*models: int) -> Dataset:
-    return replace(only(CHOICES, np.array(models)), prices=CHOICES.prices[list(models)])
-
-
-EDGES = {
-    "choices": CHOICES,
-    "answers": ANSWERS,
-    "passes": sampled(*[("aab", "abb", "b-c"), ("cca", "aaa", "---")] * 10, gold=["a", "c"] * 10),
-    "one model": few(1),
-    "two models": few(1, 2),
-    "one class": replace(CHOICES, labels=np.zeros(60, dtype=np.int64)),
-    "three documents": CHOICES.take(np.array([28, 29, 31])),
-    "nothing right": replace(CHOICES, labels=np.full(60, -1)),
-    "all alike": make_dataset(np.full((8, 3, 2), 0.5), np.zeros(8, dtype=np.int64), n_train=4),
-    "unknown prices": replace(CHOICES, prices=np.full(4, np.nan)),
-    "empty questions": replace(CHOICES, questions=("",) * 60, choices=((),) * 60),
-    "questions": replace(CHOICES, questions=tuple(f"is {i % 7} a number" for i in range(60))),
-}
-
-
-@pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize("name", OURS)
-def test_every_method_stands_every_kind_of_data(name: str, edge: str) -> None:
-    data = EDGES[edge]
-    if not admitted(name, data):
-        pytest.skip("needs more models, or choices")
-    policy = fitted(name, data.train)
-    decided = decide(policy, data.test.unlabelled())
-    assert (decided.predictions >= -1).all()
-    assert (decided.predictions < data.test.n_choices).all()
-    assert decided.pools.any(axis=1).all()
-    if data.kind == "choices":
-        assert (decided.predictions >= 0).all()
-    if decided.probability is not None:
-        assert ((decided.probability >= 0) & (decided.probability <= 1)).all()
-    assert (decide(fitted(name, data.train), data.test).predictions == decided.predictions).all()
-    if isinstance(policy, Budgeted):
-        for budget in ("1", "2.5", "all", "2.5c", "0.5c"):
-            kept = within(policy, Budget.of(budget))
-            if kept is not None:
-                cheap = decide(kept, data.test)
-                assert (cheap.predictions < data.test.n_choices).all()
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_a_policy_that_cannot_keep_a_budget_says_so(name: str) -> None:
-    data = EDGES["passes"] if name.startswith("self") else CHOICES
-    policy = fitted(name, data.train)
-    if isinstance(policy, Budgeted):
-        assert within(policy, Budget(0.5)) is None
-        assert within(policy, Budget(0.5, "cents")) is None
-        unpriced = replace(data, prices=np.full(len(data.models), np.nan))
-        assert within(fitted(name, unpriced.train), Budget(100.0, "cents")) is None
-
-
-@pytest.mark.parametrize("name", LEARNED)
-@pytest.mark.parametrize("budget", [Budget(1.3), Budget(2.0), Budget(3.2), Budget(4.0, "cents")])
-def test_budgets_are_kept_on_train(name: str, budget: Budget) -> None:
-    data = make_logits(1, T=400, N=5)
-    kept = within(fitted(name, data.train), budget)
-    if kept is None:
-        assert name == "dylan"
-        return
-    pools = decide(kept, data.train).pools
-    spent = pools @ (np.ones(5) if budget.unit == "models" else data.prices)
-    assert spent.mean() <= budget.amount + 1e-9
-
-
-@pytest.mark.parametrize("name", LEARNED)
-def test_shuffled_labels_teach_nothing(name: str) -> None:
-    data = make_logits(2, T=1200, N=4)
-    decided = decide(fitted(name, shuffled(data).train), data.test)
-    assert accuracy(data.test, decided) <= best_single(data) + 2 * math.sqrt(0.25 / 600)
-
-
-# Chains
 
 
 def test_confidence_measures_by_hand() -> None:
@@ -313,9 +153,6 @@ def test_self_consistency_believes_passes_that_agree() -> None:
     one = within(fitted("self_consistency_cascade", data.train), Budget(1))
     assert one is not None
     assert decide(one, data.test).pools.sum(axis=1).tolist() == [1] * 20
-
-
-# DyLAN and More Agents
 
 
 def test_dylans_importance_by_hand() -> None:
