@@ -1,0 +1,39 @@
+"""Constant pools that grow by one model after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Grown = tuple[int, ...]
+"""Positions of models, in the order in which they came to the pool."""
+
+
+def grow(
+    worth: Callable[[Grown], float], cost: NDArray[np.float64], amount: float, largest: int | None
+) -> Grown:
+    """Models added one by one, each the one that makes the pool worth most of those that can still be paid.
+
+    `cost` (N,) is infinite where unknown. With `largest`, growth also stops at so many models and where no
+    model makes the pool worth more; without, it goes on as far as `amount` reaches. Ties: the first model.
+    """
+    pool: Grown = ()
+    worth_now, spent = -math.inf, 0.0
+    while largest is None or len(pool) < largest:
+        affordable = [
+            m
+            for m in range(len(cost))
+            if m not in pool and spent + cost[m] <= amount + 1e-9 and cost[m] < math.inf
+        ]
+        if not affordable:
+            break
+        worths = [worth((*pool, model)) for model in affordable]
+        best = int(np.argmax(worths))
+        if largest is not None and worths[best] <= worth_now:
+            break
+        pool, worth_now = (*pool, affordable[best]), worths[best]
+        spent += cost[affordable[best]]
+    return pool
