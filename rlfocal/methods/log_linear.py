@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import RunError
 from rlfocal.methods.registry import Entry, register
 from rlfocal.statistics.votes import first_given
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 RIDGE = 1e-3
-_CONVERGED = 1e-4  # the largest slope of the mean loss that is let pass
+CONVERGED = 1e-4  # the largest slope of the mean loss that is let pass
 
 
 @register(Entry("log_linear", "all", "the highest weighted sum of log-probs, plus a bias per choice"))
@@ -48,14 +48,19 @@ class LogLinearPool:
 
     def decide(self, calls: Calls) -> Answered:
         documents = calls.call(self.members)
-        x, exists = _evidence(documents, self.members)
+        x, exists = evidence(documents, self.members)
         logits = np.einsum("tmc,m->tc", x, self.weights) + self.biases
-        # Rounded, or the float error of a sum would break a tie.
-        logits = np.where(exists, logits.round(9), -np.inf)
-        top = exists & (logits == logits.max(axis=1, keepdims=True))
-        winner = first_given(top, x > 0) if documents.kind == "answers" else top.argmax(axis=1)
-        slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
-        return Answered(slots, top_probability(logits, exists))
+        return highest(logits, x, exists, documents.kind)
+
+
+def highest(logits: Floats, x: Floats, exists: Mask, kind: Kind) -> Answered:
+    """The slot of the highest logit (T, C) among those that exist, from the evidence (T, M, C)."""
+    # Rounded, or the float error of a sum would break a tie.
+    logits = np.where(exists, logits.round(9), -np.inf)
+    top = exists & (logits == logits.max(axis=1, keepdims=True))
+    winner = first_given(top, x > 0) if kind == "answers" else top.argmax(axis=1)
+    slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
+    return Answered(slots, top_probability(logits, exists))
 
 
 def top_probability(logits: Floats, exists: Mask) -> Floats:
@@ -76,7 +81,7 @@ def fit_log_linear(train: Dataset, members: Mask) -> LogLinearPool:
     from scipy.optimize import minimize
     from scipy.special import log_softmax
 
-    every_x, every_exists = _evidence(train, members)
+    every_x, every_exists = evidence(train, members)
     T, M, C = every_x.shape
     has_right = (train.labels >= 0) & every_exists[np.arange(T), train.labels]
     start = np.concatenate([np.full(M, 1 / M), np.zeros(C)])
@@ -97,12 +102,12 @@ def fit_log_linear(train: Dataset, members: Mask) -> LogLinearPool:
 
     limits = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-7}
     found = minimize(mean_loss, start, jac=True, method="L-BFGS-B", options=limits)
-    if not np.abs(found.jac).max() < _CONVERGED:
+    if not np.abs(found.jac).max() < CONVERGED:
         raise RunError(f"the log-linear pool of {train.benchmark!r} did not converge: {found.message}")
     return LogLinearPool(members, found.x[:M], found.x[M:])
 
 
-def _evidence(documents: Dataset, members: Mask) -> tuple[Floats, Mask]:
+def evidence(documents: Dataset, members: Mask) -> tuple[Floats, Mask]:
     """(T, M, C) x, 0 where no slot is, and (T, C) which slots the members' outputs have."""
     if documents.kind == "answers":
         shares = documents.probs[:, members]

@@ -50,7 +50,7 @@ class Stacking:
             return [Stacked(classes if len(classes) else np.zeros(1, dtype=np.int64), None)]
         regression = LogisticRegression(C=INVERSE_RIDGE, tol=1e-8, max_iter=10_000)
         model = make_pipeline(StandardScaler(), regression)
-        model.fit(_features(train)[has_right], train.labels[has_right])
+        model.fit(log_prob_features(train)[has_right], train.labels[has_right])
         return [Stacked(classes, model)]
 
 
@@ -65,14 +65,18 @@ class Stacked:
     def decide(self, calls: Calls) -> Answered:
         documents = calls.call_all()
         shape = (len(documents), len(self.classes))
-        scores = np.zeros(shape) if self.model is None else self.model.predict_log_proba(_features(documents))
+        scores = (
+            np.zeros(shape)
+            if self.model is None
+            else self.model.predict_log_proba(log_prob_features(documents))
+        )
         exists = self.classes < documents.n_choices[:, None]
         winner = self.classes[np.where(exists, scores, -np.inf).argmax(axis=1)]
         slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
         return Answered(slots, top_probability(scores, exists))
 
 
-def _features(documents: Dataset) -> NDArray[np.float64]:
+def log_prob_features(documents: Dataset) -> NDArray[np.float64]:
     """(T, N · C) log-probs, 0 where a document has no such choice."""
     finite = np.isfinite(documents.logprobs)
     return np.where(finite, documents.logprobs, 0.0).reshape(len(documents), -1)

@@ -1,0 +1,103 @@
+"""Logistic regression from text features, and from others beside them, to the right choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered
+from rlfocal.methods._text import RIDGES, ridge_by_folds
+from rlfocal.methods.log_linear import top_probability
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_FOLD_TOLERANCE = 1e-3
+"""Held-out losses tell ridges apart long before a fit has converged."""
+
+
+@dataclass(frozen=True)
+class TextRegression:
+    """Answers the likeliest choice that a document has, of those that were ever right in train."""
+
+    classes: Integers
+    ridge: float
+    """On the text's weights; infinite: the text is left out."""
+    inverse_ridge: float
+    """scikit-learn's C, on those of the other features."""
+    middle: Floats
+    """(F,) the other features' means on train"""
+    scale: Floats
+    """(F,) their standard deviations"""
+    model: LogisticRegression | None
+    """None where no two choices were ever right."""
+
+    def answer(self, others: Floats, text: Floats, n_choices: Integers) -> Answered:
+        """From the features (T, F) and (T, D)."""
+        scores = np.zeros((len(text), len(self.classes)))
+        if self.model is not None:
+            standard = (others - self.middle) / self.scale
+            given = _side_by_side(standard, text, self.ridge, self.inverse_ridge)
+            scores = self.model.predict_log_proba(given)
+        exists = self.classes < n_choices[:, None]
+        winner = self.classes[np.where(exists, scores, -np.inf).argmax(axis=1)]
+        slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
+        return Answered(slots, top_probability(scores, exists))
+
+
+def fit_text_regression(
+    others: Floats, text: Floats, labels: Integers, inverse_ridge: float
+) -> TextRegression:
+    """Multinomial regression on standardised features (T, F) and text features (T, D) to labels (T,).
+
+    Minimises the cross-entropy summed over documents + Σ w² / 2C + ridge / 2 · Σ v², w the weights of the
+    features and v those of the text; the ridge is chosen by folds. Documents without a right choice, of label
+    -1, teach nothing.
+    """
+    has_right = labels >= 0
+    others, text, labels = others[has_right], text[has_right], labels[has_right]
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        known = classes if len(classes) else np.zeros(1, dtype=np.int64)
+        none = np.zeros(others.shape[1])
+        return TextRegression(known, np.inf, inverse_ridge, none, none, None)
+    middle, spread = others.mean(axis=0), others.std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
+    others = (others - middle) / scale
+
+    def held_out_losses(fitted: Integers, held: Integers) -> Iterator[float]:
+        known = np.unique(labels[fitted])
+        tested = held[np.isin(labels[held], known)]
+        if len(known) < 2 or not len(tested):
+            yield from np.zeros(len(RIDGES))
+            return
+        model = _regression(inverse_ridge, _FOLD_TOLERANCE)
+        model.warm_start = True
+        for ridge in RIDGES:
+            given = _side_by_side(others, text, ridge, inverse_ridge)
+            model.fit(given[fitted], labels[fitted])
+            log_p = model.predict_log_proba(given[tested])
+            yield -float(log_p[np.arange(len(tested)), np.searchsorted(known, labels[tested])].sum())
+
+    ridge = ridge_by_folds(len(labels), held_out_losses)
+    model = _regression(inverse_ridge, 1e-8).fit(_side_by_side(others, text, ridge, inverse_ridge), labels)
+    return TextRegression(classes, ridge, inverse_ridge, middle, scale, model)
+
+
+def _regression(inverse_ridge: float, tolerance: float) -> LogisticRegression:
+    # scikit-learn takes a second to import, and listing the methods must not.
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=inverse_ridge, tol=tolerance, max_iter=10_000)
+
+
+def _side_by_side(others: Floats, text: Floats, ridge: float, inverse_ridge: float) -> Floats:
+    """(T, F + D) such that one ridge, 1 / C, on all weights is `ridge` on those of the text."""
+    return np.hstack([others, text / np.sqrt(inverse_ridge * ridge)])

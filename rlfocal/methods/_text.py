@@ -1,0 +1,77 @@
+"""For methods that learn from questions: their texts, a few directions, and a ridge chosen by folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Calls
+from rlfocal.dataset import Dataset
+from rlfocal.text import Encoder, fit_encoder
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+RIDGES = (np.inf, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+"""On the weights of text features of length 1, whose cross-entropy is summed over documents; the first leaves
+the text out."""
+FOLDS = 5
+_FEWEST = 20
+"""Labelled documents that parts can be held out of."""
+
+
+def texts_of(documents: Dataset | Calls) -> tuple[str, ...]:
+    """(T,) the questions; empty ones where the data hold no text."""
+    return documents.questions or ("",) * len(documents)
+
+
+def ridge_by_folds(n: int, held_out_losses: Callable[[Integers, Integers], Iterator[float]]) -> float:
+    """The one of RIDGES that n documents, held out part by part, speak for; ties: the strongest.
+
+    `held_out_losses(fitted, held)` takes positions and yields, for one of RIDGES after the other, the
+    cross-entropy summed over `held` once fitted on `fitted`. Weaker ridges are tried as long as they help. Of
+    too few documents the text is left out.
+    """
+    if n < _FEWEST:
+        return RIDGES[0]
+    parts = np.array_split(np.random.default_rng(0).permutation(n), FOLDS)
+    paths = [
+        held_out_losses(np.concatenate([*parts[:at], *parts[at + 1 :]]), part)
+        for at, part in enumerate(parts)
+    ]
+    best, least = RIDGES[0], np.inf
+    for ridge, losses in zip(RIDGES, zip(*paths, strict=True), strict=True):
+        if not sum(losses) < least:
+            break
+        best, least = ridge, sum(losses)
+    return best
+
+
+@dataclass(frozen=True)
+class Directions:
+    """The few principal directions of train questions, each in standard deviations."""
+
+    encoder: Encoder
+    middle: Floats
+    """(D,) the mean train question"""
+    axes: Floats
+    """(D, K)"""
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """(T, K)"""
+        along: Floats = (self.encoder.encode(texts) - self.middle) @ self.axes
+        return along
+
+
+def fit_directions(encoder: str, train: Sequence[str], most: int) -> Directions:
+    """At most so many directions; none along which train questions do not differ."""
+    fitted = fit_encoder(encoder, train)
+    vectors = fitted.encode(train)
+    middle = vectors.mean(axis=0)
+    spreads, axes = np.linalg.eigh(np.cov(vectors.T, bias=True).reshape(len(middle), len(middle)))
+    kept = np.argsort(-spreads, kind="stable")[:most]
+    kept = kept[spreads[kept] > 1e-9]
+    return Directions(fitted, middle, axes[:, kept] / np.sqrt(spreads[kept]))
