@@ -8,9 +8,9 @@ import pytest
 from fuzzing import FUZZ, changed, spliced
 from hypothesis import given
 from hypothesis import strategies as st
-from test_every_eval_ever import FOREIGN
 from test_fuzz_imports import JSON_PIECES, csv, lines, parquet, refused_or_taken, write_bytes
 from test_fuzz_imports import stored as stored  # a fixture
+from test_import_every_eval_ever import FOREIGN
 from test_import_llmrouterbench import MIXED, result
 from test_import_routerbench import ROWS
 
