@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_every_eval_ever import line, records
-from test_every_eval_ever import write as write_lines
+from test_every_eval_ever import records
+from test_import_every_eval_ever import line
+from test_import_every_eval_ever import write as write_lines
 from test_import_llmrouterbench import result
 from test_import_llmrouterbench import write as write_result
 from test_import_routerbench import row

@@ -1,0 +1,48 @@
+"""Files in others' formats, of any content, are taken whole or refused in one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fuzzing import FUZZ, changed, spliced
+from hypothesis import given
+from hypothesis import strategies as st
+from test_fuzz_imports import JSON_PIECES, csv, lines, parquet, refused_or_taken, write_bytes
+from test_fuzz_imports import stored as stored  # a fixture
+from test_import_every_eval_ever import FOREIGN
+from test_import_llmrouterbench import MIXED, result
+from test_import_routerbench import ROWS
+
+from rlfocal.imports.every_eval_ever import import_every_eval_ever
+from rlfocal.imports.llmrouterbench import import_llmrouterbench
+from rlfocal.imports.routerbench import import_routerbench
+from warehouse import Warehouse
+
+RESULT = result(MIXED[:2])
+
+
+@FUZZ
+@given(content=st.one_of(changed(RESULT).map(json.dumps), spliced(json.dumps(RESULT), JSON_PIECES)))
+def test_llmrouterbench(stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
+    root = tmp_path_factory.getbasetemp() / "llmrouterbench"
+    write_bytes(root / "d" / "s" / "m" / "20260101_000000.json", content.encode("utf-8", "surrogatepass"))
+    refused_or_taken(stored, lambda: import_llmrouterbench(stored, [root]))
+
+
+@FUZZ
+@given(data=st.data())
+def test_routerbench(
+    stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    suffix, damaged = data.draw(st.sampled_from([(".csv", csv), (".parquet", parquet)]))
+    path = tmp_path_factory.getbasetemp() / f"routerbench{suffix}"
+    write_bytes(path, data.draw(damaged(ROWS[:2])))
+    refused_or_taken(stored, lambda: import_routerbench(stored, path))
+
+
+@FUZZ
+@given(content=lines(FOREIGN[:2]))
+def test_every_eval_ever(stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = write_bytes(tmp_path_factory.getbasetemp() / "eee" / "a_samples.jsonl", content)
+    refused_or_taken(stored, lambda: import_every_eval_ever(stored, [path]))
