@@ -16,6 +16,7 @@ from postgres_server import PostgresServer
 
 from warehouse import Warehouse, open_warehouse
 
+ROOT = Path(__file__).resolve().parents[1]
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 LONGEST = (
     "vllm",
@@ -84,7 +85,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real data beside the clone."""
-    path = Path(__file__).resolve().parents[1].parent / "shared"
+    path = ROOT.parent / "shared"
     if not path.is_dir():
         pytest.skip("needs ../shared")
     return path
@@ -126,6 +127,32 @@ def lab_warehouse(made_once: MadeOnce) -> Path:
         assert len(report.committed) == 12 * 17
 
     return made_once("lab", make) / "warehouse"
+
+
+@pytest.fixture(scope="session")
+def wheel(made_once: MadeOnce) -> dict[str, str]:
+    """The environment of processes that find what the wheel installs, and nothing of the checkout."""
+
+    def make(folder: Path) -> None:
+        source = folder / "source"
+        for name in ("rlfocal", "warehouse", "flows", "pools"):
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, source)
+        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder / "built", source], check=True)
+        [built] = (folder / "built").iterdir()
+        subprocess.run([*pip, "install", "--no-deps", "--target", folder / "site", built], check=True)
+        assert (folder / "site" / "rlfocal" / "py.typed").exists()
+
+    folder = made_once("wheel", make)
+    clean = {n: v for n, v in os.environ.items() if not n.startswith(("RLFOCAL_", "PREFECT_"))}
+    return clean | {
+        "PYTHONPATH": str(folder / "site"),
+        "PREFECT_HOME": str(folder / "home"),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "80",
+    }
 
 
 @pytest.fixture
