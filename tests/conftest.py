@@ -2,42 +2,90 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import postgres_server
 import pytest
+from filelock import FileLock
 from postgres_server import PostgresServer
 
 from warehouse import Warehouse, open_warehouse
 
-SLOW_TO_MAKE = ("lab_warehouse", "real_warehouse")
+ROOT = Path(__file__).resolve().parents[1]
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
+LONGEST = (
+    "vllm",
+    "test_night",
+    "test_kill",
+    "test_guide",
+    "test_wheel",
+    "test_extractions_at_once",
+    "test_stopping",
+    "test_flow",
+    "test_hub",
+    "test_evaluation",
+    "test_sequential",
+    "test_import_kill",
+    "test_lab_pool",
+    "test_extraction",
+    "test_documents_guard",
+    "test_idle",
+    "test_concurrency",
+    "test_bench",
+)
+"""Groups that take minutes, the longest first."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts first, side by side, the tests that start vLLM and those that share a slow fixture.
+    """Makes each file a group, and one of all tests that start vLLM; the longest groups come first.
 
-    `pytest -n 3 --dist worksteal` gives each process neighbouring tests and later moves the last ones: so
-    no two vLLM run at once, and each such fixture is made once.
+    `pytest --dist loadgroup --no-loadscope-reorder` gives whole groups to processes in this order: no two
+    vLLM run at once, each fixture of a module is made once, and no long group is left for the end.
     """
     if hasattr(config, "workerinput"):  # a process of pytest-xdist
-        items.sort(key=_place)
+        slow = {_group(item) for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: _place(_group(item), slow))
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
-def _place(item: pytest.Item) -> int:
-    if item.get_closest_marker("vllm"):
-        return 0
-    used = item.fixturenames if isinstance(item, pytest.Function) else []
-    return next((i for i, name in enumerate(SLOW_TO_MAKE, 1) if name in used), len(SLOW_TO_MAKE) + 1)
+def _group(item: pytest.Item) -> str:
+    return "vllm" if item.get_closest_marker("vllm") else item.path.stem
+
+
+def _place(group: str, slow: Collection[str]) -> tuple[int, bool, str]:
+    return LONGEST.index(group) if group in LONGEST else len(LONGEST), group not in slow, group
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """Gives a folder that is made once for all processes of a run: the first makes it, the others wait."""
+    own = tmp_path_factory.getbasetemp()
+    common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = common / name, common / f"{name}.done"
+        with FileLock(common / f"{name}.lock"):
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a process that failed
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return made
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real data beside the clone."""
-    path = Path(__file__).resolve().parents[1].parent / "shared"
+    path = ROOT.parent / "shared"
     if not path.is_dir():
         pytest.skip("needs ../shared")
     return path
@@ -52,30 +100,59 @@ def empty_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def real_warehouse(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def real_warehouse(shared: Path, made_once: MadeOnce) -> Path:
     """A warehouse with the three real data sets, through the import that users have, to copy."""
     from rlfocal.imports.predictions import import_predictions
 
-    folder = tmp_path_factory.mktemp("real")
-    with open_warehouse(folder / "warehouse") as warehouse:
-        for name in ("mmlu16", "bbh5", "gsm8k44"):
-            tool = shared / "tools" / "to_predictions.py"
-            subprocess.run([sys.executable, tool, name, shared, folder], check=True)
-            import_predictions(warehouse, folder / f"{name}-docs.parquet", folder / f"{name}-scores.parquet")
-    return folder / "warehouse"
+    def make(folder: Path) -> None:
+        tool = shared / "tools" / "to_predictions.py"
+        with open_warehouse(folder / "warehouse") as warehouse:
+            for name in ("mmlu16", "bbh5", "gsm8k44"):
+                subprocess.run([sys.executable, tool, name, shared, folder], check=True)
+                files = (folder / f"{name}-{part}.parquet" for part in ("docs", "scores"))
+                import_predictions(warehouse, *files)
+
+    return made_once("real", make) / "warehouse"
 
 
 @pytest.fixture(scope="session")
-def lab_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lab_warehouse(made_once: MadeOnce) -> Path:
     """A warehouse with every answer of the embedded pool, to read or to copy: filling it takes minutes."""
     from rlfocal.jobs.runner import extract_pool
     from rlfocal.pool import load_pool
 
-    location = tmp_path_factory.mktemp("lab") / "warehouse"
-    report = extract_pool(location, load_pool("lab"))
-    assert not report.missing
-    assert len(report.committed) == 12 * 17
-    return location
+    def make(folder: Path) -> None:
+        report = extract_pool(folder / "warehouse", load_pool("lab"))
+        assert not report.missing
+        assert len(report.committed) == 12 * 17
+
+    return made_once("lab", make) / "warehouse"
+
+
+@pytest.fixture(scope="session")
+def wheel(made_once: MadeOnce) -> dict[str, str]:
+    """The environment of processes that find what the wheel installs, and nothing of the checkout."""
+
+    def make(folder: Path) -> None:
+        source = folder / "source"
+        for name in ("rlfocal", "warehouse", "flows", "pools"):
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, source)
+        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder / "built", source], check=True)
+        [built] = (folder / "built").iterdir()
+        subprocess.run([*pip, "install", "--no-deps", "--target", folder / "site", built], check=True)
+        assert (folder / "site" / "rlfocal" / "py.typed").exists()
+
+    folder = made_once("wheel", make)
+    clean = {n: v for n, v in os.environ.items() if not n.startswith(("RLFOCAL_", "PREFECT_"))}
+    return clean | {
+        "PYTHONPATH": str(folder / "site"),
+        "PREFECT_HOME": str(folder / "home"),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "80",
+    }
 
 
 @pytest.fixture

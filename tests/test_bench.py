@@ -33,10 +33,14 @@ def test_questions_share_their_examples_by_task() -> None:
 
 
 @pytest.mark.slow
-def test_bench_extraction_compares_equal_numbers(tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).with_name("rlfocal")), "bench", "extraction"]
+def test_bench_extraction_from_the_wheel_compares_equal_numbers(
+    wheel: dict[str, str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", "from rlfocal.cli import main; main()", "bench", "extraction"]
     command += ["--documents", "5", "--engines", "hf", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=wheel, capture_output=True, text=True, timeout=600, check=True
+    )
     found = json.loads(done.stdout)
     assert found["failed"] == {}
     [setting] = found["setting"]

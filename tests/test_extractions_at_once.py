@@ -43,15 +43,18 @@ LIMIT = None if WHOLE else 48
 SHARD = 200 if WHOLE else 16
 EXTRACTION = """
 import json, multiprocessing, sys
-from multiprocessing import forkserver
 from pathlib import Path
 from rlfocal.jobs import runner
 from rlfocal.pool.specs import PoolSpec
 
 pool = PoolSpec.model_validate_json(Path(sys.argv[1]).read_text())
 runner.PRELOADED = {"hf": (*runner.PRELOADED["hf"], "counted_engine")}
-multiprocessing.get_context("forkserver").set_forkserver_preload(list(runner.PRELOADED["hf"]))
-forkserver.ensure_running()
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(list(runner.PRELOADED["hf"]))
+first = context.Process(target=len, args=("",))
+first.start()
+first.join()
+print("ready", flush=True)
 for line in sys.stdin:
     location, limit = json.loads(line)
     report = runner.extract_pool(location, pool, limit=limit, jobs=1)
@@ -75,6 +78,13 @@ class Extractor:
             cwd=directory,
             env=environment,
         )
+        self._is_ready = False
+
+    def wait(self) -> None:
+        """Until it has loaded its libraries."""
+        if not self._is_ready:
+            assert self._line() == "ready"
+            self._is_ready = True
 
     def start(self, location: str) -> None:
         assert self._process.stdin is not None
@@ -83,6 +93,7 @@ class Extractor:
 
     def finish(self) -> list[tuple[str, str, str]]:
         """The partitions that it committed."""
+        self.wait()
         committed, missing = json.loads(self._line())
         assert missing == []
         return [(model, benchmark, task) for model, benchmark, task in committed]
@@ -141,6 +152,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     folder = tmp_path_factory.mktemp("workshop")
     shop = Workshop(folder, pool.model_copy(update={"models": tuple(models)}))
     shop.extractors = [shop.hire(folder / name) for name in ("here", "here", "there", "there")]
+    for extractor in shop.extractors:  # or the first could do all the work alone
+        extractor.wait()
     yield shop
     for extractor in shop.extractors:
         extractor.kill()

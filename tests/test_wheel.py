@@ -1,11 +1,12 @@
-"""The wheel, in an empty directory: every command of the README and every bench run without the checkout."""
+"""The wheel, in an empty directory: every command of the README and every bench run without the checkout.
+
+`bench extraction` is in test_bench, with what it must print.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,31 +32,7 @@ bench training --documents 120 --seeds 1 --scales 3 --queries 10 --episodes 1
 bench decision --models 3 --decisions 100
 bench diversity --models 4 --documents 40 --many-models 6 --many-documents 40
 bench warehouse --share 0.002
-bench extraction --documents 4 --engines hf
 """
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What finds the wheel's files first, and nothing of the checkout."""
-    source, built, site = (tmp_path_factory.mktemp(name) for name in ("source", "built", "site"))
-    for name in ("rlfocal", "warehouse", "flows", "pools"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", built, source], check=True)
-    [wheel] = built.iterdir()
-    subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
-    assert (site / "rlfocal" / "py.typed").exists()
-    clean = {n: v for n, v in os.environ.items() if not n.startswith(("RLFOCAL_", "PREFECT_"))}
-    home = tmp_path_factory.mktemp("home")
-    return clean | {
-        "PYTHONPATH": str(site),
-        "PREFECT_HOME": str(home),
-        "OMP_NUM_THREADS": "1",
-        "COLUMNS": "80",
-    }
 
 
 @pytest.fixture(scope="module")
@@ -64,33 +41,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("elsewhere")
 
 
-def run(command: str, environment: dict[str, str], folder: Path) -> str:
+def run(command: str, wheel: dict[str, str], folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-c", "from rlfocal.cli import main; main()", *shlex.split(command)],
-        env=environment, cwd=folder, capture_output=True, text=True, check=False,
+        env=wheel, cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 @pytest.mark.slow
-def test_every_command_runs_from_the_wheel_in_an_empty_directory(
-    environment: dict[str, str], folder: Path
-) -> None:
+def test_every_command_runs_from_the_wheel_in_an_empty_directory(wheel: dict[str, str], folder: Path) -> None:
     where = "import rlfocal, warehouse, flows; print(rlfocal.__file__, warehouse.__file__, flows.__file__)"
     found = subprocess.run(
-        [sys.executable, "-c", where], env=environment, cwd=folder, capture_output=True, text=True, check=True
+        [sys.executable, "-c", where], env=wheel, cwd=folder, capture_output=True, text=True, check=True
     )
     assert str(ROOT) not in found.stdout
-    printed = [run(command, environment, folder) for command in COMMANDS.strip().splitlines()]
+    printed = [run(command, wheel, folder) for command in COMMANDS.strip().splitlines()]
     assert "rl_focal_sequential" in printed[1]
     assert "nothing was extracted" in printed[2]
     assert (folder / ".rlfocal" / "report.html").stat().st_size > 10_000
-    rows = run("sql --format json 'SELECT count(*) AS n FROM extractions'", environment, folder)
+    rows = run("sql --format json 'SELECT count(*) AS n FROM extractions'", wheel, folder)
     assert json.loads(rows) == [{"n": 12}]
     lab = yaml.safe_load((ROOT / "pools" / "lab.yaml").read_text())
     tiny = {"name": "tiny", "benchmarks": ["lab-gpqa"], "models": lab["models"][:2]}
     (folder / "tiny.yaml").write_text(yaml.safe_dump(tiny))
-    table = run("bench noop --pool tiny.yaml --repeats 1", environment, folder)
+    table = run("bench noop --pool tiny.yaml --repeats 1", wheel, folder)
     for command in ("regenerate", "evaluate", "train", "report", "doctor"):
         assert f"rlfocal {command} " in table
