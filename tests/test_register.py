@@ -11,7 +11,7 @@ import pytest
 from test_evaluation import put_choices
 
 from rlfocal.evaluation import evaluate
-from rlfocal.methods import Entry, entries, make_method, register
+from rlfocal.methods import Entry, entries, make_method, methods_for, register
 from rlfocal.report.methods import markdown_rows
 from warehouse import open_warehouse
 
@@ -91,3 +91,10 @@ def test_another_packages_method_that_cannot_be_loaded_is_named(installed: Path)
     assert done.returncode == 2
     assert "methods of 'their_methods' cannot be loaded" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_runs_unless_methods_are_named() -> None:
+    """A rival that slipped in would slow down every regeneration."""
+    usual = "rl_focal rl_focal_sequential best_single constant_choice plurality soft_vote best_log_linear "
+    usual += "best_plurality best_soft_vote log_linear random_select stacking weighted_vote oracle"
+    assert methods_for(12) == usual.split()

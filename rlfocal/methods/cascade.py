@@ -16,6 +16,7 @@ from rlfocal.methods.registry import Entry, register
         "cascade",
         f"up to {LONGEST} models in turn, until the last one's calibrated top probability is high enough",
         "what the last one answers",
+        has_budgets=True,
         is_default=False,
         source="rational LLM cascades (arXiv 2501.09345)",
         differs=f"order and thresholds by grid on train ({POINTS} quantiles a model, every order of {AMONG} "

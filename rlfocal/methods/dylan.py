@@ -27,6 +27,7 @@ TEAM = 4
         "dylan",
         f"the {TEAM} most important models in turn, until more than two thirds of the team agree",
         "what they agree on, else the plurality",
+        has_budgets=True,
         is_default=False,
         source="DyLAN (arXiv 2310.02170)",
         differs="round 1 only (DyLAN-round1): later rounds, peer ratings and the LLM ranker need texts "

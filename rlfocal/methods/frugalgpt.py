@@ -18,6 +18,7 @@ from rlfocal.methods.registry import Entry, register
         "frugalgpt",
         f"up to {LONGEST} models in turn, until the last one's answer scores high enough",
         "what the last one answers",
+        has_budgets=True,
         is_default=False,
         source="FrugalGPT (arXiv 2305.05176)",
         differs="the score g is a logistic regression a model on its top probability, margin and entropy, "

@@ -28,6 +28,8 @@ Ints = NDArray[np.int64]
         "guarded_knn",
         "the best model on train, or one that was reliably better on similar questions",
         "what it answers",
+        has_budgets=True,
+        is_default=False,
         needs=("questions",),
         source="a public replication of k-NN routing in which only this form held up",
         differs="at a budget in cents, the fallback and the paired differences are net of a price weight",

@@ -24,6 +24,8 @@ Floats = NDArray[np.float64]
         "hier_shrink",
         "the model with the best mean in the question's clusters, of 20 and of 100, shrunk to its mean",
         "what it answers",
+        has_budgets=True,
+        is_default=False,
         needs=("questions",),
         source="empirical-Bayes routers in public code",
         differs="every model has answered all of train here, so that n is the same for all",

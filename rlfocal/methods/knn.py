@@ -24,6 +24,8 @@ Floats = NDArray[np.float64]
         "knn",
         "the model that was most often right on the 50 most similar train questions",
         "what it answers",
+        has_budgets=True,
+        is_default=False,
         needs=("questions",),
         source="RouterBench's k-NN router (arXiv 2403.12031); arXiv 2505.12601",
         differs="TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a "

@@ -29,6 +29,7 @@ _FLOOR = 1e-3  # of a share, so that an answer that no member gave has a logarit
         "likelihood_pool",
         f"the pool of up to {LARGEST} models whose calibrated probabilities are likeliest, held out",
         "the highest mean calibrated probability",
+        has_budgets=True,
         is_default=False,
         source="calibrated log-likelihood of multi-LLM answers (arXiv 2510.02377)",
         differs="chooses one pool for all documents instead of one answer a document; log-likelihood of the "

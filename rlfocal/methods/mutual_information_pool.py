@@ -26,6 +26,7 @@ Mask = NDArray[np.bool_]
         "mutual_information_pool",
         f"the pool of up to {LARGEST} models grown by the mutual information of votes and right answer",
         "the likeliest slot by who votes for it",
+        has_budgets=True,
         is_default=False,
         source="Turkmen et al., an information-theoretic view of LLM ensemble selection (arXiv 2602.08003)",
         differs="every choice of a document is read as a statement, true or false, that a model votes for or "

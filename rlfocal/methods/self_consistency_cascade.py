@@ -16,6 +16,7 @@ from rlfocal.methods.registry import Entry, register
         "self_consistency_cascade",
         f"up to {LONGEST} models in turn, until enough of the last one's passes agree",
         "what the last one answers",
+        has_budgets=True,
         is_default=False,
         kinds=("answers",),
         needs=("passes",),

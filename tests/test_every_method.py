@@ -1,0 +1,127 @@
+"""What holds of every method of the register: budgets as entered, edges of data, labels that mean nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_yardsticks import make_answers, make_logits
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods import check_methods, every_method, make_method
+from rlfocal.methods.registry import entry_of
+from rlfocal.policy import Budget, Budgeted, decide
+
+SPOKEN = [("aabb", "a"), ("dcba", "b"), ("eeea", "z"), ("bbcd", "c"), ("----", "a"), ("abab", "b")]
+
+
+def choices(n_docs: int = 90, n_models: int = 4) -> Dataset:
+    data = make_logits(1, T=n_docs, N=n_models, C=3)
+    words = np.random.default_rng(0).choice(["apple", "planet", "river", "seven", "why"], (n_docs, 4))
+    return replace(
+        data,
+        prices=np.arange(1.0, n_models + 1),
+        questions=tuple(" ".join(row) for row in words),
+        choices=(("one", "two", "three"),) * n_docs,
+    )
+
+
+def answers(n: int = 12) -> Dataset:
+    data = make_answers(*SPOKEN * n)
+    return replace(
+        data, prices=np.arange(1.0, 5.0), questions=tuple(f"question {i % 7}" for i in range(6 * n))
+    )
+
+
+NAMES = sorted({name for data in (choices(), answers()) for name in every_method(data)[0]})
+LEFT_TO_MODELS = {"routellm_bert", "routellm_causal"}
+"""They need a model that is named."""
+
+
+def fitted(name: str, data: Dataset, seed: int = 0) -> object:
+    check_methods([name], data)
+    [policy] = make_method(name).fit(data.train, [seed])
+    return policy
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in LEFT_TO_MODELS])
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
+    data = choices() if kind == "choices" else answers()
+    if name not in every_method(data)[0]:
+        pytest.skip("not for such data")
+    policy = fitted(name, data)
+    assert isinstance(policy, Budgeted) == entry_of(name).has_budgets
+    if isinstance(policy, Budgeted):
+        for text in ("1", "2", "all", "3c"):
+            budget = Budget.of(text)
+            held = policy.within(budget)
+            if held is None:
+                continue
+            on_train = decide(held, data.train.unlabelled())
+            costs = on_train.pools.sum(axis=1) if budget.unit == "models" else on_train.pools @ data.prices
+            assert costs.mean() <= budget.amount * 1.25 + 1e-9  # thresholds may be set on held-out parts
+
+
+def edges() -> dict[str, Dataset]:
+    usual = choices()
+    one_class = replace(usual, labels=np.zeros(len(usual), dtype=np.int64))
+    return {
+        "three documents": usual.take(np.array([0, 1, len(usual) - 1])),
+        "one class": one_class,
+        "nobody right": replace(usual, labels=np.full(len(usual), -1)),
+        "no texts": replace(usual, questions=(), choices=()),
+        "empty texts": replace(usual, questions=("",) * len(usual)),
+        "no prices": replace(usual, prices=np.full(4, np.nan)),
+        "two models": choices(60, 2),
+        "few answers": answers(1),
+    }
+
+
+@pytest.mark.parametrize("edge", edges())
+def test_no_method_breaks_at_an_edge(edge: str) -> None:
+    data = edges()[edge]
+    names, left_out = every_method(data)
+    assert names
+    assert all(left_out.values())
+    for name in names:
+        if name in LEFT_TO_MODELS or name.startswith("rl_focal"):
+            continue
+        policy = fitted(name, data)
+        decided = decide(policy, data.test.unlabelled())  # type: ignore[arg-type]
+        assert decided.predictions.shape == (len(data.test),), name
+        assert (decided.predictions >= -1).all(), name
+        assert (decided.predictions < np.maximum(data.test.n_choices, 1)).all(), name
+        if decided.probability is not None:
+            assert np.isfinite(decided.probability).all(), name
+            assert ((decided.probability > -1e-9) & (decided.probability < 1 + 1e-9)).all(), name
+
+
+def test_labels_that_mean_nothing_teach_nothing() -> None:
+    data = choices(1500)
+    labels = data.labels.copy()
+    train = np.flatnonzero(data.is_train)
+    labels[train] = np.random.default_rng(5).integers(0, 3, len(train))
+    labels[~data.is_train] = np.random.default_rng(6).integers(0, 3, int((~data.is_train).sum()))
+    noise = replace(data, labels=labels)
+    for name in every_method(noise)[0]:
+        if (
+            name in LEFT_TO_MODELS
+            or name.startswith(("rl_focal", "rlae"))
+            or entry_of(name).role == "ceiling"
+        ):
+            continue
+        decided = decide(fitted(name, noise), noise.test.unlabelled())  # type: ignore[arg-type]
+        accuracy = (decided.predictions == noise.test.labels).mean()
+        assert abs(accuracy - 1 / 3) < 4 * np.sqrt(2 / 9 / len(noise.test)), name
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("rl_focal", "rlae"))])
+def test_equal_seeds_decide_alike(name: str) -> None:
+    data = choices() if name in every_method(choices())[0] else answers()
+    if name in LEFT_TO_MODELS:
+        pytest.skip("needs a model")
+    once, again = (decide(fitted(name, data), data.test.unlabelled()) for _ in range(2))  # type: ignore[arg-type]
+    assert (once.predictions == again.predictions).all()
+    assert (once.pools == again.pools).all()
