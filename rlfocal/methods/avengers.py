@@ -85,6 +85,8 @@ class RankScores:
         "avengers_pro",
         "the model of the best mix of accuracy and cheapness in the question's 4 nearest clusters, of 60",
         "what it answers",
+        has_budgets=True,
+        is_default=False,
         needs=("questions", "prices"),
         source="Avengers-Pro (arXiv 2508.12631)",
         differs="TF-IDF instead of a sentence encoder unless one is named; a model's flat price, not its "
