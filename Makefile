@@ -34,8 +34,8 @@ ENGINES := $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),$(VENV)/.vl
 demo: $(VENV)/.runtime
 	$(BIN)/rlfocal regenerate --pool lab
 
-# Threads that wait for one another by spinning would take the cores from other tests: of an extraction, four fifths.
-# Of two cores, the third and fourth process take what a waiting test leaves.
+# PASSIVE: threads that spin while they wait take the cores from other tests; an extraction took 5 times the CPU time.
+# Of two cores, the third and fourth process take what waiting tests leave.
 test: $(VENV)/.dev $(ENGINES) lint
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
