@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from rlfocal.errors import RunError
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset
 from rlfocal.evaluation.runs import run_named
@@ -87,7 +89,8 @@ def run_side_by_side(
 
 
 def _run(send: Callable[[Any], None], shared: Shared, name: str) -> None:
-    with open_warehouse(shared.location, create=False) as warehouse:
+    # One thread a process: more of them than cores wait for one another by spinning.
+    with threadpool_limits(1), open_warehouse(shared.location, create=False) as warehouse:
         dataset = read_dataset(warehouse, shared.benchmark, shared.models, shared.snapshot, shared.split)
         if dataset.fingerprint() != shared.data:
             raise RunError(f"{shared.benchmark!r} was written to meanwhile; evaluate again")
