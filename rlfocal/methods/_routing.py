@@ -23,7 +23,7 @@ _HALVINGS = 50
 
 
 class Scorer(Protocol):
-    """Scores models by what is asked; higher is better."""
+    """Scores models by what is asked; higher is better, and -inf is never asked."""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         """(T, N)"""
@@ -71,7 +71,8 @@ class ScoreRouter:
 
     @property
     def _decisive(self) -> float:
-        return decisive_weight(self.prices, float(np.ptp(self._train_scores)))
+        scores = self._train_scores
+        return decisive_weight(self.prices, float(np.ptp(scores[np.isfinite(scores)])))
 
     def _mean_train_price(self, weight: float) -> float:
         return float(self.prices[self._picked(self._train_scores, weight)].mean())
@@ -95,12 +96,14 @@ def cheapest_enough(
     `mean_price`: cents per 1,000 queries at a price weight; should not rise with it. `highest`: a weight at
     which only the cheapest is asked. None where a price is unknown, or even the cheapest model costs more.
     """
-    if np.isnan(prices).any() or prices.min() > amount:
+    if np.isnan(prices).any():
         return None
     affordable = amount * (1 + 1e-9)
     low, high = 0.0, highest
     if mean_price(low) <= affordable:
         return low
+    if mean_price(high) > affordable:
+        return None
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if mean_price(middle) <= affordable else (middle, high)

@@ -13,7 +13,7 @@ from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods._clusters import Clusters, fit_clusters
 from rlfocal.methods._neighbours import questions_of
-from rlfocal.methods._routing import ScoreRouter, ask, cheapest_enough
+from rlfocal.methods._routing import ask, cheapest_enough
 from rlfocal.methods.registry import Entry, register
 from rlfocal.policy import Budget
 from rlfocal.text import TFIDF
@@ -35,7 +35,7 @@ BETA = 9.0
         needs=("questions",),
         source="LLMRouterBench (arXiv 2601.07206), after The Avengers (arXiv 2505.19797)",
         differs="TF-IDF instead of a sentence encoder unless one is named; one answer instead of a vote of "
-        "samples; at a budget in cents, a price weight on the scores",
+        "samples",
     )
 )
 @dataclass(frozen=True)
@@ -54,30 +54,29 @@ class Avengers:
     def recipe(self, n_train: int) -> str:
         return "1"
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedRouter]:
         _check("avengers", self.clusters, self.nearest)
-        found = fit_clusters(train, self.encoder, self.clusters)
-        scorer = RankScores(found, self.nearest, questions_of(train))
-        return [ScoreRouter(scorer, train.prices, is_probability=False)]
+        return [RankedRouter(fit_clusters(train, self.encoder, self.clusters), self.nearest)]
 
 
 @dataclass(frozen=True)
-class RankScores:
-    """How high models rank in the nearest clusters."""
+class RankedRouter:
+    """Asks by how high models rank in the nearest clusters."""
 
     clusters: Clusters
     nearest: int
-    questions: tuple[str, ...]
-    """of train"""
+
+    def decide(self, calls: Calls) -> Answered:
+        questions = questions_of(calls)
+        picked = self.scores(questions).round(9).argmax(axis=1)
+        chances = over_nearest(self.clusters, questions, self.nearest, self.clusters.means)
+        return ask(calls, picked, chances[np.arange(len(picked)), picked])
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
+        """(T, N)"""
         order = np.argsort(-self.clusters.means.round(9), axis=1, kind="stable")
         ranks = np.argsort(order, axis=1, kind="stable")
         return over_nearest(self.clusters, questions, self.nearest, 1 / (ranks + 1))
-
-    def train_scores(self) -> Floats:
-        """As fitted: one document among many hardly moves its cluster's ranks."""
-        return self.scores(self.questions)
 
 
 @register(

@@ -79,7 +79,7 @@ class ShrunkMeans:
         shrunk = np.broadcast_to(self.coarse.means[-1], (len(questions), self.coarse.means.shape[1]))
         for level in (self.coarse, self.fine):
             at = level.near(questions).at[:, 0]
-            n = np.where(at >= 0, level.sizes[at], 0.0)[:, None]
+            n = level.sizes[at][:, None]
             shrunk = (n * level.means[at] + self.strength * shrunk) / (n + self.strength)
         return shrunk
 

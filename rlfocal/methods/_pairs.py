@@ -1,0 +1,148 @@
+"""Routers between two models: the strong one where it is worth it, the weak one elsewhere (RouteLLM)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods._neighbours import questions_of
+from rlfocal.methods._routing import ask
+from rlfocal.policy import Budget
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class Pair(NamedTuple):
+    """Positions of the models to choose between."""
+
+    strong: int
+    """The best on train; ties: the alphabetically first."""
+    weak: int
+    """The cheapest other; where a price is unknown, the one most often right where the strong is not."""
+
+
+def pair_of(train: Dataset) -> Pair:
+    """Raises InputError where there is one model only."""
+    if len(train.models) < 2:
+        raise InputError(f"benchmark {train.benchmark!r} has one model; a strong-weak pair needs two")
+    right = train.correct
+    strong = int(right.sum(axis=0).argmax())
+    others = np.array([m for m in range(len(train.models)) if m != strong])
+    if np.isnan(train.prices[others]).any():
+        return Pair(strong, int(others[(right[:, others] & ~right[:, [strong]]).sum(axis=0).argmax()]))
+    return Pair(strong, int(others[train.prices[others].argmin()]))
+
+
+def members_of(train: Dataset, n_models: int) -> Ints:
+    """(M,) in ascending order: the pair and, after it, the best on train, until they are `n_models`.
+
+    Raises InputError for fewer than two.
+    """
+    if n_models < 2:
+        raise InputError(f"n_models={n_models} leaves nothing to choose between; give 2 or more")
+    pair = pair_of(train)
+    ranked = np.argsort(-train.correct.sum(axis=0), kind="stable").tolist()
+    return np.sort(list(dict.fromkeys([*pair, *ranked]))[:n_models]).astype(np.int64)
+
+
+class Worth(Protocol):
+    """How much a question calls for the strong model; only the order counts."""
+
+    def values(self, questions: tuple[str, ...]) -> Floats:
+        """(T,)"""
+        ...
+
+
+class Calibration(NamedTuple):
+    """Documents of train that the values were not fitted on."""
+
+    values: Floats
+    """(n,)"""
+    gain: Ints
+    """(n,) 1 where only the strong model is right, -1 where only the weak one is, else 0"""
+
+    @classmethod
+    def of(cls, values: Floats, train: Dataset, pair: Pair) -> Calibration:
+        right = train.correct.astype(np.int64)
+        return cls(values, right[:, pair.strong] - right[:, pair.weak])
+
+
+class Cuts(NamedTuple):
+    """Every way to part the calibration documents by a threshold, from nobody strong to all."""
+
+    thresholds: Floats
+    """(K,) descending, from inf to -inf"""
+    shares: Floats
+    """(K,) of documents at or above them, ascending from 0 to 1"""
+    gains: Ints
+    """(K,) right answers more than the weak model alone would give"""
+
+
+def cuts_of(calibration: Calibration) -> Cuts:
+    values, at = np.unique(-calibration.values.round(9), return_inverse=True)
+    n = np.bincount(at, minlength=len(values)).cumsum()
+    gains = np.bincount(at, weights=calibration.gain, minlength=len(values)).cumsum().round()
+    return Cuts(
+        np.concatenate([[np.inf], -values[:-1], [-np.inf]]),
+        np.append(0, n) / max(len(calibration.values), 1),
+        np.append(0, gains).astype(np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class PairRouter:
+    """Asks the strong model where the question's value reaches the threshold, else the weak one."""
+
+    worth: Worth
+    pair: Pair
+    prices: Floats
+    """(N,) cents per 1,000 queries; NaN where unknown"""
+    calibration: Calibration
+    threshold: float
+
+    def decide(self, calls: Calls) -> Answered:
+        is_strong = self.worth.values(questions_of(calls)).round(9) >= self.threshold
+        return ask(calls, np.where(is_strong, self.pair.strong, self.pair.weak).astype(np.int64))
+
+    def at_share(self, share: float) -> PairRouter:
+        """At most this share of calls goes to the strong model, on the calibration documents."""
+        cuts = cuts_of(self.calibration)
+        return replace(self, threshold=float(cuts.thresholds[cuts.shares <= share + 1e-9][-1]))
+
+    def within(self, budget: Budget) -> PairRouter | None:
+        """At most one model each; in cents, the most accurate threshold on train of those that keep to it."""
+        if budget.unit == "models":
+            return self if budget.amount >= 1 else None
+        cuts = cuts_of(self.calibration)
+        costs = cuts.shares * self.prices[self.pair.strong] + (1 - cuts.shares) * self.prices[self.pair.weak]
+        return self._at_best(cuts, costs <= budget.amount * (1 + 1e-9))
+
+    def at_best(self) -> PairRouter:
+        """At the threshold that is most accurate on train; ties: the one with the fewest strong calls."""
+        cuts = cuts_of(self.calibration)
+        best = self._at_best(cuts, np.ones(len(cuts.shares), dtype=np.bool_))
+        assert best is not None
+        return best
+
+    def _at_best(self, cuts: Cuts, allowed: Mask) -> PairRouter | None:
+        if not allowed.any():
+            return None
+        best = np.where(allowed, cuts.gains, np.iinfo(np.int64).min).argmax()
+        return replace(self, threshold=float(cuts.thresholds[best]))
+
+
+def route(
+    worth: Worth, pair: Pair, train: Dataset, calibration: Calibration, strong_share: float
+) -> PairRouter:
+    """At that share of strong calls; below 0, at the threshold of the best accuracy on train."""
+    router = PairRouter(worth, pair, train.prices, calibration, math.inf)
+    return router.at_best() if strong_share < 0 else router.at_share(strong_share)
