@@ -49,10 +49,10 @@ def shuffled(data: Dataset, seed: int = 0) -> Dataset:
     return replace(data, labels=labels)
 
 
-def telling(T: int = 1200, seed: int = 0) -> Dataset:
-    """m00 is right where it is sure, on half of the documents, and m01 on the others; m02 guesses."""
+def telling(T: int = 1200, seed: int = 0, share: float = 0.5) -> Dataset:
+    """m00 is right where it is sure, on a share of the documents, and m01 on the others; m02 guesses."""
     rng = np.random.default_rng(seed)
-    labels, sure = rng.integers(0, 4, T), rng.random(T) < 0.5
+    labels, sure = rng.integers(0, 4, T), rng.random(T) < share
     wrong = (labels + rng.integers(1, 4, T)) % 4
     said = np.stack([np.where(sure, labels, wrong), np.where(sure, wrong, labels), rng.integers(0, 4, T)], 1)
     top = np.stack([np.where(sure, 0.9, 0.4), np.full(T, 0.7), np.full(T, 0.6)], axis=1)

@@ -13,9 +13,11 @@ from test_yardsticks import make_logits
 from rlfocal.policy import Budget, Budgeted, decide
 
 CASCADES = ("cascade", "frugalgpt")
+OTHER_DES = tuple(f"des:{name}" for name in ("knora_u", "dews", "meta_des", "des_p"))
 POOLS = ("mutual_information_pool", "likelihood_pool")
-LEARNED = (*CASCADES, "dylan", *POOLS)
-OURS = (*LEARNED, *(f"{name}:2" for name in POOLS), "self_consistency_cascade", "more_agents")
+BY_NEIGHBOURS = ("outputs_knn", "des:knora_e", "des:ola", "des:lwse")
+LEARNED = (*CASCADES, "dylan", *POOLS, *BY_NEIGHBOURS, "llm_blender")
+OURS = (*LEARNED, *(f"{name}:2" for name in POOLS), "self_consistency_cascade", "more_agents", *OTHER_DES)
 
 
 @pytest.mark.parametrize("edge", EDGES)
@@ -55,7 +57,7 @@ def test_a_policy_that_cannot_keep_a_budget_says_so(name: str) -> None:
         assert within(fitted(name, unpriced.train), Budget(100.0, "cents")) is None
 
 
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("name", [*CASCADES, "dylan", *POOLS])
 @pytest.mark.parametrize("budget", [Budget(1.3), Budget(2.0), Budget(3.2), Budget(4.0, "cents")])
 def test_budgets_are_kept_on_train(name: str, budget: Budget) -> None:
     data = make_logits(1, T=400, N=5)

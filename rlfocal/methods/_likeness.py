@@ -1,0 +1,80 @@
+"""What makes documents alike to a selector: their questions, what models said so far, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import unknown
+from rlfocal.methods._neighbours import Neighbours, closeness, nearest, questions_of
+from rlfocal.text import Encoder, fit_encoder
+
+Floats = NDArray[np.float64]
+
+NEIGHBOURS = ("text", "outputs", "both")
+TEXT_WEIGHT = 0.3
+"""Of the question's vector, of length 1, beside all that was said, which has length 1 too."""
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """Documents as vectors, near one another where they are alike."""
+
+    by: str
+    encoder: Encoder | None
+    """None where questions are not read."""
+    width: int
+    """Slots of a model that are looked at."""
+
+    def vectors(self, said: Dataset, models: Sequence[int]) -> Floats:
+        """(T, D) of documents of which these models were called.
+
+        What a model said enters as the square roots of its probabilities, whose distance is Hellinger's
+        times √2, and each model as much as every other.
+        """
+        parts = []
+        if self.by != "text":
+            spread = np.sqrt(said.probs[:, list(models)] / max(len(models), 1))
+            parts.append(_slots(spread, self.width))
+        if self.encoder is not None:
+            weight = 1.0 if self.by == "text" else TEXT_WEIGHT
+            parts.append(weight * self.encoder.encode(questions_of(said)))
+        return np.hstack(parts)
+
+
+def fit_likeness(by: str, encoder: str, train: Dataset) -> Likeness:
+    """Raises InputError for neighbours by something else."""
+    if by not in NEIGHBOURS:
+        raise unknown("neighbours", by, NEIGHBOURS, "a selector by neighbours")
+    reads = fit_encoder(encoder, questions_of(train)) if by != "outputs" else None
+    return Likeness(by, reads, train.probs.shape[2])
+
+
+def alike(train: Floats, vectors: Floats, k: int, *, others: bool = False) -> Neighbours:
+    """The k nearest train documents; ties: the first. `others`: of train itself, each without itself."""
+    return nearest(closeness(train, vectors), k, others=others)
+
+
+def local_mean(neighbours: Neighbours, values: Floats, k: int) -> Floats:
+    """(T, A) mean over the k nearest documents of what each of A actions is worth on train (n, A).
+
+    Where no document has a neighbour, over all of train.
+    """
+    if not neighbours.at.shape[1]:
+        return np.tile(values.mean(axis=0), (len(neighbours.at), 1))
+    found = np.empty((len(neighbours.at), values.shape[1]))
+    for start in range(0, len(found), 1024):
+        rows = slice(start, start + 1024)
+        found[rows] = values[neighbours.at[rows, :k]].mean(axis=1)
+    return found
+
+
+def _slots(said: Floats, width: int) -> Floats:
+    """(T, M · width) of (T, M, C)"""
+    padded = np.zeros((*said.shape[:2], max(width, said.shape[2])))
+    padded[..., : said.shape[2]] = said
+    return padded[..., :width].reshape(len(said), -1)
