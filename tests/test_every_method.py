@@ -21,7 +21,7 @@ def choices(n_docs: int = 90, n_models: int = 4) -> Dataset:
     words = np.random.default_rng(0).choice(["apple", "planet", "river", "seven", "why"], (n_docs, 4))
     return replace(
         data,
-        prices=np.arange(1.0, n_models + 1),
+        prices=np.linspace(1.0, n_models, n_models),
         questions=tuple(" ".join(row) for row in words),
         choices=(("one", "two", "three"),) * n_docs,
     )
@@ -30,7 +30,7 @@ def choices(n_docs: int = 90, n_models: int = 4) -> Dataset:
 def answers(n: int = 12) -> Dataset:
     data = make_answers(*SPOKEN * n)
     return replace(
-        data, prices=np.arange(1.0, 5.0), questions=tuple(f"question {i % 7}" for i in range(6 * n))
+        data, prices=np.linspace(1.0, 4.0, 4), questions=tuple(f"question {i % 7}" for i in range(6 * n))
     )
 
 

@@ -30,7 +30,6 @@ BETA = 9.0
         "avengers",
         "the model that ranks first in the question's cluster, of 30",
         "what it answers",
-        has_budgets=True,
         is_default=False,
         needs=("questions",),
         source="LLMRouterBench (arXiv 2601.07206), after The Avengers (arXiv 2505.19797)",

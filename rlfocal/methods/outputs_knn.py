@@ -33,6 +33,7 @@ NEAREST = (25, 50, 100, 200)
         "outputs_knn",
         "the best model on train, then the one that helps most where train documents are alike, if any does",
         "the `log_linear` of those asked",
+        has_budgets=True,
         is_default=False,
         fewest_models=2,
         source="ours, after k-nearest-neighbour routers (RouterBench; arXiv 2505.12601)",

@@ -31,6 +31,8 @@ _STEPS = 60
         "the best model on train or the cheapest, by Bradley-Terry ratings weighted by similarity",
         "what it answers",
         fewest_models=2,
+        has_budgets=True,
+        is_default=False,
         needs=("questions",),
         source="RouteLLM (arXiv 2406.18665), similarity-weighted ranking",
         differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
