@@ -125,3 +125,27 @@ def test_equal_seeds_decide_alike(name: str) -> None:
     once, again = (decide(fitted(name, data), data.test.unlabelled()) for _ in range(2))  # type: ignore[arg-type]
     assert (once.predictions == again.predictions).all()
     assert (once.pools == again.pools).all()
+
+
+@pytest.mark.parametrize("name", ["rl_focal", "rl_focal_sequential"])
+def test_one_checkpoint_decides_at_any_budget(name: str) -> None:
+    data = choices(240, 5)
+    policy = fitted(name, data)
+    assert isinstance(policy, Budgeted)
+    free = decide(policy, data.test.unlabelled())  # type: ignore[arg-type]
+    for most in range(1, 6):
+        held = policy.within(Budget(most))
+        if held is None:
+            assert name == "rl_focal_sequential"
+            assert free.pools.sum(axis=1).min() > most
+            continue
+        decided = decide(held, data.test.unlabelled())
+        asked = decided.pools.sum(axis=1)
+        assert asked.max() <= most
+        unbound = free.pools.sum(axis=1) <= most
+        if name == "rl_focal_sequential" or unbound.all():
+            assert (decided.predictions[unbound] == free.predictions[unbound]).all()
+    assert policy.within(Budget(3, "cents")) is None
+    everything = policy.within(Budget(float("inf")))
+    assert everything is not None
+    assert (decide(everything, data.test.unlabelled()).pools == free.pools).all()

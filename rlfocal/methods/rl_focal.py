@@ -146,6 +146,7 @@ def _enter(name: str, asks: str, answers: str, *, is_usual: bool = True) -> None
             asks,
             answers,
             role="rl_focal",
+            has_budgets=is_usual,
             fewest_models=2,
             is_default=is_usual,
             is_in_all=is_usual,

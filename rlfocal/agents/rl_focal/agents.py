@@ -50,15 +50,20 @@ class RLFocalAgents(CallingAgents):
     sizes: Sizes
     config: RLFocalConfig
 
+    @property
+    def fewest_calls(self) -> float:
+        return 1 if self.config.branching else np.inf
+
     @torch.no_grad()
-    def decide(self, calls: Calls, size: int | None = None) -> Answered:
+    def decide(self, calls: Calls, most: float = np.inf, size: int | None = None) -> Answered:
         """Frozen: everything is as it was at the end of train, and both policies take their modes.
 
-        With a `size`, the so many models whose branches are likeliest are asked instead. Choices beyond those
-        that train had are never answered. Raises InputError as `decide_online` does.
+        Where the Decider would ask more than `most` models, the so many whose branches are likeliest; with a
+        `size`, always the so many. Choices beyond those that train had are never answered. Raises InputError
+        as `decide_online` does.
         """
         self.check(calls)
-        pools = self._pools(len(calls), size)
+        pools = self._pools(len(calls), partial(self.pool_after, most=most, size=size))
         documents = calls.call(pools.numpy() > 0)
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
         slots = build_slots(probs, n_choices, pools[None], self.kind, self.sizes.slots)
@@ -108,22 +113,25 @@ class RLFocalAgents(CallingAgents):
         return Decisions(torch.cat(pools).numpy() > 0, predictions)
 
     @torch.no_grad()
-    def pool_after(self, pool: Tensor, size: int | None = None) -> Tensor:
+    def pool_after(self, pool: Tensor, most: float = np.inf, size: int | None = None) -> Tensor:
         """(N,) the pool that the frozen Decider asks after `pool` (N,), by the window at the end of train."""
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
         logits = self.networks.pool_logits(decider_observation(looked_back, self.config))[0, 0]
-        return next_modal_pool(logits, pool) if size is None else likeliest_pool(logits, size)
+        modal = next_modal_pool(logits, pool)
+        if size is None and modal.sum() <= most:
+            return modal
+        return likeliest_pool(logits, int(most) if size is None else size)
 
-    def _pools(self, n: int, size: int | None) -> Tensor:
+    def _pools(self, n: int, after: Callable[[Tensor], Tensor]) -> Tensor:
         """(n, N) the Decider's pools. Frozen, each follows from the last one alone, so is worked out once."""
         follows: dict[bytes, Tensor] = {}
         pools, pool = [], self.memory.pool
         for _ in range(n):
             key = pool.numpy().tobytes()
             if key not in follows:
-                follows[key] = self.pool_after(pool, size)
+                follows[key] = after(pool)
             pool = follows[key]
             pools.append(pool)
         return torch.stack(pools) if pools else self.memory.pool.new_zeros((0, len(self.models)))

@@ -70,6 +70,10 @@ class SequentialAgents(CallingAgents):
     penalty: float
     """What asking one model costs, where being right earns 1."""
 
+    @property
+    def fewest_calls(self) -> float:
+        return self.sizes[0]
+
     def decide(self, calls: Calls, most: float = np.inf) -> Answered:
         """Each document on its own, stage after stage until the Decider stops, or `most` models are called.
 

@@ -16,7 +16,7 @@ from rlfocal.agents.shared.tracking import Tracker
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
-from rlfocal.policy import Decisions, Episode
+from rlfocal.policy import Budget, Decisions, Episode
 from rlfocal.routing.outputs import Given
 
 if TYPE_CHECKING:
@@ -66,11 +66,32 @@ class CallingAgents(TrainedAgents):
     """Agents that know no more than what they called."""
 
     @abstractmethod
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls, most: float = np.inf) -> Answered:
         """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
 
-        Raises InputError as `decide_online` does.
+        `most`: a document calls no more models. Raises InputError as `decide_online` does.
         """
+
+    def within(self, budget: Budget) -> AtMost | None:
+        """The same agents, held to a number of calls; None for cents, and for fewer than they can do with."""
+        can = budget.unit == "models" and budget.amount >= self.fewest_calls
+        return AtMost(self, budget.amount) if can else None
+
+    @property
+    def fewest_calls(self) -> float:
+        """Models that they call at least; infinite where they cannot be held to a number."""
+        return 1
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """Frozen agents that call no more than so many models for a document."""
+
+    agents: CallingAgents
+    most: float
+
+    def decide(self, calls: Calls) -> Answered:
+        return self.agents.decide(calls, self.most)
 
 
 class SeeingAgents(TrainedAgents):
