@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rival_data import ANSWERS, CHOICES, accuracy, best_single, fitted, shuffled
+from rival_data import ANSWERS, CHOICES, accuracy, best_single, fitted, sampled, shuffled
 from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits
 
@@ -16,6 +16,7 @@ from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods._pair_encoder import PairEncoder, fit_pair_encoder, texts_of
 from rlfocal.methods.llm_blender import (
+    Blended,
     FeatureRanker,
     LLMBlender,
     candidates_of,
@@ -85,6 +86,13 @@ def test_the_ranker_learns_whose_word_counts() -> None:
     )
     assert taught > best_single(logits) + 0.02
     assert untaught < best_single(logits) + 0.02
+
+
+def test_ties_between_free_answers_go_to_the_first_model() -> None:
+    data = sampled(("aab", "bbb"), gold=["a"])
+    even = Blended(FeatureRanker(np.zeros(3 + 2 * 2)))
+    assert data.slots == (("b", "a"),)
+    assert decide(even, data).predictions.tolist() == [1]
 
 
 # The cross-encoder
@@ -165,6 +173,12 @@ def test_a_cross_encoder_compares_all_pairs_both_ways(encoder: str) -> None:
     def s(row: int, i: int, j: int) -> float:
         return float(ranker.logits(texts_of(data, np.array([[row, i, j]])))[0])
 
+    import torch
+
+    [text] = texts_of(data, np.array([[0, 0, 1]]))
+    states = ranker.encoder(**ranker.tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+    one, other = (ranker.head(torch.cat([states[4], states[mark]])) for mark in (0, 2))
+    assert s(0, 0, 1) == pytest.approx(float(one - other), abs=1e-5)
     for row in range(len(data)):
         slots = np.flatnonzero(candidates[row]).tolist()
         for i in slots:

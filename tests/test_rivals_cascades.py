@@ -109,6 +109,19 @@ def test_chains_of_many_models_are_made_of_the_best_trade_offs(monkeypatch: pyte
     assert _cascades._preselected(table, table.prices) == [0, 1]
     assert _cascades._preselected(table, np.ones(4)) == [0, 1]
     assert _cascades._preselected(table, np.array([9.0, math.inf, 9.0, 3.0])) == [0, 3]
+    assert _cascades._preselected(table, np.array([3.0, 3.0, 3.0, 1.0])) == [0, 3]
+
+
+def test_frugalgpt_moves_thresholds_on_from_a_coarse_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_cascades, "POINTS", 2)
+    scores = np.column_stack([np.linspace(0.3, 0.7, 100), np.full(100, 0.5)])
+    right = np.column_stack([np.arange(100) >= 37, np.arange(100) < 37])
+    table = Table(scores, right, np.ones(2))
+    coarse, fine = (best_chain(table, np.ones(2), math.inf, polish) for polish in (False, True))
+    assert coarse is not None
+    assert fine is not None
+    assert run(coarse, table, np.ones(2)).n_right < 98 <= run(fine, table, np.ones(2)).n_right
+    assert [fitted(name, telling().train).polish for name in CASCADES] == [False, True]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", CASCADES)

@@ -33,10 +33,10 @@ def placed(right: list[list[int]], C: int = 2) -> tuple[NDArray[np.float64], Dat
     return np.arange(len(right))[:, None].astype(float), made
 
 
-def weights(name: str, right: list[list[int]], k: int, at: float = -0.1) -> list[float]:
+def weights(name: str, right: list[list[int]], k: int, at: float = -0.1, scale: float = 1.0) -> list[float]:
     known, train = placed(right)
-    competence = COMPETENCES[name].fit(known, train, k)
-    found = competence(np.array([[at]]), train.take(np.array([0])))
+    competence = COMPETENCES[name].fit(known * scale, train, k)
+    found = competence(np.array([[at * scale]]), train.take(np.array([0])))
     assert found.shape == (1, len(train.models))
     return [round(float(w), 9) for w in found[0]]
 
@@ -79,6 +79,9 @@ def test_lwse_takes_the_combination_nearest_to_the_labels() -> None:
 
 def test_des_p_takes_who_is_better_than_chance() -> None:
     assert weights("des_p", THREE, 3) == [0.5, 0.5, 0.0]  # 2/3, 2/3 and 1/3, of two choices
+    # What models said makes no neighbours here, however far apart it is.
+    assert weights("des_p", THREE, 3, scale=0.01) == [0.5, 0.5, 0.0]
+    assert weights("des_p", THREE, 3, at=4.1, scale=0.01) == [0.0, 0.0, 1.0]
     known, train = placed(THREE, C=4)
     found = COMPETENCES["des_p"].fit(known, train, 3)(np.array([[-0.1]]), train.take(np.array([0])))
     assert found[0] == pytest.approx([1 / 3] * 3)
@@ -186,6 +189,8 @@ def test_des_wins_where_the_text_tells_who_knows(name: str) -> None:
     assert accuracy(data.test, decided) >= 0.98
     assert best_single(data) < 0.6
     assert decided.pools.sum(axis=1).mean() < 1.1
+    # META-DES looks at what all models say, however neighbours are found.
+    assert decide(fitted("des:meta_des", data.train, neighbours="text"), data.test).pools.all()
     # Asked of all models, what they say tells it, too; every call is counted.
     decided = decide(fitted(name, data.train, neighbours="both"), data.test)
     assert accuracy(data.test, decided) >= 0.98

@@ -71,6 +71,9 @@ def test_votes_are_looked_up_as_counted() -> None:
     for test in (data.test, flipped):
         said = decide(pool, test).predictions
         assert [row[slot] for row, slot in zip(test.slots, said, strict=True)] == ["a"] * 3
+    surer = sampled(("aab", "bbb"), gold=["a"])
+    assert surer.slots == (("b", "a"),)
+    assert decide(pool, surer).predictions.tolist() == [1]
 
 
 def test_pools_grow_by_what_can_still_be_paid() -> None:

@@ -96,9 +96,8 @@ class FirstRound:
         for turn in range(n):
             said = calls.call(~agreed[:, None] & (turns[:, turn, None] == models))
             slots = plurality(said.predictions, calls.called, calls.kind)
-            if turn >= needed:
-                same = (said.predictions == slots[:, None]) & (slots[:, None] >= 0)
-                agreed |= same.sum(axis=1) > needed
+            same = (said.predictions == slots[:, None]) & (slots[:, None] >= 0)
+            agreed |= same.sum(axis=1) > needed  # which takes as many replies, and one more
         return Answered(slots)
 
     def within(self, budget: Budget) -> FirstRound | None:
