@@ -136,6 +136,8 @@ def test_the_commands_print_budgets_and_merits(
     out = capsys.readouterr().out
     assert "accuracy in % (models asked) by budget" in out
     assert "Brier" in out
+    assert called("merit", "-w", where, "--markdown") == 0
+    assert "| `best_plurality` | 50.00 (1.0) | 50.00 | – | – |" in capsys.readouterr().out
     assert called("merit", "-w", where, "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["methods"]
     assert called("evaluate", "-b", "b", "--budgets", "lots", "-w", where) == 2

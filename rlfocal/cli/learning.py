@@ -176,6 +176,9 @@ def merit(
         str | None,
         typer.Option("--benchmarks", "-b", metavar="B,...", help="Which benchmarks.", show_default="all"),
     ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Accuracies and budgets side by side, as a Markdown table.")
+    ] = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -184,14 +187,19 @@ def merit(
     PerfGain, CostSave, gap to the oracle, ParetoDist, AIQ, APGR and CPT, calibration, and p-values of paired
     differences, corrected for how many methods are compared.
     """
+    from rlfocal.evaluation.budgets import budget_curves
     from rlfocal.evaluation.merits import merits
     from rlfocal.report import leaderboard
-    from rlfocal.report.merits import print_merits
+    from rlfocal.report.merits import markdown_results, print_merits
     from rlfocal.report.tables import heading
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         boards = leaderboard(opened, names(benchmarks, "--benchmarks"))
+        if markdown:
+            rows = markdown_results([(board, budget_curves(opened, board)) for board in boards])
+            typer.echo("\n".join(rows))
+            return
         found = [(board, merits(opened, board)) for board in boards]
     if as_json:
         print_json([{"board": heading(board), "methods": of_board} for board, of_board in found])

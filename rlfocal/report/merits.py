@@ -75,3 +75,26 @@ def _share(value: float) -> str:
 
 def _number(value: float) -> str:
     return "–" if isnan(value) else f"{value:.3f}"
+
+
+def markdown_results(
+    boards: Sequence[tuple[Board, Sequence[BudgetCurve]]], budgets: Sequence[str] = ("1", "2", "4")
+) -> list[str]:
+    """A Markdown table of all boards: accuracy in % as it is (and models asked), then at each budget."""
+    columns = [
+        f"{board.benchmark} ≤ {budget}" if budget else board.benchmark
+        for board, _ in boards
+        for budget in ("", *budgets)
+    ]
+    rows = ["| method | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    standings = [{s.method: s for s in board.standings} for board, _ in boards]
+    curves = [{curve.method: curve for curve in found} for _, found in boards]
+    for name in dict.fromkeys(s.method for board, _ in boards for s in board.standings):
+        cells = []
+        for of_board, of_curves in zip(standings, curves, strict=True):
+            s, curve = of_board.get(name), of_curves.get(name)
+            cells.append(f"{percent(s.accuracy)} ({s.mean_pool_size:.1f})" if s else "–")
+            points = [curve.at(budget) if curve else None for budget in budgets]
+            cells += [percent(p.accuracy) if p else "–" for p in points]
+        rows.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    return rows
