@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from test_evaluation import put_choices
+from typer.testing import CliRunner
 
+from rlfocal.cli.support import commands
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import Entry, entries, make_method, methods_for, register
 from rlfocal.report.methods import markdown_rows
@@ -98,3 +101,20 @@ def test_what_runs_unless_methods_are_named() -> None:
     usual = "rl_focal rl_focal_sequential best_single constant_choice plurality soft_vote best_log_linear "
     usual += "best_plurality best_soft_vote log_linear random_select stacking weighted_vote oracle"
     assert methods_for(12) == usual.split()
+
+
+def test_a_command_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_commands").mkdir()
+    (tmp_path / "their_commands" / "greeting.py").write_text(
+        "import typer\n\nfrom rlfocal.cli.support.commands import command\n\n\n"
+        '@command("greet", "Measure rlfocal")\ndef greet(name: str) -> None:\n'
+        '    """Greets."""\n    typer.echo(f"hello {name}")\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(commands, "_COMMANDS", [])
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    commands.add_all(app, "their_commands", [str(tmp_path / "their_commands")])
+    done = CliRunner().invoke(app, ["greet", "you"])
+    assert (done.exit_code, done.output) == (0, "hello you\n")
+    assert "Measure rlfocal" in CliRunner().invoke(app, ["--help"]).output

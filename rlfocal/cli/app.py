@@ -6,21 +6,9 @@ from typing import Annotated
 
 import typer
 
+import rlfocal.cli
 from rlfocal import __version__
-from rlfocal.cli import (
-    bench,
-    datasets,
-    imports,
-    lab,
-    learning,
-    openended,
-    plan,
-    pools,
-    report,
-    sql,
-    study,
-)
-from rlfocal.cli.warehouse import corrections, doctor, expiry, export, history
+from rlfocal.cli.support.commands import add_all
 
 app = typer.Typer(
     name="rlfocal",
@@ -46,28 +34,4 @@ def _common(
 ) -> None: ...
 
 
-app.command("regenerate")(pools.regenerate)
-app.command("extract")(pools.extract)
-app.command("plan")(plan.plan)
-app.command("add-model")(pools.add_model)
-app.add_typer(imports.imports, name="import")
-app.command("train")(learning.train)
-app.command("evaluate")(learning.evaluate)
-app.command("merit")(learning.merit)
-app.command("methods")(learning.methods)
-app.command("open-ended")(openended.open_ended)
-app.command("report")(report.report)
-app.command("sql", cls=sql.SqlCommand)(sql.sql)
-app.command("snapshots")(history.snapshots)
-app.command("diff")(history.diff)
-app.add_typer(export.exports, name="export")
-app.command("doctor")(doctor.doctor)
-app.command("expire")(expiry.expire)
-app.command("compact")(expiry.compact)
-app.command("correct-labels")(corrections.correct_labels)
-app.command("remove-model")(corrections.remove_model)
-app.command("rename-model")(corrections.rename_model)
-app.add_typer(datasets.datasets, name="datasets")
-app.add_typer(study.study, name="study")
-app.add_typer(bench.bench, name="bench")
-app.add_typer(lab.lab, name="lab")
+add_all(app, rlfocal.cli.__name__, list(rlfocal.cli.__path__))

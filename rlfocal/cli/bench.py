@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.options import Json, Pool, names, print_json
 from rlfocal.cli.support.progress import progress_line
 from rlfocal.errors import InputError, unknown
@@ -22,6 +23,7 @@ bench = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+group("bench", "Measure rlfocal", bench)
 
 
 @bench.callback()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlfocal.cli.support import completion
+from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.options import Benchmarks, Json, names, print_json
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.errors import unknown
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rlfocal.pool import Benchmark
 
 datasets = typer.Typer(help="The benchmarks' data sets.", no_args_is_help=True)
+group("datasets", "Data in and out", datasets)
 
 
 @datasets.callback()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.options import Json, Location, names, print_json
 from rlfocal.cli.support.progress import progress_bars
 
@@ -35,6 +36,7 @@ imports = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+group("import", "Data in and out", imports)
 
 
 @imports.callback()

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.options import Jobs, Models, names
 from rlfocal.cli.support.progress import progress_bars
 
 lab = typer.Typer(
     help="The embedded pool: twelve tiny language models that ship with rlfocal.", no_args_is_help=True
 )
+group("lab", "Measure rlfocal", lab)
 
 
 @lab.callback()

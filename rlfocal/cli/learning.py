@@ -8,6 +8,7 @@ import typer
 
 from rlfocal.agents import RL_FOCAL
 from rlfocal.cli.support import completion
+from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, Models, Seeds, Snapshot, names, print_json
 from rlfocal.cli.support.progress import progress_bars
 
@@ -29,6 +30,7 @@ Per = Annotated[
 ]
 
 
+@command("train", "Learn and compare")
 def train(
     benchmark: Benchmark,
     method: RLFocalMethod = RL_FOCAL[0],
@@ -72,6 +74,7 @@ def train(
             typer.echo(f"see them with: tensorboard --logdir {report.checkpoints[0].parent.parent}")
 
 
+@command("evaluate", "Learn and compare")
 def evaluate(
     benchmark: Benchmark,
     methods: Annotated[
@@ -171,6 +174,7 @@ def evaluate(
                     print_budgets(board, budget_curves(opened, board))
 
 
+@command("merit", "Learn and compare")
 def merit(
     benchmarks: Annotated[
         str | None,
@@ -209,6 +213,7 @@ def merit(
         print_merits(found)
 
 
+@command("methods", "Learn and compare")
 def methods(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="As a Markdown table, with needs, sources and departures.")

@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Seeds, print_json
 from rlfocal.cli.support.progress import progress_bars
 
 
+@command("open-ended", "Learn and compare")
 def open_ended(
     scores: Annotated[
         Path,

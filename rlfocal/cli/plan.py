@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import (
     Backend,
     Benchmarks,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
+@command("plan", "Run a pool of LLMs")
 def plan(
     pool: Pool,
     models: Models = None,

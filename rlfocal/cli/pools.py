@@ -11,6 +11,7 @@ import typer
 from flows import quieten
 from rlfocal.agents import RL_FOCAL
 from rlfocal.cli.support import completion
+from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.extraction import extraction_bars, print_extracted, print_extraction, print_failures
 from rlfocal.cli.support.options import (
     REPORT,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
 
 
+@command("regenerate", "Run a pool of LLMs")
 def regenerate(
     pool: Pool,
     models: Models = None,
@@ -105,6 +107,7 @@ def _weights(pool: PoolSpec) -> dict[str, float]:
     return extracting | training
 
 
+@command("extract", "Run a pool of LLMs")
 def extract(
     pool: Pool,
     models: Models = None,
@@ -145,6 +148,7 @@ def extract(
         raise typer.Exit(1)
 
 
+@command("add-model", "Run a pool of LLMs")
 def add_model(
     pool: Annotated[
         str, typer.Argument(help="The pool's name or its YAML file.", autocompletion=completion.pools)

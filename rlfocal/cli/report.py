@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
+from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import REPORT, Location, Output, Snapshot
 from rlfocal.cli.support.progress import progress_bars
 
 
+@command("report", "Learn and compare")
 def report(
     output: Output = REPORT,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,

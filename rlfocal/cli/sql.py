@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Snapshot
 
 
@@ -30,6 +31,7 @@ class SqlCommand(TyperCommand):
         super().format_help(ctx, formatter)
 
 
+@command("sql", "Data in and out", cls=SqlCommand)
 def sql(
     statement: Annotated[str, typer.Argument(help='For example: "FROM accuracy ORDER BY accuracy DESC".')],
     format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",

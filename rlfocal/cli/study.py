@@ -7,10 +7,12 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from rlfocal.cli.support.commands import group
+
 
 class _Studies(TyperGroup):
     def make_context(self, *args: Any, **options: Any) -> Any:
-        from rlfocal.cli.studies import studies
+        from rlfocal.cli._studies import studies
 
         for name, command in vars(typer.main.get_command(studies))["commands"].items():
             self.add_command(command, name)
@@ -23,6 +25,7 @@ study = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+group("study", "Learn and compare", study)
 
 
 @study.callback()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rlfocal.cli.support import completion
+from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Benchmarks, Json, Location, names, print_json
 from rlfocal.wording import counted
 
@@ -17,6 +18,7 @@ Model = Annotated[
 ]
 
 
+@command("correct-labels", "Keep a warehouse")
 def correct_labels(
     file: Annotated[
         Path,
@@ -43,6 +45,7 @@ def correct_labels(
     _print(result, done if n else f"nothing to do: the documents are already as in {file}", as_json=as_json)
 
 
+@command("remove-model", "Keep a warehouse")
 def remove_model(
     model: Model,
     benchmarks: Benchmarks = None,
@@ -63,6 +66,7 @@ def remove_model(
     _print(result, done if n else f"nothing to do: {model} is already removed", as_json=as_json)
 
 
+@command("rename-model", "Keep a warehouse")
 def rename_model(
     old: Model,
     new: Annotated[str, typer.Argument(help="Its new name.", show_default=False)],

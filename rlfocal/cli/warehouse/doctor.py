@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.cli.support.progress import progress_bars
 
 _MARKS = {"ok": "✓", "note": "·", "fault": "✗"}
 
 
+@command("doctor", "Keep a warehouse")
 def doctor(
     fix: Annotated[
         bool,

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.errors import InputError
 from rlfocal.wording import counted
@@ -18,6 +19,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the changes; other
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
+@command("expire", "Keep a warehouse")
 def expire(
     keep: Annotated[int | None, typer.Option(min=1, metavar="N", help="Keep the newest N.")] = None,
     older_than: Annotated[
@@ -62,6 +64,7 @@ def expire(
         typer.echo("a dry run: nothing is deleted; --yes applies it")
 
 
+@command("compact", "Keep a warehouse")
 def compact(warehouse: Location = None, as_json: Json = False) -> None:
     """Merge the warehouse's many small files into few; every snapshot shows what it showed before."""
     from warehouse import open_warehouse

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from rlfocal.cli.support import completion
+from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.options import (
     Benchmarks,
     Json,
@@ -48,6 +49,7 @@ exports = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+group("export", "Data in and out", exports)
 
 
 @exports.command("tables")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlfocal.cli.support import completion
+from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.wording import counted
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _LISTED = 3  # partitions in a line
 
 
+@command("snapshots", "Keep a warehouse")
 def snapshots(
     last: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Only the last N.", show_default="all")
@@ -45,6 +47,7 @@ def snapshots(
             typer.echo(fill(_line(snapshot), width, subsequent_indent=" " * 7, break_on_hyphens=False))
 
 
+@command("diff", "Keep a warehouse")
 def diff(
     before: Annotated[int, typer.Argument(metavar="A", help="A snapshot.", show_default=False)],
     after: Annotated[int, typer.Argument(metavar="B", help="A later one.", show_default=False)],

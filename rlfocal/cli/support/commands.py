@@ -1,0 +1,57 @@
+"""The register of commands: a module of `rlfocal/cli/` enters its own, and the help shows them by panel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import Any, Literal, TypeVar, get_args
+
+import typer
+
+Panel = Literal[
+    "Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse", "Measure rlfocal"
+]
+"""Headings of `rlfocal --help`, in order."""
+
+Function = TypeVar("Function", bound=Callable[..., None])
+
+
+@dataclass(frozen=True)
+class _Command:
+    name: str
+    panel: Panel
+    function: Callable[..., None] | typer.Typer
+    """A group of commands is a Typer of its own."""
+    cls: type[Any] | None = None
+
+
+_COMMANDS: list[_Command] = []
+
+
+def command(name: str, panel: Panel, cls: type[Any] | None = None) -> Callable[[Function], Function]:
+    """Enters the function below as `rlfocal NAME`."""
+
+    def enter(function: Function) -> Function:
+        _COMMANDS.append(_Command(name, panel, function, cls))
+        return function
+
+    return enter
+
+
+def group(name: str, panel: Panel, commands: typer.Typer) -> None:
+    """Enters a group of commands as `rlfocal NAME ...`."""
+    _COMMANDS.append(_Command(name, panel, commands))
+
+
+def add_all(app: typer.Typer, package: str, path: list[str]) -> None:
+    """Adds what the modules of the package enter; those whose name begins with `_` are not looked at."""
+    for module in walk_packages(path, f"{package}."):
+        if not any(part.startswith("_") for part in module.name.split(".")):
+            import_module(module.name)
+    for one in sorted(_COMMANDS, key=lambda one: get_args(Panel).index(one.panel)):
+        if isinstance(one.function, typer.Typer):
+            app.add_typer(one.function, name=one.name, rich_help_panel=one.panel)
+        else:
+            app.command(one.name, cls=one.cls, rich_help_panel=one.panel)(one.function)
