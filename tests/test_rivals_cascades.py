@@ -188,6 +188,8 @@ def test_dylan_stops_once_more_than_two_thirds_agree() -> None:
     assert decided.rounds.max(axis=1).tolist() == [3, 4, 4, 4, 4, 4, 3]
     [two] = Dylan(2, order="importance").fit(data.train, [0])  # ⌊4/3⌋ = 1: both are asked
     assert decide(two, data.test).pools.sum(axis=1).tolist() == [2] * 7
+    three = replace(policy, size=3)  # ⌊6/3⌋ = 2: all three have to agree, and all are asked
+    assert decide(three, data.test).pools.sum(axis=1).tolist() == [3] * 7
 
 
 def test_dylan_asks_its_team_in_an_order_of_chance() -> None:
