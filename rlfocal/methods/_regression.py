@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlfocal.calls import Answered
 from rlfocal.methods._text import RIDGES, ridge_by_folds
-from rlfocal.methods.log_linear import top_probability
+from rlfocal.statistics.calibration import top_probability
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

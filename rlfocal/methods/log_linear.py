@@ -12,6 +12,7 @@ from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import RunError
 from rlfocal.methods.registry import Entry, register
+from rlfocal.statistics.calibration import top_probability
 from rlfocal.statistics.votes import first_given
 
 Floats = NDArray[np.float64]
@@ -61,13 +62,6 @@ def highest(logits: Floats, x: Floats, exists: Mask, kind: Kind) -> Answered:
     winner = first_given(top, x > 0) if kind == "answers" else top.argmax(axis=1)
     slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
     return Answered(slots, top_probability(logits, exists))
-
-
-def top_probability(logits: Floats, exists: Mask) -> Floats:
-    """(T,) the highest of the softmax over the slots that exist, both (T, C); 0 where none does."""
-    above = np.where(exists, logits, -np.inf).max(axis=1, initial=-1e300, keepdims=True)
-    total = np.where(exists, np.exp(np.minimum(logits - above, 0.0)), 0.0).sum(axis=1)
-    return np.where(total > 0, 1 / np.maximum(total, 1.0), 0.0)
 
 
 def fit_log_linear(train: Dataset, members: Mask) -> LogLinearPool:

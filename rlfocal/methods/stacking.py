@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.methods.log_linear import top_probability
 from rlfocal.methods.registry import Entry, register
+from rlfocal.statistics.calibration import top_probability
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline

@@ -59,6 +59,13 @@ def brier_score(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> 
     return float(((confidence - correct) ** 2).mean()) if len(correct) else float("nan")
 
 
+def top_probability(logits: NDArray[np.float64], exists: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(T,) the highest of the softmax over the slots that exist, both (T, C); 0 where none does."""
+    above = np.where(exists, logits, -np.inf).max(axis=1, initial=-1e300, keepdims=True)
+    total = np.where(exists, np.exp(np.minimum(logits - above, 0.0)), 0.0).sum(axis=1)
+    return np.where(total > 0, 1 / np.maximum(total, 1.0), 0.0)
+
+
 def _known(
     confidence: NDArray[np.float64], correct: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
