@@ -21,6 +21,8 @@ from rlfocal.methods import entries, make_method
 from rlfocal.methods._budgets import affordable, most_affordable
 from rlfocal.methods._mlp import Training, fit_mlps
 from rlfocal.methods._regression import fit_text_regression
+from rlfocal.methods._rlae import states_of
+from rlfocal.methods._rlae_learning import Learning, Weighers, learn, rewards
 from rlfocal.methods._teams import Search, fitness
 from rlfocal.methods._text import RIDGES, fit_directions, ridge_by_folds
 from rlfocal.methods.log_linear_text import Examples, Pool, minimised
@@ -31,8 +33,10 @@ from rlfocal.text import TFIDF
 Floats = NDArray[np.float64]
 TOPICS = ("planets orbit the distant star", "tenants sue the careless landlord", "enzymes fold inside cells")
 TEXT = ("text_only", "log_linear+text", "stacking+text")
-METHODS = (*TEXT, "topla")
-QUICK = {"topla": {"epochs": 20}}
+RLAE = ("rlae_ppo", "rlae_mappo")
+METHODS = (*TEXT, "topla", *RLAE)
+FEW = {"iterations": 10}
+QUICK = {"topla": {"epochs": 20}, "rlae_ppo": FEW, "rlae_mappo": FEW}
 """Settings with which an edge case need not take long."""
 LETTERS = [("abab", "a"), ("bbca", "b"), ("ccca", "c"), ("a-ba", "a"), ("----", "a"), ("dacb", "z")]
 
@@ -52,6 +56,15 @@ def topical(T: int = 900, seed: int = 0, n_models: int = 3) -> Dataset:
     said = np.where(knows, labels[:, None], rng.integers(4, size=(T, n_models)))
     probs = np.where(np.arange(4) == said[:, :, None], 0.7, 0.1)
     return in_words(make_dataset(probs, labels, n_train=2 * T // 3), topics)
+
+
+def knowers(data: Dataset) -> float:
+    """The accuracy of whoever knows the topic, of test documents as `topical` makes them."""
+    topics = [
+        next(at for at, words in enumerate(TOPICS) if set(text.split()) <= set(words.split()))
+        for text in data.test.questions
+    ]
+    return float(data.test.correct[np.arange(len(data.test)), topics].mean())
 
 
 def labels_in_words(T: int = 600, seed: int = 0) -> Dataset:
@@ -288,6 +301,16 @@ def test_the_fittest_team_is_found_one_by_one_and_by_breeding(budget: Budget) ->
     assert np.mean([found[team] for team in bred]) > np.quantile(list(found.values()), 0.75)
 
 
+def test_breeding_draws_from_its_seed_alone() -> None:
+    train = make_logits(1, T=200, N=14).train
+    value = partial(fitness, train, focal_weight=0.5, size_penalty=0.0)
+    short = Search(0, population=8, generations=2, parents=4, saturation=50)
+    teams = [short.fittest(value, train.prices, Budget(np.inf), seed) for seed in [*range(8)] * 2]
+    found = [tuple(np.flatnonzero(team).tolist()) for team in teams if team is not None]
+    assert found[:8] == found[8:]
+    assert len(set(found)) > 2
+
+
 def test_what_a_budget_bears() -> None:
     prices = np.array([3.0, 0.1, np.nan, 0.2])
     pools = np.array([[1, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 0], [1, 1, 0, 1]], dtype=np.bool_)
@@ -380,10 +403,38 @@ def test_of_every_epoch_the_best_on_held_out_documents_is_kept() -> None:
     assert reached[-1] > reached[0]
     stops = next(at for at in range(1, 12) if reached[at] <= reached[at - 1])
     assert last == [*reached[:stops], *[reached[stops]] * (len(last) - stops)]
-    together = fit_mlps(given, labels, 3, [3, 4], Training(8, 0.3, 16, 5, 10_000, 0.25, False))
-    alone = fit_mlps(given, labels, 3, [4], Training(8, 0.3, 16, 5, 10_000, 0.25, False))
-    for one, other in zip(together[1].parameters(), alone[0].parameters(), strict=True):
-        assert one.detach().numpy() == pytest.approx(other.detach().numpy(), abs=1e-5)
+    first = reached.index(reached[-1]) + 1
+    [kept], [found_then] = (
+        fit_mlps(given, labels, 3, [3], Training(8, 0.3, 16, epochs, 10_000, 0.25, False))
+        for epochs in (11, first)
+    )
+    assert_same(kept, found_then)  # the first of equals
+
+
+def test_networks_of_several_seeds_are_those_of_each_alone() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=120)
+    given = rng.random((120, 6)) + (np.arange(6) == labels[:, None])
+    how = Training(8, 0.3, 16, 30, 2, 0.25, False)
+    seeds = range(6)
+    for seed, network in zip(seeds, fit_mlps(given, labels, 3, seeds, how), strict=True):
+        assert_same(network, fit_mlps(given, labels, 3, [seed], how)[0])
+
+
+def assert_same(one: torch.nn.Module, other: torch.nn.Module) -> None:
+    for of_one, of_other in zip(one.parameters(), other.parameters(), strict=True):
+        assert of_one.detach().numpy() == pytest.approx(of_other.detach().numpy(), abs=1e-4)
+
+
+def test_topla_answers_choices_that_exist() -> None:
+    data = make_logits(5, T=400)
+    third = np.where(np.arange(len(data)) % 9 == 0, 0, 2)  # is nearly always right where there is one
+    skewed = replace(data, labels=np.where(data.n_choices == 3, third, -1))
+    asked = decided("topla", skewed, epochs=20)
+    assert (asked.predictions < skewed.test.n_choices).all()
+    assert (asked.predictions == 2).any()
+    assert asked.probability is not None
+    assert decided("topla", data, epochs=2, as_coded=True).probability is None
 
 
 def test_labels_are_numbered_as_the_calls_number_answers() -> None:
@@ -399,11 +450,11 @@ def test_topla_fuses_free_answers_and_hears_its_team_alone() -> None:
     rng = np.random.default_rng(0)
     said = []
     for _ in range(400):  # two that are often right, and three that agree on something wrong
-        pair = ["a" if rng.random() < 0.8 else rng.choice(list("de")) for _ in range(2)]
+        pair = ["a" if rng.random() < skill else rng.choice(list("de")) for skill in (0.9, 0.65)]
         said.append("".join([*pair, *["b" if rng.random() < 0.9 else "c"] * 3]))
     data = make_answers(*[(one, "a") for one in said])
     assert accuracy("plurality", data) < 0.4
-    assert accuracy("topla", data, epochs=60, batch=32, small_batch=32) > 0.75
+    assert accuracy("topla", data, epochs=60, small_batch=32) > 0.85
     policy = policy_of("topla", data, epochs=5)
     asked = decide(policy, data.test)
     team = asked.pools[0]
@@ -412,10 +463,93 @@ def test_topla_fuses_free_answers_and_hears_its_team_alone() -> None:
     assert (decide(policy, deaf).predictions == asked.predictions).all()
 
 
-@pytest.mark.parametrize("name", ["topla"])
+@pytest.mark.parametrize("name", ["topla", *RLAE])
 def test_the_same_seed_gives_the_same_result(name: str) -> None:
     data = in_words(make_logits(0, T=200, N=4), np.zeros(200, dtype=np.int64))
     method = replace(make_method(name), **QUICK[name])  # type: ignore[type-var]
     together, alone = method.fit(data.train, [0, 1]), [method.fit(data.train, [seed])[0] for seed in (0, 1)]
     for one, other in zip(together, alone, strict=True):
         assert (decide(one, data.test).predictions == decide(other, data.test).predictions).all()
+
+
+def test_the_reward_of_weights_by_hand() -> None:
+    probs = torch.tensor([[[[0.6, 0.4], [0.1, 0.9]]] * 3])  # one seed, three documents, two models
+    ln = np.log(
+        [[3.0, 1.0], [6.0, 1.0]]
+    )  # weights 3/4, 1/4: 0.475 against 0.525; 6/7, 1/7: 0.53 against 0.47
+    actions = torch.tensor(ln, dtype=torch.float32)[None, :, None].expand(1, 2, 3, 2)
+    earned = rewards(actions, probs, torch.tensor([[0, 1, -1]]))
+    assert earned.tolist() == [[[-1, 1, -1], [1, -1, -1]]]
+
+
+@pytest.mark.parametrize("each_its_own", [False, True])
+def test_log_probabilities_of_weights_are_those_of_gaussians(each_its_own: bool) -> None:
+    how = Learning(each_its_own, 5, 1, 1, 1, 1, 0.2, 0.1, 0.7)
+    weighers = Weighers(3, 5, how, [torch.Generator().manual_seed(seed) for seed in (0, 1)])
+    with torch.no_grad():
+        weighers.log_spread.add_(torch.randn(weighers.log_spread.shape))
+    means, actions = torch.randn(2, 4, 3), torch.randn(2, 6, 4, 3)
+    gaussian = torch.distributions.Normal(means[:, None], weighers.spreads)
+    expected = gaussian.log_prob(actions) + 0.5 * np.log(2 * np.pi)  # type: ignore[no-untyped-call]
+    found = weighers.log_probs(means, actions).detach()
+    per_agent = expected if each_its_own else expected.sum(-1, keepdim=True)
+    assert found.numpy() == pytest.approx(per_agent.detach().numpy(), rel=1e-5, abs=1e-5)
+
+
+def test_an_agent_of_many_sees_the_question_and_its_own_model() -> None:
+    how = Learning(True, 5, 1, 1, 1, 1, 0.2, 0.1, 0.7)
+    weighers = Weighers(3, 5, how, [torch.Generator().manual_seed(seed) for seed in (0, 1)])
+    states = torch.randn(2, 4, 5)
+    for seen in range(5):
+        other = states.clone()
+        other[..., seen] += 1
+        changed = (weighers(other) != weighers(states)).all(1)
+        expected = [True] * 3 if seen < 2 else [seen - 2 == model for model in range(3)]
+        assert changed.tolist() == [expected, expected]
+    other = states.clone()
+    other[0] += 1
+    assert (weighers(other) == weighers(states))[1].all()
+
+
+@pytest.mark.parametrize("each_its_own", [False, True])
+def test_policies_learn_each_seed_as_alone(each_its_own: bool) -> None:
+    data = topical(T=90).train
+    states = np.random.default_rng(0).normal(size=(len(data), 5))
+    how = Learning(each_its_own, 8, 5, 30, 4, 2, 0.2, 1e-2, 1.0)
+    together = learn(states, data.probs, data.labels, [0, 1], how)
+    for seed in (0, 1):
+        assert_same(together[seed], learn(states, data.probs, data.labels, [seed], how)[0])
+
+
+def test_states_are_the_question_and_the_entropies() -> None:
+    data = topical(T=60)
+    states = states_of(data, fit_directions(TFIDF, data.questions, 2))
+    entropy = -(0.7 * np.log(0.7) + 0.3 * np.log(0.1))
+    assert states[:, 2:] == pytest.approx(np.full((60, 3), entropy))
+    told = replace(data, probs=np.where(np.arange(4) == 1, 1.0, np.zeros((60, 3, 1))))
+    assert not states_of(told, fit_directions(TFIDF, data.questions, 2))[:, 2:].any()
+
+
+@pytest.mark.parametrize("name", RLAE)
+def test_weights_follow_the_text_that_tells_the_right_model(name: str) -> None:
+    data = topical(T=1200)
+    assert accuracy("soft_vote", data) < 0.7
+    assert accuracy(name, data, iterations=150) > knowers(data) - 0.02
+    assert decided(name, data, iterations=1).pools.all()
+    rng = np.random.default_rng(1)
+    shuffled = data.labels.copy()
+    shuffled[: len(data.train)] = rng.permutation(shuffled[: len(data.train)])
+    single = accuracy("best_single", data)
+    assert accuracy(name, replace(data, labels=shuffled), iterations=30) < single + 0.15
+
+
+@pytest.mark.parametrize("name", RLAE)
+def test_weights_follow_the_model_that_is_sure(name: str) -> None:
+    rng = np.random.default_rng(0)
+    knows, labels = rng.integers(3, size=900), rng.integers(4, size=900)
+    told = np.where(np.arange(3) == knows[:, None], labels[:, None], rng.integers(4, size=(900, 1)))
+    sure = np.where(np.arange(3) == knows[:, None], 0.45, 0.4)[:, :, None]  # the two others outvote it
+    probs = np.where(np.arange(4) == told[:, :, None], sure, (1 - sure) / 3)
+    data = make_dataset(probs, labels, n_train=600)
+    assert accuracy("soft_vote", data) < 0.4
+    assert accuracy(name, data) > 0.95

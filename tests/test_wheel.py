@@ -21,11 +21,14 @@ plan {SMALL}
 regenerate {SMALL} --seeds 1
 regenerate {SMALL} --seeds 1
 train -b lab-mmlu --method rl_focal_sequential --seeds 1
-evaluate -b lab-mmlu --methods best_single,soft_vote --seeds 1
+evaluate -b lab-mmlu --methods all --budgets 1,2 --seeds 1
+merit
 methods
+study labels -b lab-mmlu --values 5,all --seeds 1 --method rl_focal_sequential --beside best_single,stacking
+export decisions -b lab-mmlu --out decided.jsonl
 sql "FROM pool_diversity('lab-mmlu', ['lab-llama-small', 'lab-gemma-small'])"
 snapshots
-report
+report --paper
 doctor
 export exported
 bench training --documents 120 --seeds 1 --scales 3 --queries 10 --episodes 1

@@ -1,0 +1,145 @@
+"""How RLAE's policies learn: PPO by one agent, or MAPPO by an agent per model under a central critic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rlfocal.agents.rl_focal.mappo import clipped_surrogate, normalised
+from rlfocal.agents.shared.networks import stacked_mlp
+from rlfocal.agents.shared.optimiser import StackedAdam
+from rlfocal.agents.shared.threads import one_thread
+
+_START = 0.01
+"""Of the last layer's usual size: at first, all models weigh the same."""
+
+
+class Learning(NamedTuple):
+    """Settings, as `Rlae` has them."""
+
+    each_its_own: bool
+    hidden: int
+    iterations: int
+    batch: int
+    draws: int
+    epochs: int
+    clip: float
+    rate: float
+    spread: float
+
+
+class Weighers(nn.Module):
+    """Gaussian policies over the logits of N models, of S seeds: A agents each, of G = N / A logits.
+
+    A is 1 or N. One agent sees the whole state; of N agents each sees the question and its own model's
+    entropy.
+    """
+
+    def __init__(
+        self, n_models: int, n_state: int, how: Learning, generators: Sequence[torch.Generator]
+    ) -> None:
+        super().__init__()
+        self.n_models, self.n_agents = n_models, n_models if how.each_its_own else 1
+        seen = n_state - n_models + 1 if how.each_its_own else n_state
+        own = n_models // self.n_agents
+        each = [generator for generator in generators for _ in range(self.n_agents)]
+        self.networks = stacked_mlp([seen, how.hidden, own], each, _START)
+        self.log_spread = nn.Parameter(torch.full((len(each), 1, own), how.spread).log())
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(S, B, K + N) -> (S, B, N) mean logits."""
+        S, B, _ = states.shape
+        seen = states
+        if self.n_agents > 1:
+            question, entropies = states[..., : -self.n_models], states[..., -self.n_models :]
+            shared = question[:, None].expand(S, self.n_models, B, question.shape[2])
+            seen = torch.cat([shared, entropies.transpose(1, 2)[..., None]], -1).flatten(0, 1)
+        means: Tensor = self.networks(seen)
+        return means.view(S, self.n_agents, B, -1).transpose(1, 2).flatten(2)
+
+    def log_probs(self, means: Tensor, actions: Tensor) -> Tensor:
+        """(S, D, B, A) of each agent's action, up to a constant, from `means` (S, B, N) and `actions`
+        (S, D, B, N)."""
+        log_spread = self.spreads.log()
+        each = -((actions - means[:, None]) / log_spread.exp()).square() / 2 - log_spread
+        return each.view(*each.shape[:3], self.n_agents, -1).sum(-1)
+
+    @property
+    def spreads(self) -> Tensor:
+        """(S, 1, 1, N)"""
+        return self.log_spread.exp().view(-1, 1, 1, self.n_models)
+
+    @torch.no_grad()
+    def weights(self, states: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(T, N) the softmax of the mean logits, from the states (T, K + N); of one seed."""
+        logits = self(torch.tensor(states, dtype=torch.float32)[None])[0]
+        weights: NDArray[np.float64] = torch.softmax(logits.double(), 1).numpy()
+        return weights
+
+
+def learn(
+    states: NDArray[np.float64],
+    probs: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    seeds: Sequence[int],
+    how: Learning,
+) -> list[Weighers]:
+    """The policies of each seed, from states (T, K + N), probabilities (T, N, C) and labels (T,)."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    n_models, n_state = probs.shape[1], states.shape[1]
+    weighers = Weighers(n_models, n_state, how, generators)
+    critic = stacked_mlp([n_state, how.hidden, 1], generators)
+    learner, judge = StackedAdam([weighers], how.rate), StackedAdam([critic], how.rate)
+    every_state, every_prob = (torch.tensor(part, dtype=torch.float32) for part in (states, probs))
+    every_label = torch.tensor(labels)
+    with one_thread():
+        for _ in range(how.iterations):
+            rows = _drawn_rows(len(labels), how.batch, generators)
+            seen, q, y = every_state[rows], every_prob[rows], every_label[rows]
+            with torch.no_grad():
+                means = weighers(seen)
+                noise = _noise((how.draws, *means.shape[1:]), generators)
+                actions = means[:, None] + weighers.spreads * noise
+                before = weighers.log_probs(means, actions)
+                reward = rewards(actions, q, y)
+                advantages = normalised((reward - critic(seen)[..., 0][:, None]).flatten(1))
+                advantages = advantages.view(*reward.shape, 1)
+            for _ in range(how.epochs):
+                ratio = (weighers.log_probs(weighers(seen), actions) - before).exp()
+                gain = clipped_surrogate(ratio, advantages, how.clip)
+                learner.descend(-gain.flatten(1).mean(1).sum())
+                missed = reward - critic(seen)[..., 0][:, None]
+                judge.descend(missed.square().flatten(1).mean(1).sum())
+    return [_of_seed(weighers, at, n_state, how) for at in range(len(seeds))]
+
+
+def rewards(actions: Tensor, probs: Tensor, labels: Tensor) -> Tensor:
+    """(S, D, B) 1 where the weighted mean probability is highest at the label, else -1.
+
+    `actions` (S, D, B, N) are logits of the weights, `probs` (S, B, N, C), `labels` (S, B), -1 where no slot
+    is right.
+    """
+    weights = torch.softmax(actions, 3).transpose(1, 2)
+    answers = (weights @ probs).argmax(3).transpose(1, 2)
+    return torch.where(answers == labels[:, None], 1.0, -1.0)
+
+
+def _drawn_rows(n: int, batch: int, generators: Sequence[torch.Generator]) -> Tensor:
+    """(S, B) different documents for each seed."""
+    return torch.stack([torch.randperm(n, generator=one)[:batch] for one in generators])
+
+
+def _noise(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
+    return torch.stack([torch.randn(shape, generator=one) for one in generators])
+
+
+def _of_seed(stacked: Weighers, at: int, n_state: int, how: Learning) -> Weighers:
+    one = Weighers(stacked.n_models, n_state, how, [torch.Generator()])
+    rows = slice(at * stacked.n_agents, (at + 1) * stacked.n_agents)
+    one.load_state_dict({name: value[rows].clone() for name, value in stacked.state_dict().items()})
+    return one
