@@ -14,6 +14,7 @@ from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import entry_of
 from rlfocal.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
+from rlfocal.studies.findings import OURS
 from rlfocal.studies.study import Found
 from rlfocal.studies.tuned import read_value
 
@@ -169,9 +170,13 @@ def _arms(
     entries = {name: entry_of(name) for name in conditions.beside or BESIDE}
     admitted = [name for name, entry in entries.items() if data.kind in entry.kinds]
     harder = partial(reference_arm, conditions, x=x, data=data, beside=beside, of_study=True)
+
+    def label(name: str) -> str:
+        return text if x is not None else f"{name}, {text}"  # without an axis, its label must say all
+
     return [
-        tuned_arm(conditions, text, x, data=data, beside=beside),
-        *(harder(name, text) for name in admitted),
+        tuned_arm(conditions, label(OURS), x, data=data, beside=beside),
+        *(harder(name, label(name)) for name in admitted),
     ]
 
 
