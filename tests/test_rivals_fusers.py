@@ -17,7 +17,9 @@ from test_yardsticks import make_answers, make_logits, only
 from rlfocal.agents.shared.networks import stacked_mlp
 from rlfocal.calls import Calls
 from rlfocal.dataset import Dataset
-from rlfocal.methods import entries, make_method
+from rlfocal.errors import InputError
+from rlfocal.methods import check_methods, entries, make_method
+from rlfocal.methods._bandits import Arms, contexts_of
 from rlfocal.methods._budgets import affordable, most_affordable
 from rlfocal.methods._mlp import Training, fit_mlps
 from rlfocal.methods._regression import fit_text_regression
@@ -25,7 +27,9 @@ from rlfocal.methods._rlae import states_of
 from rlfocal.methods._rlae_learning import Learning, Weighers, learn, rewards
 from rlfocal.methods._teams import Search, fitness
 from rlfocal.methods._text import RIDGES, fit_directions, ridge_by_folds
+from rlfocal.methods.linucb import LinUcb
 from rlfocal.methods.log_linear_text import Examples, Pool, minimised
+from rlfocal.methods.thompson import Thompson
 from rlfocal.methods.topla import numbered_as_called
 from rlfocal.policy import Budget, Budgeted, Decisions, OnlineLearner, Policy, SeesAll, decide
 from rlfocal.text import TFIDF
@@ -34,7 +38,8 @@ Floats = NDArray[np.float64]
 TOPICS = ("planets orbit the distant star", "tenants sue the careless landlord", "enzymes fold inside cells")
 TEXT = ("text_only", "log_linear+text", "stacking+text")
 RLAE = ("rlae_ppo", "rlae_mappo")
-METHODS = (*TEXT, "topla", *RLAE)
+BANDITS = ("linucb", "thompson")
+METHODS = (*TEXT, "topla", *RLAE, *BANDITS)
 FEW = {"iterations": 10}
 QUICK = {"topla": {"epochs": 20}, "rlae_ppo": FEW, "rlae_mappo": FEW}
 """Settings with which an edge case need not take long."""
@@ -463,10 +468,10 @@ def test_topla_fuses_free_answers_and_hears_its_team_alone() -> None:
     assert (decide(policy, deaf).predictions == asked.predictions).all()
 
 
-@pytest.mark.parametrize("name", ["topla", *RLAE])
+@pytest.mark.parametrize("name", ["topla", *RLAE, *BANDITS])
 def test_the_same_seed_gives_the_same_result(name: str) -> None:
     data = in_words(make_logits(0, T=200, N=4), np.zeros(200, dtype=np.int64))
-    method = replace(make_method(name), **QUICK[name])  # type: ignore[type-var]
+    method = replace(make_method(name), **QUICK.get(name, {}))  # type: ignore[type-var]
     together, alone = method.fit(data.train, [0, 1]), [method.fit(data.train, [seed])[0] for seed in (0, 1)]
     for one, other in zip(together, alone, strict=True):
         assert (decide(one, data.test).predictions == decide(other, data.test).predictions).all()
@@ -553,3 +558,109 @@ def test_weights_follow_the_model_that_is_sure(name: str) -> None:
     data = make_dataset(probs, labels, n_train=600)
     assert accuracy("soft_vote", data) < 0.4
     assert accuracy(name, data) > 0.95
+
+
+def test_what_an_arm_learns_by_hand() -> None:
+    arms = Arms.fresh(2, 1)
+    score = LinUcb(alpha=2.0).score(0)
+    assert score(arms, np.array([3.0])) == pytest.approx([6.0, 6.0])  # 0 + 2 · √9
+    arms.learn(1, np.array([1.0]), 1.0)  # A = 2, b = 1
+    arms.learn(1, np.array([2.0]), 0.0)  # A = 6, b = 1
+    assert arms.means == pytest.approx(np.array([[0.0], [1 / 6]]))
+    assert score(arms, np.array([3.0])) == pytest.approx([6.0, 3 / 6 + 2 * (9 / 6) ** 0.5])
+
+
+def test_arms_are_ridge_regressions_however_they_learn() -> None:
+    rng = np.random.default_rng(0)
+    contexts, right = rng.normal(size=(30, 3)), rng.random((30, 2)) < 0.5
+    one_by_one = Arms.fresh(2, 3)
+    for row, arm in np.ndindex(30, 2):
+        one_by_one.learn(arm, contexts[row], float(right[row, arm]))
+    at_once = Arms.taught(contexts, right)
+    expected = np.linalg.solve(np.eye(3) + contexts.T @ contexts, contexts.T @ right).T
+    for arms in (one_by_one, at_once):
+        assert arms.means == pytest.approx(expected)
+        assert arms.inverses == pytest.approx(
+            np.tile(np.linalg.inv(np.eye(3) + contexts.T @ contexts), (2, 1, 1))
+        )
+    copy = at_once.copy()
+    copy.learn(0, contexts[0], 1.0)
+    assert at_once.means == pytest.approx(expected)
+
+
+def test_draws_of_thompson_have_their_mean_and_spread() -> None:
+    rng = np.random.default_rng(0)
+    arms = Arms.taught(rng.normal(size=(5, 3)), rng.random((5, 2)) < 0.5)
+    context = np.array([1.0, -2.0, 0.5])
+    score = Thompson(v=0.3).score(1)
+    draws = np.array([score(arms, context) for _ in range(20_000)])
+    spread = 0.3 * (context @ arms.inverses[0] @ context) ** 0.5
+    assert draws.mean(axis=0) == pytest.approx(arms.means @ context, abs=5 * spread / 20_000**0.5)
+    assert draws.std(axis=0) == pytest.approx([spread, spread], rel=0.03)
+    assert abs(np.corrcoef(draws.T)[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("name", BANDITS)
+@pytest.mark.parametrize("warm_start", [True, False])
+def test_a_bandit_calls_the_model_that_the_text_tells(name: str, warm_start: bool) -> None:
+    data = topical(T=1500)
+    asked = decided(name, data, warm_start=warm_start)
+    assert (asked.pools.sum(axis=1) == 1).all()
+    right = asked.predictions == data.test.labels
+    assert (asked.predictions == data.test.predictions[asked.pools]).all()
+    late = slice(0 if warm_start else 250, None)
+    assert right[late].mean() > knowers(data) - (0.02 if warm_start else 0.1)
+    if not warm_start:
+        assert right[:20].mean() < 0.9
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_a_bandit_learns_from_labels_as_they_come_and_from_the_called_model_alone(name: str) -> None:
+    data = topical(T=600)
+    asked = decided(name, data, warm_start=False)
+    labels = data.labels.copy()
+    labels[500:] = (labels[500:] + 1) % 4
+    later = decided(name, replace(data, labels=labels), warm_start=False)
+    until = 500 - len(data.train) + 1
+    assert (later.pools[:until] == asked.pools[:until]).all()
+    assert (later.pools != asked.pools).any()
+    called = np.vstack([np.ones_like(data.train.correct), asked.pools])
+    lied = np.where(called, data.predictions, (data.predictions + 1) % 4)
+    lies = replace(data, predictions=lied, probs=np.where(np.arange(4) == lied[:, :, None], 0.7, 0.1))
+    told = decided(name, lies, warm_start=False)
+    assert (told.pools == asked.pools).all()
+    assert (told.predictions == asked.predictions).all()
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_a_bandit_without_labels_stays_as_train_left_it(name: str) -> None:
+    data = topical(T=1500)
+    [policy] = make_method(name).fit(data.train, [0])
+    frozen = decide(policy, data.test.unlabelled())
+    assert (frozen.predictions == data.test.labels).mean() > knowers(data) - 0.02
+    before = decide(policy, data.test.unlabelled())
+    assert isinstance(policy, OnlineLearner)
+    policy.decide_online(data.test)
+    assert (decide(policy, data.test.unlabelled()).pools == before.pools).all()
+    rng = np.random.default_rng(1)
+    shuffled = data.labels.copy()
+    shuffled[: len(data.train)] = rng.permutation(shuffled[: len(data.train)])
+    [fooled] = make_method(name).fit(replace(data, labels=shuffled).train, [0])
+    right = decide(fooled, data.test).predictions == data.test.labels
+    assert right.mean() < accuracy("best_single", data) + 0.1
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_bandits_run_online_only(name: str) -> None:
+    with pytest.raises(InputError, match="needs --protocol online"):
+        check_methods([name], topical(T=60))
+    check_methods([name], topical(T=60), "online")
+
+
+def test_contexts_are_directions_and_a_one() -> None:
+    data = topical(T=300)
+    contexts = contexts_of(data.questions, fit_directions(TFIDF, data.questions, 4))
+    assert contexts.shape == (300, 5)
+    assert (contexts[:, 4] == 1).all()
+    assert (contexts[:, :4] ** 2).sum(axis=1).mean() == pytest.approx(1.0)
+    assert contexts_of(("",) * 3, fit_directions(TFIDF, ("",) * 3, 4)).tolist() == [[1.0]] * 3
