@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
+from rlfocal.methods._budgets import affordable
 from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.methods.registry import Entry, register
-from rlfocal.policy import Policy, decide
+from rlfocal.policy import Budget, Policy, decide
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.votes import plurality, soft_vote
 
@@ -56,7 +57,7 @@ class BestPool:
     def recipe(self, n_train: int) -> str:
         return "1"
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Policy]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[BestOfTried]:
         n = len(train.models)
         largest = min(self.size or LARGEST, n)
         sizes = range(1 if self.size is None else largest, largest + 1)
@@ -65,8 +66,34 @@ class BestPool:
             pools = every[np.isin(every.sum(axis=1), sizes)]
         else:
             pools = _grown(self.fusion, train, largest)[sizes[0] - 1 :]
-        best = pools[self.fusion.accuracies(train, pools).argmax()]
-        return [self.fusion.fit(train, best)]
+        accuracies = self.fusion.accuracies(train, pools)
+        fused = self.fusion.fit(train, pools[accuracies.argmax()])
+        return [BestOfTried(self.fusion, train, pools, accuracies, fused)]
+
+
+@dataclass(frozen=True)
+class BestOfTried:
+    """Asks the best of the pools that were tried on train."""
+
+    fusion: Fusion
+    train: Dataset
+    pools: Mask
+    """(P, N) in the order in which ties are settled"""
+    accuracies: Floats
+    """(P,) on train"""
+    fused: Policy
+    """The best pool's."""
+
+    def decide(self, calls: Calls) -> Answered:
+        return self.fused.decide(calls)
+
+    def within(self, budget: Budget) -> Policy | None:
+        """The best of those pools that the budget bears."""
+        borne = affordable(self.pools, self.train.prices, budget)
+        if borne[self.accuracies.argmax()]:
+            return self.fused
+        best = np.where(borne, self.accuracies, -1.0).argmax()
+        return self.fusion.fit(self.train, self.pools[best]) if borne.any() else None
 
 
 def _grown(fusion: Fusion, train: Dataset, size: int) -> Mask:
