@@ -1,0 +1,133 @@
+"""Bandits: what an arm learns by hand, whom they call, and what they may not see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rival_data import (
+    BANDITS,
+    accuracy,
+    decided,
+    knowers,
+    topical,
+)
+
+from rlfocal.errors import InputError
+from rlfocal.methods import check_methods, make_method
+from rlfocal.methods._bandits import Arms, contexts_of
+from rlfocal.methods._text import fit_directions
+from rlfocal.methods.linucb import LinUcb
+from rlfocal.methods.thompson import Thompson
+from rlfocal.policy import OnlineLearner, decide
+from rlfocal.text import TFIDF
+
+
+def test_what_an_arm_learns_by_hand() -> None:
+    arms = Arms.fresh(2, 1)
+    score = LinUcb(alpha=2.0).score(0)
+    assert score(arms, np.array([3.0])) == pytest.approx([6.0, 6.0])  # 0 + 2 · √9
+    arms.learn(1, np.array([1.0]), 1.0)  # A = 2, b = 1
+    arms.learn(1, np.array([2.0]), 0.0)  # A = 6, b = 1
+    assert arms.means == pytest.approx(np.array([[0.0], [1 / 6]]))
+    assert score(arms, np.array([3.0])) == pytest.approx([6.0, 3 / 6 + 2 * (9 / 6) ** 0.5])
+
+
+def test_arms_are_ridge_regressions_however_they_learn() -> None:
+    rng = np.random.default_rng(0)
+    contexts, right = rng.normal(size=(30, 3)), rng.random((30, 2)) < 0.5
+    one_by_one = Arms.fresh(2, 3)
+    for row, arm in np.ndindex(30, 2):
+        one_by_one.learn(arm, contexts[row], float(right[row, arm]))
+    at_once = Arms.taught(contexts, right)
+    expected = np.linalg.solve(np.eye(3) + contexts.T @ contexts, contexts.T @ right).T
+    for arms in (one_by_one, at_once):
+        assert arms.means == pytest.approx(expected)
+        assert arms.inverses == pytest.approx(
+            np.tile(np.linalg.inv(np.eye(3) + contexts.T @ contexts), (2, 1, 1))
+        )
+    copy = at_once.copy()
+    copy.learn(0, contexts[0], 1.0)
+    assert at_once.means == pytest.approx(expected)
+
+
+def test_draws_of_thompson_have_their_mean_and_spread() -> None:
+    rng = np.random.default_rng(0)
+    arms = Arms.taught(rng.normal(size=(5, 3)), rng.random((5, 2)) < 0.5)
+    context = np.array([1.0, -2.0, 0.5])
+    score = Thompson(v=0.3).score(1)
+    draws = np.array([score(arms, context) for _ in range(20_000)])
+    spread = 0.3 * (context @ arms.inverses[0] @ context) ** 0.5
+    assert draws.mean(axis=0) == pytest.approx(arms.means @ context, abs=5 * spread / 20_000**0.5)
+    assert draws.std(axis=0) == pytest.approx([spread, spread], rel=0.03)
+    assert abs(np.corrcoef(draws.T)[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("name", BANDITS)
+@pytest.mark.parametrize("warm_start", [True, False])
+def test_a_bandit_calls_the_model_that_the_text_tells(name: str, warm_start: bool) -> None:
+    data = topical(T=1500)
+    asked = decided(name, data, warm_start=warm_start)
+    assert (asked.pools.sum(axis=1) == 1).all()
+    right = asked.predictions == data.test.labels
+    assert (asked.predictions == data.test.predictions[asked.pools]).all()
+    late = slice(0 if warm_start else 250, None)
+    assert right[late].mean() > knowers(data) - (0.02 if warm_start else 0.1)
+    if not warm_start:
+        assert right[:20].mean() < 0.9
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_a_bandit_learns_from_labels_as_they_come_and_from_the_called_model_alone(name: str) -> None:
+    data = topical(T=600)
+    asked = decided(name, data, warm_start=False)
+    labels = data.labels.copy()
+    labels[500:] = (labels[500:] + 1) % 4
+    later = decided(name, replace(data, labels=labels), warm_start=False)
+    until = 500 - len(data.train) + 1
+    assert (later.pools[:until] == asked.pools[:until]).all()
+    assert (later.pools != asked.pools).any()
+    called = np.vstack([np.ones_like(data.train.correct), asked.pools])
+    lied = np.where(called, data.predictions, (data.predictions + 1) % 4)
+    lies = replace(data, predictions=lied, probs=np.where(np.arange(4) == lied[:, :, None], 0.7, 0.1))
+    told = decided(name, lies, warm_start=False)
+    assert (told.pools == asked.pools).all()
+    assert (told.predictions == asked.predictions).all()
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_a_bandit_without_labels_stays_as_train_left_it(name: str) -> None:
+    data = topical(T=1500)
+    [policy] = make_method(name).fit(data.train, [0])
+    frozen = decide(policy, data.test.unlabelled())
+    assert (frozen.predictions == data.test.labels).mean() > knowers(data) - 0.02
+    assert isinstance(policy, OnlineLearner)
+    once, twice = policy.decide_online(data.test), policy.decide_online(data.test)
+    assert (once.pools == twice.pools).all()
+    [cold] = replace(make_method(name), warm_start=False).fit(data.train, [0])  # type: ignore[type-var]
+    assert isinstance(cold, OnlineLearner)
+    once, twice = cold.decide_online(data.test), cold.decide_online(data.test)
+    assert (once.pools == twice.pools).all()
+    rng = np.random.default_rng(1)
+    shuffled = data.labels.copy()
+    shuffled[: len(data.train)] = rng.permutation(shuffled[: len(data.train)])
+    [fooled] = make_method(name).fit(replace(data, labels=shuffled).train, [0])
+    right = decide(fooled, data.test).predictions == data.test.labels
+    assert right.mean() < accuracy("best_single", data) + 0.1
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_bandits_run_online_only(name: str) -> None:
+    with pytest.raises(InputError, match="needs --protocol online"):
+        check_methods([name], topical(T=60))
+    check_methods([name], topical(T=60), "online")
+
+
+def test_contexts_are_directions_and_a_one() -> None:
+    data = topical(T=300)
+    contexts = contexts_of(data.questions, fit_directions(TFIDF, data.questions, 4))
+    assert contexts.shape == (300, 5)
+    assert (contexts[:, 4] == 1).all()
+    assert (contexts[:, :4] ** 2).sum(axis=1).mean() == pytest.approx(1.0)
+    assert contexts_of(("",) * 3, fit_directions(TFIDF, ("",) * 3, 4)).tolist() == [[1.0]] * 3

@@ -1,0 +1,97 @@
+"""Constant pools and RL-Focal's agents at any budget, of one fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rival_data import (
+    accuracy_of,
+    policy_of,
+)
+from test_sequential import letters
+from test_yardsticks import make_answers, make_logits
+
+from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.rl_focal.training import train as train_rl_focal
+from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
+from rlfocal.agents.rl_focal_sequential.training import train as train_sequential
+from rlfocal.dataset import Dataset
+from rlfocal.policy import Budget, Budgeted, decide
+
+
+@pytest.mark.parametrize("name", ["best_plurality", "best_soft_vote", "best_log_linear"])
+def test_the_best_pool_of_every_budget_comes_of_one_fit(name: str) -> None:
+    data = make_logits(4, T=80, N=4)
+    policy = policy_of(name, data)
+    assert isinstance(policy, Budgeted)
+    exact = {size: policy_of(f"{name}:{size}", data) for size in range(1, 5)}
+    right = {size: accuracy_of(one, data.train) for size, one in exact.items()}
+    for most in range(1, 5):
+        best = max(range(1, most + 1), key=lambda size: right[size])  # max: the first of equals
+        held = policy.within(Budget(most))
+        assert held is not None
+        assert (decide(held, data.test).pools == decide(exact[best], data.test).pools).all()
+        assert (decide(held, data.test).predictions == decide(exact[best], data.test).predictions).all()
+    every = policy.within(Budget(np.inf))
+    assert every is not None
+    assert (decide(every, data.test).pools == decide(policy, data.test).pools).all()
+    cheap = policy.within(Budget(1.5, "cents"))  # the prices are 1, 2, 3 and 4
+    assert cheap is not None
+    assert (decide(cheap, data.test).pools == [True, False, False, False]).all()
+    assert policy.within(Budget(0.5, "cents")) is None
+    four = exact[4]
+    assert isinstance(four, Budgeted)
+    assert four.within(Budget(3)) is None
+    free = policy_of(name, replace(data, prices=np.full(4, np.nan)))
+    assert isinstance(free, Budgeted)
+    assert free.within(Budget(9, "cents")) is None
+
+
+@pytest.mark.parametrize(
+    "data", [make_logits(0, T=160, N=5), make_answers(*letters(T=160))], ids=["choices", "answers"]
+)
+def test_the_sequential_agents_keep_to_a_budget(data: Dataset) -> None:
+    config = SequentialConfig(
+        mean_pool=3.0, folds=3, recipes=((100, 0, 0, 0),), word_directions=2, gate_directions=0
+    )
+    [agents] = train_sequential(data.train, config, [0])
+    free = decide(agents, data.test)
+    assert free.rounds is not None
+    assert free.pools.sum(axis=1).max() > 1
+    for most in (1, 2, 3, np.inf):
+        held = agents.within(Budget(most))
+        assert held is not None
+        asked = decide(held, data.test)
+        assert asked.pools.sum(axis=1).max() <= most
+        assert not (asked.pools & ~free.pools).any()
+        small = free.pools.sum(axis=1) <= most
+        assert (asked.pools[small] == free.pools[small]).all()
+        assert (asked.predictions[small] == free.predictions[small]).all()
+    assert agents.within(Budget(0.5)) is None
+    assert agents.within(Budget(9, "cents")) is None
+
+
+def test_the_papers_agents_keep_to_a_budget() -> None:
+    data = make_logits(0, T=160, N=5)
+    config = RLFocalConfig(window=20, update_period=20, decider_episodes=1, fusion_episodes=1)
+    [agents] = train_rl_focal(data.train, config, [0])
+    free = decide(agents, data.test).pools
+    sizes = set()
+    for most in (1, 2, 3, 4, np.inf):
+        held = agents.within(Budget(most))
+        assert held is not None
+        asked = decide(held, data.test).pools
+        sizes |= {int(size) for size in asked.sum(axis=1)}
+        assert asked.sum(axis=1).max() <= most
+        assert asked.any(axis=1).all()
+        if free.sum(axis=1).max() <= most:
+            assert (asked == free).all()
+        first = agents.pool_after(agents.memory.pool, None if free[0].sum() <= most else int(most))
+        assert (asked[0] == (first.numpy() > 0)).all()
+    assert len(sizes) > 2
+    assert agents.within(Budget(0.5)) is None
+    assert agents.within(Budget(9, "cents")) is None
+    moving = replace(agents, config=replace(config, branching=False))
+    assert moving.within(Budget(2)) is None
