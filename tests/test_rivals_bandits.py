@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rival_data import (
+from worded_data import (
     BANDITS,
     accuracy,
     decided,

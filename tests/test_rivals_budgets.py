@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rival_data import (
+from test_sequential import letters
+from test_yardsticks import make_answers, make_logits
+from worded_data import (
     accuracy_of,
     policy_of,
 )
-from test_sequential import letters
-from test_yardsticks import make_answers, make_logits
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.training import train as train_rl_focal
@@ -88,7 +88,7 @@ def test_the_papers_agents_keep_to_a_budget() -> None:
         assert asked.any(axis=1).all()
         if free.sum(axis=1).max() <= most:
             assert (asked == free).all()
-        first = agents.pool_after(agents.memory.pool, None if free[0].sum() <= most else int(most))
+        first = agents.pool_after(agents.memory.pool, most=most)
         assert (asked[0] == (first.numpy() > 0)).all()
     assert len(sizes) > 2
     assert agents.within(Budget(0.5)) is None

@@ -9,7 +9,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from rival_data import (
+from test_methods import make_dataset
+from test_yardsticks import make_answers, make_logits
+from worded_data import (
     BANDITS,
     QUICK,
     RLAE,
@@ -21,8 +23,6 @@ from rival_data import (
     policy_of,
     strange,
 )
-from test_methods import make_dataset
-from test_yardsticks import make_answers, make_logits
 
 from rlfocal.agents.shared.networks import stacked_mlp
 from rlfocal.calls import Calls

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rival_data import (
+from test_methods import make_dataset
+from worded_data import (
     RLAE,
     accuracy,
     assert_same,
@@ -15,7 +16,6 @@ from rival_data import (
     knowers,
     topical,
 )
-from test_methods import make_dataset
 
 from rlfocal.agents.shared.networks import stacked_mlp
 from rlfocal.methods._rlae import states_of

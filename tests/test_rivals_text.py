@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from rival_data import (
+from test_yardsticks import make_answers, make_logits
+from worded_data import (
     LETTERS,
     Floats,
     accuracy,
@@ -17,7 +18,6 @@ from rival_data import (
     slope,
     topical,
 )
-from test_yardsticks import make_answers, make_logits
 
 from rlfocal.methods._regression import fit_text_regression
 from rlfocal.methods._text import RIDGES, fit_directions, ridge_by_folds

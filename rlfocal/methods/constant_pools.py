@@ -57,11 +57,7 @@ class BestPool:
     def recipe(self, n_train: int) -> str:
         return "1"
 
-<<<<<<< HEAD
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ChosenPool]:
-=======
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[BestOfTried]:
->>>>>>> fusers
         n = len(train.models)
         largest = min(self.size or LARGEST, n)
         sizes = range(1 if self.size is None else largest, largest + 1)
@@ -71,7 +67,6 @@ class BestPool:
         else:
             pools = _grown(self.fusion, train, largest)[sizes[0] - 1 :]
         accuracies = self.fusion.accuracies(train, pools)
-<<<<<<< HEAD
         best = self.fusion.fit(train, pools[accuracies.argmax()])
         return [ChosenPool(best, self.fusion, train, pools, accuracies)]
 
@@ -98,35 +93,6 @@ class ChosenPool:
             return None
         at = np.where(borne, self.accuracies, -1.0).argmax()
         return self.fusion.fit(self.train, self.pools[at])
-=======
-        fused = self.fusion.fit(train, pools[accuracies.argmax()])
-        return [BestOfTried(self.fusion, train, pools, accuracies, fused)]
-
-
-@dataclass(frozen=True)
-class BestOfTried:
-    """Asks the best of the pools that were tried on train."""
-
-    fusion: Fusion
-    train: Dataset
-    pools: Mask
-    """(P, N) in the order in which ties are settled"""
-    accuracies: Floats
-    """(P,) on train"""
-    fused: Policy
-    """The best pool's."""
-
-    def decide(self, calls: Calls) -> Answered:
-        return self.fused.decide(calls)
-
-    def within(self, budget: Budget) -> Policy | None:
-        """The best of those pools that the budget bears."""
-        borne = affordable(self.pools, self.train.prices, budget)
-        if borne[self.accuracies.argmax()]:
-            return self.fused
-        best = np.where(borne, self.accuracies, -1.0).argmax()
-        return self.fusion.fit(self.train, self.pools[best]) if borne.any() else None
->>>>>>> fusers
 
 
 def _grown(fusion: Fusion, train: Dataset, size: int) -> Mask:

@@ -31,7 +31,7 @@ from rlfocal.agents.shared.variant import CallingAgents
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.policy import Budget, Decisions
+from rlfocal.policy import Decisions
 from rlfocal.statistics.outcomes import Outcomes
 from rlfocal.statistics.windows import observed_metrics
 
@@ -55,7 +55,6 @@ class RLFocalAgents(CallingAgents):
         return 1 if self.config.branching else np.inf
 
     @torch.no_grad()
-<<<<<<< HEAD
     def decide(self, calls: Calls, most: float = np.inf, size: int | None = None) -> Answered:
         """Frozen: everything is as it was at the end of train, and both policies take their modes.
 
@@ -65,17 +64,6 @@ class RLFocalAgents(CallingAgents):
         """
         self.check(calls)
         pools = self._pools(len(calls), partial(self.pool_after, most=most, size=size))
-=======
-    def decide(self, calls: Calls, size: int | None = None, most: float = np.inf) -> Answered:
-        """Frozen: everything is as it was at the end of train, and both policies take their modes.
-
-        With a `size`, the so many models whose branches are likeliest are asked instead; of a pool of more
-        than `most`, the likeliest. Choices beyond those that train had are never answered. Raises InputError
-        as `decide_online` does.
-        """
-        self.check(calls)
-        pools = self._pools(len(calls), size, most)
->>>>>>> fusers
         documents = calls.call(pools.numpy() > 0)
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
         slots = build_slots(probs, n_choices, pools[None], self.kind, self.sizes.slots)
@@ -124,63 +112,29 @@ class RLFocalAgents(CallingAgents):
         predictions = torch.cat(answers).numpy().astype(np.int64)
         return Decisions(torch.cat(pools).numpy() > 0, predictions)
 
-    def within(self, budget: Budget) -> Held | None:
-        """The agents, of whose larger pools the likeliest so many models are asked; None for less than one,
-        for cents, which they do not count, and for a Decider of a single branch, which ranks moves and not
-        models."""
-        if budget.unit != "models" or budget.amount < 1 or not self.config.branching:
-            return None
-        return Held(self, budget.amount)
-
     @torch.no_grad()
-<<<<<<< HEAD
     def pool_after(self, pool: Tensor, most: float = np.inf, size: int | None = None) -> Tensor:
-=======
-    def pool_after(self, pool: Tensor, size: int | None = None, most: float = np.inf) -> Tensor:
->>>>>>> fusers
         """(N,) the pool that the frozen Decider asks after `pool` (N,), by the window at the end of train."""
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
         logits = self.networks.pool_logits(decider_observation(looked_back, self.config))[0, 0]
-<<<<<<< HEAD
         modal = next_modal_pool(logits, pool)
         if size is None and modal.sum() <= most:
             return modal
         return likeliest_pool(logits, int(most) if size is None else size)
 
     def _pools(self, n: int, after: Callable[[Tensor], Tensor]) -> Tensor:
-=======
-        chosen = next_modal_pool(logits, pool) if size is None else likeliest_pool(logits, size)
-        return chosen if chosen.sum() <= most else likeliest_pool(logits, int(most))
-
-    def _pools(self, n: int, size: int | None, most: float) -> Tensor:
->>>>>>> fusers
         """(n, N) the Decider's pools. Frozen, each follows from the last one alone, so is worked out once."""
         follows: dict[bytes, Tensor] = {}
         pools, pool = [], self.memory.pool
         for _ in range(n):
             key = pool.numpy().tobytes()
             if key not in follows:
-<<<<<<< HEAD
                 follows[key] = after(pool)
-=======
-                follows[key] = self.pool_after(pool, size, most)
->>>>>>> fusers
             pool = follows[key]
             pools.append(pool)
         return torch.stack(pools) if pools else self.memory.pool.new_zeros((0, len(self.models)))
-
-
-@dataclass(frozen=True)
-class Held:
-    """Frozen agents that ask at most so many models of a document."""
-
-    agents: RLFocalAgents
-    most: float
-
-    def decide(self, calls: Calls) -> Answered:
-        return self.agents.decide(calls, most=self.most)
 
 
 def _sampled(networks: Networks, noise: Tensor, t: int, observed: Tensor, before: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from rlfocal.agents.shared.tracking import Tracker
 from rlfocal.agents.shared.variant import CallingAgents
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.policy import Budget, Decisions, decide
+from rlfocal.policy import Decisions, decide
 
 Floats = NDArray[np.float64]
 
@@ -101,13 +101,6 @@ class SequentialAgents(CallingAgents):
                 going &= goes_on(self.decider[stage], features)
         return Answered(slots, probability)
 
-    def within(self, budget: Budget) -> Held | None:
-        """The agents held to at most so many calls a document; None for fewer than they begin with, and for
-        cents, which they do not count."""
-        if budget.unit != "models" or budget.amount < self.sizes[0]:
-            return None
-        return Held(self, budget.amount)
-
     def decide_online(self, documents: Dataset) -> Decisions:
         """The frozen agents' answers, or the vote of the models that are best by the labels so far, whichever
         has lately been right more often. Only answers of models that were asked are learned from.
@@ -134,14 +127,3 @@ class SequentialAgents(CallingAgents):
         """Where learning from labels starts."""
         size = min(len(self.models), max(3, round(self.config.mean_pool / 2)))
         return Tracker(np.array(self.train_accuracy), self.held_out_accuracy, size, self.seed)
-
-
-@dataclass(frozen=True)
-class Held:
-    """Frozen agents that stop at so many calls, if their Decider does not stop before."""
-
-    agents: SequentialAgents
-    most: float
-
-    def decide(self, calls: Calls) -> Answered:
-        return self.agents.decide(calls, self.most)
