@@ -63,7 +63,7 @@ class Worth(Protocol):
 
 
 class Calibration(NamedTuple):
-    """Documents of train that the values were not fitted on."""
+    """Documents of train by which thresholds are set."""
 
     values: Floats
     """(n,)"""

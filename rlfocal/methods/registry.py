@@ -230,7 +230,7 @@ def check_methods(names: Sequence[str], data: Dataset, protocol: str = "frozen")
             )
         if reason := found.lacks(data, protocol):
             raise InputError(
-                f"method {name!r} {reason}; {data.benchmark!r} does not do: leave it out of --methods"
+                f"method {name!r} {reason}; leave it out for {data.benchmark!r}, or bring what is missing"
             )
 
 

@@ -1,0 +1,110 @@
+"""Two towers: a vector per question and one per model, whose product tells who is right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.methods._neighbours import vectors_of
+from rlfocal.text import Encoder
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+Floats = NDArray[np.float64]
+
+
+FEWEST_STEPS = 600
+"""Learning on few documents goes on for so many steps, or it would end before it began."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How long and how fast a tower learns, by Adam whose rate falls to 0 in a line."""
+
+    epochs: int
+    batch: int
+    """documents a step"""
+    rate: float
+    decay: float = 0.0
+    """of the weights"""
+
+
+@dataclass(frozen=True)
+class Towers:
+    """Log-odds (e P + p) · q_m + (e · r + s) of every model m, by the question's vector e."""
+
+    encoder: Encoder
+    project: Floats
+    """(D, d) P"""
+    offset: Floats
+    """(d,) p"""
+    models: Floats
+    """(N, d) q"""
+    level: Floats
+    """(D,) r"""
+    base: float
+    """s"""
+
+    def log_odds(self, questions: tuple[str, ...]) -> Floats:
+        """(T, N)"""
+        e = vectors_of(self.encoder, questions)
+        found: Floats = (e @ self.project + self.offset) @ self.models.T + (e @ self.level + self.base)[
+            :, None
+        ]
+        return found
+
+
+@dataclass(frozen=True)
+class ChancesOfRight:
+    """P(m is right | x), the logistic function of a tower's log-odds."""
+
+    towers: Towers
+    questions: tuple[str, ...]
+    """of train"""
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        return logistic(self.towers.log_odds(questions))
+
+    def train_scores(self) -> Floats:
+        """As fitted."""
+        return self.scores(self.questions)
+
+
+def logistic(x: Floats) -> Floats:
+    found: Floats = 1 / (1 + np.exp(-np.clip(x, -500, 500)))
+    return found
+
+
+def learn(
+    parameters: Sequence[Tensor],
+    loss: Callable[[Tensor], Tensor],
+    n: int,
+    learning: Learning,
+    generator: Generator,
+) -> None:
+    """Lowers the mean loss of n documents, told by their positions, in place.
+
+    On one thread, so that results are the same everywhere.
+    """
+    import torch
+
+    from rlfocal.agents.shared.threads import one_thread
+
+    optimiser = torch.optim.Adam(list(parameters), lr=learning.rate, weight_decay=learning.decay)
+    steps = max(learning.epochs * math.ceil(n / learning.batch), FEWEST_STEPS) if n else 0
+    order = torch.empty(0, dtype=torch.int64)
+    with one_thread():
+        for step in range(steps):
+            if not len(order):
+                order = torch.randperm(n, generator=generator)
+            batch, order = order[: learning.batch], order[learning.batch :]
+            optimiser.param_groups[0]["lr"] = learning.rate * (1 - step / steps)
+            optimiser.zero_grad()
+            loss(batch).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
