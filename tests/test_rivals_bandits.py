@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_yardsticks import make_answers
 from worded_data import (
     BANDITS,
     accuracy,
     decided,
+    in_words,
     knowers,
     topical,
 )
@@ -131,3 +133,13 @@ def test_contexts_are_directions_and_a_one() -> None:
     assert (contexts[:, 4] == 1).all()
     assert (contexts[:, :4] ** 2).sum(axis=1).mean() == pytest.approx(1.0)
     assert contexts_of(("",) * 3, fit_directions(TFIDF, ("",) * 3, 4)).tolist() == [[1.0]] * 3
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_a_bandit_believes_the_free_answer_of_the_model_it_called(name: str) -> None:
+    data = in_words(
+        make_answers(*[("abb", "a"), ("cdd", "c"), ("ab-", "b")] * 20), np.zeros(60, dtype=np.int64)
+    )
+    asked = decided(name, data)
+    assert (asked.predictions == data.test.predictions[asked.pools]).all()
+    assert (asked.predictions > 0).any()  # a called model's answer is always the first that calls bring up
