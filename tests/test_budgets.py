@@ -108,6 +108,18 @@ def test_merits_are_what_the_definitions_say(warehouse: Warehouse) -> None:
     assert ones.p_best_single >= 0
 
 
+def test_curves_dearer_than_the_best_model_have_merits_too(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    with warehouse.transaction("prices"):
+        warehouse.connection.execute("UPDATE models SET price = CASE model WHEN 'a' THEN 2 ELSE 3 END")
+    held(warehouse, FirstOnes(), "2", "all")
+    evaluate(warehouse, "b", methods=["best_single", "oracle"], seeds=1)
+    [board] = leaderboard(warehouse)
+    [ones] = [m for m in merits(warehouse, board) if m.method == "first_ones"]
+    assert 0 <= ones.aiq <= 1
+    assert np.isnan(ones.apgr)
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "four", "", "c", "nan", "1e"])
 def test_what_is_no_budget_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="is not a budget"):

@@ -111,6 +111,8 @@ class _Curve:
         own_costs, own = np.array(points).T
         shares = (own_costs - (weak.cost or 0.0)) / span
         inside = (shares >= 0) & (shares <= 1)
+        if not inside.any():  # dearer than the best model at every budget
+            return cls(aiq(costs, accuracies))
         between = shares[inside], own[inside], weak.accuracy, strong.accuracy
         return cls(aiq(costs, accuracies), apgr(*between), cpt(*between, 0.5), cpt(*between, 0.8))
 

@@ -68,7 +68,7 @@ def print_paper(tables: Sequence[PaperTable], console: Console | None = None) ->
         for row in table.rows:
             shown = [figure for cell in row.cells for figure in (cell.theirs, cell.ours)]
             listing.add(row.label, *("–" if value is None else percent(value) for value in shown))
-        console.print(listing)
+        console.print(listing if table.rows else Text(table.title, style="bold"))
         notes = [f"{row.label}: {row.note}." for row in table.rows if row.note]
         missing = [row.command for row in table.rows if any(cell.ours is None for cell in row.cells)]
         notes += [f"To fill what is missing: {'; '.join(dict.fromkeys(missing))}"] * bool(missing)
