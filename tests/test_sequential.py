@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -250,10 +252,21 @@ def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
             for agents in train(data.train, SMALL, [0, 1]):
                 save_checkpoint(agents, tmp_path / "seed.safetensors")
                 written.append((tmp_path / "seed.safetensors").read_bytes())
-        assert torch.get_num_threads() == threads
     torch.set_num_threads(before)
     assert written[:2] == written[2:]
     assert written[0] != written[1]
+
+
+def test_the_callers_number_of_threads_is_put_back() -> None:
+    """In a process of its own: engines and libraries that other tests ran set theirs."""
+    script = (
+        "import torch\nfrom rlfocal.agents.shared.threads import one_thread\n"
+        "torch.set_num_threads(3)\n"
+        "with one_thread():\n    print(torch.get_num_threads())\n"
+        "print(torch.get_num_threads())"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["1", "3"]
 
 
 @pytest.mark.parametrize("killed_after", [1, 3])
