@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.agents.rl_focal.environment import Environment, Rollout, decider_observation
-from rlfocal.agents.rl_focal.mappo import Learner
+from rlfocal.agents.rl_focal.environment import Environment, decider_observation
 from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.rl_focal.online import OnlineLearner
+from rlfocal.agents.rl_focal.questions import Questions
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.agents.shared.policies import (
     likeliest_pool,
@@ -47,6 +48,7 @@ class RLFocalAgents(CallingAgents):
     networks: Networks
     """Stacked networks of one seed (leading dimension 1)."""
     memory: Memory
+    questions: Questions | None
     sizes: Sizes
     config: RLFocalConfig
 
@@ -63,15 +65,30 @@ class RLFocalAgents(CallingAgents):
         as `decide_online` does.
         """
         self.check(calls)
-        pools = self._pools(len(calls), partial(self.pool_after, most=most, size=size))
+        known = self.known(calls)
+        pools = self._pools(known, partial(chosen_pool, most=most, size=size))
         documents = calls.call(pools.numpy() > 0)
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
         slots = build_slots(probs, n_choices, pools[None], self.kind, self.sizes.slots)
         past = self.memory.past_rewards.expand(1, len(documents), -1)
-        given = torch.cat([slots.distributions.flatten(2), past], -1)
-        answer = modal_answer(self.networks.slot_logits(given, slots.open))
+        given = torch.cat([slots.distributions.flatten(2), past, known[None]], -1)
+        logits = self.networks.fusion(given, slots.open)
+        answer = modal_answer(logits)
         predictions = slots.at.gather(2, answer[..., None])[0, :, 0]
-        return Answered(predictions.numpy().astype(np.int64))
+        chance = torch.softmax(logits, -1).gather(2, answer[..., None])[0, :, 0]
+        probability = torch.where(predictions >= 0, chance, 0)
+        return Answered(predictions.numpy().astype(np.int64), probability.numpy().astype(np.float64))
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """That the agents know from one another."""
+        return () if self.questions is None else self.questions.tasks
+
+    def known(self, documents: Dataset | Calls) -> Tensor:
+        """(T, G) of the questions."""
+        if self.questions is None:
+            return torch.zeros(len(documents), 0)
+        return self.questions.numbers(documents)
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """By Algorithm 2: every T_u labels teach both agents. The Decider samples, Fusion answers what is
@@ -83,16 +100,20 @@ class RLFocalAgents(CallingAgents):
         if not self.config.branching:
             raise InputError("online learning needs a Decider with a branch per model; train with branching")
         config, n, lead = self.config, len(documents), len(self.memory.labels)
-        networks = deepcopy(self.networks)
+        networks, known = deepcopy(self.networks), self.known(documents)
+        blank = known.new_zeros((1, known.shape[1]))
         stream = Stream(
             _after_memory(self.memory, documents),
             partial(observed_metrics, names=config.metrics),
             n_slots=self.sizes.slots,
             window=lead,
+            questions=torch.cat([blank.new_zeros((lead, known.shape[1])), known, blank]),
         )
         environment = Environment(stream, config, 1, stretches=1, copies=1, first=lead, length=n)
-        environment.go_on_from(self.pool_after(self.memory.pool), self.memory.past_rewards)
-        decider, fusion = Learner(networks, config, "decider"), Learner(networks, config, "fusion")
+        first = known[0] if n else blank[0]
+        pool = chosen_pool(self.branch_logits(self.memory.pool) + self.of_question(first), self.memory.pool)
+        environment.go_on_from(pool, self.memory.past_rewards)
+        learner = OnlineLearner(networks, config)
         generator = torch.Generator().manual_seed(self.seed)
         pools, answers = [], []
         for start in range(0, n, config.update_period):
@@ -106,50 +127,55 @@ class RLFocalAgents(CallingAgents):
             slots = stream.slots(asked, torch.arange(lead + start, lead + start + length))
             answers.append(slots.at.gather(2, rollout.answers.transpose(0, 1).reshape(1, length, 1))[0, :, 0])
             pools.append(asked[0])
-            if length > 1:
-                decider.update(_for_decider(rollout, config.size_penalty))
-                fusion.update(rollout)
+            learner.learn(rollout)
         predictions = torch.cat(answers).numpy().astype(np.int64)
         return Decisions(torch.cat(pools).numpy() > 0, predictions)
 
     @torch.no_grad()
-    def pool_after(self, pool: Tensor, most: float = np.inf, size: int | None = None) -> Tensor:
-        """(N,) the pool that the frozen Decider asks after `pool` (N,), by the window at the end of train."""
+    def branch_logits(self, pool: Tensor) -> Tensor:
+        """(N,) the trunk's part of the frozen Decider's logits after `pool` (N,), by the window at the end of
+        train."""
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
-        logits = self.networks.pool_logits(decider_observation(looked_back, self.config))[0, 0]
-        modal = next_modal_pool(logits, pool)
-        if size is None and modal.sum() <= most:
-            return modal
-        return likeliest_pool(logits, int(most) if size is None else size)
+        logits: Tensor = self.networks.decider.trunk(decider_observation(looked_back, self.config))[0, 0]
+        return logits
 
-    def _pools(self, n: int, after: Callable[[Tensor], Tensor]) -> Tensor:
-        """(n, N) the Decider's pools. Frozen, each follows from the last one alone, so is worked out once."""
-        follows: dict[bytes, Tensor] = {}
+    @torch.no_grad()
+    def of_question(self, known: Tensor) -> Tensor:
+        """(..., N) what questions (..., G) add to it."""
+        return known @ self.networks.decider.question[0]
+
+    def _pools(self, known: Tensor, choose: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """(T, N) the Decider's pools, each from the last one and the question (T, G)."""
+        after: dict[bytes, Tensor] = {}
         pools, pool = [], self.memory.pool
-        for _ in range(n):
+        for of_question in self.of_question(known):
             key = pool.numpy().tobytes()
-            if key not in follows:
-                follows[key] = after(pool)
-            pool = follows[key]
+            if key not in after:
+                after[key] = self.branch_logits(pool)
+            pool = choose(after[key] + of_question, pool)
             pools.append(pool)
         return torch.stack(pools) if pools else self.memory.pool.new_zeros((0, len(self.models)))
 
 
+def chosen_pool(logits: Tensor, pool: Tensor, most: float = np.inf, size: int | None = None) -> Tensor:
+    """(N,) the likeliest pool after `pool`: of no more than `most` models, or of just `size`."""
+    modal = next_modal_pool(logits, pool)
+    if size is None and modal.sum() <= most:
+        return modal
+    return likeliest_pool(logits, int(most) if size is None else size)
+
+
 def _sampled(networks: Networks, noise: Tensor, t: int, observed: Tensor, before: Tensor) -> Tensor:
-    return sample_pool(networks.pool_logits(observed), noise[t])
+    return sample_pool(networks.decider(observed), noise[t])
 
 
-def _likeliest(networks: Networks, outputs: Tensor, is_open: Tensor) -> Callable[[int, Tensor], Tensor]:
-    logits = networks.fuser(outputs, is_open)
+def _likeliest(
+    networks: Networks, outputs: Tensor, is_open: Tensor, question: Tensor
+) -> Callable[[int, Tensor], Tensor]:
+    logits = networks.fusion.by_step(outputs, is_open, question)
     return lambda t, past: modal_answer(logits(t, past))
-
-
-def _for_decider(rollout: Rollout, size_penalty: float) -> Rollout:
-    """Eq (6): what is wrong also costs the models asked."""
-    wrong = -1 - size_penalty * rollout.pools[:, :-1].mean(-1)
-    return rollout._replace(rewards=torch.where(rollout.right > 0, 1.0, wrong))
 
 
 def _after_memory(memory: Memory, documents: Dataset) -> Dataset:

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rlfocal.agents.rl_focal.agents import RLFocalAgents
+from rlfocal.agents.rl_focal.agents import RLFocalAgents, chosen_pool
+from rlfocal.agents.rl_focal.log_linear import LEAST, LogLinear
 from rlfocal.agents.shared.networks import StackedLinear
 from rlfocal.agents.shared.slots import build_slots
 from rlfocal.agents.shared.tracking import Tracker
@@ -18,6 +19,7 @@ from rlfocal.routing.outputs import Given
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
+_TINY = np.finfo(np.float32).tiny
 
 
 class OneQuery:
@@ -26,24 +28,31 @@ class OneQuery:
     def __init__(self, trained: RLFocalAgents) -> None:
         self.trained = trained
         self._shape = trained.sizes.models, trained.sizes.slots
-        standardiser = trained.networks.standardiser
-        self._mean, self._scale = (part[0, 0].numpy() for part in (standardiser.mean, standardiser.scale))
-        self._layers = _layers(trained.networks.fusion)
-        # What past rewards add to the first layer is the same for every query.
-        n_outputs = self._shape[0] * self._shape[1]
-        weight, bias = self._layers[0]
-        past: Floats = trained.memory.past_rewards.numpy()
-        self._layers[0] = (np.ascontiguousarray(weight[:n_outputs]), bias + past @ weight[n_outputs:])
+        fusion = trained.networks.fusion
+        self._core = None if fusion.core is None else Core(fusion.core)
+        self._network = None if fusion.network is None else Network(trained)
+        self._branches: Floats = trained.networks.decider.question[0].detach().numpy()
         self._after: dict[bytes, Floats] = {}
+        self._known: Floats = np.zeros(trained.sizes.question, dtype=np.float32)
         self.pool: Floats = trained.memory.pool.numpy()
         """(N,) 0 or 1, who answered last"""
 
-    def choose(self) -> NDArray[np.bool_]:
-        """(N,) the models to ask next. Frozen, a pool follows from the last one alone, and is remembered."""
+    def choose(self, question: str, task: str) -> NDArray[np.bool_]:
+        """(N,) the models to ask next. What follows from the last pool is remembered."""
+        if self.trained.questions is not None:
+            self._known = self.trained.questions.of((question,), [task])[0].numpy()
         key = self.pool.tobytes()
         if key not in self._after:
-            self._after[key] = self.trained.pool_after(torch.from_numpy(self.pool)).numpy()
-        self.pool = self._after[key]
+            self._after[key] = self.trained.branch_logits(torch.from_numpy(self.pool)).numpy()
+        logits = self._after[key] + self._known @ self._branches
+        if self.trained.config.branching:
+            chosen = logits > 0
+            if not chosen.any():
+                chosen[logits.argmax()] = True
+            self.pool = chosen.astype(np.float32)
+        else:
+            pool = torch.from_numpy(self.pool)
+            self.pool = chosen_pool(torch.from_numpy(logits), pool).numpy()
         return self.pool > 0
 
     def fuse(self, probs: NDArray[np.float64], n_choices: int) -> int:
@@ -62,15 +71,11 @@ class OneQuery:
         given, n_open = given[:, :n_slots], min(n_choices, n_slots)
         if n_open == 0:
             return -1
-        asked = given.sum(axis=1) > 0
-        standard = np.where(asked[:, None], (given - self._mean) * self._scale, 0)
-        size = max(int(standard.any(axis=1).sum()), 1)
-        hidden = standard.ravel()
-        for weight, bias in self._layers[:-1]:
-            hidden = 1 / (1 + np.exp(-(hidden @ weight + bias)))
-        weight, bias = self._layers[-1]
-        vote = standard.sum(axis=0) * (self.trained.config.vote_weight / size)
-        logits = hidden @ weight + bias + vote
+        logits = np.zeros(n_slots, dtype=np.float32)
+        if self._core is not None:
+            logits += self._core.logits(given, n_open, self._known)
+        if self._network is not None:
+            logits += self._network.logits(given, with_vote=self._core is None)
         slot = int(logits[:n_open].argmax())
         return slot if at is None else int(at[slot])
 
@@ -85,8 +90,68 @@ class OneQuery:
         return slots.distributions[0, 0].numpy(), slots.at[0, 0].numpy()
 
 
+class Core:
+    """`LogLinear` for one document of one seed."""
+
+    def __init__(self, core: LogLinear) -> None:
+        n_models, n_slots = core.mean.shape[2:]
+        self.kind = core.kind
+        self._weight, self._bias = (part[0].detach().numpy() for part in (core.weight, core.bias))
+        self._slots = core.slots[0].detach().numpy().reshape(-1, n_slots)
+        self._deviation = core.deviation[0, 0].numpy()
+        self._mean, self._scale = core.mean[0, 0].numpy(), core.scale[0, 0].numpy()
+
+    def logits(self, given: Floats, n_open: int, known: Floats) -> Floats:
+        """(C,) from the distributions (N, C) of the models that were asked; slots from `n_open` do not exist."""
+        weight = known @ self._weight
+        if self.kind == "answers":
+            of_answers: Floats = weight @ given
+            return of_answers
+        asked = given.sum(axis=1) > 0
+        logs = np.maximum(np.log(np.maximum(given[:, :n_open], _TINY)), LEAST)
+        centred = np.zeros_like(given)
+        centred[:, :n_open] = logs - logs.mean(axis=1, keepdims=True)
+        own = (centred - self._mean) * self._scale
+        own[:, n_open:] = 0
+        own[~asked] = 0
+        shared = np.where(asked, weight / self._deviation[:, 0], 0) @ centred
+        logits: Floats = shared + own.ravel() @ self._slots + known @ self._bias
+        return logits
+
+
+class Network:
+    """Fusion's network for one document of one seed."""
+
+    def __init__(self, trained: RLFocalAgents) -> None:
+        fusion = trained.networks.fusion
+        standardiser = fusion.standardiser
+        self._mean, self._scale = (part[0, 0].numpy() for part in (standardiser.mean, standardiser.scale))
+        assert fusion.network is not None
+        self._layers = _layers(fusion.network)
+        self._vote_weight = fusion.vote_weight
+        # What past rewards add to the first layer is the same for every query.
+        weight, bias = self._layers[0]
+        past: Floats = trained.memory.past_rewards.numpy()
+        n_outputs = fusion.n_outputs
+        self._layers[0] = (np.ascontiguousarray(weight[:n_outputs]), bias + past @ weight[n_outputs:])
+
+    def logits(self, given: Floats, *, with_vote: bool) -> Floats:
+        """(C,) from the distributions (N, C) of the models that were asked."""
+        asked = given.sum(axis=1) > 0
+        standard = np.where(asked[:, None], (given - self._mean) * self._scale, 0)
+        hidden = standard.ravel()
+        for weight, bias in self._layers[:-1]:
+            hidden = 1 / (1 + np.exp(-(hidden @ weight + bias)))
+        weight, bias = self._layers[-1]
+        logits: Floats = hidden @ weight + bias
+        if with_vote:
+            size = max(int(standard.any(axis=1).sum()), 1)
+            logits = logits + standard.sum(axis=0) * (self._vote_weight / size)
+        return logits
+
+
 class PoolDriver:
-    """The Decider names one pool a query, which follows from the pool before."""
+    """The Decider names one pool a query, from the question and the pool before."""
 
     def __init__(self, agents: RLFocalAgents) -> None:
         self._agents, self._one_query = agents, OneQuery(agents)
@@ -101,7 +166,7 @@ class PoolDriver:
         return Tracker(self._accuracy, promised, min(size, len(self._best)), self._agents.seed)
 
     def begin(self, question: str, task: str) -> None:
-        self._pool = self._one_query.choose()
+        self._pool = self._one_query.choose(question, task)
 
     def forget(self) -> None:
         pass

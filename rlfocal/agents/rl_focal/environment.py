@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.rl_focal.questions import Questions
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.agents.shared.stream import Memory, Stream, beside_pool, slots_kept, window_length
 from rlfocal.agents.shared.variant import check_train
@@ -18,18 +19,19 @@ from rlfocal.statistics.windows import Window, observed_metrics
 
 Choose = Callable[[int, Tensor, Tensor], Tensor]
 """From step t, o^Dec (S, B, N+K+1) and the pools that answer now (S, B, N) to those that answer next."""
-Fuse = Callable[[Tensor, Tensor], Callable[[int, Tensor], Tensor]]
-"""From what the pools put out, (S, L, B, N·C), and the slots that exist, (S, L, B, C), to a function from
-step t and the past rewards (S, B, k) to the slots answered (S, B)."""
+Fuse = Callable[[Tensor, Tensor, Tensor], Callable[[int, Tensor], Tensor]]
+"""From what the pools put out, (S, L, B, N·C), the slots that exist, (S, L, B, C), and what is known of the
+questions, (S, L, B, G), to a function from step t and the past rewards (S, B, k) to the slots answered
+(S, B)."""
 
 
 class State(NamedTuple):
     """The global states s_t = [o^Dec_{t+1}; o^Fus_t] of S × B environments, and what Fusion may answer."""
 
     decider: Tensor
-    """(S, L, B, N+K+1) what the Decider chooses the next document's pool from."""
+    """(S, L, B, N+K+1+G) what the Decider chooses the next document's pool from."""
     fusion: Tensor
-    """(S, L, B, N·C+k) what Fusion answers this document from."""
+    """(S, L, B, N·C+k+G) what Fusion answers this document from."""
     open: Tensor
     """(S, L, B, C) the slots that exist."""
 
@@ -44,9 +46,13 @@ class Rollout(NamedTuple):
     answers: Tensor
     """(S, L, B) Fusion's actions; empty in the first phase"""
     rewards: Tensor
-    """(S, L, B)"""
+    """(S, L, B) Fusion's; in the first phase the Decider's, each for the document that its pool answers"""
     right: Tensor
-    """(S, L, B) 0 or 1"""
+    """(S, L, B) 0 or 1, about the documents that the rewards are for"""
+    gold: Tensor
+    """(S, L, B) the slot that is right, -1 where none is; empty in the first phase"""
+    rows: Tensor
+    """(L+1, B) the documents"""
 
     @property
     def sizes(self) -> Tensor:
@@ -86,8 +92,8 @@ class Environment:
         self._past = past_rewards.expand_as(self._past).clone()
 
     def rollout(self, length: int, choose: Choose, fuse: Fuse | None) -> Rollout:
-        """Answer `length` documents. Without `fuse` the interim plurality answers, rewarded by Eq (6); Fusion
-        earns ±1. An empty pool is wrong, and by Eq (6) costs nothing else: -1.
+        """Answer `length` documents. Without `fuse` the interim plurality answers what the actions' pools were
+        asked, rewarded by Eq (6); Fusion earns ±1. An empty pool is wrong, and by Eq (6) costs nothing else: -1.
 
         What Fusion answers does not change what the Decider sees, so that the pools of all steps come first.
         """
@@ -96,24 +102,29 @@ class Environment:
         slots = self.stream.slots(self._by_document(pools), rows.flatten())
         outputs = self._by_seed(slots.distributions.flatten(2))
         is_open = self._by_seed(slots.open)
+        question = self._about(rows).expand(self.n_seeds, -1, -1, -1)
         if fuse is None:
-            asked = self._by_document(pools[:, :-1]).transpose(0, 1)
-            right = self._by_seed(self.stream.right(asked, rows[:-1].flatten()).T[..., None])[..., 0]
-            wrong = -1 - self.config.size_penalty * pools[:, :-1].mean(-1)
+            asked = self._by_document(pools[:, 1:]).transpose(0, 1)
+            right = self._by_seed(self.stream.right(asked, rows[1:].flatten()).T[..., None])[..., 0]
+            wrong = -1 - self.config.size_penalty * pools[:, 1:].mean(-1)
             earned = torch.where(right > 0, 1.0, wrong)
             past = torch.cat([self._past, earned.transpose(1, 2)], -1)
-            answers = right.new_zeros(0)
+            answers = gold = right.new_zeros(0)
         else:
             labels = self.stream.labels[rows].view(-1, 1)
-            is_right = self._by_seed(((slots.at == labels) & (slots.at >= 0)).to(outputs.dtype))
-            answers, past = self._answer(is_right[:, :-1], fuse(outputs[:, :-1], is_open[:, :-1]))
+            is_right = self._by_seed(((slots.at == labels) & (slots.at >= 0)).to(outputs.dtype))[:, :-1]
+            gold = torch.where(is_right.any(-1), is_right.argmax(-1), -1)
+            act = fuse(outputs[:, :-1], is_open[:, :-1], question[:, :-1])
+            answers, past = self._answer(is_right, act)
             earned = past[..., past.shape[-1] - length :].transpose(1, 2)
             right = (earned > 0).to(earned.dtype)
-        seen = past.unfold(-1, self._past.shape[-1], 1).transpose(1, 2)[:, : length + 1]
+        k = self._past.shape[-1]
+        ends = torch.arange(length + 1)[:, None] + torch.arange(k)
+        seen = past[..., ends].transpose(1, 2)
         self._t += length
         self._pools, self._past = pools[:, -1], seen[:, -1]
-        states = State(decider, torch.cat([outputs, seen], -1), is_open)
-        return Rollout(states, pools, answers, earned, right)
+        states = State(decider, torch.cat([outputs, seen, question], -1), is_open)
+        return Rollout(states, pools, answers, earned, right, gold, rows.repeat(1, self.copies))
 
     def memories(self) -> list[Memory]:
         """Per seed, where its last environment stands."""
@@ -130,11 +141,18 @@ class Environment:
         return torch.stack(observed, 1), torch.stack(pools, 1)
 
     def _observe(self, pools: Tensor, t: int) -> Tensor:
-        """(S, B, N+K+1) o^Dec after the t-th document of each stretch."""
+        """(S, B, N+K+1+G) o^Dec after the t-th document of each stretch."""
         by_stretch = pools.reshape(-1, self.stretches, pools.shape[-1]).transpose(0, 1)
         looked_back = self.stream.metrics(by_stretch, self.first + t + 1, self.length)
-        observed = beside_pool(by_stretch, looked_back)
-        return observed.transpose(0, 1).reshape(*pools.shape[:2], -1)
+        observed = beside_pool(by_stretch, looked_back).transpose(0, 1).reshape(*pools.shape[:2], -1)
+        # Nobody acts on what follows the last document.
+        following = (self._starts + t + 1).clamp(max=self.stream.n_documents - 1)
+        question = self._about(following[None])[0].expand(self.n_seeds, -1, -1)
+        return torch.cat([observed, question], -1)
+
+    def _about(self, rows: Tensor) -> Tensor:
+        """(L, B, G) of the questions (L, stretches), the same for every copy."""
+        return self.stream.questions[rows].repeat(1, self.copies, 1)
 
     def _answer(self, is_right: Tensor, answer: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """(S, L, B) Fusion's slots and (S, B, k+L) its rewards, the k past ones before them."""
@@ -165,13 +183,14 @@ def decider_observation(window: Window, config: RLFocalConfig) -> Tensor:
     return beside_pool(window.members, observed_metrics(window, config.metrics))
 
 
-def network_sizes(train: Dataset, config: RLFocalConfig) -> Sizes:
+def network_sizes(train: Dataset, config: RLFocalConfig, questions: Questions | None) -> Sizes:
     """The shapes the agents take on this data."""
     n_slots = slots_kept(train, config.answer_slots)
-    return Sizes(len(train.models), n_slots, config.n_observed, config.past_rewards)
+    known = 0 if questions is None else questions.size
+    return Sizes(len(train.models), n_slots, config.n_observed, config.past_rewards, known)
 
 
-def train_stream(train: Dataset, config: RLFocalConfig) -> Stream:
+def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | None = None) -> Stream:
     """All of train. Raises InputError as `check_train` does."""
     check_train(train)
     return Stream(
@@ -179,6 +198,7 @@ def train_stream(train: Dataset, config: RLFocalConfig) -> Stream:
         partial(observed_metrics, names=config.metrics),
         n_slots=slots_kept(train, config.answer_slots),
         window=window_length(config.window, len(train)),
+        questions=None if questions is None else questions.numbers(train),
     )
 
 

@@ -2,13 +2,14 @@
 
 Read it from top to bottom: an episode rolls the policies out on parallel environments, T_u steps at a time,
 and updates the agent of the phase and the central critic on every rollout. S seeds train side by side:
-tensors are (S, L, B, ...) for L steps of B parallel environments, or (S, M, ...) with M = L·B.
+tensors are (S, L, B, ...) for L steps of B parallel environments, or (S, M, ...) with M = L·B. The joint phase,
+in which both agents learn by exact expectations, is `joint.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -31,12 +32,37 @@ from rlfocal.agents.shared.policies import (
 )
 from rlfocal.policy import Episode
 
-Phase = Literal["decider", "fusion"]
-"""Which agent learns; the Decider samples its pools in both (Algorithm 1)."""
+Phase = Literal["decider", "fusion", "joint"]
+"""Which agent learns, or both; the Decider samples its pools in all (Algorithm 1)."""
+
+
+class Learns(Protocol):
+    """What changes the networks after every rollout."""
+
+    networks: Networks
+    config: RLFocalConfig
+    phase: Phase
+    optimiser: StackedAdam
+
+    def begin(self, done: float) -> None:
+        """An episode, when this share of the phase is done."""
+        ...
+
+    def update(self, rollout: Rollout) -> Diagnostics:
+        """Gradient steps on one rollout."""
+        ...
+
+    def rest(self) -> dict[str, Tensor]:
+        """What a later update depends on, beside networks and optimiser."""
+        ...
+
+    def restore(self, rest: Mapping[str, Tensor]) -> None:
+        """The inverse of `rest`."""
+        ...
 
 
 def run_episode(
-    environment: Environment, learner: Learner, episode: int, generators: Sequence[torch.Generator]
+    environment: Environment, learner: Learns, episode: int, generators: Sequence[torch.Generator]
 ) -> list[Episode]:
     """One pass of the parallel environments over their stretches of train: lines 3 to 25 of Algorithm 1.
 
@@ -58,9 +84,10 @@ def run_episode(
 
 @torch.no_grad()
 def collect_rollout(
-    environment: Environment, learner: Learner, length: int, generators: Sequence[torch.Generator]
+    environment: Environment, learner: Learns, length: int, generators: Sequence[torch.Generator]
 ) -> Rollout:
-    """`length` steps of sampled actions: pools by Eq (5), and in Fusion's phase answers by its softmax."""
+    """`length` steps of sampled actions: pools by Eq (5), and, but in the Decider's phase, answers by Fusion's
+    softmax."""
     networks, branching = learner.networks, learner.config.branching
     n_models, n_slots = environment.stream.n_models, environment.stream.n_slots
     n_actions = n_models if branching else n_models + 1
@@ -68,7 +95,7 @@ def collect_rollout(
     noise = logistic_noise(draws) if branching else gumbel_noise(draws)
 
     def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
-        logits = networks.pool_logits(observed)
+        logits = networks.decider(observed)
         return (
             sample_pool(logits, noise[:, t]) if branching else move(pools, sample_slot(logits, noise[:, t]))
         )
@@ -77,8 +104,8 @@ def collect_rollout(
         return environment.rollout(length, choose, None)
     slot_noise = gumbel_noise(_draws((length, environment.n_parallel, n_slots), generators))
 
-    def fuse(outputs: Tensor, open_slots: Tensor) -> Callable[[int, Tensor], Tensor]:
-        logits = networks.fuser(outputs, open_slots)
+    def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
+        logits = networks.fusion.by_step(outputs, is_open, question)
         return lambda t, past_rewards: sample_slot(logits(t, past_rewards), slot_noise[:, t])
 
     return environment.rollout(length, choose, fuse)
@@ -104,7 +131,8 @@ def rollout_advantages(rewards: Tensor, values: Tensor, gamma: float, lam: float
     states (S, (L+1)·B).
 
     The Decider's action in s_t is the pool of the *next* document, so that V(s_t) does not know it: a
-    baseline that knew the action would take away what there is to learn from it.
+    baseline that knew the action would take away what there is to learn from it. Its reward is that
+    document's.
     """
     # Only the return above the mean is learned: at γ = 0.99 the mean itself is worth 100 rewards.
     centred = rewards - rewards.mean((1, 2), keepdim=True)
@@ -155,6 +183,15 @@ class Learner:
             [self.actor, networks.critic], config.learning_rate, config.max_grad_norm
         )
 
+    def begin(self, done: float) -> None:
+        pass
+
+    def rest(self) -> dict[str, Tensor]:
+        return {}
+
+    def restore(self, rest: Mapping[str, Tensor]) -> None:
+        pass
+
     def update(self, rollout: Rollout) -> Diagnostics:
         """`epochs` gradient steps on one rollout: Eq (7), the critic's squared error and an entropy bonus."""
         config = self.config
@@ -202,9 +239,7 @@ class Learner:
     def _acting(self, rollout: Rollout) -> _Acting:
         decider, fusion, is_open = (part[:, :-1].flatten(1, 2) for part in rollout.states)
         if self.phase == "fusion":
-            standard = self.networks.standardiser(fusion)
-            start = self.networks.head_start(standard, is_open)
-            return _Acting(self.actor, standard, start, rollout.answers.flatten(1, 2))
+            return _Acting(self.actor, fusion, is_open, rollout.answers.flatten(1, 2))
         before, after = (pools.flatten(1, 2) for pools in (rollout.pools[:, :-1], rollout.pools[:, 1:]))
         actions = after if self.config.branching else moves(before, after)
         return _Acting(self.actor, decider, None, actions)
@@ -215,17 +250,19 @@ class _Acting(NamedTuple):
 
     actor: nn.Module
     observations: Tensor
-    head_start: Tensor | None
-    """(S, M, C) what is added to Fusion's logits"""
+    is_open: Tensor | None
+    """(S, M, C) the slots that Fusion may answer"""
     actions: Tensor
     """(S, M, N) of branches, (S, M) of a categorical policy"""
 
     def evaluate(self) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy by the present weights: per branch (S, M, N), or per action (S, M)."""
-        logits = self.actor(self.observations)
+        if self.is_open is not None:
+            logits = self.actor(self.observations, self.is_open)
+        else:
+            logits = self.actor(self.observations)
         if self.actions.dim() == 3:
             return branch_log_probs(logits, self.actions), branch_entropy(logits)
-        logits = logits if self.head_start is None else logits + self.head_start
         return choice_log_probs(logits, self.actions), choice_entropy(logits)
 
 

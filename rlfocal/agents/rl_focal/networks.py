@@ -1,4 +1,4 @@
-"""The three networks, each a stack of one MLP per seed."""
+"""Both agents and the critic, each a stack of one per seed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.rl_focal.log_linear import LogLinear
 from rlfocal.agents.shared.networks import Sizes, StackedLinear, stacked_mlp
 from rlfocal.agents.shared.policies import mask_closed
+from rlfocal.dataset import Kind
 
 
 class Standardiser(nn.Module):
@@ -41,60 +43,105 @@ class Standardiser(nn.Module):
         return torch.cat([standard.flatten(2), observation[..., shape.numel() :]], -1)
 
 
-class Networks(nn.Module):
-    """Decider (a trunk shared by one Bernoulli branch per model), Fusion and the central critic."""
+class Decider(nn.Module):
+    """Eq (5): a trunk over [pool; metrics; size], shared by one branch per model; to which the branches add
+    what is linear in the question."""
 
     def __init__(self, sizes: Sizes, config: RLFocalConfig, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.sizes, self.vote_weight = sizes, config.vote_weight
-        actor = config.actor_gain
         actions = sizes.models if config.branching else sizes.models + 1
+        self.n_pool = sizes.decider - sizes.question
+        widths = [self.n_pool, *config.decider_hidden, actions]
+        self.trunk = stacked_mlp(widths, generators, config.actor_gain)
+        self.question = nn.Parameter(torch.zeros(len(generators), sizes.question, actions))
+        if sizes.question and config.branching:
+            self.question.data[:, 0] = config.start_logit
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """(S, B, N+K+1+G) -> (S, B, N) logits of the branches."""
+        of_pool: Tensor = self.trunk(observation[..., : self.n_pool])
+        return of_pool + observation[..., self.n_pool :] @ self.question
+
+
+class Fusion(nn.Module):
+    """A log-linear core, a network on top, or both. The network alone starts from a soft vote."""
+
+    def __init__(
+        self, sizes: Sizes, config: RLFocalConfig, generators: Sequence[torch.Generator], kind: Kind
+    ) -> None:
+        super().__init__()
+        self.sizes, self.vote_weight = sizes, config.vote_weight
+        self.n_outputs = sizes.models * sizes.slots
         self.standardiser = Standardiser(sizes, len(generators))
-        self.decider = stacked_mlp([sizes.decider, *config.decider_hidden, actions], generators, actor)
-        self.fusion = stacked_mlp([sizes.fusion, *config.fusion_hidden, sizes.slots], generators, actor)
-        self.critic = stacked_mlp([sizes.decider + sizes.fusion, *config.critic_hidden, 1], generators)
+        self.core = LogLinear(sizes, kind, len(generators)) if config.log_linear else None
+        widths = [self.n_outputs + sizes.past_rewards, *config.fusion_hidden, sizes.slots]
+        with_network = bool(config.fusion_hidden) or not config.log_linear
+        self.network = stacked_mlp(widths, generators, config.actor_gain) if with_network else None
 
-    def pool_logits(self, decider: Tensor) -> Tensor:
-        """(S, B, N) logits of the branches from o^Dec; of a single branch, (S, B, N+1) its moves'."""
-        logits: Tensor = self.decider(decider)
-        return logits
+    def forward(self, observation: Tensor, is_open: Tensor) -> Tensor:
+        """(S, B, N·C+k+G) o^Fus and the slots that exist, (S, B, C) -> logits of the slots, -inf elsewhere."""
+        logits = self.steady(observation, is_open)
+        if self.network is not None:
+            logits = logits + self.network(self.standardiser(observation[..., : self._n_seen]))
+        return mask_closed(logits, is_open)
 
-    def slot_logits(self, fusion: Tensor, open_slots: Tensor) -> Tensor:
-        """(S, B, C) logits of the slots from o^Fus, -inf where `open_slots` has none."""
-        standard = self.standardiser(fusion)
-        logits: Tensor = self.fusion(standard) + self.head_start(standard, open_slots)
-        return logits
+    def steady(self, observation: Tensor, is_open: Tensor) -> Tensor:
+        """(S, B, C) the part of the logits that no past reward changes: the core, or else the soft vote."""
+        if self.core is not None:
+            outputs = self._outputs(observation)
+            steady: Tensor = self.core(self.core.evidence(outputs, is_open), observation[..., self._n_seen :])
+            return steady
+        standard = self._outputs(self.standardiser(observation[..., : self._n_seen]))
+        size = standard.any(-1).sum(-1, keepdim=True).clamp(min=1)
+        return self.vote_weight * standard.sum(2) / size
 
-    def head_start(self, standard: Tensor, open_slots: Tensor) -> Tensor:
-        """(S, B, C) what Fusion's network adds to: a soft vote of the selected models' standardised outputs,
-        -inf where no slot is. The same before and after an update."""
-        n_outputs = self.sizes.models * self.sizes.slots
-        outputs = standard[..., :n_outputs].view(*standard.shape[:2], self.sizes.models, self.sizes.slots)
-        size = outputs.any(-1).sum(-1, keepdim=True).clamp(min=1)
-        return mask_closed(self.vote_weight * outputs.sum(2) / size, open_slots)
-
-    def fuser(self, outputs: Tensor, open_slots: Tensor) -> Callable[[int, Tensor], Tensor]:
+    def by_step(self, outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
         """For L steps of `outputs` (S, L, B, N·C) at once: a function from step t and the past rewards
-        (S, B, k) to `slot_logits` (S, B, C)."""
-        shape, n_outputs = outputs.shape[:3], outputs.shape[3]
+        (S, B, k) to the logits (S, B, C)."""
+        shape = outputs.shape[:3]
         none_yet = outputs.new_zeros((*shape, self.sizes.past_rewards))
-        standard = self.standardiser(torch.cat([outputs, none_yet], -1).flatten(1, 2))
-        start = self.head_start(standard, open_slots.flatten(1, 2)).view(*shape, -1)
-        first, rest = self.fusion[0], self.fusion[1:]
+        observation = torch.cat([outputs, none_yet, question], -1).flatten(1, 2)
+        start = self.steady(observation, is_open.flatten(1, 2)).view(*shape, -1)
+        if self.network is None:
+            return lambda t, past_rewards: mask_closed(start[:, t], is_open[:, t])
+        network, standard = self.network, self.standardiser(observation[..., : self._n_seen])
+        first, rest = network[0], network[1:]
         assert isinstance(first, StackedLinear)
-        hidden, of_past = first(standard).view(*shape, -1), first.weight[:, n_outputs:]
+        hidden, of_past = first(standard).view(*shape, -1), first.weight[:, self.n_outputs :]
 
         def logits(t: int, past_rewards: Tensor) -> Tensor:
             own: Tensor = rest(torch.baddbmm(hidden[:, t], past_rewards, of_past))
-            return own + start[:, t]
+            return mask_closed(own + start[:, t], is_open[:, t])
 
         return logits
+
+    @property
+    def _n_seen(self) -> int:
+        return self.n_outputs + self.sizes.past_rewards
+
+    def _outputs(self, observation: Tensor) -> Tensor:
+        """(S, B, N, C)"""
+        shape = self.sizes.models, self.sizes.slots
+        return observation[..., : self.n_outputs].unflatten(-1, shape)
+
+
+class Networks(nn.Module):
+    """Decider, Fusion and the central critic."""
+
+    def __init__(
+        self, sizes: Sizes, config: RLFocalConfig, generators: Sequence[torch.Generator], kind: Kind
+    ) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.decider = Decider(sizes, config, generators)
+        self.fusion = Fusion(sizes, config, generators, kind)
+        self.critic = stacked_mlp([sizes.decider + sizes.fusion, *config.critic_hidden, 1], generators)
+
+    def critic_input(self, decider: Tensor, fusion: Tensor) -> Tensor:
+        """(S, B, ...) [o^Dec; o^Fus standardised]. The same before and after an update."""
+        return torch.cat([decider, self.fusion.standardiser(fusion)], -1)
 
     def value(self, decider: Tensor, fusion: Tensor) -> Tensor:
         """(S, B) V(s) of global states."""
         value: Tensor = self.critic(self.critic_input(decider, fusion))[..., 0]
         return value
-
-    def critic_input(self, decider: Tensor, fusion: Tensor) -> Tensor:
-        """(S, B, ...) [o^Dec; o^Fus standardised]. The same before and after an update."""
-        return torch.cat([decider, self.standardiser(fusion)], -1)

@@ -1,4 +1,4 @@
-"""Warm start in two phases (paper, Algorithm 1): the Decider on interim pluralities, then Fusion."""
+"""Warm start: the two phases of Algorithm 1 where settings ask for them, then both agents together."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from rlfocal.agents.rl_focal.environment import (
     train_environment,
     train_stream,
 )
-from rlfocal.agents.rl_focal.mappo import Learner, Phase, run_episode
+from rlfocal.agents.rl_focal.joint import JointLearner
+from rlfocal.agents.rl_focal.log_linear import accuracies
+from rlfocal.agents.rl_focal.mappo import Learner, Learns, Phase, run_episode
 from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.rl_focal.questions import Questions, fit_questions
 from rlfocal.agents.shared.networks import weights_of_seed
 from rlfocal.agents.shared.policies import modal_answer, next_modal_pool
 from rlfocal.agents.shared.stream import Memory, Stream
@@ -53,12 +56,13 @@ def train(
     """
     if not seeds:
         return []
-    stream = train_stream(train_rows, config)
+    questions = fit_questions(train_rows, config)
+    stream = train_stream(train_rows, config, questions)
     parts = max(min(len(seeds), 2), -(-len(seeds) // TOGETHER))
     groups = [seeds[len(seeds) * i // parts : len(seeds) * (i + 1) // parts] for i in range(parts)]
     progress = _SharedProgress(on_progress, [len(group) / len(seeds) for group in groups])
     runs = [
-        _Group(train_rows, stream, config, group, kept, partial(progress.report, at))
+        _Group(train_rows, stream, questions, config, group, kept, partial(progress.report, at))
         for at, group in enumerate(groups)
     ]
     with one_thread():
@@ -71,10 +75,11 @@ class _Group:
     """Seeds that are stacked into one set of networks."""
 
     def __init__(
-        self, rows: Dataset, stream: Stream, config: RLFocalConfig, seeds: Sequence[int],
-        kept: Path | None, on_progress: Progress,
+        self, rows: Dataset, stream: Stream, questions: Questions | None, config: RLFocalConfig,
+        seeds: Sequence[int], kept: Path | None, on_progress: Progress,
     ) -> None:  # fmt: skip
-        self.rows, self.stream, self.config, self.seeds = rows, stream, config, seeds
+        self.rows, self.stream, self.questions, self.config = rows, stream, questions, config
+        self.seeds = seeds
         self.on_progress = on_progress
         self.kept: Kept | None = None
         if kept is not None:
@@ -85,24 +90,33 @@ class _Group:
         torch.set_num_threads(1)  # a thread's own setting
         n_seeds = len(self.seeds)
         generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
-        sizes = network_sizes(self.rows, self.config)
-        networks = Networks(sizes, self.config, generators)
-        networks.standardiser.learn(self.stream.outputs())
+        sizes = network_sizes(self.rows, self.config, self.questions)
+        networks = Networks(sizes, self.config, generators, self.rows.kind)
+        everyone = self.stream.outputs()
+        networks.fusion.standardiser.learn(everyone.distributions[0])
+        if networks.fusion.core is not None:
+            accuracy = accuracies(torch.tensor(self.rows.correct))
+            networks.fusion.core.learn(
+                everyone.distributions[0], everyone.open[0], accuracy, self.config.log_linear_start
+            )
         environment = train_environment(self.stream, self.config, n_seeds)
         position = Position.start(n_seeds) if self.kept is None else self.kept.position()
         phases: tuple[tuple[Phase, int], ...] = (
             ("decider", self.config.decider_episodes),
             ("fusion", self.config.fusion_episodes),
+            ("joint", self.config.joint_episodes),
         )
         total = max(sum(episodes for _, episodes in phases), 1)
         for phase, episodes in phases:
-            learner = Learner(networks, self.config, phase)
+            learner = self._learner(networks, phase)
             if self.kept is not None and position.phase == phase and position.episode:
-                self.kept.restore(networks, learner.optimiser, generators)
+                learner.restore(self.kept.restore(networks, learner.optimiser, generators))
             for episode in range(position.episodes_of(phase), episodes):
+                learner.begin(episode / episodes)
                 position = position.after(phase, run_episode(environment, learner, episode, generators))
                 if self.kept is not None and self.kept.is_due(position):
-                    self.kept.save(position, networks, learner.optimiser, generators)
+                    rest = learner.rest()
+                    self.kept.save(position, networks, learner.optimiser, generators, rest)
                 self.on_progress(len(position.history[0]) / total)
         memories = end_of_train(networks, self.stream, self.config, n_seeds)
         if self.kept is not None:
@@ -112,14 +126,20 @@ class _Group:
             for at, (memory, history) in enumerate(zip(memories, position.history, strict=True))
         ]
 
+    def _learner(self, networks: Networks, phase: Phase) -> Learns:
+        if phase != "joint" or not self.config.joint_episodes:
+            return Learner(networks, self.config, phase)
+        n_tasks = 0 if self.questions is None else len(self.questions.tasks)
+        return JointLearner(networks, self.config, self.stream, n_tasks)
+
     def _agents(
         self, stacked: Networks, memory: Memory, history: Sequence[Episode], at: int
     ) -> RLFocalAgents:
         """The `at`-th seed's."""
-        networks = Networks(stacked.sizes, self.config, [torch.Generator()])
+        networks = Networks(stacked.sizes, self.config, [torch.Generator()], self.rows.kind)
         networks.load_state_dict(weights_of_seed(stacked, at))
         return RLFocalAgents(
-            networks=networks, memory=memory, sizes=stacked.sizes, config=self.config,
+            networks=networks, memory=memory, questions=self.questions, sizes=stacked.sizes, config=self.config,
             benchmark=self.rows.benchmark, kind=self.rows.kind, models=self.rows.models,
             seed=self.seeds[at], snapshot=self.rows.snapshot, history=tuple(history),
         )  # fmt: skip
@@ -130,12 +150,12 @@ def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_se
     """Where each seed stands after the last train documents, acting as it will at test."""
     environment = tail_environment(stream, config, n_seeds)
 
-    def fuse(outputs: Tensor, open_slots: Tensor) -> Callable[[int, Tensor], Tensor]:
-        logits = networks.fuser(outputs, open_slots)
+    def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
+        logits = networks.fusion.by_step(outputs, is_open, question)
         return lambda t, past_rewards: modal_answer(logits(t, past_rewards))
 
     def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
-        return next_modal_pool(networks.pool_logits(observed), pools)
+        return next_modal_pool(networks.decider(observed), pools)
 
     environment.rollout(environment.length, choose, fuse)
     return environment.memories()

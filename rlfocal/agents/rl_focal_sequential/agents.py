@@ -18,8 +18,8 @@ from rlfocal.agents.rl_focal_sequential.observations import (
     real_slots,
     stage_rows,
 )
-from rlfocal.agents.rl_focal_sequential.queries import QueryFeatures
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Rows, Weights
+from rlfocal.agents.shared.queries import QueryFeatures
 from rlfocal.agents.shared.slots import refuse_broken
 from rlfocal.agents.shared.tracking import Tracker
 from rlfocal.agents.shared.variant import CallingAgents

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.agents.rl_focal_sequential.queries import N_SURFACE, QueryFeatures
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows
+from rlfocal.agents.shared.queries import N_SURFACE, QueryFeatures
 from rlfocal.calls import Calls
 from rlfocal.dataset import Dataset, Kind
 

@@ -14,8 +14,8 @@ from rlfocal.agents.rl_focal_sequential.agents import Fusion, SequentialAgents
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
 from rlfocal.agents.rl_focal_sequential.decider import N_FEATURES
 from rlfocal.agents.rl_focal_sequential.observations import Scales, n_task_gates
-from rlfocal.agents.rl_focal_sequential.queries import N_BUCKETS, N_SURFACE, QueryFeatures
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Weights
+from rlfocal.agents.shared.queries import N_BUCKETS, N_SURFACE, QueryFeatures
 from rlfocal.agents.storage.header import Count, Header, Share, Some
 from rlfocal.agents.storage.layout import Layout, refuse_misfits
 from rlfocal.agents.storage.tensorfiles import UnusableError, under

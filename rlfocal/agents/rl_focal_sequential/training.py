@@ -26,8 +26,8 @@ from rlfocal.agents.rl_focal_sequential.observations import (
     recipe_priors,
     stage_rows,
 )
-from rlfocal.agents.rl_focal_sequential.queries import fit_queries
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows, Weights, fit_many
+from rlfocal.agents.shared.queries import fit_queries
 from rlfocal.agents.shared.slots import refuse_broken
 from rlfocal.agents.shared.threads import one_thread
 from rlfocal.agents.shared.variant import Progress, check_train

@@ -45,16 +45,18 @@ class Sizes(NamedTuple):
     slots: int
     metrics: int
     past_rewards: int
+    question: int = 0
+    """Numbers that tell what is known of a question before anybody is asked."""
 
     @property
     def decider(self) -> int:
-        """Length of o^Dec = [pool; metrics; size]."""
-        return self.models + self.metrics + 1
+        """Length of o^Dec = [pool; metrics; size; question]."""
+        return self.models + self.metrics + 1 + self.question
 
     @property
     def fusion(self) -> int:
-        """Length of o^Fus = [distributions of the selected; past rewards]."""
-        return self.models * self.slots + self.past_rewards
+        """Length of o^Fus = [distributions of the selected; past rewards; question]."""
+        return self.models * self.slots + self.past_rewards + self.question
 
 
 def weights_of_seed(stacked: nn.Module, at: int) -> dict[str, Tensor]:

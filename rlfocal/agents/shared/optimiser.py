@@ -19,27 +19,32 @@ class StackedAdam:
     """Minimises over the parameters of some networks, (S, ...) each.
 
     They are moved into one matrix (S, P), so that a step is a handful of operations whatever the number of
-    layers. A seed's gradient is scaled down to `max_norm` network by network.
+    layers. A seed's gradient is scaled down to `max_norm` network by network. Each network may have a rate of
+    its own.
     """
 
-    def __init__(self, networks: Sequence[nn.Module], rate: float, max_norm: float = torch.inf) -> None:
+    def __init__(
+        self, networks: Sequence[nn.Module], rate: float | Sequence[float], max_norm: float = torch.inf
+    ) -> None:
         self.parameters = [p for network in networks for p in network.parameters()]
-        self.rate, self.max_norm = torch.tensor(rate), torch.tensor(max_norm)
+        self.max_norm = torch.tensor(max_norm)
         self.values = torch.cat([p.detach().flatten(1) for p in self.parameters], 1)
         self.mean, self.square = torch.zeros_like(self.values), torch.zeros_like(self.values)
         self.steps = 0
         self._widths = [sum(p[0].numel() for p in network.parameters()) for network in networks]
+        rates = [rate] * len(networks) if isinstance(rate, float) else rate
+        self.rate = torch.tensor(rates).repeat_interleave(torch.tensor(self._widths))
         parts = torch.split(self.values, [p[0].numel() for p in self.parameters], 1)
         for p, part in zip(self.parameters, parts, strict=True):
             p.data = part.view(p.shape)
 
-    def descend(self, loss: Tensor) -> list[Tensor]:
-        """One step down the gradient of the loss, a sum over seeds. Returns the gradient's norm (S,) for each
-        network, before it is scaled down."""
-        return self.step(torch.autograd.grad(loss, self.parameters))
+    def descend(self, loss: Tensor, share: float = 1.0) -> list[Tensor]:
+        """One step down the gradient of the loss, a sum over seeds, at this share of the rates. Returns the
+        gradient's norm (S,) for each network, before it is scaled down."""
+        return self.step(torch.autograd.grad(loss, self.parameters), share)
 
     @torch.no_grad()
-    def step(self, by_parameter: Sequence[Tensor]) -> list[Tensor]:
+    def step(self, by_parameter: Sequence[Tensor], share: float = 1.0) -> list[Tensor]:
         """The same down these gradients, shaped like the parameters."""
         gradients, norms = self._clipped(by_parameter)
         self.steps += 1
@@ -47,7 +52,7 @@ class StackedAdam:
         self.mean.lerp_(gradients, 1 - BETAS[0])
         self.square.lerp_(gradients.square_(), 1 - BETAS[1])
         deviation = (self.square / second).sqrt_().add_(EPSILON)
-        self.values.sub_((self.mean / deviation).mul_(self.rate / first))
+        self.values.sub_((self.mean / deviation).mul_(self.rate * (share / first)))
         return norms
 
     def _clipped(self, by_parameter: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:

@@ -47,10 +47,13 @@ class Stream:
         *,
         n_slots: int,
         window: int,
+        questions: Tensor | None = None,
     ) -> None:
         self.kind, self.window, self.n_slots = train.kind, window, n_slots
         self.n_documents, self.n_models = len(train), len(train.models)
         self.probs, self.n_choices = slot_inputs(train, n_slots)
+        self.questions = torch.zeros(len(train), 0) if questions is None else questions
+        """(T, G) what is known of each document before anybody is asked"""
         self.labels = torch.tensor(train.labels)
         self.predictions = torch.tensor(train.predictions)
         self._outcomes = Outcomes(self.predictions, self.labels, self.probs.shape[2], train.kind, window)
@@ -76,10 +79,10 @@ class Stream:
         """(D, P) whether the plurality of `pools` (D, P, N) is right about their document, `rows` (D,)."""
         return self._outcomes.right_on(pools, rows)
 
-    def outputs(self) -> Tensor:
-        """(T, N, C) the slots' distributions were every model asked about every document."""
+    def outputs(self) -> Slots:
+        """The slots were every model asked about every document: P = 1."""
         everyone = self.probs.new_ones((1, *self.probs.shape[:2]))
-        return self.slots(everyone, torch.arange(self.n_documents)).distributions[0]
+        return self.slots(everyone, torch.arange(self.n_documents))
 
     def _tabulate(self) -> Tensor:
         """(T+1, 2^N, K) the metrics of every pool over the window before every position."""

@@ -11,7 +11,7 @@ from rlfocal.policy import Episode
 
 
 def _happened(episode: Episode) -> Episode:
-    if episode.phase not in ("decider", "fusion", "stage") or episode.episode < 0:
+    if episode.phase not in ("decider", "fusion", "joint", "stage") or episode.episode < 0:
         raise ValueError(f"there is no episode {episode.episode} of the phase {episode.phase!r}")
     if not 0 <= episode.accuracy <= 1 or episode.mean_pool_size < 0:
         raise ValueError(f"accuracy {episode.accuracy}, models asked {episode.mean_pool_size}")

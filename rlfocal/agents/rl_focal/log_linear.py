@@ -1,0 +1,124 @@
+"""Fusion's core: a log-linear pool whose weights depend on the question, and what each slot adds to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.shared.networks import Sizes
+from rlfocal.dataset import Kind
+
+LEAST = -50.0
+"""Log-probs below it tell no more."""
+
+
+class Evidence(NamedTuple):
+    """What models put out for M documents, on the scale of train."""
+
+    shared: Tensor
+    """(..., N, C) log-probs centred over the open slots, in deviations; of free answers, shares of passes"""
+    own: Tensor
+    """(..., N, C) the same in deviations from the slot's own mean; of free answers 0"""
+
+
+class LogLinear(nn.Module):
+    """logit_c(x) = Σ_i w_i(x) z_ic + Σ_i Σ_c' W_ic'c u_ic' + bias_c(x), over the selected models i.
+
+    z are shared, u own evidence; w and bias are linear in what is known of the question. Of free answers,
+    whose slots mean nothing, only the first sum is there.
+    """
+
+    deviation: Tensor
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, sizes: Sizes, kind: Kind, n_seeds: int) -> None:
+        super().__init__()
+        n, c, g = sizes.models, sizes.slots, sizes.question
+        self.kind = kind
+        self.weight = nn.Parameter(torch.zeros(n_seeds, g, n))
+        self.slots = nn.Parameter(torch.zeros(n_seeds, n * c if kind == "choices" else 0, c))
+        self.bias = nn.Parameter(torch.zeros(n_seeds, g if kind == "choices" else 0, c))
+        self.register_buffer("deviation", torch.ones(n_seeds, 1, n, 1))
+        self.register_buffer("mean", torch.zeros(n_seeds, 1, n, c))
+        self.register_buffer("scale", torch.ones(n_seeds, 1, n, c))
+
+    @torch.no_grad()
+    def learn(self, outputs: Tensor, is_open: Tensor, accuracy: Tensor, start: float) -> None:
+        """Scales from the outputs (T, N, C) of all models on train and the slots that exist (T, C); weights
+        that start at `start` in all, shared out by the models' odds of being right, `accuracy` (N,)."""
+        odds = accuracy / (1 - accuracy)
+        self.weight[:, 0] = start * odds / odds.sum()
+        if self.kind == "choices":
+            centred = _centred(outputs, is_open)
+            total = centred.square().sum((0, 2)) / is_open.sum().clamp(min=1)
+            self.deviation.copy_(total.sqrt().clamp(min=1e-6)[:, None].expand_as(self.deviation))
+            self.mean.copy_(centred.mean(0).expand_as(self.mean))
+            spread = centred.std(0, correction=0)
+            usual = torch.where(spread > 1e-6, 1 / spread.clamp(min=1e-6), 0)
+            self.scale.copy_(usual.expand_as(self.scale))
+
+    def evidence(self, outputs: Tensor, is_open: Tensor) -> Evidence:
+        """From distributions (S, M, N, C), zeros for models that were not asked, and open slots (S, M, C)."""
+        if self.kind == "answers":
+            return Evidence(outputs, torch.zeros_like(outputs))
+        asked = outputs.sum(-1, keepdim=True) > 0
+        centred = _centred(outputs, is_open)
+        own = (centred - self.mean) * self.scale * is_open[..., None, :]
+        return Evidence(torch.where(asked, centred / self.deviation, 0), torch.where(asked, own, 0))
+
+    def contributions(self, seen: Evidence, question: Tensor) -> Tensor:
+        """(S, M, N, C) what each model adds to the logits; `question` is (S, M, G)."""
+        added = (question @ self.weight)[..., None] * seen.shared
+        if self.kind == "choices":
+            n, c = seen.own.shape[-2:]
+            added = added + torch.einsum("smnc,sncd->smnd", seen.own, self.slots.view(-1, n, c, c))
+        return added
+
+    def biases(self, question: Tensor) -> Tensor:
+        """(S, M, C), or 0 for free answers."""
+        return question @ self.bias if self.kind == "choices" else question.new_zeros(())
+
+    def forward(self, seen: Evidence, question: Tensor) -> Tensor:
+        """(S, M, C) logits; closed slots are the caller's to mask."""
+        logits = (seen.shared.transpose(-1, -2) @ (question @ self.weight)[..., None])[..., 0]
+        if self.kind == "choices":
+            logits = logits + seen.own.flatten(2) @ self.slots + question @ self.bias
+        return logits
+
+    def penalty(self, config: RLFocalConfig, n_tasks: int) -> Tensor:
+        """(S,) the ridges' sum of squares, half of which is the prior's negative logarithm."""
+        of_question = _by_question(self.weight.shape[1], n_tasks, config, self.weight)
+        total = (of_question * self.weight.square()).sum((1, 2))
+        if self.kind == "choices":
+            total = total + config.slots_ridge * self.slots.square().sum((1, 2))
+            total = total + (of_question * self.bias.square()).sum((1, 2))
+        return total
+
+
+def accuracies(right: Tensor) -> Tensor:
+    """(N,) shrunk to a half by one document each way, from right or wrong (T, N)."""
+    return (right.sum(0) + 1) / (len(right) + 2)
+
+
+def question_ridges(n_numbers: int, n_tasks: int, config: RLFocalConfig) -> Sequence[float]:
+    """(G,) of the constant, the tasks, the words."""
+    n_words = n_numbers - 1 - n_tasks
+    return [config.weight_ridge, *[config.task_ridge] * n_tasks, *[config.words_ridge] * n_words]
+
+
+def _by_question(n_numbers: int, n_tasks: int, config: RLFocalConfig, like: Tensor) -> Tensor:
+    return like.new_tensor(question_ridges(n_numbers, n_tasks, config))[:, None]
+
+
+def _centred(outputs: Tensor, is_open: Tensor) -> Tensor:
+    """Log-probs minus their mean over the open slots; 0 elsewhere."""
+    is_open = is_open[..., None, :]
+    logs = outputs.clamp(min=torch.finfo(torch.float32).tiny).log().clamp(min=LEAST)
+    logs = torch.where(is_open, logs, 0)
+    mean = logs.sum(-1, keepdim=True) / is_open.sum(-1, keepdim=True).clamp(min=1)
+    return torch.where(is_open, logs - mean, 0)
