@@ -26,11 +26,11 @@ class RLFocalConfig:
     """Diversity metrics in the Decider's observation (paper: a choice; its runs weigh these two)."""
     window: int = 500
     """Documents the metrics look back on, or all there are (paper: 500; all where train has under 600)."""
-    size_penalty: float = 0.1
+    size_penalty: float = 0.05
     """α of Eq (6) (paper: 1 on GSM8K and MMLU, 0.6 on BBH, GPQA and MuSR; ours, where Fusion's log score is
     the reward: by cross-validation on train rows of MMLU and BBH)."""
     mean_pool: float = 5.5
-    """Models asked per document, at most, on the average over train: a multiplier on the pool's size is raised
+    """Models asked per document, at most, on the average over train: a multiplier on the pool's size rises
     until it is so (ours). 0: no such limit (paper)."""
     decider_episodes: int = 0
     """Passes over the train stream in Algorithm 1's first phase, by every copy (paper: 25; ours: none)."""
@@ -53,7 +53,7 @@ class RLFocalConfig:
     log_linear_start: float = 3.0
     """What the core's weights add up to at the start (ours)."""
     start_logit: float = 1.0
-    """Of the Decider's branches at the start, where it sees questions: each model is asked with 73 % (ours)."""
+    """Of the Decider's branches at the start, where it sees questions: 73 % for each model (ours)."""
     log_linear_rate: float = 0.02
     """Adam's for the core, in the joint phase, where all rates fall to 0 (ours)."""
     question_rate: float = 0.1
@@ -122,8 +122,8 @@ class RLFocalConfig:
             raise InputError("RLFocalConfig.log_linear needs sees_questions")
         if self.joint_episodes and not (self.log_linear and self.branching):
             raise InputError(
-                f"RLFocalConfig.joint_episodes is {self.joint_episodes}; the joint phase needs log_linear and "
-                "branching: set it to 0"
+                f"RLFocalConfig.joint_episodes is {self.joint_episodes}; the joint phase needs log_linear "
+                "and branching: set it to 0"
             )
         for name in ("decider_gamma", "fusion_gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:

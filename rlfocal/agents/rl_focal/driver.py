@@ -94,7 +94,7 @@ class Core:
     """`LogLinear` for one document of one seed."""
 
     def __init__(self, core: LogLinear) -> None:
-        n_models, n_slots = core.mean.shape[2:]
+        n_slots = core.mean.shape[3]
         self.kind = core.kind
         self._weight, self._bias = (part[0].detach().numpy() for part in (core.weight, core.bias))
         self._slots = core.slots[0].detach().numpy().reshape(-1, n_slots)
@@ -102,7 +102,7 @@ class Core:
         self._mean, self._scale = core.mean[0, 0].numpy(), core.scale[0, 0].numpy()
 
     def logits(self, given: Floats, n_open: int, known: Floats) -> Floats:
-        """(C,) from the distributions (N, C) of the models that were asked; slots from `n_open` do not exist."""
+        """(C,) from the distributions (N, C) of the models asked; from `n_open` on no slot exists."""
         weight = known @ self._weight
         if self.kind == "answers":
             of_answers: Floats = weight @ given

@@ -92,8 +92,8 @@ class Environment:
         self._past = past_rewards.expand_as(self._past).clone()
 
     def rollout(self, length: int, choose: Choose, fuse: Fuse | None) -> Rollout:
-        """Answer `length` documents. Without `fuse` the interim plurality answers what the actions' pools were
-        asked, rewarded by Eq (6); Fusion earns ±1. An empty pool is wrong, and by Eq (6) costs nothing else: -1.
+        """Answer `length` documents. Fusion earns ±1. Without `fuse` the interim plurality answers, for the
+        pools that the actions chose, rewarded by Eq (6); an empty pool is wrong and costs nothing else: -1.
 
         What Fusion answers does not change what the Decider sees, so that the pools of all steps come first.
         """

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.environment import Rollout
-from rlfocal.agents.rl_focal.log_linear import Evidence, LogLinear
+from rlfocal.agents.rl_focal.log_linear import LogLinear
 from rlfocal.agents.rl_focal.mappo import Diagnostics, Phase, clipped_surrogate
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.shared.optimiser import StackedAdam
@@ -98,7 +98,7 @@ class JointLearner:
             if epoch == 0:
                 old_chances, old_score, old_values = chances.detach(), log_score.detach(), values.detach()
             asks = branch_surrogate(chances, old_chances, worth.gain, config.clip)
-            # The right slot as the action, with an advantage of 1: at ratio 1 its gradient is the log score's.
+            # The right slot is the action, at an advantage of 1: at ratio 1 that is the log score's gradient.
             ratio = (log_score - old_score).exp()
             answers = torch.where(known, clipped_surrogate(ratio, torch.ones_like(ratio), config.clip), 0)
             policy_loss = -(asks.sum(-1).mean(1) + answers.mean(1))
@@ -127,9 +127,7 @@ class JointLearner:
         everyone, question = self.everyone, self.stream.questions[rows][None]
         exists = everyone.exists[rows][None]
         seen = self.core.evidence(everyone.outputs[rows][None], exists)
-        added = self.core.contributions(
-            Evidence(*(part.expand(len(pools), -1, -1, -1) for part in seen)), question
-        )
+        added = self.core.contributions(seen, question)
         given = everyone.outputs[rows] > 0 if self.stream.kind == "answers" else None
         return counterfactuals(
             added, self.core.biases(question), pools, exists, given, everyone.gold[rows],

@@ -1,4 +1,4 @@
-"""Fusion's core: a log-linear pool whose weights depend on the question, and what each slot adds to another."""
+"""Fusion's core: a log-linear pool with weights by question, and what one slot tells of another."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Read it from top to bottom: an episode rolls the policies out on parallel environments, T_u steps at a time,
 and updates the agent of the phase and the central critic on every rollout. S seeds train side by side:
-tensors are (S, L, B, ...) for L steps of B parallel environments, or (S, M, ...) with M = L·B. The joint phase,
-in which both agents learn by exact expectations, is `joint.py`.
+tensors are (S, L, B, ...) for L steps of B parallel environments, or (S, M, ...) with M = L·B. The joint
+phase, in which both agents learn by exact expectations, is `joint.py`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def run_episode(
 def collect_rollout(
     environment: Environment, learner: Learns, length: int, generators: Sequence[torch.Generator]
 ) -> Rollout:
-    """`length` steps of sampled actions: pools by Eq (5), and, but in the Decider's phase, answers by Fusion's
+    """`length` steps of sampled actions: pools by Eq (5), and but in the Decider's phase answers by Fusion's
     softmax."""
     networks, branching = learner.networks, learner.config.branching
     n_models, n_slots = environment.stream.n_models, environment.stream.n_slots

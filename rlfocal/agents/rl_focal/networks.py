@@ -79,7 +79,7 @@ class Fusion(nn.Module):
         self.network = stacked_mlp(widths, generators, config.actor_gain) if with_network else None
 
     def forward(self, observation: Tensor, is_open: Tensor) -> Tensor:
-        """(S, B, N·C+k+G) o^Fus and the slots that exist, (S, B, C) -> logits of the slots, -inf elsewhere."""
+        """(S, B, N·C+k+G) o^Fus and the slots that exist, (S, B, C) -> (S, B, C) logits, -inf elsewhere."""
         logits = self.steady(observation, is_open)
         if self.network is not None:
             logits = logits + self.network(self.standardiser(observation[..., : self._n_seen]))
@@ -121,8 +121,8 @@ class Fusion(nn.Module):
 
     def _outputs(self, observation: Tensor) -> Tensor:
         """(S, B, N, C)"""
-        shape = self.sizes.models, self.sizes.slots
-        return observation[..., : self.n_outputs].unflatten(-1, shape)
+        outputs = observation[..., : self.n_outputs]
+        return outputs.reshape(*outputs.shape[:-1], self.sizes.models, self.sizes.slots)
 
 
 class Networks(nn.Module):

@@ -139,8 +139,8 @@ class _Group:
         networks = Networks(stacked.sizes, self.config, [torch.Generator()], self.rows.kind)
         networks.load_state_dict(weights_of_seed(stacked, at))
         return RLFocalAgents(
-            networks=networks, memory=memory, questions=self.questions, sizes=stacked.sizes, config=self.config,
-            benchmark=self.rows.benchmark, kind=self.rows.kind, models=self.rows.models,
+            networks=networks, memory=memory, questions=self.questions, sizes=stacked.sizes,
+            config=self.config, benchmark=self.rows.benchmark, kind=self.rows.kind, models=self.rows.models,
             seed=self.seeds[at], snapshot=self.rows.snapshot, history=tuple(history),
         )  # fmt: skip
 
