@@ -24,7 +24,9 @@ def test_checkpoints_come_back_whole(tmp_path: Path) -> None:
     save_checkpoint(agents, path)
     loaded = load_checkpoint(path, data.models)
     assert isinstance(loaded, RLFocalAgents)
-    assert replace(loaded, networks=agents.networks, memory=agents.memory) == agents
+    assert isinstance(agents, RLFocalAgents)
+    unlike = {"networks": agents.networks, "memory": agents.memory, "questions": agents.questions}
+    assert replace(loaded, **unlike) == agents
     for name, value in parameters(agents).items():
         assert torch.equal(value, parameters(loaded)[name]), name
     np.testing.assert_array_equal(

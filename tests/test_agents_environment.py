@@ -124,11 +124,15 @@ class LiteralEnvironment:
             seen += given + [0.0] * (n_slots - len(slots))
         return seen + self.past
 
+    def interim_reward(self) -> float:
+        """Eq (6) of the pool's plurality on the present document."""
+        right = self.plurality(self.t) == self.data.labels[self.t] >= 0
+        return 1.0 if right else -1 - self.config.size_penalty * len(self.pool) / len(self.data.models)
+
     def step(self, pool: list[int], answer: int | None) -> float:
         label = self.data.labels[self.t]
         if answer is None:
-            right = self.plurality(self.t) == label >= 0
-            reward = 1.0 if right else -1 - self.config.size_penalty * len(self.pool) / len(self.data.models)
+            reward = self.interim_reward()
         else:
             slots = self.slots()
             right = answer < len(slots) and slots[answer] == label
@@ -148,7 +152,10 @@ def test_environment_is_the_papers(
 ) -> None:
     """Two rollouts one after the other, by every way in which metrics and pluralities are worked out."""
     data = random_dataset(3, kind, n_models=n_models)
-    config = RLFocalConfig(past_rewards=past_rewards, size_penalty=0.6, answer_slots=3)
+    config = RLFocalConfig(
+        past_rewards=past_rewards, size_penalty=0.6, answer_slots=3, sees_questions=False, log_linear=False,
+        joint_episodes=0,
+    )  # fmt: skip
     n_seeds, copies, stretches, first, length = 2, 3, 4, 6, 13
     stream = train_stream(data, replace(config, window=window))
     environment = Environment(
@@ -179,6 +186,8 @@ def test_environment_is_the_papers(
                     reward = one.step(
                         np.flatnonzero(pools[s, t, b]).tolist(), int(answers[s, t, b]) if fusing else None
                     )
+                    if not fusing:  # what the chosen pool earns on its own document
+                        reward = one.interim_reward()
                     assert rollout.rewards[s, at, b].item() == pytest.approx(reward, abs=1e-6)
                     assert (rollout.right[s, at, b].item() > 0) == (reward == 1)
                 _compare(one, rollout, (s, len(steps), b), stream.n_slots)

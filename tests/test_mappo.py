@@ -41,13 +41,20 @@ def forward(network: Layers, x: Tensor) -> Tensor:
     return x
 
 
+def mlp(networks: Networks, phase: Phase) -> torch.nn.Module:
+    """The actor's layers."""
+    network = networks.decider.trunk if phase == "decider" else networks.fusion.network
+    assert network is not None
+    return network
+
+
 class LiteralUpdate:
     """Eq (7), GAE and the critic's squared error for one seed, in loops, with torch's Adam and clipping."""
 
     def __init__(self, networks: Networks, config: RLFocalConfig, phase: Phase, seed: int) -> None:
         self.config, self.phase, self.seed = config, phase, seed
-        self.sizes, self.standard = networks.sizes, networks.standardiser
-        self.actor = layers(networks.decider if phase == "decider" else networks.fusion, seed)
+        self.sizes, self.standard = networks.sizes, networks.fusion.standardiser
+        self.actor = layers(mlp(networks, phase), seed)
         self.critic = layers(networks.critic, seed)
 
     def seen(self, rollout: Rollout, t: int, b: int) -> tuple[Tensor, Tensor]:
@@ -132,8 +139,8 @@ def test_an_update_is_eq_7_written_out(phase: Phase) -> None:
     data = random_dataset(1, "choices", n_docs=40, n_models=3, n_slots=4)
     stream = train_stream(data, CONFIG)
     generators = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
-    networks = Networks(network_sizes(data, CONFIG), CONFIG, generators)
-    networks.standardiser.learn(stream.outputs())
+    networks = Networks(network_sizes(data, CONFIG, None), CONFIG, generators, "choices")
+    networks.fusion.standardiser.learn(stream.outputs().distributions[0])
     environment = train_environment(stream, CONFIG, 2)
     learner = Learner(networks, CONFIG, phase)
     rollout = in_double(collect_rollout(environment, learner, 5, generators))
@@ -144,7 +151,8 @@ def test_an_update_is_eq_7_written_out(phase: Phase) -> None:
     untouched = [p.detach().clone() for p in other.parameters()]
     logged = learner.update(rollout)
     for seed in (0, 1):
-        for network, own in ((learner.actor, literal[seed].actor), (networks.critic, literal[seed].critic)):
+        actor = mlp(networks, phase)
+        for network, own in ((actor, literal[seed].actor), (networks.critic, literal[seed].critic)):
             for stacked, p in zip(network.parameters(), own, strict=True):
                 np.testing.assert_allclose(stacked[seed].detach(), p.detach(), atol=2e-6)
         for name, value in expected[seed]._asdict().items():
@@ -189,7 +197,7 @@ def test_tensorboard_reads_the_event_files(tmp_path: Path) -> None:
             events = EventAccumulator(str(folder)).Reload()
             for name in ("accuracy", "policy_loss", "approx_kl"):
                 shown = {}
-                for phase in ("decider", "fusion", "stage"):
+                for phase in ("decider", "fusion", "joint", "stage"):
                     if f"{phase}/{name}" in events.Tags()["scalars"]:
                         for scalar in events.Scalars(f"{phase}/{name}"):
                             shown[phase, scalar.step] = pytest.approx(scalar.value, rel=1e-5)

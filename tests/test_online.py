@@ -75,7 +75,7 @@ def test_online_rl_focal_learns_and_does_not_only_watch(monkeypatch: pytest.Monk
     """Past rewards and the window alone change what it sees; its updates change what it does with that."""
     agents, rows = trained("rl_focal"), turned()
     learned = agents.decide_online(rows)
-    monkeypatch.setattr("rlfocal.agents.rl_focal.mappo.Learner.update", lambda self, rollout: None)
+    monkeypatch.setattr("rlfocal.agents.rl_focal.online.OnlineLearner.learn", lambda self, rollout: None)
     watched = agents.decide_online(rows)
     np.testing.assert_array_equal(watched.pools[:UPDATE_PERIOD], learned.pools[:UPDATE_PERIOD])
     differs = (watched.pools != learned.pools).any(axis=1) | (watched.predictions != learned.predictions)

@@ -104,11 +104,12 @@ class Environment:
         is_open = self._by_seed(slots.open)
         question = self._about(rows).expand(self.n_seeds, -1, -1, -1)
         if fuse is None:
-            asked = self._by_document(pools[:, 1:]).transpose(0, 1)
-            right = self._by_seed(self.stream.right(asked, rows[1:].flatten()).T[..., None])[..., 0]
-            wrong = -1 - self.config.size_penalty * pools[:, 1:].mean(-1)
-            earned = torch.where(right > 0, 1.0, wrong)
-            past = torch.cat([self._past, earned.transpose(1, 2)], -1)
+            asked = self._by_document(pools).transpose(0, 1)
+            all_right = self._by_seed(self.stream.right(asked, rows.flatten()).T[..., None])[..., 0]
+            wrong = -1 - self.config.size_penalty * pools.mean(-1)
+            plurality_earned = torch.where(all_right > 0, 1.0, wrong)
+            earned, right = plurality_earned[:, 1:], all_right[:, 1:]
+            past = torch.cat([self._past, plurality_earned[:, :-1].transpose(1, 2)], -1)
             answers = gold = right.new_zeros(0)
         else:
             labels = self.stream.labels[rows].view(-1, 1)

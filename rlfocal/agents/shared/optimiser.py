@@ -41,7 +41,8 @@ class StackedAdam:
     def descend(self, loss: Tensor, share: float = 1.0) -> list[Tensor]:
         """One step down the gradient of the loss, a sum over seeds, at this share of the rates. Returns the
         gradient's norm (S,) for each network, before it is scaled down."""
-        return self.step(torch.autograd.grad(loss, self.parameters), share)
+        gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        return self.step(gradients, share)
 
     @torch.no_grad()
     def step(self, by_parameter: Sequence[Tensor], share: float = 1.0) -> list[Tensor]:
