@@ -70,6 +70,8 @@ class Entry:
     fewest_models: int = 1
     needs: tuple[Need, ...] = ()
     """What the data must hold: every question's text, the texts of its choices, several passes, prices."""
+    needs_setting: str = ""
+    """The setting without which it cannot run, such as the model that it fine-tunes."""
     source: str = ""
     """Where the method comes from."""
     differs: str = ""
@@ -100,6 +102,7 @@ class Entry:
         needs += ["numbered choices"] if self.kinds == ("choices",) else []
         needs += ["free answers"] if self.kinds == ("answers",) else []
         needs += ["--protocol online"] if self.protocols == ("online",) else []
+        needs += [f"--set {self.name}.{self.needs_setting}=..."] if self.needs_setting else []
         return ", ".join([*needs, *([f"{self.fewest_models} models"] if self.fewest_models > 1 else [])])
 
     def lacks(self, data: Dataset, protocol: str) -> str | None:
@@ -182,6 +185,8 @@ def every_method(data: Dataset, protocol: str = "frozen") -> tuple[list[str], di
         if one.is_in_all and (one.names or not one.needs_argument):
             for name in [f"{one.name}:{argument}" for argument in one.names] or [one.name]:
                 reason = one.lacks(data, protocol)
+                if reason is None and one.needs_setting:
+                    reason = f"runs where it is named, with --set {one.name}.{one.needs_setting}=..."
                 if reason is None:
                     named.append(name)
                 else:
