@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_evaluation import put_choices
 from test_every_method import choices
 from test_rivals_routers import ODD, TOPICS, accuracy, by_topic, odd, policy_of
 
 from rlfocal.errors import InputError
-from rlfocal.methods import entries, every_method
+from rlfocal.evaluation import evaluate
+from rlfocal.methods import check_methods, entries, every_method
 from rlfocal.methods._language import parts_of
 from rlfocal.methods.routellm_bert import STRONG, TIE, WEAK, outcomes
 from rlfocal.policy import Budget, decide
+from rlfocal.report.paper import paper_tables
+from warehouse import Warehouse
 
 TUNED: dict[str, dict[str, Any]] = {
     "routellm_bert": {"rate": 3e-3, "steps": 120},
@@ -122,7 +126,28 @@ def test_a_fine_tuned_router_needs_a_model(name: str, tmp_path: Path) -> None:
     assert not entries()[name].is_default
     named, left_out = every_method(choices())
     assert name not in named
-    assert left_out[name] == f"runs where it is named, with --set {name}.model=..."
+    assert left_out[name] == f"needs its model named by --set {name}.model=..."
+    for given in ({name: {"model": "DIR"}}, {"": {"model": "DIR"}}):
+        assert name in every_method(choices(), settings=given)[0]
+        check_methods([name], choices(), settings=given)
+    with pytest.raises(InputError, match=f"method '{name}' needs its model named by --set {name}.model="):
+        check_methods([name], choices(), settings={name: {"model": ""}, "": {"steps": "1"}})
+
+
+def test_a_named_model_is_no_other_setting(tiny: dict[str, str], warehouse: Warehouse) -> None:
+    put_choices(warehouse, {"k": [True] * 4, "m": [False] * 4})
+    warehouse.connection.execute("UPDATE docs SET question = 'what is ' || doc_id")
+    method = ["routellm_bert"]
+    with pytest.raises(InputError, match="--set routellm_bert.model="):
+        evaluate(warehouse, "b", methods=method)
+    model = tiny["routellm_bert"]
+    named = evaluate(warehouse, "b", methods=method, seeds=1, settings=[f"routellm_bert.model={model}"])
+    assert {row.study for row in named.rows} == {None}
+    [row, *_] = paper_tables(warehouse)[1].rows[2:]
+    assert row.command.endswith("--set routellm_bert.model=...")
+    other = [f"model={model}", "routellm_bert.steps=2"]
+    tuned = evaluate(warehouse, "b", methods=method, seeds=1, settings=other)
+    assert {row.study for row in tuned.rows} == {"settings"}
 
 
 def test_long_questions_are_cut_before_what_is_asked_of_them(tiny: dict[str, str]) -> None:

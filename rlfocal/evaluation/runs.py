@@ -17,7 +17,7 @@ from rlfocal.methods.reference import Oracle
 from rlfocal.policy import Budget, Budgeted, Fitted, decide
 
 SETTINGS = "settings"
-"""The study of runs whose settings were given: they stand on no leaderboard."""
+"""The study of runs of other settings than the defaults: they stand on no leaderboard."""
 
 
 def run_named(setup: Setup, name: str) -> tuple[list[str], list[str]]:
@@ -33,8 +33,9 @@ def _candidate(setup: Setup, name: str) -> Candidate:
         setup.settings.get(base, {})
     )
     method = make_method(name, replace(making, settings=settings))
-    # Rows of other settings must not take the place of the method's own.
-    return Candidate(name, method, SETTINGS if settings else None, settings, about.has_budgets)
+    # Rows of other settings must not take the place of the method's own. What must be given is no other.
+    study = SETTINGS if settings.keys() - {about.needs_setting} else None
+    return Candidate(name, method, study, settings, about.has_budgets)
 
 
 def run_ids_of(setup: Setup, name: str) -> list[str]:
