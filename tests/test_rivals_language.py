@@ -138,7 +138,7 @@ def test_a_named_model_is_no_other_setting(tiny: dict[str, str], warehouse: Ware
     put_choices(warehouse, {"k": [True] * 4, "m": [False] * 4})
     warehouse.connection.execute("UPDATE docs SET question = 'what is ' || doc_id")
     method = ["routellm_bert"]
-    with pytest.raises(InputError, match="--set routellm_bert.model="):
+    with pytest.raises(InputError, match=r"--set routellm_bert\.model="):
         evaluate(warehouse, "b", methods=method)
     model = tiny["routellm_bert"]
     named = evaluate(warehouse, "b", methods=method, seeds=1, settings=[f"routellm_bert.model={model}"])

@@ -9,6 +9,7 @@ import typer
 from rlfocal.agents import RL_FOCAL
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
+from rlfocal.cli.support.listing import ListsMethods
 from rlfocal.cli.support.options import Json, Location, Models, Seeds, Snapshot, names, print_json
 from rlfocal.cli.support.progress import progress_bars
 
@@ -74,7 +75,7 @@ def train(
             typer.echo(f"see them with: tensorboard --logdir {report.checkpoints[0].parent.parent}")
 
 
-@command("evaluate", "Learn and compare")
+@command("evaluate", "Learn and compare", cls=ListsMethods)
 def evaluate(
     benchmark: Benchmark,
     methods: Annotated[
@@ -132,7 +133,7 @@ def evaluate(
 ) -> None:
     """Fit methods on train rows, decide on test rows, store the result and print the table.
 
-    `rlfocal methods` lists them. Unless some are named, RL-Focal runs beside the usual references.
+    The methods stand below. Unless some are named, RL-Focal runs beside the usual references.
     Runs that the warehouse has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation import evaluate as run
