@@ -138,9 +138,10 @@ def evaluate(
     """
     from rlfocal.evaluation import evaluate as run
     from rlfocal.evaluation.budgets import budget_curves
+    from rlfocal.evaluation.over_tasks import over_tasks
     from rlfocal.jobs.runner import cores
     from rlfocal.report import leaderboard, print_table
-    from rlfocal.report.merits import print_budgets
+    from rlfocal.report.merits import print_budgets, print_over_tasks
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, create=False) as opened:
@@ -170,8 +171,9 @@ def evaluate(
         else:
             boards = leaderboard(opened, runs={row.run_id for row in report.rows})
             print_table(boards)
-            if budgets is not None:
-                for board in boards:
+            for board in boards:
+                print_over_tasks(board, over_tasks(opened, board))
+                if budgets is not None:
                     print_budgets(board, budget_curves(opened, board))
 
 
@@ -189,8 +191,8 @@ def merit(
 ) -> None:
     """Compare what was evaluated by the field's figures of merit.
 
-    PerfGain, CostSave, gap to the oracle, ParetoDist, AIQ, APGR and CPT, calibration, and p-values of paired
-    differences, corrected for how many methods are compared.
+    PerfGain, CostSave, gap to the oracle, ParetoDist, AIQ, APGR and CPT, calibration, p-values of paired
+    differences, corrected for how many methods are compared, and means over tasks with their intervals.
     """
     from rlfocal.evaluation.budgets import budget_curves
     from rlfocal.evaluation.merits import merits

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan
 
 from rich.console import Console
 from rich.text import Text
 
+from rlfocal.agents import RL_FOCAL
 from rlfocal.evaluation.budgets import BudgetCurve
-from rlfocal.evaluation.leaderboard import Board, percent
+from rlfocal.evaluation.leaderboard import BASELINE, CEILING, Board, percent
 from rlfocal.evaluation.merits import Merits, mean_gain
-from rlfocal.report.tables import heading
+from rlfocal.evaluation.over_tasks import OverTasks
+from rlfocal.report.tables import heading, interval
 from rlfocal.terminal import Listing
 
 _MEANING = (
@@ -20,6 +22,11 @@ _MEANING = (
     "mean accuracy of the hull over cost. APGR, CPT: RouteLLM's, between the cheapest model and the best. "
     "ECE, Brier: of the probability an answer is given. p: of the paired difference, by Holm's method over "
     "all methods. Curves need budgets (`rlfocal evaluate --budgets`), and costs need prices."
+)
+
+_OVER_TASKS = (
+    "95 % intervals. by docs: documents drawn within each task, which holds for these tasks. by tasks: whole "
+    "tasks drawn, which holds for tasks like these, and is too narrow where there are fewer than 20."
 )
 
 
@@ -42,6 +49,7 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
                 style="bold" if m.method in ours else "",
             )
         console.print(table)
+        print_over_tasks(board, {m.method: m.over_tasks for m in found if m.over_tasks}, console)
         console.print()
     if len(boards) > 1:
         gains = mean_gain([found for _, found in boards])
@@ -50,6 +58,25 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
             table.add(name, _share(gain))
         console.print(table)
     console.print(Text(_MEANING, style="dim"), width=min(console.width, 100))
+
+
+def print_over_tasks(board: Board, found: Mapping[str, OverTasks], console: Console | None = None) -> None:
+    """Every method's mean over tasks, by falling mean, with both intervals; nothing of a single task."""
+    if not found:
+        return
+    console = console or Console()
+    columns = ["mean %", "by docs", "by tasks", f"vs {BASELINE}, by docs", "by tasks"]
+    n = max(of.n_tasks for of in found.values())
+    table = Listing(
+        "method", *columns, title=f"{heading(board)}: mean over {n} tasks, each counting the same"
+    )
+    for name, of in sorted(found.items(), key=lambda item: -item[1].by_documents.mean):
+        intervals = [f"[{percent(i.low)}, {percent(i.high)}]" for i in (of.by_documents, of.by_tasks)]
+        above = [interval(d) if d else "–" for d in (of.above_by_documents, of.above_by_tasks)]
+        style = "bold" if name in RL_FOCAL else "dim" if name == CEILING else ""
+        table.add(name, percent(of.by_documents.mean), *intervals, *above, style=style)
+    console.print(table)
+    console.print(Text(_OVER_TASKS, style="dim"), width=min(console.width, 100))
 
 
 def print_budgets(board: Board, curves: Sequence[BudgetCurve], console: Console | None = None) -> None:
