@@ -14,7 +14,7 @@ from rlfocal.evaluation.planning import Candidate, Mask, Run, Setup
 from rlfocal.evaluation.storing import learning_curves, rule_out, store, stored_runs
 from rlfocal.methods import Decisions, Making, Method, OnlineLearner, entry_of, make_method, settable
 from rlfocal.methods.reference import Oracle
-from rlfocal.policy import Budget, Budgeted, Fitted, decide
+from rlfocal.policy import Budget, Budgeted, Fitted, OnlineAgents, decide, decide_online
 
 SETTINGS = "settings"
 """The study of runs of other settings than the defaults: they stand on no leaderboard."""
@@ -125,6 +125,6 @@ def decide_groups(
 
 
 def _decide(policy: Fitted, documents: Dataset, protocol: str) -> Decisions:
-    if protocol == "online" and isinstance(policy, OnlineLearner):
-        return policy.decide_online(documents)
+    if protocol == "online" and isinstance(policy, OnlineLearner | OnlineAgents):
+        return decide_online(policy, documents)
     return decide(policy, documents if isinstance(policy, Oracle) else documents.unlabelled())
