@@ -277,6 +277,7 @@ def test_latest_correct_follows_whoever_was_right_just_now(monkeypatch: pytest.M
     data = make_logits(8, T=2000, N=5)
     best = np.argsort(-data.train.correct.sum(axis=0), kind="stable")[:3]
     [policy] = make_method("latest_correct").fit(data.train, [0])
+    assert isinstance(policy, OnlineLearner)
     stream, asked = Stream(data.test), []
     answer = Turn.answer
 
