@@ -9,6 +9,7 @@ import pytest
 from test_calls import ANSWERS
 from test_yardsticks import make_answers, make_logits
 
+from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.evaluation.runs import decide_groups
 from rlfocal.policy import decide_online
@@ -23,6 +24,9 @@ FIRST = np.arange(5) == 0
 class Prying:
     """Calls the first model, and looks for the label before it answers."""
 
+    def decide(self, calls: Calls) -> Answered:
+        raise AssertionError("it is asked online")
+
     def decide_along(self, stream: Stream) -> None:
         turns: list[Turn] = []
         for turn in stream:
@@ -30,9 +34,9 @@ class Prying:
             assert len(said) == 1
             assert (said.labels == -1).all()
             assert not said.probs[:, 1:].any()
-            for look in (lambda turn=turn: turn.label, lambda turn=turn: turn.right):
+            for secret in ("label", "right"):
                 with pytest.raises(RuntimeError, match=r"document \d+ of .* has no answer yet"):
-                    look()
+                    getattr(turn, secret)
             turn.answer(int(said.predictions[0, 0]))
             with pytest.raises(RuntimeError, match="is answered already"):
                 turn.answer(0)
