@@ -23,10 +23,8 @@ class Listing:
             padding=(0, 0, 0, 1),
             pad_edge=False,
         )
-        # Folded and not cut: half a name may be another's. Wide numbers must not squeeze it out.
-        self._table.add_column(
-            Text(first), overflow="fold", no_wrap=not wraps, min_width=8 if wraps else None
-        )
+        # Folded and not cut: half a name may be another's.
+        self._table.add_column(Text(first), overflow="fold", no_wrap=not wraps)
         for heading in numbers:
             self._table.add_column(Text(heading), justify="right", no_wrap=True)
         for heading in texts:

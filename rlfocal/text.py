@@ -40,7 +40,7 @@ def fit_encoder(name: str, train: Sequence[str]) -> Encoder:
     return _fitted_tfidf(tuple(train)) if name == TFIDF else _loaded(name)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # told apart by identity, as what it encoded is kept by it
 class Tfidf:
     """Latent semantic analysis (Deerwester et al., 1990) by scikit-learn."""
 
