@@ -20,7 +20,7 @@ u = [1.0, 0.0]
 
 
 def fitted(
-    name: str, parameters: Sequence[Any], monkeypatch: pytest.MonkeyPatch, **settings: float
+    name: str, parameters: Sequence[Any], monkeypatch: pytest.MonkeyPatch, **settings: Any
 ) -> tuple[Any, Loss, int]:
     """A router of these parameters instead of learned ones, its loss, and on how many documents it learns."""
     seen: list[tuple[Loss, int]] = []
