@@ -112,6 +112,13 @@ class Calls:
         is_known = (slots >= 0) & (slots < self.n_choices)
         return np.where(is_known, own, -1)
 
+    def own_slots(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(T,) the numbers here of the dataset's slots; -1 for one that no call brought up."""
+        if self._places is None:
+            return slots
+        at = np.take_along_axis(self._places, np.maximum(slots, 0)[:, None], axis=1)[:, 0]
+        return np.where(slots >= 0, at, -1)
+
     def _order(self) -> NDArray[np.int64]:
         """(T, C) the dataset's slots in the order of their numbers here; those without one last."""
         assert self._places is not None

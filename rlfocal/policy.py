@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
+from rlfocal.stream import Stream
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,28 @@ def decide(policy: Fitted, documents: Dataset) -> Decisions:
 class OnlineLearner(Protocol):
     """A policy that can go on learning along test: each label is revealed after its document's answer."""
 
+    def decide_along(self, stream: Stream) -> None:
+        """Answers the documents as they come. What it learns ends with the stream."""
+        ...
+
+
+@runtime_checkable
+class OnlineAgents(Protocol):
+    """Agents that are handed a whole stream, as they learn in batches of it.
+
+    That no label reaches its own answer or an earlier one is theirs to keep, and tested.
+    """
+
     def decide_online(self, documents: Dataset) -> Decisions: ...
+
+
+def decide_online(policy: OnlineLearner | OnlineAgents, documents: Dataset) -> Decisions:
+    """What a policy does on documents, of which it learns each label after its answer."""
+    if isinstance(policy, OnlineAgents):
+        return policy.decide_online(documents)
+    stream = Stream(documents)
+    policy.decide_along(stream)
+    return Decisions(stream.rounds > 0, stream.answers, stream.rounds)
 
 
 class Episode(NamedTuple):

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from rlfocal.errors import InputError
 
 if TYPE_CHECKING:
-    from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 Floats = NDArray[np.float64]
@@ -41,20 +40,20 @@ def fit_encoder(name: str, train: Sequence[str]) -> Encoder:
     return _fitted_tfidf(tuple(train)) if name == TFIDF else _loaded(name)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # told apart by identity, as what it encoded is kept by it
 class Tfidf:
     """Latent semantic analysis (Deerwester et al., 1990) by scikit-learn."""
 
     vectorizer: TfidfVectorizer | None
     """None where train has no word."""
-    directions: TruncatedSVD | None
-    """None where train is too small to have any."""
+    directions: Floats | None
+    """(terms, D) in the memory's order, so that a single text is quick; None where train is too small."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
         if self.vectorizer is None:
             return np.zeros((len(texts), 1))
         weighed = self.vectorizer.transform(texts)
-        dense = weighed.toarray() if self.directions is None else self.directions.transform(weighed)
+        dense = weighed.toarray() if self.directions is None else weighed @ self.directions
         return _unit_length(np.asarray(dense, dtype=np.float64))
 
 
@@ -72,7 +71,8 @@ def _fitted_tfidf(train: tuple[str, ...]) -> Tfidf:
     kept = min(DIMENSIONS, weighed.shape[1] - 1, len(set(train)) - 1)
     if kept < 1:
         return Tfidf(vectorizer, None)
-    return Tfidf(vectorizer, TruncatedSVD(kept, random_state=0).fit(weighed))
+    components = TruncatedSVD(kept, random_state=0).fit(weighed).components_
+    return Tfidf(vectorizer, np.ascontiguousarray(components.T))
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,6 @@ def answers(n: int = 12) -> Dataset:
 
 
 NAMES = sorted({name for data in (choices(), answers()) for name in every_method(data)[0]})
-LEFT_TO_MODELS = {"routellm_bert", "routellm_causal"}
-"""They need a model that is named."""
 
 
 def fitted(name: str, data: Dataset, seed: int = 0) -> object:
@@ -45,7 +43,7 @@ def fitted(name: str, data: Dataset, seed: int = 0) -> object:
     return policy
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in LEFT_TO_MODELS])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
     data = choices() if kind == "choices" else answers()
@@ -86,7 +84,7 @@ def test_no_method_breaks_at_an_edge(edge: str) -> None:
     assert names
     assert all(left_out.values())
     for name in names:
-        if name in LEFT_TO_MODELS or name.startswith("rl_focal"):
+        if name.startswith("rl_focal"):
             continue
         policy = fitted(name, data)
         decided = decide(policy, data.test.unlabelled())  # type: ignore[arg-type]
@@ -106,11 +104,7 @@ def test_labels_that_mean_nothing_teach_nothing() -> None:
     labels[~data.is_train] = np.random.default_rng(6).integers(0, 3, int((~data.is_train).sum()))
     noise = replace(data, labels=labels)
     for name in every_method(noise)[0]:
-        if (
-            name in LEFT_TO_MODELS
-            or name.startswith(("rl_focal", "rlae"))
-            or entry_of(name).role == "ceiling"
-        ):
+        if name.startswith(("rl_focal", "rlae")) or entry_of(name).role == "ceiling":
             continue
         decided = decide(fitted(name, noise), noise.test.unlabelled())  # type: ignore[arg-type]
         accuracy = (decided.predictions == noise.test.labels).mean()
@@ -120,8 +114,6 @@ def test_labels_that_mean_nothing_teach_nothing() -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("rl_focal", "rlae"))])
 def test_equal_seeds_decide_alike(name: str) -> None:
     data = choices() if name in every_method(choices())[0] else answers()
-    if name in LEFT_TO_MODELS:
-        pytest.skip("needs a model")
     once, again = (decide(fitted(name, data), data.test.unlabelled()) for _ in range(2))  # type: ignore[arg-type]
     assert (once.predictions == again.predictions).all()
     assert (once.pools == again.pools).all()

@@ -101,9 +101,15 @@ def test_accuracy_is_the_mean_score(warehouse: Warehouse, tmp_path: Path) -> Non
 def test_tokens_texts_and_cost_are_kept(warehouse: Warehouse, tmp_path: Path) -> None:
     path = write(tmp_path, "m", result(MIXED))
     import_llmrouterbench(warehouse, [path])
-    assert warehouse.rows("SELECT pass, text, n_tokens FROM answer_passes ORDER BY doc_id") == [
-        (0, row["raw_output"], row["completion_tokens"]) for row in MIXED
+    stored = "SELECT pass, text, n_prompt_tokens, n_tokens FROM answer_passes ORDER BY doc_id"
+    assert warehouse.rows(stored) == [
+        (0, row["raw_output"], row["prompt_tokens"], row["completion_tokens"]) for row in MIXED
     ]
+    with warehouse.transaction("prices"):
+        warehouse.connection.execute("UPDATE models SET price_input = 250, price_output = 1000")
+    by_hand = [(250 * row["prompt_tokens"] + 1000 * row["completion_tokens"]) / 1000 for row in MIXED]
+    costs = [cost for (cost,) in warehouse.rows("SELECT cost FROM query_costs ORDER BY doc_id")]
+    assert costs == pytest.approx(by_hand)
     [(settings,)] = warehouse.rows("SELECT settings::VARCHAR FROM extractions")
     kept = json.loads(settings)
     assert kept["usd"] == pytest.approx(0.01)

@@ -61,6 +61,39 @@ def test_the_mean_over_tasks_draws_documents_within_tasks_and_seeds() -> None:
     assert (difference.low, difference.high) == pytest.approx(_literal(paired), abs=0.008)
 
 
+def test_the_mean_over_drawn_tasks() -> None:
+    """Tasks of 1 to 29 documents count the same, however often each is drawn."""
+    rng = np.random.default_rng(6)
+    tasks = np.repeat(np.arange(12), rng.integers(1, 30, 12))
+    ours = (rng.random((3, len(tasks))) < rng.random(12)[tasks]).astype(float)
+    rival = (rng.random((2, len(tasks))) < 0.5).astype(float)
+    by_task = [
+        np.stack([hits[:, tasks == task].mean(axis=1) for task in range(12)], 1) for hits in (ours, rival)
+    ]
+
+    def literal(rng: np.random.Generator) -> tuple[float, float]:
+        drawn = rng.integers(0, 12, 12)
+        one, other = (x[rng.integers(0, len(x), len(x))].mean(axis=0)[drawn].mean() for x in by_task)
+        return one, one - other
+
+    alone, paired = (
+        np.quantile([literal(rng)[at] for _ in range(4000)], [0.025, 0.975]).tolist() for at in (0, 1)
+    )
+    found = mean_over_tasks(ours, tasks, whole=True)
+    assert found.mean == pytest.approx(by_task[0].mean())
+    assert [found.low, found.high] == pytest.approx(alone, abs=0.015)
+    difference = paired_over_tasks(ours, rival, tasks, whole=True)
+    assert difference.mean == pytest.approx(by_task[0].mean() - by_task[1].mean())
+    assert [difference.low, difference.high] == pytest.approx(paired, abs=0.015)
+    # Within tasks nothing varies where all documents of a task are alike; between tasks it does.
+    same = np.repeat([1.0, 0.0, 1.0, 1.0], 5)[None]
+    four = np.repeat(np.arange(4), 5)
+    within = mean_over_tasks(same, four)
+    assert (within.low, within.mean, within.high) == (0.75, 0.75, 0.75)
+    between = mean_over_tasks(same, four, whole=True)
+    assert (between.low, between.high) == (0.25, 1.0)
+
+
 def test_whole_tasks_are_drawn_with_all_their_documents() -> None:
     rng = np.random.default_rng(5)
     sizes = rng.integers(1, 30, 12)

@@ -84,8 +84,24 @@ def test_another_packages_method_is_evaluated_like_ours(installed: Path) -> None
     rows = {row["method"]: row for row in json.loads(done.stdout) if row["task"] == "*"}
     assert rows["last_model"]["accuracy"] == 0.0
     assert rows["oracle"]["accuracy"] == 1.0
-    listed = called(installed, "methods")
-    assert "last_model" in listed.stdout
+    for asked in (["methods"], ["evaluate", "--help"]):
+        assert "last_model" in called(installed, *asked).stdout
+    page = installed / "report.html"
+    made = called(installed, "report", "-w", str(installed / "w"), "-o", str(page))
+    assert made.returncode == 0, made.stderr
+    assert '<th scope="row">last_model</th>' in page.read_text("utf-8")
+
+
+def test_the_help_of_evaluate_names_every_method_and_nothing_else_waits_for_it() -> None:
+    shown = called(ROOT, "evaluate", "--help").stdout
+    first_words = {line.split()[1] for line in shown.splitlines() if line.startswith("│")}
+    for name, one in entries().items():
+        assert (f"{name}:<{one.argument}>" if one.needs_argument else name) in first_words
+    code = "import sys; from rlfocal.cli.app import app; from typer.main import get_command; "
+    code += "get_command(app).main(['--help'], standalone_mode=False); print([m for m in sys.modules if "
+    code += "m.startswith('rlfocal.methods')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_another_packages_method_that_cannot_be_loaded_is_named(installed: Path) -> None:

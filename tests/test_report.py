@@ -31,7 +31,7 @@ from rlfocal.merit.intervals import paired_bootstrap
 from rlfocal.methods import methods_for, named
 from rlfocal.report import leaderboard, newcomer, print_newcomer, print_table
 from rlfocal.report.curves import learning
-from rlfocal.report.figures import cost_accuracy
+from rlfocal.report.figures.cost import cost_accuracy
 from rlfocal.report.html import write_report
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse, open_warehouse

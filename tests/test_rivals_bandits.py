@@ -22,7 +22,7 @@ from rlfocal.methods._bandits import Arms, contexts_of
 from rlfocal.methods._text import fit_directions
 from rlfocal.methods.linucb import LinUcb
 from rlfocal.methods.thompson import Thompson
-from rlfocal.policy import OnlineLearner, decide
+from rlfocal.policy import OnlineLearner, decide, decide_online
 from rlfocal.text import TFIDF
 
 
@@ -105,11 +105,11 @@ def test_a_bandit_without_labels_stays_as_train_left_it(name: str) -> None:
     frozen = decide(policy, data.test.unlabelled())
     assert (frozen.predictions == data.test.labels).mean() > knowers(data) - 0.02
     assert isinstance(policy, OnlineLearner)
-    once, twice = policy.decide_online(data.test), policy.decide_online(data.test)
+    once, twice = decide_online(policy, data.test), decide_online(policy, data.test)
     assert (once.pools == twice.pools).all()
     [cold] = replace(make_method(name), warm_start=False).fit(data.train, [0])  # type: ignore[type-var]
     assert isinstance(cold, OnlineLearner)
-    once, twice = cold.decide_online(data.test), cold.decide_online(data.test)
+    once, twice = decide_online(cold, data.test), decide_online(cold, data.test)
     assert (once.pools == twice.pools).all()
     rng = np.random.default_rng(1)
     shuffled = data.labels.copy()

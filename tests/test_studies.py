@@ -181,7 +181,8 @@ def test_teams_have_the_size_they_are_held_to(opened: Warehouse) -> None:
     assert asked == {
         ("RL-Focal", 2.0): 2.0,
         ("RL-Focal", 3.0): 3.0,
-        **{(name, k): 1.0 for name in ("random_select", "latest_correct") for k in (2.0, 3.0)},
+        **{("random_select", k): 1.0 for k in (2.0, 3.0)},
+        **{("latest_correct", k): k for k in (2.0, 3.0)},
     }
     protocols = opened.rows("SELECT DISTINCT method, protocol FROM evaluations ORDER BY 1")
     assert ("latest_correct:2", "online") in protocols

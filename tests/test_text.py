@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rlfocal.errors import InputError
+from rlfocal.methods._neighbours import vectors_of
 from rlfocal.text import TFIDF, fit_encoder
 
 QUESTIONS = [
@@ -27,6 +28,11 @@ def test_questions_on_the_same_matter_are_close() -> None:
     assert close[0, 1] > close[0, 2]
     assert close[2, 3] > close[2, 4]
     assert fit_encoder(TFIDF, QUESTIONS) is encoder
+    kept = vectors_of(encoder, tuple(QUESTIONS))
+    np.testing.assert_array_equal(kept, vectors)
+    assert vectors_of(encoder, tuple(QUESTIONS)) is kept
+    alone = np.vstack([encoder.encode([question]) for question in QUESTIONS])
+    np.testing.assert_allclose(alone, vectors, atol=1e-12)
 
 
 def test_all_directions_keep_the_cosines_of_tfidf() -> None:

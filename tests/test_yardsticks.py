@@ -33,7 +33,8 @@ from rlfocal.methods import (
 )
 from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
 from rlfocal.methods.stacking import Stacking
-from rlfocal.policy import Decisions, OnlineLearner, decide
+from rlfocal.policy import Decisions, OnlineLearner, decide, decide_online
+from rlfocal.stream import Stream, Turn
 from warehouse import Warehouse
 
 FROZEN = [name for name in methods_for(9) if name not in {*RL_FOCAL, "oracle"}]
@@ -86,7 +87,7 @@ def decided_by(name: str, data: Dataset, seed: int = 0) -> Decisions:
     [policy] = make_method(name).fit(data.train, [seed])
     if entries()[name.partition(":")[0]].protocols == ("online",):
         assert isinstance(policy, OnlineLearner)
-        return policy.decide_online(data.test)
+        return decide_online(policy, data.test)
     return decide(policy, data.test)
 
 
@@ -272,11 +273,24 @@ def test_a_random_model_is_one_of_the_best_on_train() -> None:
     assert (again[0] != again[2]).any()
 
 
-def test_latest_correct_follows_whoever_was_right_just_now() -> None:
+def test_latest_correct_follows_whoever_was_right_just_now(monkeypatch: pytest.MonkeyPatch) -> None:
     data = make_logits(8, T=2000, N=5)
     best = np.argsort(-data.train.correct.sum(axis=0), kind="stable")[:3]
-    decided = decided_by("latest_correct", data)
-    asked = decided.pools.argmax(axis=1)
+    [policy] = make_method("latest_correct").fit(data.train, [0])
+    assert isinstance(policy, OnlineLearner)
+    stream, asked = Stream(data.test), []
+    answer = Turn.answer
+
+    def noted(turn: Turn, slot: int) -> None:
+        asked.append(int(turn.calls.called[0].argmax()))
+        assert turn.calls.called.sum() == 1
+        answer(turn, slot)
+
+    monkeypatch.setattr(Turn, "answer", noted)
+    policy.decide_along(stream)
+    assert (stream.answers == data.test.predictions[np.arange(len(asked)), asked]).all()
+    # Who was right among the others is known of those alone that are called too, which delays nothing.
+    assert (stream.rounds == np.isin(np.arange(5), best)).all()
     assert set(asked) == set(best)
     chances = {model: [0.0, 0.0] for model in best.tolist()}
     for t in range(1, len(asked)):
@@ -300,8 +314,8 @@ def test_latest_correct_sees_no_label_before_its_decision() -> None:
         decided_by("latest_correct", replace(data, labels=labels)),
     )
     until = at - len(data.train) + 1
-    assert (one.pools[:until] == other.pools[:until]).all()
-    assert (one.pools != other.pools).any()
+    assert (one.predictions[:until] == other.predictions[:until]).all()
+    assert (one.predictions != other.predictions).any()
     [policy] = make_method("latest_correct").fit(data.train, [0])
     assert (decide(policy, data.test).pools == decide(policy, replace(data, labels=labels).test).pools).all()
     with pytest.raises(InputError, match="needs --protocol online"):

@@ -14,7 +14,7 @@ from test_yardsticks import make_answers, make_logits, only
 
 from rlfocal.dataset import Dataset
 from rlfocal.methods import entries, make_method
-from rlfocal.policy import Decisions, OnlineLearner, Policy, SeesAll, decide
+from rlfocal.policy import Decisions, OnlineLearner, Policy, SeesAll, decide, decide_online
 
 Floats = NDArray[np.float64]
 TOPICS = ("planets orbit the distant star", "tenants sue the careless landlord", "enzymes fold inside cells")
@@ -68,7 +68,7 @@ def decided(name: str, data: Dataset, seed: int = 0, **settings: object) -> Deci
     [policy] = method.fit(data.train, [seed])
     if entries()[name].protocols == ("online",):
         assert isinstance(policy, OnlineLearner)
-        return policy.decide_online(data.test)
+        return decide_online(policy, data.test)
     return decide(policy, data.test)
 
 

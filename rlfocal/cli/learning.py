@@ -9,6 +9,7 @@ import typer
 from rlfocal.agents import RL_FOCAL
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
+from rlfocal.cli.support.listing import ListsMethods
 from rlfocal.cli.support.options import Json, Location, Models, Seeds, Snapshot, names, print_json
 from rlfocal.cli.support.progress import progress_bars
 
@@ -74,7 +75,7 @@ def train(
             typer.echo(f"see them with: tensorboard --logdir {report.checkpoints[0].parent.parent}")
 
 
-@command("evaluate", "Learn and compare")
+@command("evaluate", "Learn and compare", cls=ListsMethods)
 def evaluate(
     benchmark: Benchmark,
     methods: Annotated[
@@ -132,14 +133,15 @@ def evaluate(
 ) -> None:
     """Fit methods on train rows, decide on test rows, store the result and print the table.
 
-    `rlfocal methods` lists them. Unless some are named, RL-Focal runs beside the usual references.
+    The methods stand below. Unless some are named, RL-Focal runs beside the usual references.
     Runs that the warehouse has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation import evaluate as run
     from rlfocal.evaluation.budgets import budget_curves
+    from rlfocal.evaluation.over_tasks import over_tasks
     from rlfocal.jobs.runner import cores
     from rlfocal.report import leaderboard, print_table
-    from rlfocal.report.merits import print_budgets
+    from rlfocal.report.merits import print_budgets, print_over_tasks
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, create=False) as opened:
@@ -169,8 +171,9 @@ def evaluate(
         else:
             boards = leaderboard(opened, runs={row.run_id for row in report.rows})
             print_table(boards)
-            if budgets is not None:
-                for board in boards:
+            for board in boards:
+                print_over_tasks(board, over_tasks(opened, board))
+                if budgets is not None:
                     print_budgets(board, budget_curves(opened, board))
 
 
@@ -188,8 +191,8 @@ def merit(
 ) -> None:
     """Compare what was evaluated by the field's figures of merit.
 
-    PerfGain, CostSave, gap to the oracle, ParetoDist, AIQ, APGR and CPT, calibration, and p-values of paired
-    differences, corrected for how many methods are compared.
+    PerfGain, CostSave, gap to the oracle, ParetoDist, AIQ, APGR and CPT, calibration, p-values of paired
+    differences, corrected for how many methods are compared, and means over tasks with their intervals.
     """
     from rlfocal.evaluation.budgets import budget_curves
     from rlfocal.evaluation.merits import merits

@@ -149,7 +149,7 @@ def leaderboard(
 
 def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
     ids = [evaluated.run.run_id for runs in found.methods.values() for evaluated in runs]
-    hits = _correct_by_document(warehouse, key[0], ids)
+    hits = correct_by_document(warehouse, key[0], ids)
     correct = {
         name: np.stack([hits[evaluated.run.run_id] for evaluated in runs])
         for name, runs in found.methods.items()
@@ -205,10 +205,13 @@ def _standing(
     )
 
 
-def _correct_by_document(
+def correct_by_document(
     warehouse: Warehouse, benchmark: str, runs: list[str]
 ) -> dict[str, NDArray[np.float64]]:
-    """Per run, (T,) 1 where it was right, 0 where wrong, NaN on a document it did not decide."""
+    """Per run, (T,) 1 where it was right, 0 where wrong, NaN on a document it did not decide.
+
+    The documents are those that some run decided, by task and number.
+    """
     table = warehouse.query(
         script("queries/correct_by_document"),
         (benchmark, runs),

@@ -12,6 +12,7 @@ import numpy as np
 
 from rlfocal.evaluation.budgets import BudgetCurve, budget_curves
 from rlfocal.evaluation.leaderboard import BASELINE, CEILING, Board, Standing
+from rlfocal.evaluation.over_tasks import OverTasks, over_tasks
 from rlfocal.merit.curves import aiq, apgr, cpt, pareto_distance
 from rlfocal.merit.gains import cost_save, gap_to_oracle, perf_gain
 from rlfocal.merit.intervals import Difference, holm
@@ -44,6 +45,8 @@ class Merits:
     """Of the paired difference to best_single, by Holm's method over all methods of the board."""
     p_ours: Mapping[str, float]
     """The same of the difference to each of RL-Focal's methods."""
+    over_tasks: OverTasks | None
+    """None where the benchmark has one task."""
 
 
 def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
@@ -54,6 +57,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
     curves = {curve.method: curve for curve in budget_curves(warehouse, board)}
     distances = _pareto_distances(rivals, board)
     p_baseline = _adjusted(rivals, lambda s: s.against_baseline)
+    of_tasks = over_tasks(warehouse, board)
     p_ours = {ours.method: _adjusted(rivals, partial(_less, ours.method)) for ours in board.ours}
     found = []
     for s in rivals:
@@ -75,6 +79,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
                 brier,
                 p_baseline.get(s.method, nan),
                 {name: p[s.method] for name, p in p_ours.items() if s.method in p},
+                of_tasks.get(s.method),
             )
         )
     return tuple(found)

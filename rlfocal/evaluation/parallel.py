@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from rlfocal.errors import RunError
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset
 from rlfocal.evaluation.runs import run_named
 from rlfocal.jobs.processes import run_each
+from rlfocal.methods.registry import Settings
 from rlfocal.policy import Budget
 from rlfocal.wording import counted
 from warehouse import open_warehouse
@@ -33,7 +34,7 @@ class Shared:
     seeds: int
     per: Per
     protocol: str
-    settings: Mapping[str, Mapping[str, Any]]
+    settings: Settings
     budgets: tuple[Budget, ...]
     force: bool
     data: str

@@ -16,6 +16,7 @@ from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation.splits import GIVEN, split_anew
 from rlfocal.methods import CheckpointStore, Method
+from rlfocal.methods.registry import Settings
 from rlfocal.policy import Budget
 from warehouse import Warehouse, open_warehouse
 
@@ -36,8 +37,7 @@ class Setup:
     protocol: str = "frozen"
     split: str = GIVEN
     """How the dataset's rows were split, as `evaluations.split` calls it."""
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What differs from the defaults, by method; under "" of every method that has such a setting."""
+    settings: Settings = field(default_factory=dict)
     budgets: tuple[Budget, ...] = ()
     """What methods that can are held to, beside what they do as they are."""
     force: bool = False

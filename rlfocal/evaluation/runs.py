@@ -14,10 +14,10 @@ from rlfocal.evaluation.planning import Candidate, Mask, Run, Setup
 from rlfocal.evaluation.storing import learning_curves, rule_out, store, stored_runs
 from rlfocal.methods import Decisions, Making, Method, OnlineLearner, entry_of, make_method, settable
 from rlfocal.methods.reference import Oracle
-from rlfocal.policy import Budget, Budgeted, Fitted, decide
+from rlfocal.policy import Budget, Budgeted, Fitted, OnlineAgents, decide, decide_online
 
 SETTINGS = "settings"
-"""The study of runs whose settings were given: they stand on no leaderboard."""
+"""The study of runs of other settings than the defaults: they stand on no leaderboard."""
 
 
 def run_named(setup: Setup, name: str) -> tuple[list[str], list[str]]:
@@ -33,8 +33,9 @@ def _candidate(setup: Setup, name: str) -> Candidate:
         setup.settings.get(base, {})
     )
     method = make_method(name, replace(making, settings=settings))
-    # Rows of other settings must not take the place of the method's own.
-    return Candidate(name, method, SETTINGS if settings else None, settings, about.has_budgets)
+    # Rows of other settings must not take the place of the method's own. What must be given is no other.
+    study = SETTINGS if settings.keys() - {about.needs_setting} else None
+    return Candidate(name, method, study, settings, about.has_budgets)
 
 
 def run_ids_of(setup: Setup, name: str) -> list[str]:
@@ -124,6 +125,6 @@ def decide_groups(
 
 
 def _decide(policy: Fitted, documents: Dataset, protocol: str) -> Decisions:
-    if protocol == "online" and isinstance(policy, OnlineLearner):
-        return policy.decide_online(documents)
+    if protocol == "online" and isinstance(policy, OnlineLearner | OnlineAgents):
+        return decide_online(policy, documents)
     return decide(policy, documents if isinstance(policy, Oracle) else documents.unlabelled())

@@ -4,6 +4,10 @@ The format: https://github.com/ynulihao/LLMRouterBench, README.md ("Result File 
 data_collector/storage.py. One file a run, results/bench/DATASET/SPLIT/MODEL/[...-]YYYYMMDD_HHMMSS.json; its
 records hold index (from 1), origin_query, prediction, ground_truth, raw_output, score (null where the run
 failed or nobody graded), prompt_tokens, completion_tokens and cost (US dollars).
+
+Tokens are stored per record, cost only as a run's sum: what a query costs is worked out from its tokens and
+the model's prices of today, so that all models are priced alike (`query_costs` is a view and keeps nothing).
+Stored dollars would be of the day and the provider of each run, and a new price would not reach them.
 """
 
 from __future__ import annotations

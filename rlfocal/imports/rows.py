@@ -41,9 +41,8 @@ LOGGED_SCORES = {
     "is_greedy": "BOOLEAN[]",
     "text": "VARCHAR",
     "n_tokens": "BIGINT",
-    # Read, and not stored yet: imports/answer_rows.sql takes them once answer_passes has columns for them.
     "n_prompt_tokens": "BIGINT",
-    "cost": "DOUBLE",  # US dollars
+    "cost": "DOUBLE",  # US dollars; only its sum is stored, with the extraction's settings
 }
 
 _KEYS = [("row", pa.int64()), ("benchmark", pa.string()), ("task", pa.string()), ("doc_id", pa.int64())]

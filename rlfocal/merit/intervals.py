@@ -72,26 +72,29 @@ def paired_bootstrap(
 
 
 def paired_over_tasks(
-    one: Hits, other: Hits, tasks: Tasks, *, seed: int = 0, draws: int = 10_000
+    one: Hits, other: Hits, tasks: Tasks, *, whole: bool = False, seed: int = 0, draws: int = 10_000
 ) -> Difference:
     """The mean over tasks of the accuracy of `one` less that of `other`, and its percentile interval.
 
     Every task counts the same, however many documents it has. The tasks (`tasks` (T,)) are fixed, and
     documents are drawn within each. A task of n documents varies by (n - 1)/n of what it should, one of a
-    single document not at all: intervals of tiny tasks are too narrow.
+    single document not at all: intervals of tiny tasks are too narrow. `whole`: tasks are drawn instead, with
+    all their documents, as in `paired_bootstrap`.
     """
     hits = _stacked(one, other, tasks)
     rng = np.random.default_rng(seed)
-    drawn = _within_tasks(rng, _seed_weights(rng, one, other, draws), hits, tasks)
+    drawn = _drawn_tasks(rng, _seed_weights(rng, one, other, draws), hits, tasks, whole)
     return _difference(_over_tasks(one, tasks) - _over_tasks(other, tasks), drawn)
 
 
-def mean_over_tasks(one: Hits, tasks: Tasks, *, seed: int = 0, draws: int = 10_000) -> Interval:
+def mean_over_tasks(
+    one: Hits, tasks: Tasks, *, whole: bool = False, seed: int = 0, draws: int = 10_000
+) -> Interval:
     """The mean over tasks of one method's accuracy, drawn as in `paired_over_tasks`."""
     nobody = one[:0]
     hits = _stacked(one, nobody, tasks)
     rng = np.random.default_rng(seed)
-    drawn = _within_tasks(rng, _seed_weights(rng, one, nobody, draws), hits, tasks)
+    drawn = _drawn_tasks(rng, _seed_weights(rng, one, nobody, draws), hits, tasks, whole)
     return Interval(_over_tasks(one, tasks), *_percentiles(drawn))
 
 
@@ -135,8 +138,13 @@ def _resampled(
     return np.concatenate(accuracy)
 
 
-def _within_tasks(rng: np.random.Generator, seeds: Hits, hits: Hits, tasks: Tasks) -> NDArray[np.float64]:
-    """(draws,) the mean over tasks of accuracies over documents drawn within each."""
+def _drawn_tasks(
+    rng: np.random.Generator, seeds: Hits, hits: Hits, tasks: Tasks, whole: bool
+) -> NDArray[np.float64]:
+    """(draws,) the mean over tasks of accuracies: over documents drawn within each, or over drawn tasks."""
+    if whole:
+        by_task = _by_task(hits, tasks)
+        return _resampled(rng, seeds, by_task, np.ones(by_task.shape[1]))
     names, at = np.unique(tasks, return_inverse=True)
     total = np.zeros(len(seeds))
     for i in range(len(names)):
@@ -178,6 +186,11 @@ def _percentiles(drawn: NDArray[np.float64]) -> tuple[float, float]:
 
 def _over_tasks(hits: Hits, tasks: Tasks) -> float:
     return float(np.mean([hits[:, tasks == task].mean() for task in np.unique(tasks)]))
+
+
+def _by_task(hits: Hits, tasks: Tasks) -> NDArray[np.float64]:
+    """(R, G) the accuracy of each row on each task."""
+    return np.column_stack([hits[:, tasks == task].mean(axis=1) for task in np.unique(tasks)])
 
 
 def _stacked(one: Hits, other: Hits, tasks: Tasks | None) -> Hits:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.methods._text import Directions, fit_directions, texts_of
-from rlfocal.policy import Decisions
+from rlfocal.stream import Stream
 from rlfocal.text import TFIDF
 
 Floats = NDArray[np.float64]
@@ -108,17 +108,14 @@ class Gambler:
         contexts = contexts_of(texts_of(calls), self.directions)
         return _believed(calls, [int(score(self.arms, context).argmax()) for context in contexts])
 
-    def decide_online(self, documents: Dataset) -> Decisions:
+    def decide_along(self, stream: Stream) -> None:
         """After each answer its label is revealed, and tells whether the called model was right."""
-        score, arms, right = self.method.score(self.seed), self.arms.copy(), documents.correct
-        called = []
-        for row, context in enumerate(contexts_of(texts_of(documents), self.directions)):
+        score, arms = self.method.score(self.seed), self.arms.copy()
+        for turn in stream:
+            [context] = contexts_of(texts_of(turn.calls), self.directions)
             arm = int(score(arms, context).argmax())
-            arms.learn(arm, context, float(right[row, arm]))
-            called.append(arm)
-        calls = Calls(documents)
-        slots = calls.stored_slots(_believed(calls, called).slots)
-        return Decisions(calls.called, slots, calls.rounds)
+            turn.answer(int(_believed(turn.calls, [arm]).slots[0]))
+            arms.learn(arm, context, float(turn.right[arm]))
 
 
 def contexts_of(texts: Sequence[str], directions: Directions) -> Floats:

@@ -80,7 +80,7 @@ class Cuts(NamedTuple):
     """Every way to part the calibration documents by a threshold, from nobody strong to all."""
 
     thresholds: Floats
-    """(K,) descending, from inf to -inf"""
+    """(K,) descending, from inf to -inf; midway between two values of the documents"""
     shares: Floats
     """(K,) of documents at or above them, ascending from 0 to 1"""
     gains: Ints
@@ -92,7 +92,7 @@ def cuts_of(calibration: Calibration) -> Cuts:
     n = np.bincount(at, minlength=len(values)).cumsum()
     gains = np.bincount(at, weights=calibration.gain, minlength=len(values)).cumsum().round()
     return Cuts(
-        np.concatenate([[np.inf], -values[:-1], [-np.inf]]),
+        np.concatenate([[np.inf], -(values[:-1] + values[1:]) / 2, [-np.inf]]),
         np.append(0, n) / max(len(calibration.values), 1),
         np.append(0, gains).astype(np.int64),
     )

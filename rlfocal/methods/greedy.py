@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.methods.registry import Entry, register
-from rlfocal.policy import Decisions
+from rlfocal.stream import Stream
 
 BEST = 3
 """How many models there are to pick from, unless a size is given."""
@@ -55,8 +55,9 @@ class Draws:
 @register(
     Entry(
         "latest_correct",
-        f"one of the {BEST} best on train that was right on the document before, else any of them",
-        "what it answers",
+        f"one of the {BEST} best on train that was right on the document before, else any of them; then the "
+        "others, to know who was right",
+        "what the first answers",
         protocols=("online",),
         argument="size",
         make=lambda making: LatestCorrect(making.size or BEST),
@@ -73,7 +74,7 @@ class LatestCorrect:
     seeded = True
 
     def recipe(self, n_train: int) -> str:
-        return "1"
+        return "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FollowsTheRight]:
         return [FollowsTheRight(best_on_train(train, self.size), seed) for seed in seeds]
@@ -89,19 +90,22 @@ class FollowsTheRight:
 
     def decide(self, calls: Calls) -> Answered:
         """Where no label is ever revealed: always at random."""
-        return _believed(calls, self._picked(np.zeros((len(calls), len(self.among)), dtype=np.bool_)))
+        nobody = np.zeros((len(calls), len(self.among)), dtype=np.bool_)
+        return _believed(calls, self._picked(nobody, np.random.default_rng(self.seed)))
 
-    def decide_online(self, documents: Dataset) -> Decisions:
-        """Each label is revealed after its document's answer, for the next one's choice."""
-        right = documents.correct[:, self.among]
-        before = np.vstack([np.zeros((1, len(self.among)), dtype=np.bool_), right])[: len(documents)]
-        calls, picked = Calls(documents), self._picked(before)
-        slots = calls.stored_slots(_believed(calls, picked).slots)
-        return Decisions(calls.called, slots, calls.rounds)
+    def decide_along(self, stream: Stream) -> None:
+        """After each answer the others are called too, as its label tells who was right among the called."""
+        rng, everyone = np.random.default_rng(self.seed), np.zeros(len(stream.models), dtype=np.bool_)
+        everyone[self.among] = True
+        before = np.zeros((1, len(self.among)), dtype=np.bool_)
+        for turn in stream:
+            turn.answer(int(_believed(turn.calls, self._picked(before, rng)).slots[0]))
+            turn.calls.call(everyone)
+            before = turn.right[None, self.among]
 
-    def _picked(self, before: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def _picked(self, before: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
         """(T,) positions among all models, from who was right on the document before (T, K)."""
-        draws = np.random.default_rng(self.seed).random(before.shape)
+        draws = rng.random(before.shape)
         candidates = before | ~before.any(axis=1, keepdims=True)
         # The highest of equal draws is any candidate with equal probability.
         picked: NDArray[np.int64] = self.among[np.where(candidates, draws, -1.0).argmax(axis=1)]

@@ -21,6 +21,8 @@ from rlfocal.policy import Method
 
 PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "prices"]
+Settings = Mapping[str, Mapping[str, Any]]
+"""What differs from the defaults, by method; under "" of every method that has such a setting."""
 Role = Literal["rl_focal", "reference", "constant_pool", "rival", "ceiling"]
 """`reference`: stands beside RL-Focal whatever is asked for; `constant_pool`: so does the one of as many
 models where all methods run; `ceiling`: reads the labels that it decides on, and is no rival."""
@@ -70,6 +72,8 @@ class Entry:
     fewest_models: int = 1
     needs: tuple[Need, ...] = ()
     """What the data must hold: every question's text, the texts of its choices, several passes, prices."""
+    needs_setting: str = ""
+    """The setting without which it cannot run, such as the model that it fine-tunes."""
     source: str = ""
     """Where the method comes from."""
     differs: str = ""
@@ -100,10 +104,11 @@ class Entry:
         needs += ["numbered choices"] if self.kinds == ("choices",) else []
         needs += ["free answers"] if self.kinds == ("answers",) else []
         needs += ["--protocol online"] if self.protocols == ("online",) else []
+        needs += [f"--set {self.name}.{self.needs_setting}=..."] if self.needs_setting else []
         return ", ".join([*needs, *([f"{self.fewest_models} models"] if self.fewest_models > 1 else [])])
 
-    def lacks(self, data: Dataset, protocol: str) -> str | None:
-        """What it misses in the data, in words; None where it can run."""
+    def lacks(self, data: Dataset, protocol: str, settings: Settings | None = None) -> str | None:
+        """What it misses in the data or the settings, in words; None where it can run."""
         has = {
             "questions": any(data.questions),
             "choice texts": any(data.choices),
@@ -117,7 +122,11 @@ class Entry:
             return "needs numbered choices" if self.kinds == ("choices",) else "needs free answers"
         if len(data.models) < self.fewest_models:
             return f"needs at least {self.fewest_models} models"
-        return f"needs {_WORDS[missing[0]]}" if missing else None
+        if missing:
+            return f"needs {_WORDS[missing[0]]}"
+        needed, given = self.needs_setting, settings or {}
+        is_set = not needed or any(given.get(whose, {}).get(needed) for whose in ("", self.name))
+        return None if is_set else f"needs its {needed} named by --set {self.name}.{needed}=..."
 
     def admits(self, n_models: int, kind: Kind, protocol: str) -> bool:
         """Whether it can run on such data under this protocol."""
@@ -175,13 +184,15 @@ def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen")
     return [name for name, one in every if one.is_default and one.admits(n_models, kind, protocol)]
 
 
-def every_method(data: Dataset, protocol: str = "frozen") -> tuple[list[str], dict[str, str]]:
-    """Every method that the data and the protocol admit, and of the others why they do not."""
+def every_method(
+    data: Dataset, protocol: str = "frozen", settings: Settings | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Every method that the data, the protocol and the settings admit, and of the others why they do not."""
     named, left_out = [], {}
     for one in entries().values():
         if one.is_in_all and (one.names or not one.needs_argument):
             for name in [f"{one.name}:{argument}" for argument in one.names] or [one.name]:
-                reason = one.lacks(data, protocol)
+                reason = one.lacks(data, protocol, settings)
                 if reason is None:
                     named.append(name)
                 else:
@@ -206,8 +217,10 @@ def entry_of(name: str) -> Entry:
     return found
 
 
-def check_methods(names: Sequence[str], data: Dataset, protocol: str = "frozen") -> None:
-    """Raises InputError for a method that does not exist, or that the data or the protocol do not admit."""
+def check_methods(
+    names: Sequence[str], data: Dataset, protocol: str = "frozen", settings: Settings | None = None
+) -> None:
+    """Raises InputError for a method that does not exist, or that data, protocol or settings do not admit."""
     if not names:
         raise InputError(f"no method named; known: {', '.join(one.pattern for one in entries().values())}")
     for name in names:
@@ -228,7 +241,7 @@ def check_methods(names: Sequence[str], data: Dataset, protocol: str = "frozen")
                 f"{name} needs numbered choices, and {data.benchmark!r} has free answers; leave it out of "
                 "--methods (log_linear and weighted_vote take answers)"
             )
-        if reason := found.lacks(data, protocol):
+        if reason := found.lacks(data, protocol, settings):
             raise InputError(
                 f"method {name!r} {reason}; leave it out for {data.benchmark!r}, or bring what is missing"
             )

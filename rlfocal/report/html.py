@@ -18,6 +18,7 @@ from rlfocal.errors import InputError
 from rlfocal.evaluation.comparable import SINGLE
 from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
 from rlfocal.report.curves import CAPTIONS, learning
+from rlfocal.report.figures import Drawn, figures_of
 from rlfocal.report.inputs import inputs_digest, is_made_from, marked
 from rlfocal.report.paper import paper_tables
 from rlfocal.report.pools import PoolChoice, pool_choice
@@ -63,7 +64,7 @@ class Section:
     board: Board
     span: float
     """Half the width of the difference plot, as a fraction."""
-    cost_figure: Markup
+    figures: tuple[Drawn, ...]
     ours: tuple[Ours, ...]
     tasks: TaskTable | None
 
@@ -136,16 +137,14 @@ def _sections(
 
 
 def _section(warehouse: Warehouse, board: Board, tasks: TaskTable | None, anchor: str) -> Section:
-    # Not at the top: drawing imports matplotlib, which a page that is still true must not wait for.
-    from rlfocal.report.figures import cost_accuracy
-
     ours = tuple(_ours(warehouse, board, standing, f"{anchor}-{standing.method}") for standing in board.ours)
-    cost_figure = Markup(cost_accuracy(board, f"{anchor}-cost"))
-    return Section(anchor, board, _span(board.standings), cost_figure, ours, tasks)
+    figures = figures_of(warehouse, board, anchor)
+    return Section(anchor, board, _span(board.standings), figures, ours, tasks)
 
 
 def _ours(warehouse: Warehouse, board: Board, standing: Standing, anchor: str) -> Ours:
-    from rlfocal.report.figures import learning_curves, pool_diversity
+    # Not at the top: drawing imports matplotlib, which a page that is still true must not wait for.
+    from rlfocal.report.figures.ours import learning_curves, pool_diversity
 
     method, runs = standing.method, [run.run_id for run in standing.runs]
     phases = learning(warehouse, runs)

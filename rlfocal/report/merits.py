@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan
 
 from rich.console import Console
 from rich.text import Text
 
+from rlfocal.agents import RL_FOCAL
 from rlfocal.evaluation.budgets import BudgetCurve
-from rlfocal.evaluation.leaderboard import Board, percent
+from rlfocal.evaluation.leaderboard import BASELINE, CEILING, Board, percent
 from rlfocal.evaluation.merits import Merits, mean_gain
-from rlfocal.report.tables import heading
+from rlfocal.evaluation.over_tasks import OverTasks
+from rlfocal.report.tables import heading, interval
 from rlfocal.terminal import Listing
 
 _MEANING = (
@@ -22,34 +24,71 @@ _MEANING = (
     "all methods. Curves need budgets (`rlfocal evaluate --budgets`), and costs need prices."
 )
 
+_OVER_TASKS = (
+    "Every task counts the same; 95 % intervals. by docs: documents drawn within each task, which holds for "
+    "these tasks. by tasks: whole tasks drawn, which holds for tasks like these, and is too narrow where "
+    "there are fewer than 20."
+)
+
 
 def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Console | None = None) -> None:
     """One table per board, then PerfGain over all of them."""
     console = console or Console()
     for board, found in boards:
         ours = [s.method for s in board.ours]
-        columns = ["acc %", "gain", "save", "gap", "dist", "AIQ", "APGR", "CPT50", "CPT80", "ECE", "Brier"]
-        columns += ["p best_single", *(f"p {name}" for name in ours)]
-        table = Listing("method", *columns, title=heading(board))
+        gains = Listing(
+            "method", "acc %", "gain", "save", "gap", "dist", "ECE", "Brier", title=heading(board)
+        )
+        curves = Listing(
+            "method", "AIQ", "APGR", "CPT50", "CPT80", *(f"p {name}" for name in [BASELINE, *ours])
+        )
         for m in found:
-            curves = (m.aiq, m.apgr, m.cpt_50, m.cpt_80, m.ece, m.brier, m.p_best_single)
-            table.add(
-                m.method,
-                percent(m.accuracy),
-                *(_share(value) for value in (m.gain, m.cost_save, m.gap_to_oracle)),
-                *(_number(value) for value in (m.pareto_distance, *curves)),
-                *(_number(m.p_ours.get(name, float("nan"))) for name in ours),
-                style="bold" if m.method in ours else "",
-            )
-        console.print(table)
+            style = "bold" if m.method in ours else ""
+            shares = (_share(value) for value in (m.gain, m.cost_save, m.gap_to_oracle))
+            numbers = (_number(value) for value in (m.pareto_distance, m.ece, m.brier))
+            gains.add(m.method, percent(m.accuracy), *shares, *numbers, style=style)
+            p_values = (m.p_best_single, *(m.p_ours.get(name, float("nan")) for name in ours))
+            over = (m.aiq, m.apgr, m.cpt_50, m.cpt_80, *p_values)
+            curves.add(m.method, *map(_number, over), style=style)
+        console.print(gains)
+        console.print(curves)
+        of_tasks = {m.method: m.over_tasks for m in found if m.over_tasks}
+        print_over_tasks(board, of_tasks, console, paired=True)
         console.print()
     if len(boards) > 1:
-        gains = mean_gain([found for _, found in boards])
+        mean_gains = mean_gain([found for _, found in boards])
         table = Listing("method", "PerfGain", title=f"Over {len(boards)} data sets")
-        for name, gain in sorted(gains.items(), key=lambda item: -item[1]):
+        for name, gain in sorted(mean_gains.items(), key=lambda item: -item[1]):
             table.add(name, _share(gain))
         console.print(table)
     console.print(Text(_MEANING, style="dim"), width=min(console.width, 100))
+
+
+def print_over_tasks(
+    board: Board, found: Mapping[str, OverTasks], console: Console | None = None, *, paired: bool = False
+) -> None:
+    """Every method's mean over tasks, by falling mean, with both intervals; nothing of a single task.
+
+    `paired`: also those of the differences to best_single.
+    """
+    if not found:
+        return
+    console = console or Console()
+    ranked = sorted(found.items(), key=lambda item: -item[1].by_documents.mean)
+    title = f"{heading(board)}: mean over {ranked[0][1].n_tasks} tasks"
+    table = Listing("method", "tasks %", "by docs", "by tasks", title=title)
+    for name, of in ranked:
+        intervals = [f"[{percent(i.low)}, {percent(i.high)}]" for i in (of.by_documents, of.by_tasks)]
+        style = "bold" if name in RL_FOCAL else "dim" if name == CEILING else ""
+        table.add(name, percent(of.by_documents.mean), *intervals, style=style)
+    console.print(table)
+    if paired and any(of.above_by_tasks for _, of in ranked):
+        table = Listing("method", f"vs {BASELINE}, by docs", "by tasks", title=f"{title}, in points")
+        for name, of in ranked:
+            if of.above_by_documents and of.above_by_tasks:
+                table.add(name, interval(of.above_by_documents), interval(of.above_by_tasks))
+        console.print(table)
+    console.print(Text(_OVER_TASKS, style="dim"), width=min(console.width, 100))
 
 
 def print_budgets(board: Board, curves: Sequence[BudgetCurve], console: Console | None = None) -> None:

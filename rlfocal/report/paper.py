@@ -13,6 +13,7 @@ from rich.text import Text
 from rlfocal.errors import InputError
 from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE
 from rlfocal.evaluation.leaderboard import Board, leaderboard, percent
+from rlfocal.methods import entry_of
 from rlfocal.pool.reading import read_yaml
 from rlfocal.studies.findings import load
 from rlfocal.terminal import Listing
@@ -112,4 +113,6 @@ def _command(described: Mapping[str, Any], row: Mapping[str, Any]) -> str:
         return str(described["command"])
     method = "rl_focal" if row["method"].startswith(SINGLE) else row["method"]
     missing = described["benchmarks"][0] if len(described["benchmarks"]) == 1 else "B"
-    return f"rlfocal evaluate --benchmark {missing} --methods {method} --seeds 5"
+    needed = entry_of(method).needs_setting
+    setting = f" --set {method}.{needed}=..." if needed else ""
+    return f"rlfocal evaluate --benchmark {missing} --methods {method} --seeds 5{setting}"

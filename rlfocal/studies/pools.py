@@ -61,8 +61,8 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
     return Found(
         run_arms(conditions, arms),
         [
-            f"RL-Focal {how}; random_select and latest_correct ask one of the k models that are best on "
-            "train, latest_correct with the label of the document before."
+            f"RL-Focal {how}; random_select and latest_correct answer by one of the k models that are best "
+            "on train, latest_correct by one that was right on the document before, for which it asks all k."
         ],
     )
 

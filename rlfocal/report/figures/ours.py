@@ -1,4 +1,4 @@
-"""The report's figures: each takes values and returns inline SVG."""
+"""How RL-Focal's methods learned and which pools they asked: each takes values and returns inline SVG."""
 
 from __future__ import annotations
 
@@ -11,61 +11,19 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from rlfocal.evaluation.comparable import Run
-from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, percent
+from rlfocal.evaluation.leaderboard import percent
 from rlfocal.report.curves import Curve, Learning
+from rlfocal.report.figures._axes import STEPS, WIDTH, frame_accuracy, panel
 from rlfocal.report.labels import Label, place_labels
 from rlfocal.report.pools import Pool, PoolChoice
 from rlfocal.report.svg import ACCENT, BLUE, INK, MUTED, PAPER, inline, style
 
-WIDTH = 7.0  # inches
 TITLES = {
     "decider": "Decider: plurality of its pool",
     "fusion": "Fusion: its own answer",
     "stage": "Fusion: its answer to train documents it was not fitted on",
 }
 X = {"decider": "episode", "fusion": "episode", "stage": "models that have answered"}
-STEPS = [1, 2, 2.5, 5, 10]
-
-
-def cost_accuracy(board: Board, name: str) -> str:
-    """Accuracy over cost: single models, methods, every seed of RL-Focal.
-
-    Where a price is unknown, the number of models asked stands for the cost.
-    """
-    priced = board.is_priced
-    singles = [(s.cost or 0.0 if priced else 1.0, s.accuracy, s.model) for s in board.singles]
-    asking = [s for s in board.standings if s.method != CEILING and s.mean_pool_size > 0]
-    methods = [(_cost(s, priced), s) for s in asking]
-    costs = [cost for cost, _, _ in singles] + [cost for cost, _ in methods]
-    if not methods:
-        return ""
-    with style():
-        figure, axes = _panel(3.5)
-        axes.scatter([c for c, _, _ in singles], [a for _, a, _ in singles], s=14, color=MUTED, linewidths=0)
-        labels = []
-        for cost, s in methods:
-            color, marker = (ACCENT, "D") if s.is_ours else (BLUE, "o")
-            axes.errorbar(cost, s.accuracy, s.stderr_docs, color=color, fmt="none", lw=0.7, alpha=0.55)
-            axes.scatter(cost, s.accuracy, s=30, color=color, marker=marker, linewidths=0, zorder=3)
-            if not board.is_extra(s):
-                labels.append(Label(cost, s.accuracy, s.method, color))
-            if s.is_ours:
-                x, y = [_cost(run, priced) for run in s.runs], [run.accuracy for run in s.runs]
-                axes.scatter(x, y, s=16, facecolors="none", edgecolors=ACCENT, linewidths=0.8)
-        labels.sort(key=lambda label: label.color != ACCENT)
-        # Without prices all single models stand in one column, with room for the best one's name.
-        labels += [Label(x, y, model, MUTED) for x, y, model in singles[: None if priced else 1]]
-        _frame_accuracy(axes, [s.accuracy for _, s in methods] + [accuracy for _, accuracy, _ in singles])
-        axes.set_title("accuracy on test documents, %")
-        _cost_axis(axes, costs)
-        axes.set_xlabel("cost, cents per 1,000 queries" if priced else "models asked per document")
-        figure.canvas.draw()  # the layout must be settled before labels are placed in it
-        seeds = [(_cost(run, priced), run.accuracy) for ours in board.ours for run in ours.runs]
-        place_labels(axes, labels, [*seeds, *((x, y) for x, y, _ in singles)])
-        ours = ", ".join(f"{one.method} at {percent(one.accuracy)} %" for one in board.ours)
-        best = ours or "methods and single models"
-        return inline(figure, name, f"Cost against test accuracy on {board.benchmark}: {best}")
 
 
 def learning_curves(phases: Sequence[Learning], about: str, name: str) -> str:
@@ -106,7 +64,7 @@ def pool_diversity(choice: PoolChoice, name: str, benchmark: str) -> str:
     if not everything:
         return ""
     with style():
-        figure, axes = _panel(3.3)
+        figure, axes = panel(3.3)
         axes.grid(axis="x", visible=True)
         axes.scatter(*_columns(others), s=7, color=MUTED, alpha=0.35, linewidths=0)
         areas = [14 + 500 * pool.share for pool in chosen]
@@ -122,48 +80,11 @@ def pool_diversity(choice: PoolChoice, name: str, benchmark: str) -> str:
         pad = 0.04 * (max(xs) - min(xs) or 0.1)
         axes.set_xlim(min(xs) - pad, max(xs) + pad)
         axes.set_xlabel("focal diversity")
-        _frame_accuracy(axes, ys)
+        frame_accuracy(axes, ys)
         axes.set_title("plurality accuracy on test documents, %")
         figure.canvas.draw()
         place_labels(axes, labels, _places(chosen[1:]))
         return inline(figure, name, f"Focal diversity against plurality accuracy of pools on {benchmark}")
-
-
-def _panel(height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.grid(axis="x", visible=False)
-    return figure, axes
-
-
-def _frame_accuracy(axes: Axes, values: Sequence[float]) -> None:
-    low, high = min(values), max(values)
-    pad = max(0.08 * (high - low), 0.01)
-    axes.set_ylim(low - pad, high + pad)
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
-
-
-def _cost_axis(axes: Axes, costs: Sequence[float]) -> None:
-    """Logarithmic where costs span more than a factor of eight: a full pool costs many times one model.
-
-    Linear where a model is free.
-    """
-    low, high = min(costs), max(costs)
-    if high > 8 * low > 0:
-        axes.set_xscale("log")
-        axes.set_xlim(low / (high / low) ** 0.06, high * (high / low) ** 0.06)
-        ticks = [m * 10.0**e for e in range(-4, 8) for m in (1, 2, 5) if low <= m * 10.0**e <= high]
-        axes.set_xticks(ticks, minor=False)
-        axes.set_xticks([], minor=True)
-    else:
-        widest = high or 1.0
-        axes.set_xlim(0 if low else -0.04 * widest, 1.08 * widest)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-
-
-def _cost(what: Standing | Run, priced: bool) -> float:
-    return (what.cost or 0.0) if priced else what.mean_pool_size
 
 
 P = TypeVar("P", bound=Pool)

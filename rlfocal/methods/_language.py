@@ -1,0 +1,131 @@
+"""Language models that are fine-tuned on train questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Ints = NDArray[np.int64]
+Tokens = list[list[int]]
+
+HELD_OUT = 10
+"""Of so many train documents one is not learnt from, and sets the threshold."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a model is fine-tuned, by AdamW whose rate falls to 0 in a line."""
+
+    steps: int
+    batch: int
+    """documents a step"""
+    rate: float
+
+
+@dataclass(frozen=True)
+class Language:
+    """A model of transformers with its tokenizer."""
+
+    tokenizer: Any
+    model: Any
+
+    def tokens(self, texts: Sequence[str], most: int) -> Tokens:
+        """At most so many tokens of each text, and of what the model can read; one at least."""
+        limit = min(most, getattr(self.model.config, "max_position_embeddings", None) or most)
+        cut = self.tokenizer(list(texts), truncation=True, max_length=limit)["input_ids"]
+        return [ids or [self.tokenizer.pad_token_id] for ids in cut]
+
+    def padded(self, tokens: Tokens) -> dict[str, Tensor]:
+        """`input_ids` and `attention_mask`, padded on the right."""
+        import torch
+
+        width = max(map(len, tokens))
+        ids = [row + [self.tokenizer.pad_token_id] * (width - len(row)) for row in tokens]
+        mask = [[1] * len(row) + [0] * (width - len(row)) for row in tokens]
+        device = self.model.device
+        return {
+            "input_ids": torch.tensor(ids, device=device),
+            "attention_mask": torch.tensor(mask, device=device),
+        }
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """What transformers and torch draw inside depends on the seed alone, and nothing outside changes."""
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def load(method: str, name: str, auto: str, **options: Any) -> Language:
+    """A model by its directory or its name on the hub, as the class `auto` of transformers reads it.
+
+    On the GPU where there is one. Raises InputError where none is named, or it cannot be loaded.
+    """
+    if not name:
+        raise InputError(
+            f"{method} fine-tunes a language model and none is named; name its directory, or its name on the "
+            f"hub: --set {method}.model=DIR"
+        )
+    import torch
+    import transformers
+
+    # A new head is meant to be untrained, and needs no warning.
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        model = getattr(transformers, auto).from_pretrained(name, **options).float()
+    except Exception as error:
+        raise InputError(
+            f"{method}: model {name!r} cannot be loaded ({error}); give a directory of transformers' format, "
+            "or a name on the hub"
+        ) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    if tokenizer.pad_token_id is None:
+        raise InputError(f"{method}: the tokenizer of {name!r} has no token to pad with; name another model")
+    model.config.pad_token_id = tokenizer.pad_token_id
+    return Language(tokenizer, model.to("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def parts_of(train: Dataset) -> tuple[Ints, Ints]:
+    """Positions to learn from and to set the threshold on; all for both where there are fewer than ten."""
+    positions = np.arange(len(train))
+    held = positions % HELD_OUT == HELD_OUT - 1
+    return (positions[~held], positions[held]) if held.any() else (positions, positions)
+
+
+def fine_tune(model: Any, loss: Callable[[Ints], Tensor], n: int, tuning: Tuning) -> None:
+    """Lowers the mean loss of n documents, told by their positions, in place. Draws from torch's own seed."""
+    import torch
+
+    optimiser = torch.optim.AdamW(model.parameters(), lr=tuning.rate)
+    order = np.empty(0, dtype=np.int64)
+    model.train()
+    for step in range(tuning.steps):
+        if not len(order):
+            order = torch.randperm(n).numpy()
+        batch, order = order[: tuning.batch], order[tuning.batch :]
+        optimiser.param_groups[0]["lr"] = tuning.rate * (1 - step / tuning.steps)
+        optimiser.zero_grad()
+        loss(batch).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    model.eval()
+
+
+def in_batches(tokens: Tokens, size: int) -> Iterator[Tokens]:
+    return (tokens[start : start + size] for start in range(0, len(tokens), size))
