@@ -26,8 +26,9 @@ from rlfocal.agents.shared.stream import Stream
 WORST = -8.0
 """Least log score: of a right slot that no model of the pool gave, too."""
 _SMALLEST = 1e-6
-MULTIPLIER_RATE = 0.0015
-"""How fast the multiplier on the pool's size rises while more than `mean_pool` models are asked."""
+LEAST_MULTIPLIER, MULTIPLIER_RATE = 1e-2, 1.0
+"""Where the multiplier on the pool's size starts, and how fast it grows, per share of the models that the mean
+pool has beyond `mean_pool`; below that it falls. By factors, for gains differ by data."""
 
 
 class Everyone(NamedTuple):
@@ -58,7 +59,7 @@ class JointLearner:
         self.networks, self.config, self.stream, self.n_tasks = networks, config, stream, n_tasks
         self.core: LogLinear = networks.fusion.core
         self.everyone = Everyone.on(stream)
-        self.multiplier = torch.zeros(len(self.core.weight), 1, 1)
+        self.multiplier = torch.full((len(self.core.weight), 1, 1), LEAST_MULTIPLIER)
         """(S, 1, 1) what the pool's size m/N costs beyond Eq (6), so that `mean_pool` is kept"""
         self.share = 1.0
         """Of the learning rates."""
@@ -138,8 +139,8 @@ class JointLearner:
         if self.config.mean_pool:
             n_models = logits.shape[-1]
             beyond = torch.sigmoid(logits).sum(-1).mean(1) - self.config.mean_pool
-            rise = MULTIPLIER_RATE * self.config.epochs * beyond / n_models
-            self.multiplier = (self.multiplier + rise[:, None, None]).clamp(min=0)
+            factor = (MULTIPLIER_RATE * beyond / n_models).exp()
+            self.multiplier = (self.multiplier * factor[:, None, None]).clamp(min=LEAST_MULTIPLIER)
 
 
 class Worth(NamedTuple):
