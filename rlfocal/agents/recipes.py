@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = Non
     if method not in _CONFIGURE:
         raise unknown("method", method, _CONFIGURE, "RL-Focal")
     is_literal = method == "rl_focal" and bool((changes or {}).get("literal"))
-    own = rl_focal.literal_config if is_literal else _CONFIGURE[method]
+    own: Callable[[int], Any] = rl_focal.literal_config if is_literal else _CONFIGURE[method]
     return replace(own(n_train), **(changes or {}))
 
 

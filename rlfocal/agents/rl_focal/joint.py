@@ -27,8 +27,8 @@ WORST = -8.0
 """Least log score: of a right slot that no model of the pool gave, too."""
 _SMALLEST = 1e-6
 LEAST_MULTIPLIER, MULTIPLIER_RATE = 1e-2, 1.0
-"""Where the multiplier on the pool's size starts, and how fast it grows, per share of the models that the mean
-pool has beyond `mean_pool`; below that it falls. By factors, for gains differ by data."""
+"""Where the multiplier on the pool's size starts, and how fast it grows, per share of the models that the
+mean pool has beyond `mean_pool`; below that it falls. By factors, for gains differ by data."""
 
 
 class Everyone(NamedTuple):
