@@ -20,7 +20,8 @@ Floats = NDArray[np.float64]
 Slots = NDArray[np.int64]
 
 MANY_TASKS = 10
-"""With as many tasks in train, whole tasks are held out: test may have tasks that train has not."""
+"""With as many tasks in train, Fusion is fitted twice: with whole tasks held out, for tasks that train has not,
+and to each task's own documents, for those that it has."""
 TIE = 1e-9
 """Equal sums differ by less, whatever the order in which they were taken."""
 
@@ -40,7 +41,7 @@ class About(NamedTuple):
     """What is known of T questions before anybody is asked; (T, 0) each for free answers."""
 
     context: Floats
-    """(T, J + 13 + D) which task it is, then the question's surface and words"""
+    """(T, J + 13 + L + D) which task it is, then the question's surface, curves over it, and words"""
     gates: Floats
     """(T, K) what shifts weights: where the question's words lie along the first directions, and which of few
     tasks it is"""
@@ -83,7 +84,8 @@ def about(documents: Dataset | Calls, queries: QueryFeatures, tasks: Sequence[st
     questions = documents.questions or ("",) * len(documents)
     words = queries.words(questions)
     one_hot = _one_hot(documents.tasks.tolist(), tasks)
-    context = np.hstack([one_hot, queries.surface(questions), words])
+    surface = queries.surface(questions)
+    context = np.hstack([one_hot, surface, queries.curves(surface), words])
     return About(context, np.hstack([queries.gates(words), one_hot[:, : n_task_gates(len(tasks))]]))
 
 
@@ -138,6 +140,17 @@ def n_task_gates(n_tasks: int) -> int:
     return n_tasks if n_tasks < MANY_TASKS else 0
 
 
+def knows_tasks(kind: Kind, tasks: Sequence[str]) -> bool:
+    """Whether each task has regressions of its own, fitted beside those of all."""
+    return kind == "choices" and len(tasks) >= MANY_TASKS
+
+
+def task_places(tasks: Sequence[str], known: Sequence[str]) -> Slots:
+    """(T,) where each document's task is among the known; -1 for another."""
+    place = {task: at for at, task in enumerate(known)}
+    return np.array([place.get(task, -1) for task in tasks], dtype=np.int64)
+
+
 def real_slots(probabilities: Floats, kind: Kind) -> Floats:
     """(..., C) without the slot that `stage_rows` adds to answers."""
     return probabilities if kind == "choices" else probabilities[..., :-1]
@@ -159,22 +172,48 @@ def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[
     return np.where(probabilities.any(axis=1), slots, -1)
 
 
-def recipe_priors(
-    recipes: Sequence[Recipe], seen: Outputs, size: int, kind: Kind, n_tasks: int, config: SequentialConfig
-) -> Priors:
+class Widths(NamedTuple):
+    """How many numbers each part of what `stage_rows` gives has."""
+
+    shared: int
+    """the asked models', and one for answers"""
+    word_gates: int
+    task_gates: int
+    outputs: int
+    tasks: int
+    surface: int
+    curves: int
+    words: int
+
+
+def widths(seen: Outputs, size: int, kind: Kind, n_tasks: int, queries: QueryFeatures) -> Widths:
+    """Of the first `size` models' outputs."""
+    if kind == "answers":
+        return Widths(size + 1, 0, 0, 0, 0, 0, 0, 0)
+    of_tasks = n_task_gates(n_tasks)
+    of_words = seen.about.gates.shape[1] - of_tasks
+    about = (n_tasks, N_SURFACE, queries.bends.shape[1], queries.directions.shape[1])
+    return Widths(size, size * of_words, size * of_tasks, size * seen.own.shape[2], *about)
+
+
+def recipe_priors(recipes: Sequence[Recipe], widths: Widths, config: SequentialConfig) -> Priors:
     """What each of R recipes expects of the weights on the numbers that `stage_rows` gives."""
-    n_shared = size + (kind == "answers")
-    of_tasks = n_task_gates(n_tasks) if kind == "choices" else 0
-    n_gates, n_outputs = seen.about.gates.shape[1] - of_tasks, size * seen.own.shape[2]
-    n_words = max(seen.about.context.shape[1] - n_tasks - N_SURFACE, 0)
     shared, own = [], []
-    for outputs_ridge, surface_ridge, words_ridge, gates_ridge in recipes:
-        shared.append([(n_shared, config.shared_ridge), (size * n_gates, gates_ridge)])
-        shared[-1].append((size * of_tasks, config.task_ridge))
-        own.append([(n_outputs, outputs_ridge)])
-        if seen.about.context.shape[1]:
-            about = [(n_tasks, config.task_ridge), (N_SURFACE, surface_ridge), (n_words, words_ridge)]
-            own[-1] += about
+    for one in recipes:
+        believed = one.shared * config.shared_ridge
+        of_tasks = config.task_ridge if believed else 0.0
+        shared.append(
+            [(widths.shared, believed), (widths.word_gates, one.gates), (widths.task_gates, of_tasks)]
+        )
+        own.append(
+            [
+                (widths.outputs, one.outputs),
+                (widths.tasks, config.task_ridge),
+                (widths.surface, one.surface),
+                (widths.curves, one.curves),
+                (widths.words, one.words),
+            ]
+        )
     return Priors(_deviations(shared), _deviations(own))
 
 
@@ -202,9 +241,7 @@ def _centred(logprobs: Floats, exists: NDArray[np.bool_]) -> Floats:
 
 
 def _one_hot(tasks: Sequence[str], known: Sequence[str]) -> Floats:
-    place = {task: at for at, task in enumerate(known)}
+    places = task_places(tasks, known)
     rows = np.zeros((len(tasks), len(known)))
-    for row, task in enumerate(tasks):
-        if task in place:
-            rows[row, place[task]] = 1.0
+    rows[places >= 0, places[places >= 0]] = 1.0
     return rows

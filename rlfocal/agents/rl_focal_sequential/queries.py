@@ -19,6 +19,9 @@ Weighed = tuple[NDArray[np.int64], Floats]
 
 N_SURFACE = 13
 N_BUCKETS = 1 << 12
+_NARROW = 0.1
+"""The kernel's width on surfaces, whose numbers have deviation 1: chosen with the ridge of `curves`."""
+_LEAST = 1e-3
 _WORD = re.compile(r"\b\w\w+\b")
 _NEGATIONS = re.compile(r"\bnot?\b|n't\b")
 
@@ -41,10 +44,21 @@ class QueryFeatures(NamedTuple):
     """(D,) the mean train question along them"""
     gate_scale: Floats
     """(K,) 1 / standard deviation along the first directions"""
+    landmarks: Floats
+    """(L, 13) surfaces of train questions"""
+    bends: Floats
+    """(L, D) from likeness to the landmarks to coordinates in which products are likenesses"""
 
     def surface(self, questions: Sequence[str]) -> Floats:
         """(T, 13) standardised logarithms of counts; 0 without a text."""
         return (np.log1p(_surface(questions)) - self.surface_mean) * self.surface_scale * _has_text(questions)
+
+    def curves(self, surface: Floats) -> Floats:
+        """(T, D) coordinates of surfaces (T, 13) in the space of a Gaussian kernel (Nyström's); 0 without a
+        text."""
+        return np.asarray(_likeness(surface, self.landmarks) @ self.bends) * surface.any(
+            axis=1, keepdims=True
+        )
 
     def words(self, questions: Sequence[str]) -> Floats:
         """(T, D) where the questions' words lie along the principal directions; 0 without a text."""
@@ -62,8 +76,11 @@ class QueryFeatures(NamedTuple):
         return words[..., : len(self.gate_scale)] * self.gate_scale
 
 
-def fit_queries(questions: Sequence[str], dimensions: int, gates: int) -> QueryFeatures:
-    """Learn scales and directions from train questions; of questions without text, nothing."""
+def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks: int) -> QueryFeatures:
+    """Learn scales and directions from train questions; of questions without text, nothing.
+
+    Landmarks are spread evenly over train.
+    """
     surface = np.log1p(_surface(questions))
     spread = surface.std(axis=0)
     scale = np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0.0)
@@ -77,6 +94,10 @@ def fit_queries(questions: Sequence[str], dimensions: int, gates: int) -> QueryF
     along = np.asarray(weighed @ directions)
     widths = along[:, :gates].std(axis=0)
     gate_scale = np.where(widths > 1e-6, 1 / np.maximum(widths, 1e-6), 0.0)
+    standard = (surface - surface.mean(axis=0)) * scale * _has_text(questions)
+    distinct = np.unique(standard.astype(np.float32), axis=0).astype(np.float64)
+    places = np.linspace(0, len(distinct) - 1, min(landmarks, len(distinct))).round().astype(int)
+    marks = distinct[places] if any(questions) else distinct[:0]
     parts = (
         surface.mean(axis=0),
         scale,
@@ -84,9 +105,24 @@ def fit_queries(questions: Sequence[str], dimensions: int, gates: int) -> QueryF
         np.ascontiguousarray(directions),
         along.mean(axis=0),
         gate_scale,
+        marks,
+        _bends(marks),
     )
     # Rounded as checkpoints store them, so that agents decide alike before and after they are saved.
     return QueryFeatures(*(part.astype(np.float32).astype(np.float64) for part in parts))
+
+
+def _likeness(some: Floats, others: Floats) -> Floats:
+    """(T, L) exp(-|x - y|² / 10)"""
+    squares = np.square(some).sum(axis=1)[:, None] + np.square(others).sum(axis=1)
+    return np.asarray(np.exp(-_NARROW * np.maximum(squares - 2 * some @ others.T, 0.0)))
+
+
+def _bends(landmarks: Floats) -> Floats:
+    """(L, D) the inverse square root of the landmarks' likeness, directions of hardly any length left out."""
+    values, vectors = np.linalg.eigh(_likeness(landmarks, landmarks))
+    long = values > _LEAST
+    return np.asarray(vectors[:, long] / np.sqrt(values[long]))
 
 
 def _has_text(questions: Sequence[str]) -> Floats:

@@ -10,10 +10,11 @@ import torch
 from pydantic import Field, NonNegativeFloat, model_validator
 from torch import Tensor
 
-from rlfocal.agents.rl_focal_sequential.agents import Fusion, SequentialAgents
+from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
 from rlfocal.agents.rl_focal_sequential.decider import N_FEATURES
-from rlfocal.agents.rl_focal_sequential.observations import Scales, n_task_gates
+from rlfocal.agents.rl_focal_sequential.fusion import Fusion, TaskFusion
+from rlfocal.agents.rl_focal_sequential.observations import Scales, knows_tasks, n_task_gates
 from rlfocal.agents.rl_focal_sequential.queries import N_BUCKETS, N_SURFACE, QueryFeatures
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Weights
 from rlfocal.agents.storage.header import Count, Header, Share, Some
@@ -31,6 +32,7 @@ class SequentialHeader(Header):
     order: tuple[Count, ...]
     sizes: Annotated[tuple[Some, ...], Field(min_length=1)]
     penalty: NonNegativeFloat
+    task_penalty: NonNegativeFloat
     train_accuracy: tuple[Share, ...]
     held_out_accuracy: Share
 
@@ -54,13 +56,15 @@ def to_parts(agents: SequentialAgents) -> tuple[dict[str, Tensor], dict[str, Any
         for name, value in agents.queries._asdict().items()
     }
     tensors["decider"] = torch.from_numpy(agents.decider)
-    for at, fusion in enumerate(agents.fusions):
-        tensors |= {
-            f"fusion.{at}.shares": torch.from_numpy(fusion.shares),
-            f"fusion.{at}.shared": fusion.weights.shared,
-            f"fusion.{at}.bias": fusion.weights.bias,
-            f"fusion.{at}.own": fusion.weights.own,
-        }
+    tensors["task_decider"] = torch.from_numpy(agents.task_decider)
+    for kind, fusions in (("fusion", agents.fusions), ("tasks", agents.task_fusions)):
+        for at, fusion in enumerate(fusions):
+            tensors |= {
+                f"{kind}.{at}.shares": torch.from_numpy(fusion.shares),
+                f"{kind}.{at}.shared": fusion.weights.shared,
+                f"{kind}.{at}.bias": fusion.weights.bias,
+                f"{kind}.{at}.own": fusion.weights.own,
+            }
     return tensors, SequentialHeader.about(agents)
 
 
@@ -68,8 +72,9 @@ def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> Seque
     """The inverse of `to_parts`. Raises UnusableError for tensors that are not such agents'."""
     refuse_misfits(tensors, _layouts(header, tensors))
     stages = [under(f"fusion.{at}.", tensors) for at in range(len(header.sizes))]
-    for stage in stages:
-        if stage["shares"].min() < 0 or abs(float(stage["shares"].sum()) - 1) > 1e-6:
+    of_tasks = [under(f"tasks.{at}.", tensors) for at in range(_task_stages(header))]
+    for stage in stages + of_tasks:
+        if stage["shares"].min() < 0 or (stage["shares"].sum(-1) - 1).abs().max() > 1e-6:
             raise UnusableError("is not a valid checkpoint (its shares are no mixture)")
     if tensors["scales.shared"].min() <= 0:
         raise UnusableError("is not a valid checkpoint (scales.shared: not positive)")
@@ -78,11 +83,10 @@ def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> Seque
         queries=QueryFeatures(
             **{n: v.numpy().astype(np.float64) for n, v in under("queries.", tensors).items()}
         ),
-        fusions=tuple(
-            Fusion(Weights(stage["shared"], stage["bias"], stage["own"]), stage["shares"].numpy())
-            for stage in stages
-        ),
+        fusions=tuple(Fusion(_weights(stage), stage["shares"].numpy()) for stage in stages),
+        task_fusions=tuple(TaskFusion(_weights(stage), stage["shares"].numpy()) for stage in of_tasks),
         decider=tensors["decider"].numpy(),
+        task_decider=tensors["task_decider"].numpy(),
         **header.fields(),
     )
 
@@ -92,7 +96,10 @@ def _layouts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> dict[st
     n, c, of_choices = len(header.models), header.n_slots, header.kind == "choices"
     words = min(_length(tensors, "queries.middle"), header.config.word_directions)
     gates = min(words, header.config.gate_directions)
-    slots = c if of_choices else 0
+    marks, bends = _shape(tensors, "queries.landmarks")[0], _shape(tensors, "queries.bends")[1]
+    marks = min(marks, header.config.landmarks)
+    bends = min(bends, marks)
+    slots, known = c if of_choices else 0, _task_stages(header)
     double, single = torch.float64, torch.float32
     layouts: dict[str, Layout] = {
         "scales.shared": (double, (n,)),
@@ -104,17 +111,41 @@ def _layouts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> dict[st
         "queries.directions": (single, (N_BUCKETS, words)),
         "queries.middle": (single, (words,)),
         "queries.gate_scale": (single, (gates,)),
+        "queries.landmarks": (single, (marks, N_SURFACE)),
+        "queries.bends": (single, (marks, bends)),
         "decider": (double, (len(header.sizes) - 1, N_FEATURES)),
+        "task_decider": (double, (max(known - 1, 0), N_FEATURES)),
     }
     per_model = 1 + gates + n_task_gates(len(header.tasks))
-    about = len(header.tasks) + N_SURFACE + words
+    j, about = len(header.tasks), N_SURFACE + bends + words
     for at, size in enumerate(header.sizes):
         r = max(_length(tensors, f"fusion.{at}.shares"), 1)
         layouts[f"fusion.{at}.shares"] = double, (r,)
         layouts[f"fusion.{at}.shared"] = double, (r, size * per_model if of_choices else size + 1)
         layouts[f"fusion.{at}.bias"] = double, (r, c if of_choices else 1)
-        layouts[f"fusion.{at}.own"] = double, (r, size * c + about, c) if of_choices else (r, 0, 1)
+        layouts[f"fusion.{at}.own"] = double, (r, size * c + j + about, c) if of_choices else (r, 0, 1)
+        if known:
+            r = len(header.config.task_recipes)
+            layouts[f"tasks.{at}.shares"] = double, (j, 1 + r)
+            layouts[f"tasks.{at}.shared"] = double, (j, r, size + 1)
+            layouts[f"tasks.{at}.bias"] = double, (j, r, c)
+            layouts[f"tasks.{at}.own"] = double, (j, r, size * c + about, c)
     return layouts
+
+
+def _task_stages(header: SequentialHeader) -> int:
+    """Stages at which tasks have regressions of their own: all or none."""
+    return len(header.sizes) if knows_tasks(header.kind, header.tasks) else 0
+
+
+def _weights(stage: Mapping[str, Tensor]) -> Weights:
+    return Weights(stage["shared"], stage["bias"], stage["own"])
+
+
+def _shape(tensors: Mapping[str, Tensor], name: str) -> tuple[int, int]:
+    """Of a matrix; of what is none, nothing."""
+    shape = tensors[name].shape if name in tensors else ()
+    return (shape[0], shape[1]) if len(shape) == 2 else (0, 0)
 
 
 def _length(tensors: Mapping[str, Tensor], name: str) -> int:
