@@ -364,7 +364,7 @@ def test_ties_between_answers_go_to_the_model_that_was_asked_first() -> None:
     )
     nothing = np.zeros((3, 0))
     labels = np.zeros(3, dtype=np.int64)
-    seen = Outputs(shares, np.zeros((3, 3, 0)), shares > 0, labels, About(nothing, nothing))
+    seen = Outputs(shares, np.zeros((3, 3, 0)), shares > 0, labels, About(nothing, nothing, nothing))
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("8", "7"), ()]).tolist() == [2, 1, -1]
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("7", "8"), ()]).tolist() == [2, 0, -1]
 
@@ -410,7 +410,11 @@ def test_every_answer_that_nobody_disputes_is_not_certain() -> None:
     [agents] = train(data.train, SMALL, [0])
     assert agents.history[0].accuracy == pytest.approx(2 / 3, abs=0.05)
     seen = outputs(
-        data.test, about(data.test, agents.queries, ()), agents.scales, agents.order, agents.n_slots
+        data.test,
+        about(data.test, agents.queries, agents.surfaces, ()),
+        agents.scales,
+        agents.order,
+        agents.n_slots,
     )
     said = real_slots(agents.fusions[0].probabilities(stage_rows(seen, 1, "answers")), "answers")
     np.testing.assert_allclose(said[:, 0], 2 / 3, atol=0.07)

@@ -20,7 +20,7 @@ from rlfocal.agents.rl_focal_sequential.observations import (
     stage_rows,
     task_places,
 )
-from rlfocal.agents.rl_focal_sequential.queries import QueryFeatures
+from rlfocal.agents.rl_focal_sequential.queries import QueryFeatures, TaskSurfaces
 from rlfocal.agents.shared.slots import refuse_broken
 from rlfocal.agents.shared.tracking import Tracker
 from rlfocal.agents.shared.variant import CallingAgents
@@ -47,6 +47,8 @@ class SequentialAgents(CallingAgents):
     """Models that have answered at each of the K stages."""
     scales: Scales
     queries: QueryFeatures
+    surfaces: TaskSurfaces
+    """Of the tasks that have regressions of their own."""
     fusions: tuple[Fusion, ...]
     """What all documents have in common, at each stage."""
     task_fusions: tuple[TaskFusion, ...]
@@ -74,7 +76,7 @@ class SequentialAgents(CallingAgents):
         Frozen: everything is as it was at the end of train. Raises InputError as `decide_online` does.
         """
         self.check(calls)
-        known = about(calls, self.queries, self.tasks)
+        known = about(calls, self.queries, self.surfaces, self.tasks)
         task = task_places(calls.tasks.tolist(), self.tasks if self.task_fusions else ())
         place = np.argsort(self.order)
         going = np.ones(len(calls), dtype=np.bool_)
@@ -90,7 +92,7 @@ class SequentialAgents(CallingAgents):
             distributions = fusion.probabilities(rows)
             if self.task_fusions:
                 own = self.task_fusions[stage]
-                distributions = own.probabilities(rows, len(self.tasks), distributions, task)
+                distributions = own.probabilities(rows, known.particular, distributions, task)
             distributions = real_slots(distributions, self.kind)
             said = best_slots(distributions, seen, size, documents.slots)
             slots = np.where(going, said, slots)
@@ -128,5 +130,5 @@ class SequentialAgents(CallingAgents):
 
     def tracker(self) -> Tracker:
         """Where learning from labels starts."""
-        size = min(len(self.models), max(3, round(self.config.mean_pool / 2)))
+        size = min(len(self.models), max(3, round(self.config.budget(len(self.models)) / 2)))
         return Tracker(np.array(self.train_accuracy), self.held_out_accuracy, size, self.seed)

@@ -35,8 +35,9 @@ class Recipe(NamedTuple):
 class SequentialConfig:
     """Raises InputError for a value that cannot work."""
 
-    mean_pool: float = 6.0
-    """Models asked per document, at most, on the average over train."""
+    mean_pool: float | None = None
+    """Models asked per document, at most, on the average over train. None: 40 % of them, but at least 3 and
+    at most 5.5, so that where test is harder than train, six are not exceeded."""
     size_penalty: float = 0.0
     """What asking the whole pool costs, where being right earns 1; raised until `mean_pool` is met."""
     folds: int = 5
@@ -52,11 +53,13 @@ class SequentialConfig:
     )  # fmt: skip
     """Regularisations that Fusion mixes, by how well each does on the held-out parts of train; of free
     answers the first alone."""
-    task_recipes: tuple[Recipe, ...] = (Recipe(100), Recipe(10), Recipe(100, curves=1), Recipe(0, shared=0.2))
+    task_recipes: tuple[Recipe, ...] = (
+        Recipe(100), Recipe(30, curves=0.3), Recipe(100, words=0.1), Recipe(0, shared=0.2),
+    )  # fmt: skip
     """The same of what is fitted to each of many tasks, beside what is fitted to all."""
     word_directions: int = 60
     """Principal directions of the questions' words."""
-    landmarks: int = 200
+    landmarks: int = 40
     """Train questions to whose surfaces others are likened, for `curves`."""
     gate_directions: int = 4
     """The first of them, along which the models' weights may shift."""
@@ -71,10 +74,9 @@ class SequentialConfig:
             "gate_directions": 0,
         }
         for name, least in at_least.items():
-            if getattr(self, name) < least:
-                raise InputError(
-                    f"SequentialConfig.{name} is {getattr(self, name)}; it must be at least {least}"
-                )
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"SequentialConfig.{name} is {value}; it must be at least {least}")
         for name in ("shared_ridge", "task_ridge"):
             if not getattr(self, name) > 0:
                 raise InputError(f"SequentialConfig.{name} is {getattr(self, name)}; it must be positive")
@@ -83,6 +85,10 @@ class SequentialConfig:
                 raise InputError(
                     f"SequentialConfig.{name} is {getattr(self, name)}; give at least one, of ridges from 0"
                 )
+
+    def budget(self, n_models: int) -> float:
+        """Models asked on average, at most, of so many."""
+        return min(max(0.4 * n_models, 3.0), 5.5) if self.mean_pool is None else self.mean_pool
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -42,6 +42,7 @@ class Stepwise:
         self._known: Floats = np.zeros(0)
         self._question: Floats = np.zeros(0)
         self._gates: Floats = np.zeros(0)
+        self._particular: Floats = np.zeros(0)
         if agents.kind == "choices":
             self.begin("", "")
             for stage in range(len(agents.sizes)):
@@ -62,6 +63,9 @@ class Stepwise:
             surface, words = queries.surface([question])[0], queries.words([question])[0]
             curves = queries.curves(surface[None])[0]
         self._question = np.concatenate([surface, curves, words])
+        if is_known:
+            of_task = agents.surfaces.numbers([question], np.array([self._task]))[0]
+            self._particular = np.concatenate([of_task, words])
         self._gates = np.concatenate([queries.gates(words), self._known[: n_task_gates(len(self._known))]])
 
     def wanted(self, stage: int) -> Mask:
@@ -104,12 +108,12 @@ class Stepwise:
         return self._fitted[stage, task]
 
     def _logits(self, stage: int, task: int, raw: Floats) -> Floats:
-        """(R, C) of every recipe, from the log-probs (m, W) of the models asked; those without an answer are 0."""
+        """(R, C) of every recipe, from the log-probs (m, W) of the models asked, 0 for none."""
         fitted = self._regressions(stage, task)
         answered = raw.any(axis=1, keepdims=True)
         values = self._values(raw) * answered
         if (stage, task) not in self._about:
-            context = self._question if task >= 0 else np.concatenate([self._known, self._question])
+            context = self._particular if task >= 0 else np.concatenate([self._known, self._question])
             self._about[stage, task] = fitted.of_question(context, self._gates)
         of_question, shift = self._about[stage, task]
         logits: Floats = of_question + fitted.of_values(

@@ -85,31 +85,18 @@ def fit_stage(rows: Rows, priors: Priors, held_out: Places, counts: Floats, *, b
 
 
 def fit_tasks(
-    rows: Rows, n_models: int, task: Places, opinion: Floats, priors: Priors, part: Places
+    rows: Rows, particular: Floats, task: Places, opinion: Floats, priors: Priors, part: Places
 ) -> tuple[Weights, Floats, Floats]:
     """One seed's weights (J, R, ...), shares (J, 1 + R) and out-of-fold distributions (T, C) of every task.
 
     `task` (T,) numbers the tasks, `opinion` (T, C) is Fusion's on documents whose whole task was held out,
-    `part` (T,) is which part a document is held out with here.
+    `part` (T,) is which part a document is held out with here, `particular` (T, F) as in `About`.
     """
+    n_models = priors.shared.shape[1]
     n_tasks, n_recipes = int(task.max()) + 1, len(priors.shared)
-    mine = task_rows(rows, n_models, n_tasks, opinion)
-    priors = Priors(
-        torch.cat(
-            [
-                priors.shared[:, :n_models],
-                torch.full((n_recipes, 1), _OPINION_RIDGE**-0.5, dtype=torch.float64),
-            ],
-            1,
-        ),
-        torch.cat(
-            [
-                priors.own[:, : n_models * rows.open.shape[1]],
-                priors.own[:, n_models * rows.open.shape[1] + n_tasks :],
-            ],
-            1,
-        ),
-    )
+    mine = task_rows(rows, n_models, particular, opinion)
+    on_opinion = torch.full((n_recipes, 1), _OPINION_RIDGE**-0.5, dtype=torch.float64)
+    priors = Priors(torch.cat([priors.shared, on_opinion], 1), priors.own)
     n_slots, n_folds = rows.open.shape[1], int(part.max()) + 1
     weights = Weights(
         rows.shared.new_zeros((n_tasks, n_recipes, n_models + 1)),

@@ -40,14 +40,14 @@ class TaskFusion:
     shares: Floats
     """(J, 1 + R) Fusion's own opinion comes first"""
 
-    def probabilities(self, rows: Rows, n_tasks: int, opinion: Floats, task: Places) -> Floats:
-        """(T, C) distributions over the open slots; those by Fusion, `opinion` (T, C), for documents of tasks
-        that it does not know, whose `task` (T,) is -1.
+    def probabilities(self, rows: Rows, particular: Floats, opinion: Floats, task: Places) -> Floats:
+        """(T, C) distributions over the open slots, from `particular` (T, F) of `About`; those by Fusion,
+        `opinion` (T, C), for documents of tasks that it does not know, whose `task` (T,) is -1.
         """
         result = opinion.copy()
         for one in np.unique(task[task >= 0]):
             at = np.flatnonzero(task == one)
-            mine = task_rows(rows.take(torch.from_numpy(at)), self.n_models, n_tasks, opinion[at])
+            mine = task_rows(rows.take(torch.from_numpy(at)), self.n_models, particular[at], opinion[at])
             said = self.weights.at(int(one)).probabilities(mine).numpy()
             share = self.shares[one]
             result[at] = share[0] * opinion[at] + np.einsum("r,rtc->tc", share[1:], said)
@@ -58,15 +58,17 @@ class TaskFusion:
         return self.weights.shared.shape[-1] - 1
 
 
-def task_rows(rows: Rows, n_models: int, n_tasks: int, opinion: Floats) -> Rows:
-    """The rows as a task's own regressions see them: without gates and tasks, with Fusion's opinion (T, C)."""
-    n_outputs = n_models * rows.open.shape[1]
-    said = np.where(rows.open.numpy(), np.log(np.maximum(opinion, LEAST_CHANCE)), 0.0)
-    said -= said.sum(axis=1, keepdims=True) / np.maximum(rows.open.numpy().sum(axis=1, keepdims=True), 1)
-    said = np.where(rows.open.numpy(), said, 0.0)
+def task_rows(rows: Rows, n_models: int, particular: Floats, opinion: Floats) -> Rows:
+    """The rows as a task's own regressions see them: no gates, what is particular to the task (T, F), and
+    Fusion's opinion (T, C).
+    """
+    is_open = rows.open.numpy()
+    said = np.where(is_open, np.log(np.maximum(opinion, LEAST_CHANCE)), 0.0)
+    said -= said.sum(axis=1, keepdims=True) / np.maximum(is_open.sum(axis=1, keepdims=True), 1)
+    said = np.where(is_open, said, 0.0)
     return Rows(
         torch.cat([rows.shared[:, :, :n_models], torch.from_numpy(said)[..., None]], 2),
-        torch.cat([rows.own[:, :n_outputs], rows.own[:, n_outputs + n_tasks :]], 1),
+        torch.cat([rows.own[:, : n_models * is_open.shape[1]], torch.from_numpy(particular)], 1),
         rows.open,
         rows.labels,
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.agents.rl_focal_sequential.queries import N_SURFACE, QueryFeatures
+from rlfocal.agents.rl_focal_sequential.queries import N_SURFACE, QueryFeatures, TaskSurfaces
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows
 from rlfocal.calls import Calls
 from rlfocal.dataset import Dataset, Kind
@@ -20,8 +20,8 @@ Floats = NDArray[np.float64]
 Slots = NDArray[np.int64]
 
 MANY_TASKS = 10
-"""With as many tasks in train, Fusion is fitted twice: with whole tasks held out, for tasks that train has not,
-and to each task's own documents, for those that it has."""
+"""With as many tasks in train, Fusion is fitted twice: with whole tasks held out, for tasks that train has
+not, and to each task's own documents, for those that it has."""
 TIE = 1e-9
 """Equal sums differ by less, whatever the order in which they were taken."""
 
@@ -45,6 +45,8 @@ class About(NamedTuple):
     gates: Floats
     """(T, K) what shifts weights: where the question's words lie along the first directions, and which of few
     tasks it is"""
+    particular: Floats
+    """(T, 13 + L + D) what a known task's own regressions see: surface and curves on its scale, and words"""
 
 
 class Outputs(NamedTuple):
@@ -77,16 +79,25 @@ def fit_scales(train: Dataset) -> Scales:
     )
 
 
-def about(documents: Dataset | Calls, queries: QueryFeatures, tasks: Sequence[str]) -> About:
+def about(
+    documents: Dataset | Calls, queries: QueryFeatures, surfaces: TaskSurfaces, tasks: Sequence[str]
+) -> About:
     """The questions as Fusion sees them; of those of free answers it sees nothing."""
     if documents.kind == "answers":
-        return About(np.zeros((len(documents), 0)), np.zeros((len(documents), 0)))
+        nothing = np.zeros((len(documents), 0))
+        return About(nothing, nothing, nothing)
     questions = documents.questions or ("",) * len(documents)
     words = queries.words(questions)
     one_hot = _one_hot(documents.tasks.tolist(), tasks)
     surface = queries.surface(questions)
     context = np.hstack([one_hot, surface, queries.curves(surface), words])
-    return About(context, np.hstack([queries.gates(words), one_hot[:, : n_task_gates(len(tasks))]]))
+    particular = np.zeros((len(documents), 0))
+    if knows_tasks(documents.kind, tasks):
+        at = task_places(documents.tasks.tolist(), tasks)
+        particular = np.hstack([surfaces.numbers(questions, at), words])
+    return About(
+        context, np.hstack([queries.gates(words), one_hot[:, : n_task_gates(len(tasks))]]), particular
+    )
 
 
 def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[int], n_slots: int) -> Outputs:
@@ -194,6 +205,12 @@ def widths(seen: Outputs, size: int, kind: Kind, n_tasks: int, queries: QueryFea
     of_words = seen.about.gates.shape[1] - of_tasks
     about = (n_tasks, N_SURFACE, queries.bends.shape[1], queries.directions.shape[1])
     return Widths(size, size * of_words, size * of_tasks, size * seen.own.shape[2], *about)
+
+
+def task_widths(seen: Outputs, size: int, surfaces: TaskSurfaces, queries: QueryFeatures) -> Widths:
+    """Of what a task's own regressions see of the first `size` models' outputs, Fusion's opinion left out."""
+    curves, words = surfaces.bends.shape[2], queries.directions.shape[1]
+    return Widths(size, 0, 0, size * seen.own.shape[2], 0, N_SURFACE, curves, words)
 
 
 def recipe_priors(recipes: Sequence[Recipe], widths: Widths, config: SequentialConfig) -> Priors:

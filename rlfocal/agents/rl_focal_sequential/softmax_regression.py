@@ -121,7 +121,7 @@ def fit_groups(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, toler
 
 
 def _kinds(priors: Priors, many: bool) -> list[Tensor]:
-    """The problems that use the same numbers: where there are `many`, apart, so that none pays for others'."""
+    """Problems that use the same numbers together: where there are `many`, so that none pays for others'."""
     n_problems = len(priors.shared)
     if not many:
         return [torch.arange(n_problems)]

@@ -15,7 +15,7 @@ from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
 from rlfocal.agents.rl_focal_sequential.decider import N_FEATURES
 from rlfocal.agents.rl_focal_sequential.fusion import Fusion, TaskFusion
 from rlfocal.agents.rl_focal_sequential.observations import Scales, knows_tasks, n_task_gates
-from rlfocal.agents.rl_focal_sequential.queries import N_BUCKETS, N_SURFACE, QueryFeatures
+from rlfocal.agents.rl_focal_sequential.queries import N_BUCKETS, N_SURFACE, QueryFeatures, TaskSurfaces
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Weights
 from rlfocal.agents.storage.header import Count, Header, Share, Some
 from rlfocal.agents.storage.layout import Layout, refuse_misfits
@@ -55,6 +55,10 @@ def to_parts(agents: SequentialAgents) -> tuple[dict[str, Tensor], dict[str, Any
         f"queries.{name}": torch.from_numpy(value).to(torch.float32)
         for name, value in agents.queries._asdict().items()
     }
+    tensors |= {
+        f"surfaces.{name}": torch.from_numpy(value).to(torch.float32)
+        for name, value in agents.surfaces._asdict().items()
+    }
     tensors["decider"] = torch.from_numpy(agents.decider)
     tensors["task_decider"] = torch.from_numpy(agents.task_decider)
     for kind, fusions in (("fusion", agents.fusions), ("tasks", agents.task_fusions)):
@@ -82,6 +86,9 @@ def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> Seque
         scales=Scales(**{name: value.numpy() for name, value in under("scales.", tensors).items()}),
         queries=QueryFeatures(
             **{n: v.numpy().astype(np.float64) for n, v in under("queries.", tensors).items()}
+        ),
+        surfaces=TaskSurfaces(
+            **{n: v.numpy().astype(np.float64) for n, v in under("surfaces.", tensors).items()}
         ),
         fusions=tuple(Fusion(_weights(stage), stage["shares"].numpy()) for stage in stages),
         task_fusions=tuple(TaskFusion(_weights(stage), stage["shares"].numpy()) for stage in of_tasks),
@@ -118,6 +125,10 @@ def _layouts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> dict[st
     }
     per_model = 1 + gates + n_task_gates(len(header.tasks))
     j, about = len(header.tasks), N_SURFACE + bends + words
+    apart, most = j if known else 0, header.config.landmarks
+    layouts["surfaces.mean"] = layouts["surfaces.scale"] = single, (apart, N_SURFACE)
+    layouts["surfaces.landmarks"] = single, (apart, most, N_SURFACE)
+    layouts["surfaces.bends"] = single, (apart, most, most)
     for at, size in enumerate(header.sizes):
         r = max(_length(tensors, f"fusion.{at}.shares"), 1)
         layouts[f"fusion.{at}.shares"] = double, (r,)
@@ -129,7 +140,7 @@ def _layouts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> dict[st
             layouts[f"tasks.{at}.shares"] = double, (j, 1 + r)
             layouts[f"tasks.{at}.shared"] = double, (j, r, size + 1)
             layouts[f"tasks.{at}.bias"] = double, (j, r, c)
-            layouts[f"tasks.{at}.own"] = double, (j, r, size * c + about, c)
+            layouts[f"tasks.{at}.own"] = double, (j, r, size * c + N_SURFACE + most + words, c)
     return layouts
 
 

@@ -28,9 +28,15 @@ from rlfocal.agents.rl_focal_sequential.observations import (
     recipe_priors,
     stage_rows,
     task_places,
+    task_widths,
     widths,
 )
-from rlfocal.agents.rl_focal_sequential.queries import QueryFeatures, fit_queries
+from rlfocal.agents.rl_focal_sequential.queries import (
+    QueryFeatures,
+    TaskSurfaces,
+    fit_queries,
+    fit_task_surfaces,
+)
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Rows, Weights
 from rlfocal.agents.shared.slots import refuse_broken
 from rlfocal.agents.shared.threads import one_thread
@@ -105,6 +111,7 @@ class Work(NamedTuple):
     tasks: tuple[str, ...]
     """Those that Fusion tells apart."""
     queries: QueryFeatures
+    surfaces: TaskSurfaces
     order: tuple[int, ...]
     sizes: tuple[int, ...]
     seen: Outputs
@@ -145,11 +152,12 @@ class Work(NamedTuple):
         general = self.general(rows, size, recipes, self.held_out, self.counts)
         if not knows_tasks(self.kind, self.tasks):
             return Fitted(general, None)
-        numbers = widths(self.seen, size, self.kind, len(self.tasks), self.queries)
+        numbers = task_widths(self.seen, size, self.surfaces, self.queries)
         priors = recipe_priors(self.config.task_recipes, numbers, self.config)
+        particular = self.seen.about.particular
         task = task_places(self.train_rows.tasks.tolist(), self.tasks)
         found = [
-            fit_tasks(rows, size, task, opinion, priors, part)
+            fit_tasks(rows, particular, task, opinion, priors, part)
             for opinion, part in zip(general.out_of_fold, self.rows_held_out, strict=True)
         ]
         weights, shares, out_of_fold = zip(*found, strict=True)
@@ -169,6 +177,7 @@ class Work(NamedTuple):
         task = task_places(rows.tasks.tolist(), self.tasks)
         fusions = tuple(Fusion(stage.general.weights, stage.general.shares[at]) for stage in stages)
         of_tasks = tuple(stage.of_tasks.fusion(at) for stage in stages if stage.of_tasks is not None)
+        particulars = self.seen.about.particular
         history: list[Episode] = []
         general, particular = Ledger([], []), Ledger([], [])
         for done, (size, stage, fusion) in enumerate(zip(self.sizes, stages, fusions, strict=True)):
@@ -180,7 +189,7 @@ class Work(NamedTuple):
             accuracy = float(((said == self.seen.labels) & (said >= 0)).mean())
             history.append(Episode("stage", done, None, accuracy, float(size)))
             if stage.of_tasks is not None:
-                distributions = of_tasks[done].probabilities(numbers, len(self.tasks), opinion, task)
+                distributions = of_tasks[done].probabilities(numbers, particulars, opinion, task)
                 particular.views.append(StageView(self.look(stage.of_tasks.out_of_fold[at], size)[1], size))
                 particular.deployed.append(self.look(distributions, size)[1])
         decider, penalty = general.decider(self.config, n)
@@ -189,6 +198,7 @@ class Work(NamedTuple):
             config=self.config, benchmark=rows.benchmark, kind=self.kind, models=rows.models,
             seed=self.seeds[at], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], tasks=self.tasks,
             order=self.order, sizes=self.sizes, scales=fit_scales(rows), queries=self.queries,
+            surfaces=self.surfaces,
             fusions=fusions, task_fusions=of_tasks, decider=decider, task_decider=task_decider,
             penalty=penalty, task_penalty=task_penalty, history=tuple(history),
             train_accuracy=tuple(rows.correct.mean(axis=0).tolist()),
@@ -204,7 +214,7 @@ class Ledger(NamedTuple):
 
     def decider(self, config: SequentialConfig, n_models: int) -> tuple[Floats, float]:
         """Its weights, and the penalty a model."""
-        return fit_within(self.views, self.deployed, config.mean_pool, config.size_penalty / n_models)
+        return fit_within(self.views, self.deployed, config.budget(n_models), config.size_penalty / n_models)
 
 
 def prepare(train_rows: Dataset, config: SequentialConfig, seeds: Sequence[int]) -> Work:
@@ -213,12 +223,15 @@ def prepare(train_rows: Dataset, config: SequentialConfig, seeds: Sequence[int])
     known_tasks = tasks if len(tasks) > 1 else ()
     questions = train_rows.questions or ("",) * len(train_rows)
     queries = fit_queries(questions, config.word_directions, config.gate_directions, config.landmarks)
+    apart = known_tasks if knows_tasks(train_rows.kind, known_tasks) else ()
+    places = task_places(train_rows.tasks.tolist(), apart)
+    surfaces = fit_task_surfaces(questions, places, len(apart), config.landmarks)
     order = asking_order(train_rows)
-    known = about(train_rows, queries, known_tasks)
+    known = about(train_rows, queries, surfaces, known_tasks)
     seen = outputs(train_rows, known, fit_scales(train_rows), order, train_rows.probs.shape[2])
     return Work(
-        train_rows, config, seeds, known_tasks, queries, order,
-        stage_sizes(len(train_rows.models), config.mean_pool), seen,
+        train_rows, config, seeds, known_tasks, queries, surfaces, order,
+        stage_sizes(len(train_rows.models), config.budget(len(train_rows.models))), seen,
         np.stack([hold_out(train_rows, config.folds, seed) for seed in seeds]),
         np.stack([hold_out_rows(len(train_rows), config.folds, seed) for seed in seeds]),
         task_counts(train_rows),
