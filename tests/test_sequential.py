@@ -364,7 +364,9 @@ def test_ties_between_answers_go_to_the_model_that_was_asked_first() -> None:
     )
     nothing = np.zeros((3, 0))
     labels = np.zeros(3, dtype=np.int64)
-    seen = Outputs(shares, np.zeros((3, 3, 0)), shares > 0, labels, About(nothing, nothing, nothing))
+    seen = Outputs(
+        shares, np.zeros((3, 3, 0)), shares > 0, shares[:, :0], labels, About(nothing, nothing, nothing)
+    )
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("8", "7"), ()]).tolist() == [2, 1, -1]
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("7", "8"), ()]).tolist() == [2, 0, -1]
 

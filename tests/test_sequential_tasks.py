@@ -1,4 +1,4 @@
-"""`rl_focal_sequential` on many tasks: what it learns of each, what it falls back to, and that nothing leaks."""
+"""`rl_focal_sequential` on many tasks: what it learns of each, its fallback, and that nothing leaks."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ class Recipe(NamedTuple):
     curves: float = 0.0
     """On curves over its surface."""
     shared: float = 1.0
-    """Times `shared_ridge`; 0: nobody asked is listened to."""
+    """Times `shared_ridge`; 0 leaves out the models' log-probs that all slots share."""
+    votes: float = 0.0
+    """On which slot each model holds to be likeliest, however sure it is; of answers there are no votes."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,14 @@ class SequentialConfig:
     """Ridge on what is particular to a task; a task that train did not have gets none of it."""
     recipes: tuple[Recipe, ...] = (
         Recipe(100), Recipe(10), Recipe(100, surface=30, gates=500), Recipe(1000, words=10, gates=100),
-        Recipe(100, words=0.1), Recipe(100, curves=1), Recipe(30, curves=0.3), Recipe(0, shared=0.2),
-        Recipe(0, gates=30, shared=0.2),
+        Recipe(100, words=0.1), Recipe(100, curves=1), Recipe(30, curves=0.3),
+        Recipe(0, shared=0.2, votes=5), Recipe(0, gates=30, shared=0.2, votes=5),
+        Recipe(0, shared=0, votes=5),
     )  # fmt: skip
     """Regularisations that Fusion mixes, by how well each does on the held-out parts of train; of free
     answers the first alone."""
     task_recipes: tuple[Recipe, ...] = (
-        Recipe(100), Recipe(30, curves=0.3), Recipe(100, words=0.1), Recipe(0, shared=0.2),
+        Recipe(100), Recipe(30, curves=0.3), Recipe(100, words=0.1), Recipe(0, shared=0.2, votes=5),
     )  # fmt: skip
     """The same of what is fitted to each of many tasks, beside what is fitted to all."""
     word_directions: int = 60

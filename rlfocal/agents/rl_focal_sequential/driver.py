@@ -116,9 +116,9 @@ class Stepwise:
             context = self._particular if task >= 0 else np.concatenate([self._known, self._question])
             self._about[stage, task] = fitted.of_question(context, self._gates)
         of_question, shift = self._about[stage, task]
-        logits: Floats = of_question + fitted.of_values(
-            values, answered, min(raw.shape[1], self.agents.n_slots)
-        )
+        width = min(raw.shape[1], self.agents.n_slots)
+        logits: Floats = of_question + fitted.of_values(values, answered, width)
+        logits += fitted.of_votes(values, answered, width)
         return logits + shift @ values if task < 0 else logits
 
     def _values(self, raw: Floats) -> Floats:

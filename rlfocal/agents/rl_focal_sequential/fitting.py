@@ -92,14 +92,14 @@ def fit_tasks(
     `task` (T,) numbers the tasks, `opinion` (T, C) is Fusion's on documents whose whole task was held out,
     `part` (T,) is which part a document is held out with here, `particular` (T, F) as in `About`.
     """
-    n_models = priors.shared.shape[1]
+    n_models = priors.shared.shape[1] // 2
     n_tasks, n_recipes = int(task.max()) + 1, len(priors.shared)
     mine = task_rows(rows, n_models, particular, opinion)
     on_opinion = torch.full((n_recipes, 1), _OPINION_RIDGE**-0.5, dtype=torch.float64)
     priors = Priors(torch.cat([priors.shared, on_opinion], 1), priors.own)
     n_slots, n_folds = rows.open.shape[1], int(part.max()) + 1
     weights = Weights(
-        rows.shared.new_zeros((n_tasks, n_recipes, n_models + 1)),
+        rows.shared.new_zeros((n_tasks, n_recipes, 2 * n_models + 1)),
         rows.shared.new_zeros((n_tasks, n_recipes, n_slots)),
         rows.shared.new_zeros((n_tasks, n_recipes, mine.own.shape[1], n_slots)),
     )

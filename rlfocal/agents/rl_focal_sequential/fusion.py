@@ -55,7 +55,7 @@ class TaskFusion:
 
     @property
     def n_models(self) -> int:
-        return self.weights.shared.shape[-1] - 1
+        return (self.weights.shared.shape[-1] - 1) // 2
 
 
 def task_rows(rows: Rows, n_models: int, particular: Floats, opinion: Floats) -> Rows:
@@ -67,7 +67,7 @@ def task_rows(rows: Rows, n_models: int, particular: Floats, opinion: Floats) ->
     said -= said.sum(axis=1, keepdims=True) / np.maximum(is_open.sum(axis=1, keepdims=True), 1)
     said = np.where(is_open, said, 0.0)
     return Rows(
-        torch.cat([rows.shared[:, :, :n_models], torch.from_numpy(said)[..., None]], 2),
+        torch.cat([rows.shared[:, :, : 2 * n_models], torch.from_numpy(said)[..., None]], 2),
         torch.cat([rows.own[:, : n_models * is_open.shape[1]], torch.from_numpy(particular)], 1),
         rows.open,
         rows.labels,

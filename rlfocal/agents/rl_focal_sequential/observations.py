@@ -58,6 +58,8 @@ class Outputs(NamedTuple):
     """(T, N, C) the same in deviations from the slot's mean; (T, N, 0) for answers"""
     given: NDArray[np.bool_]
     """(T, N, C) slots that exist; for answers, those that the model itself gave"""
+    votes: Floats
+    """(T, N, C) 1 at each model's likeliest slot; (T, 0, C) for answers"""
     labels: NDArray[np.int64]
     """(T,)"""
     about: About
@@ -105,21 +107,24 @@ def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[in
     at = list(order)
     if documents.kind == "answers":
         probs = documents.probs[:, at]
-        return Outputs(probs, np.zeros((*probs.shape[:2], 0)), probs > 0, documents.labels, about)
+        nothing = np.zeros((*probs.shape[:2], 0))
+        return Outputs(probs, nothing, probs > 0, probs[:, :0], documents.labels, about)
     logprobs = _sized(documents.logprobs[:, at], n_slots)
     exists = _exists(np.minimum(documents.n_choices, n_slots), n_slots)
     centred = _centred(logprobs, exists)
     shared = centred / scales.shared[at, None]
     own = (centred - scales.mean[at]) * scales.own[at]
     given = np.broadcast_to(exists[:, None], logprobs.shape)
-    return Outputs(shared, own * exists[:, None], given, documents.labels, about)
+    best = np.where(given, centred, -np.inf).argmax(axis=2)
+    votes = (best[..., None] == np.arange(n_slots)) & given
+    return Outputs(shared, own * exists[:, None], given, votes.astype(np.float64), documents.labels, about)
 
 
 def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
     """What Fusion knows after the first `size` models of the order.
 
-    Each model's numbers come once as they are, then once times each gate, so that weights on the latter are
-    what a gate adds to the model's weight.
+    Each model's numbers come once as they are, then its vote, then its numbers times each gate, so that
+    weights on the latter are what a gate adds to the model's weight.
     Of answers, one more slot stands for the case that nobody asked is right: without it, an answer that all
     agree on would be certain.
     """
@@ -128,7 +133,12 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
     shared = seen.shared[:, asked].transpose(0, 2, 1)
     gated = shared[..., None, :] * seen.about.gates[:, None, :, None]  # (T, C, K, m)
     shared = np.concatenate(
-        [shared, gated.reshape(*shared.shape[:2], size * seen.about.gates.shape[1])], axis=2
+        [
+            shared,
+            seen.votes[:, asked].transpose(0, 2, 1),
+            gated.reshape(*shared.shape[:2], size * seen.about.gates.shape[1]),
+        ],
+        axis=2,
     )
     exists = seen.given[:, asked].any(axis=1)
     labels = np.where(seen.labels < n_slots, seen.labels, -1)
@@ -188,6 +198,7 @@ class Widths(NamedTuple):
 
     shared: int
     """the asked models', and one for answers"""
+    votes: int
     word_gates: int
     task_gates: int
     outputs: int
@@ -200,17 +211,17 @@ class Widths(NamedTuple):
 def widths(seen: Outputs, size: int, kind: Kind, n_tasks: int, queries: QueryFeatures) -> Widths:
     """Of the first `size` models' outputs."""
     if kind == "answers":
-        return Widths(size + 1, 0, 0, 0, 0, 0, 0, 0)
+        return Widths(size + 1, 0, 0, 0, 0, 0, 0, 0, 0)
     of_tasks = n_task_gates(n_tasks)
     of_words = seen.about.gates.shape[1] - of_tasks
     about = (n_tasks, N_SURFACE, queries.bends.shape[1], queries.directions.shape[1])
-    return Widths(size, size * of_words, size * of_tasks, size * seen.own.shape[2], *about)
+    return Widths(size, size, size * of_words, size * of_tasks, size * seen.own.shape[2], *about)
 
 
 def task_widths(seen: Outputs, size: int, surfaces: TaskSurfaces, queries: QueryFeatures) -> Widths:
     """Of what a task's own regressions see of the first `size` models' outputs, Fusion's opinion left out."""
     curves, words = surfaces.bends.shape[2], queries.directions.shape[1]
-    return Widths(size, 0, 0, size * seen.own.shape[2], 0, N_SURFACE, curves, words)
+    return Widths(size, size, 0, 0, size * seen.own.shape[2], 0, N_SURFACE, curves, words)
 
 
 def recipe_priors(recipes: Sequence[Recipe], widths: Widths, config: SequentialConfig) -> Priors:
@@ -220,7 +231,12 @@ def recipe_priors(recipes: Sequence[Recipe], widths: Widths, config: SequentialC
         believed = one.shared * config.shared_ridge
         of_tasks = config.task_ridge if believed else 0.0
         shared.append(
-            [(widths.shared, believed), (widths.word_gates, one.gates), (widths.task_gates, of_tasks)]
+            [
+                (widths.shared, believed),
+                (widths.votes, one.votes),
+                (widths.word_gates, one.gates),
+                (widths.task_gates, of_tasks),
+            ]
         )
         own.append(
             [

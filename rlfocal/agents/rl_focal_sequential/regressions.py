@@ -22,13 +22,15 @@ class Regressions:
         """Of the models at these positions, asked in this order."""
         shared, own = weights.shared.numpy(), weights.own.numpy()
         m, (r, _, c) = len(at), own.shape
-        self.opinion = shared[:, m] if of_task else np.zeros(r)
+        self.opinion = shared[:, 2 * m] if of_task else np.zeros(r)
+        self._votes = np.ascontiguousarray(shared[:, m : 2 * m])
+        self._polled = bool(self._votes.any())
         self._bias = weights.bias.numpy()
         self._shared = shared[:, :m] / scales.shared[at]
         self._mean, self._scale = scales.mean[at], scales.own[at]
         self._own = np.ascontiguousarray(own[:, : m * c].transpose(0, 2, 1).reshape(r * c, m * c))
         self._of_context = np.ascontiguousarray(own[:, m * c :].transpose(0, 2, 1).reshape(r * c, -1))
-        gates = np.zeros((r, m, 0)) if of_task else shared[:, m:].reshape(r, -1, m).transpose(0, 2, 1)
+        gates = np.zeros((r, m, 0)) if of_task else shared[:, 2 * m :].reshape(r, -1, m).transpose(0, 2, 1)
         self._of_gates = (gates / scales.shared[at, None]).reshape(r * m, -1)
         # With answers from all in all slots, logits are affine in the values.
         same_slot = np.einsum("rm,cd->rcmd", self._shared, np.eye(c)).reshape(r * c, m * c)
@@ -40,6 +42,14 @@ class Regressions:
         about = (self._of_context @ context).reshape(self._bias.shape)
         shift = self._of_gates @ gates if self._of_gates.shape[1] else np.zeros(len(self._of_gates))
         return about, shift.reshape(self._shared.shape)
+
+    def of_votes(self, values: Floats, answered: Mask, width: int) -> Floats | float:
+        """(R, C) what the votes of the models that `answered` (m, 1) add, in the slots below `width`."""
+        if not self._polled:
+            return 0.0
+        votes = np.zeros(values.shape)
+        votes[np.arange(len(values)), values[:, :width].argmax(axis=1)] = 1.0
+        return np.asarray(self._votes @ (votes * answered))
 
     def of_values(self, values: Floats, answered: Mask, width: int) -> Floats:
         """(R, C) what centred log-probs (m, C) add, where `answered` (m, 1), in the slots below `width`."""

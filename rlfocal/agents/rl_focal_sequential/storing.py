@@ -123,7 +123,7 @@ def _layouts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> dict[st
         "decider": (double, (len(header.sizes) - 1, N_FEATURES)),
         "task_decider": (double, (max(known - 1, 0), N_FEATURES)),
     }
-    per_model = 1 + gates + n_task_gates(len(header.tasks))
+    per_model = 2 + gates + n_task_gates(len(header.tasks))
     j, about = len(header.tasks), N_SURFACE + bends + words
     apart, most = j if known else 0, header.config.landmarks
     layouts["surfaces.mean"] = layouts["surfaces.scale"] = single, (apart, N_SURFACE)
@@ -138,7 +138,7 @@ def _layouts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> dict[st
         if known:
             r = len(header.config.task_recipes)
             layouts[f"tasks.{at}.shares"] = double, (j, 1 + r)
-            layouts[f"tasks.{at}.shared"] = double, (j, r, size + 1)
+            layouts[f"tasks.{at}.shared"] = double, (j, r, 2 * size + 1)
             layouts[f"tasks.{at}.bias"] = double, (j, r, c)
             layouts[f"tasks.{at}.own"] = double, (j, r, size * c + N_SURFACE + most + words, c)
     return layouts
