@@ -34,7 +34,7 @@ from rlfocal.agents.rl_focal_sequential.decider import (
     fit_within,
     stop_stages,
 )
-from rlfocal.agents.rl_focal_sequential.fitting import Stage, mixture
+from rlfocal.agents.rl_focal_sequential.fitting import Stage, fit_stage, mixture
 from rlfocal.agents.rl_focal_sequential.observations import (
     About,
     Outputs,
@@ -296,7 +296,6 @@ def test_a_killed_training_goes_on_after_the_last_stage_that_was_done(
         sizes.append(rows.shared.shape[2])
         return fit_stage(rows, *args, **named)
 
-    fit_stage = training.fit_stage
     monkeypatch.setattr(training, "fit_stage", noted)
     [agents] = train(rows, SMALL, [3], None, tmp_path / "kept")
     assert len(sizes) == 4 - killed_after

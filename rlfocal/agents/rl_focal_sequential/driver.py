@@ -110,14 +110,14 @@ class Stepwise:
     def _logits(self, stage: int, task: int, raw: Floats) -> Floats:
         """(R, C) of every recipe, from the log-probs (m, W) of the models asked, 0 for none."""
         fitted = self._regressions(stage, task)
-        answered = raw.any(axis=1, keepdims=True)
+        answered: Mask = (raw != 0).any(axis=1)[:, None]
         values = self._values(raw) * answered
         if (stage, task) not in self._about:
             context = self._particular if task >= 0 else np.concatenate([self._known, self._question])
             self._about[stage, task] = fitted.of_question(context, self._gates)
         of_question, shift = self._about[stage, task]
         width = min(raw.shape[1], self.agents.n_slots)
-        logits: Floats = of_question + fitted.of_values(values, answered, width)
+        logits = of_question + fitted.of_values(values, answered, width)
         logits += fitted.of_votes(values, answered, width)
         return logits + shift @ values if task < 0 else logits
 

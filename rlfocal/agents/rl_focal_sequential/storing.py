@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat, model_validator
 from torch import Tensor
 
@@ -61,14 +62,10 @@ def to_parts(agents: SequentialAgents) -> tuple[dict[str, Tensor], dict[str, Any
     }
     tensors["decider"] = torch.from_numpy(agents.decider)
     tensors["task_decider"] = torch.from_numpy(agents.task_decider)
-    for kind, fusions in (("fusion", agents.fusions), ("tasks", agents.task_fusions)):
-        for at, fusion in enumerate(fusions):
-            tensors |= {
-                f"{kind}.{at}.shares": torch.from_numpy(fusion.shares),
-                f"{kind}.{at}.shared": fusion.weights.shared,
-                f"{kind}.{at}.bias": fusion.weights.bias,
-                f"{kind}.{at}.own": fusion.weights.own,
-            }
+    for at, fusion in enumerate(agents.fusions):
+        tensors |= _named(f"fusion.{at}", fusion.weights, fusion.shares)
+    for at, of_tasks in enumerate(agents.task_fusions):
+        tensors |= _named(f"tasks.{at}", of_tasks.weights, of_tasks.shares)
     return tensors, SequentialHeader.about(agents)
 
 
@@ -147,6 +144,16 @@ def _layouts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> dict[st
 def _task_stages(header: SequentialHeader) -> int:
     """Stages at which tasks have regressions of their own: all or none."""
     return len(header.sizes) if knows_tasks(header.kind, header.tasks) else 0
+
+
+def _named(stage: str, weights: Weights, shares: NDArray[np.float64]) -> dict[str, Tensor]:
+    """A mixture's tensors."""
+    return {
+        f"{stage}.shares": torch.from_numpy(shares),
+        f"{stage}.shared": weights.shared,
+        f"{stage}.bias": weights.bias,
+        f"{stage}.own": weights.own,
+    }
 
 
 def _weights(stage: Mapping[str, Tensor]) -> Weights:
