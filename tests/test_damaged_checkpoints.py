@@ -24,7 +24,7 @@ from test_agents_training import TINY, skilled
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.rl_focal.training import train
 from rlfocal.agents.rl_focal_released.config import ReleasedConfig
-from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
+from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.agents.shared.variant import SomeAgents
 from rlfocal.agents.storage.tensorfiles import CHECKPOINT, TRAINING, read_about, read_tensors, write_tensors
 from rlfocal.dataset import Dataset
@@ -40,7 +40,8 @@ CONFIGS = {
     "rl_focal_sequential": SequentialConfig(
         mean_pool=2.0,
         folds=2,
-        recipes=((100, 0, 0, 0), (30, 30, 3, 50)),
+        recipes=(Recipe(100), Recipe(30, 30, 3, 50, 1, votes=5)),
+        landmarks=4,
         word_directions=3,
         gate_directions=2,
     ),

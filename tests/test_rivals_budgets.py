@@ -16,7 +16,7 @@ from worded_data import (
 from rlfocal.agents.rl_focal.agents import chosen_pool
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.training import train as train_rl_focal
-from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
+from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.agents.rl_focal_sequential.training import train as train_sequential
 from rlfocal.dataset import Dataset
 from rlfocal.policy import Budget, Budgeted, decide
@@ -55,7 +55,7 @@ def test_the_best_pool_of_every_budget_comes_of_one_fit(name: str) -> None:
 )
 def test_the_sequential_agents_keep_to_a_budget(data: Dataset) -> None:
     config = SequentialConfig(
-        mean_pool=3.0, folds=3, recipes=((100, 0, 0, 0),), word_directions=2, gate_directions=0
+        mean_pool=3.0, folds=3, recipes=(Recipe(100),), word_directions=2, gate_directions=0
     )
     [agents] = train_sequential(data.train, config, [0])
     free = decide(agents, data.test)

@@ -14,7 +14,7 @@ import rlfocal
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.training import train as train_rl_focal
-from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
+from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.agents.rl_focal_sequential.training import train as train_sequential
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
@@ -54,7 +54,7 @@ def made(n: int, accuracy: list[float], seed: int, tasks: list[str] | None = Non
     )
 
 
-QUICK = SequentialConfig(mean_pool=3, word_directions=0, recipes=((100, 0, 0, 0),))
+QUICK = SequentialConfig(mean_pool=3, word_directions=0, recipes=(Recipe(100),))
 SKILLS = [0.8, 0.75, 0.7, 0.6, 0.5, 0.4]
 
 

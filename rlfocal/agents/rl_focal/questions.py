@@ -50,4 +50,4 @@ def fit_questions(train: Dataset, config: RLFocalConfig) -> Questions | None:
     tasks = tuple(dict.fromkeys(train.tasks.tolist()))
     texts = train.questions or ("",) * len(train)
     directions = config.word_directions
-    return Questions(fit_queries(texts, directions, directions), tasks if len(tasks) > 1 else ())
+    return Questions(fit_queries(texts, directions, directions, 0), tasks if len(tasks) > 1 else ())

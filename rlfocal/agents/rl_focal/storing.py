@@ -22,7 +22,7 @@ from rlfocal.agents.storage.stored_networks import (
     read_memory,
     read_networks,
 )
-from rlfocal.agents.storage.stored_queries import query_tensors, read_queries
+from rlfocal.agents.storage.stored_queries import query_layouts, query_tensors, read_queries
 
 
 class RLFocalHeader(NetworksHeader):
@@ -65,7 +65,8 @@ def from_parts(header: RLFocalHeader, tensors: Mapping[str, Tensor]) -> RLFocalA
     tasks, questions = fields.pop("tasks"), None
     if header.config.sees_questions:
         n_words = header.sizes.question - 1 - len(tasks)
-        questions = Questions(read_queries(of_queries, n_words, n_words), tasks)
+        refuse_misfits(of_queries, query_layouts(n_words, n_words))
+        questions = Questions(read_queries(of_queries), tasks)
     else:
         refuse_misfits(of_queries, {})
     return RLFocalAgents(networks=networks, memory=read_memory(header, rest), questions=questions, **fields)

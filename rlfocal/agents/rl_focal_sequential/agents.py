@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
 from rlfocal.agents.rl_focal_sequential.decider import goes_on, view
+from rlfocal.agents.rl_focal_sequential.fusion import Fusion, TaskFusion
 from rlfocal.agents.rl_focal_sequential.observations import (
     Scales,
     about,
@@ -17,9 +18,9 @@ from rlfocal.agents.rl_focal_sequential.observations import (
     outputs,
     real_slots,
     stage_rows,
+    task_places,
 )
-from rlfocal.agents.rl_focal_sequential.softmax_regression import Rows, Weights
-from rlfocal.agents.shared.queries import QueryFeatures
+from rlfocal.agents.shared.queries import QueryFeatures, TaskSurfaces
 from rlfocal.agents.shared.slots import refuse_broken
 from rlfocal.agents.shared.tracking import Tracker
 from rlfocal.agents.shared.variant import CallingAgents
@@ -28,20 +29,6 @@ from rlfocal.dataset import Dataset
 from rlfocal.policy import Decisions, decide
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Fusion:
-    """A mixture of softmax regressions over what the asked models said."""
-
-    weights: Weights
-    """R regressions"""
-    shares: Floats
-    """(R,)"""
-
-    def probabilities(self, rows: Rows) -> Floats:
-        """(T, C) distributions over the open slots."""
-        return np.asarray(np.einsum("r,rtc->tc", self.shares, self.weights.probabilities(rows).numpy()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +47,24 @@ class SequentialAgents(CallingAgents):
     """Models that have answered at each of the K stages."""
     scales: Scales
     queries: QueryFeatures
+    surfaces: TaskSurfaces
+    """Of the tasks that have regressions of their own."""
     fusions: tuple[Fusion, ...]
+    """What all documents have in common, at each stage."""
+    task_fusions: tuple[TaskFusion, ...]
+    """What the documents of a known task have; empty where train had few tasks."""
     decider: Floats
     """(K-1, 5)"""
+    task_decider: Floats
+    """The same for documents of known tasks; (0, 5) where `task_fusions` is empty."""
     train_accuracy: tuple[float, ...]
     """Each model's, in the order of `models`."""
     held_out_accuracy: float
     """Fusion's at its best stage, on train documents that it was not fitted on: what a stream may expect."""
     penalty: float
     """What asking one model costs, where being right earns 1."""
+    task_penalty: float
+    """The same for documents of known tasks."""
 
     @property
     def fewest_calls(self) -> float:
@@ -80,7 +76,8 @@ class SequentialAgents(CallingAgents):
         Frozen: everything is as it was at the end of train. Raises InputError as `decide_online` does.
         """
         self.check(calls)
-        known = about(calls, self.queries, self.tasks)
+        known = about(calls, self.queries, self.surfaces, self.tasks)
+        task = task_places(calls.tasks.tolist(), self.tasks if self.task_fusions else ())
         place = np.argsort(self.order)
         going = np.ones(len(calls), dtype=np.bool_)
         slots = np.full(len(calls), -1, dtype=np.int64)
@@ -91,14 +88,22 @@ class SequentialAgents(CallingAgents):
             documents = calls.call(going[:, None] & (place < size))
             refuse_broken(documents)
             seen = outputs(documents, known, self.scales, self.order, self.n_slots)
-            distributions = real_slots(fusion.probabilities(stage_rows(seen, size, self.kind)), self.kind)
+            rows = stage_rows(seen, size, self.kind)
+            distributions = fusion.probabilities(rows)
+            if self.task_fusions:
+                own = self.task_fusions[stage]
+                distributions = own.probabilities(rows, known.particular, distributions, task)
+            distributions = real_slots(distributions, self.kind)
             said = best_slots(distributions, seen, size, documents.slots)
             slots = np.where(going, said, slots)
             probability = np.where(going, distributions.max(axis=1, initial=0.0), probability)
             if stage < len(self.decider):
                 votes = documents.predictions[:, list(self.order)]
                 features = view(distributions, said, votes[:, :size], self.n_slots)
-                going &= goes_on(self.decider[stage], features)
+                general = goes_on(self.decider[stage], features)
+                if self.task_fusions:
+                    general = np.where(task >= 0, goes_on(self.task_decider[stage], features), general)
+                going &= general
         return Answered(slots, probability)
 
     def decide_online(self, documents: Dataset) -> Decisions:
@@ -125,5 +130,5 @@ class SequentialAgents(CallingAgents):
 
     def tracker(self) -> Tracker:
         """Where learning from labels starts."""
-        size = min(len(self.models), max(3, round(self.config.mean_pool / 2)))
+        size = min(len(self.models), max(3, round(self.config.budget(len(self.models)) / 2)))
         return Tracker(np.array(self.train_accuracy), self.held_out_accuracy, size, self.seed)

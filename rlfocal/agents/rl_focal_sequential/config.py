@@ -4,26 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlfocal.errors import InputError, unknown
 
 _LONG = 2_000
 """Train documents from which three parts serve as well as five."""
-REVISION = 5
+REVISION = 6
 """Raised whenever the same settings train other agents, so that earlier ones do not stand for them."""
 
-Recipe = tuple[float, float, float, float]
-"""Ridges on the models' outputs slot by slot, the question's surface, its words, and on how much its words
-shift the models' weights; 0 leaves that part out."""
+
+class Recipe(NamedTuple):
+    """One regression's ridges; 0 leaves that part out."""
+
+    outputs: float
+    """On the models' outputs slot by slot: what one says of choice A tells about choice B."""
+    surface: float = 0.0
+    """On the question's surface."""
+    words: float = 0.0
+    """On its words."""
+    gates: float = 0.0
+    """On how much its words shift the models' weights."""
+    curves: float = 0.0
+    """On curves over its surface."""
+    shared: float = 1.0
+    """Times `shared_ridge`; 0 leaves out the models' log-probs that all slots share."""
+    votes: float = 0.0
+    """On which slot each model holds to be likeliest, however sure it is; of answers there are no votes."""
 
 
 @dataclass(frozen=True)
 class SequentialConfig:
     """Raises InputError for a value that cannot work."""
 
-    mean_pool: float = 6.0
-    """Models asked per document, at most, on the average over train."""
+    mean_pool: float | None = None
+    """Models asked per document, at most, on the average over train. None: 40 % of them, but at least 3 and
+    at most 5.5, so that where test is harder than train, six are not exceeded."""
     size_penalty: float = 0.0
     """What asking the whole pool costs, where being right earns 1; raised until `mean_pool` is met."""
     folds: int = 5
@@ -33,29 +49,49 @@ class SequentialConfig:
     task_ridge: float = 30.0
     """Ridge on what is particular to a task; a task that train did not have gets none of it."""
     recipes: tuple[Recipe, ...] = (
-        (100, 0, 0, 0), (30, 0, 0, 0), (300, 0, 0, 0), (100, 30, 0, 0), (100, 3, 0, 0), (100, 0, 3, 0),
-        (100, 0, 0.5, 0), (100, 30, 1, 0), (100, 0, 0, 500), (100, 30, 0, 500), (100, 0, 3, 500),
+        Recipe(100), Recipe(10), Recipe(100, surface=30, gates=500), Recipe(1000, words=10, gates=100),
+        Recipe(100, words=0.1), Recipe(100, curves=1), Recipe(30, curves=0.3),
+        Recipe(0, shared=0.2, votes=5), Recipe(0, gates=30, shared=0.2, votes=5),
+        Recipe(0, shared=0, votes=5),
     )  # fmt: skip
-    """Regularisations that Fusion mixes, by how well each does on the held-out parts of train."""
+    """Regularisations that Fusion mixes, by how well each does on the held-out parts of train; of free
+    answers the first alone."""
+    task_recipes: tuple[Recipe, ...] = (
+        Recipe(100), Recipe(30, curves=0.3), Recipe(100, words=0.1), Recipe(0, shared=0.2, votes=5),
+    )  # fmt: skip
+    """The same of what is fitted to each of many tasks, beside what is fitted to all."""
     word_directions: int = 60
     """Principal directions of the questions' words."""
+    landmarks: int = 40
+    """Train questions to whose surfaces others are likened, for `curves`."""
     gate_directions: int = 4
     """The first of them, along which the models' weights may shift."""
 
     def __post_init__(self) -> None:
-        at_least = {"mean_pool": 1, "size_penalty": 0, "folds": 2, "word_directions": 0, "gate_directions": 0}
+        at_least = {
+            "landmarks": 0,
+            "mean_pool": 1,
+            "size_penalty": 0,
+            "folds": 2,
+            "word_directions": 0,
+            "gate_directions": 0,
+        }
         for name, least in at_least.items():
-            if getattr(self, name) < least:
-                raise InputError(
-                    f"SequentialConfig.{name} is {getattr(self, name)}; it must be at least {least}"
-                )
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"SequentialConfig.{name} is {value}; it must be at least {least}")
         for name in ("shared_ridge", "task_ridge"):
             if not getattr(self, name) > 0:
                 raise InputError(f"SequentialConfig.{name} is {getattr(self, name)}; it must be positive")
-        if not self.recipes or any(len(r) != 4 or r[0] <= 0 or min(r) < 0 for r in self.recipes):
-            raise InputError(
-                f"SequentialConfig.recipes is {self.recipes}; give quadruples of ridges, the first positive"
-            )
+        for name in ("recipes", "task_recipes"):
+            if not getattr(self, name) or any(min(recipe) < 0 for recipe in getattr(self, name)):
+                raise InputError(
+                    f"SequentialConfig.{name} is {getattr(self, name)}; give at least one, of ridges from 0"
+                )
+
+    def budget(self, n_models: int) -> float:
+        """Models asked on average, at most, of so many."""
+        return min(max(0.4 * n_models, 3.0), 5.5) if self.mean_pool is None else self.mean_pool
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -69,8 +105,8 @@ class SequentialConfig:
             if name not in known:
                 raise unknown("setting", name, known, "SequentialConfig")
         plain: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
-        if "recipes" in plain:
-            plain["recipes"] = tuple(tuple(recipe) for recipe in plain["recipes"])
+        for name in {"recipes", "task_recipes"} & plain.keys():
+            plain[name] = tuple(Recipe(*recipe) for recipe in plain[name])
         return cls(**plain)
 
 

@@ -6,13 +6,14 @@ In numpy, beside `SequentialAgents.decide`: one document by that takes ten times
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
+from rlfocal.agents.rl_focal_sequential.fusion import LEAST_CHANCE
 from rlfocal.agents.rl_focal_sequential.observations import TIE, n_task_gates
+from rlfocal.agents.rl_focal_sequential.regressions import Regressions
 from rlfocal.agents.shared.tracking import Tracker
 from rlfocal.routing.outputs import Given
 
@@ -29,38 +30,43 @@ class Stepwise:
     def __init__(self, agents: SequentialAgents) -> None:
         self.agents = agents
         self._order = np.array(agents.order)
-        self._decider: list[list[float]] = agents.decider.tolist()
-        self._stages = [
-            (
-                fusion.shares,
-                fusion.weights.shared.numpy(),
-                fusion.weights.bias.numpy(),
-                fusion.weights.own.numpy(),
-            )
-            for fusion in agents.fusions
-        ]
-        self._context: Floats = np.zeros(0)
+        self._deciders: list[list[list[float]]] = [agents.decider.tolist(), agents.task_decider.tolist()]
+        self._stages = [fusion.weights for fusion in agents.fusions]
+        self._shared_only = [stage.shared.numpy() for stage in self._stages]
+        self._task = -1
+        """Where the query's task is among those that have regressions of their own; -1: it has none."""
+        self._fitted: dict[tuple[int, int], Regressions] = {}
+        """By stage and task; -1: of all."""
+        self._about: dict[tuple[int, int], tuple[Floats, Floats]] = {}
+        """The same: what the question adds to the logits and to the models' weights."""
+        self._known: Floats = np.zeros(0)
+        self._question: Floats = np.zeros(0)
         self._gates: Floats = np.zeros(0)
-        self._about: dict[int, tuple[Floats, Floats]] = {}
-        """Per stage, what the question adds to the logits and to the models' weights."""
-        self._questioned: list[tuple[Floats, Floats]] = []
+        self._particular: Floats = np.zeros(0)
         if agents.kind == "choices":
             self.begin("", "")
-            self._questioned = [self._about_questions(stage) for stage in range(len(agents.sizes))]
-        self._affine: dict[int, tuple[Floats, Floats]] = {}
+            for stage in range(len(agents.sizes)):
+                self._regressions(stage, -1)
 
     def begin(self, question: str, task: str) -> None:
         """The next query. Without a question, nothing is known about its surface and words."""
         agents, self._about = self.agents, {}
         if agents.kind == "answers":
             return
-        known = np.array([float(task == name) for name in agents.tasks])
-        surface = np.zeros(len(agents.queries.surface_mean))
-        words = np.zeros(agents.queries.directions.shape[1])
+        self._known = np.array([float(task == name) for name in agents.tasks])
+        is_known = bool(agents.task_fusions) and task in agents.tasks
+        self._task = agents.tasks.index(task) if is_known else -1
+        queries = agents.queries
+        surface, curves = np.zeros(len(queries.surface_mean)), np.zeros(queries.bends.shape[1])
+        words = np.zeros(queries.directions.shape[1])
         if question:
-            surface, words = agents.queries.surface([question])[0], agents.queries.words([question])[0]
-        self._context = np.concatenate([known, surface, words])
-        self._gates = np.concatenate([agents.queries.gates(words), known[: n_task_gates(len(known))]])
+            surface, words = queries.surface([question])[0], queries.words([question])[0]
+            curves = queries.curves(surface[None])[0]
+        self._question = np.concatenate([surface, curves, words])
+        if is_known:
+            of_task = agents.surfaces.numbers([question], np.array([self._task]))[0]
+            self._particular = np.concatenate([of_task, words])
+        self._gates = np.concatenate([queries.gates(words), self._known[: n_task_gates(len(self._known))]])
 
     def wanted(self, stage: int) -> Mask:
         """(N,) the models that have been asked once this stage is reached."""
@@ -70,38 +76,50 @@ class Stepwise:
 
     def distribution(self, stage: int, probs: Floats, logprobs: Floats | None) -> Floats:
         """(C,) Fusion's distribution; `logprobs` (N, C) for choices, rows without an answer all 0."""
+        fusion = self.agents.fusions[stage]
         if logprobs is None:
-            shared = self._stages[stage][1]
+            shared = self._shared_only[stage]
             given = probs[self._order[: self.agents.sizes[stage]]]
             # One more slot: nobody asked is right.
             logits = np.hstack([shared[:, :-1] @ given, shared[:, -1:]])
-            is_open = np.append(given.any(axis=0), True)
-        else:
-            logits = self._logits(stage, logprobs)
-            is_open = np.arange(logits.shape[1]) < logprobs.shape[1]
-        if not is_open.any():
-            return np.zeros(logits.shape[1])
-        logits = np.where(is_open, logits, -np.inf)
-        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        mixed: Floats = self._stages[stage][0] @ (weights / weights.sum(axis=1, keepdims=True))
-        return mixed if logprobs is not None else mixed[:-1]
-
-    def _logits(self, stage: int, logprobs: Floats) -> Floats:
-        """(R, C) of every recipe."""
+            return _mixed(fusion.shares, logits, np.append(given.any(axis=0), True))[:-1]
+        is_open = np.arange(self.agents.n_slots) < logprobs.shape[1]
         raw = logprobs[self._order[: self.agents.sizes[stage]]]
-        answered = raw.any(axis=1, keepdims=True)
+        said = _mixed(fusion.shares, self._logits(stage, -1, raw), is_open)
+        if self._task < 0:
+            return said
+        of_task = self.agents.task_fusions[stage]
+        opinion = np.log(np.maximum(said, LEAST_CHANCE)) * is_open
+        opinion -= opinion.sum() / max(is_open.sum(), 1)
+        weight = self._regressions(stage, self._task).opinion
+        logits = self._logits(stage, self._task, raw) + weight[:, None] * opinion
+        share = of_task.shares[self._task]
+        mixed: Floats = share[0] * said + _mixed(share[1:], logits, is_open)
+        return mixed
+
+    def _regressions(self, stage: int, task: int) -> Regressions:
+        if (stage, task) not in self._fitted:
+            agents = self.agents
+            of_task = agents.task_fusions[stage].weights.at(task) if task >= 0 else None
+            at = self._order[: agents.sizes[stage]]
+            self._fitted[stage, task] = Regressions(
+                of_task or self._stages[stage], agents.scales, at, task >= 0
+            )
+        return self._fitted[stage, task]
+
+    def _logits(self, stage: int, task: int, raw: Floats) -> Floats:
+        """(R, C) of every recipe, from the log-probs (m, W) of the models asked, 0 for none."""
+        fitted = self._regressions(stage, task)
+        answered: Mask = (raw != 0).any(axis=1)[:, None]
         values = self._values(raw) * answered
-        of_question, shift = self._of_question(stage, len(raw))
-        logits: Floats = of_question + shift @ values
-        if raw.shape[1] < self.agents.n_slots or not answered.all():
-            return logits + self._of_values(stage, values, answered, raw.shape[1])
-        if stage not in self._affine:  # every model answered every slot
-            zero = self._of_values(stage, np.zeros(values.shape))
-            columns = [self._of_values(stage, unit) - zero for unit in _units(values.shape)]
-            self._affine[stage] = np.stack([c.ravel() for c in columns], 1), zero
-        matrix, zero = self._affine[stage]
-        logits += (matrix @ values.ravel()).reshape(zero.shape) + zero
-        return logits
+        if (stage, task) not in self._about:
+            context = self._particular if task >= 0 else np.concatenate([self._known, self._question])
+            self._about[stage, task] = fitted.of_question(context, self._gates)
+        of_question, shift = self._about[stage, task]
+        width = min(raw.shape[1], self.agents.n_slots)
+        logits = of_question + fitted.of_values(values, answered, width)
+        logits += fitted.of_votes(values, answered, width)
+        return logits + shift @ values if task < 0 else logits
 
     def _values(self, raw: Floats) -> Floats:
         """(m, C) log-probs (m, W), centred over the slots there are."""
@@ -110,35 +128,6 @@ class Stepwise:
         values -= values.sum(axis=1, keepdims=True) / values.shape[1]
         missing = n_slots - values.shape[1]
         return np.pad(values, ((0, 0), (0, missing))) if missing else values
-
-    def _of_question(self, stage: int, size: int) -> tuple[Floats, Floats]:
-        """(R, C) what the question adds to the logits, (R, m) and to the models' weights."""
-        if stage not in self._about:
-            of_context, of_gates = self._questioned[stage]
-            about = (of_context @ self._context).reshape(-1, self.agents.n_slots)
-            self._about[stage] = about, (of_gates @ self._gates).reshape(-1, size)
-        return self._about[stage]
-
-    def _about_questions(self, stage: int) -> tuple[Floats, Floats]:
-        """(R·C, F) weights on the question's numbers, and (R·m, K) on its gates for log-probs as they are."""
-        size = self.agents.sizes[stage]
-        _, shared, _, own = self._stages[stage]
-        of_context = own[:, size * self.agents.n_slots :].transpose(0, 2, 1).reshape(-1, len(self._context))
-        gates = shared[:, size:].reshape(len(shared), -1, size).transpose(0, 2, 1)
-        gates = gates / self.agents.scales.shared[self._order[:size], None]
-        return np.ascontiguousarray(of_context), gates.reshape(len(shared) * size, -1)
-
-    def _of_values(
-        self, stage: int, values: Floats, answered: Mask | float = 1.0, width: int | None = None
-    ) -> Floats:
-        """(R, C) what models add, with a mask (m, 1) of those that answered slots below `width`."""
-        at = self._order[: self.agents.sizes[stage]]
-        _, shared, bias, own = self._stages[stage]
-        scales = self.agents.scales
-        standard = (values - scales.mean[at]) * scales.own[at] * answered
-        standard[:, width or values.shape[1] :] = 0.0
-        logits: Floats = shared[:, : len(at)] @ (values / scales.shared[at, None]) + bias
-        return logits + np.tensordot(own[:, : standard.size], standard.ravel(), (1, 0))
 
     def said(self, stage: int, distribution: Floats, probs: Floats) -> int:
         """The likeliest slot, -1 where none is open; ties as in `best_slots`."""
@@ -159,7 +148,9 @@ class Stepwise:
             return False
         votes = slots[self._order[: self.agents.sizes[stage]]].tolist()
         features = _view(distribution.tolist(), said, votes, self.agents.n_slots)
-        weighed = (w * feature for w, feature in zip(self._decider[stage], features, strict=True))
+        weighed = (
+            w * feature for w, feature in zip(self._deciders[self._task >= 0][stage], features, strict=True)
+        )
         return sum(weighed) > 0.0
 
 
@@ -232,9 +223,11 @@ def _view(probabilities: list[float], said: int, votes: list[int], n_slots: int)
     return [1.0, first, first - (others[0] if others else 0.0), entropy / math.log(max(n_slots, 2)), agree]
 
 
-def _units(shape: tuple[int, ...]) -> Iterator[Floats]:
-    """Arrays of zeros with a single 1, one for each place."""
-    for at in range(math.prod(shape)):
-        unit = np.zeros(math.prod(shape))
-        unit[at] = 1.0
-        yield unit.reshape(shape)
+def _mixed(shares: Floats, logits: Floats, is_open: Mask) -> Floats:
+    """(C,) the mixture of the softmaxes of logits (R, C) over the open slots; without any, all 0."""
+    if not is_open.any():
+        return np.zeros(len(is_open))
+    logits = np.where(is_open, logits, -np.inf)
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    mixed: Floats = shares @ (weights / weights.sum(axis=1, keepdims=True))
+    return mixed

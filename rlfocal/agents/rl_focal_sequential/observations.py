@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows
-from rlfocal.agents.shared.queries import N_SURFACE, QueryFeatures
+from rlfocal.agents.shared.queries import N_SURFACE, QueryFeatures, TaskSurfaces
 from rlfocal.calls import Calls
 from rlfocal.dataset import Dataset, Kind
 
@@ -20,7 +20,8 @@ Floats = NDArray[np.float64]
 Slots = NDArray[np.int64]
 
 MANY_TASKS = 10
-"""With as many tasks in train, whole tasks are held out: test may have tasks that train has not."""
+"""With as many tasks in train, Fusion is fitted twice: with whole tasks held out, for tasks that train has
+not, and to each task's own documents, for those that it has."""
 TIE = 1e-9
 """Equal sums differ by less, whatever the order in which they were taken."""
 
@@ -40,10 +41,12 @@ class About(NamedTuple):
     """What is known of T questions before anybody is asked; (T, 0) each for free answers."""
 
     context: Floats
-    """(T, J + 13 + D) which task it is, then the question's surface and words"""
+    """(T, J + 13 + L + D) which task it is, then the question's surface, curves over it, and words"""
     gates: Floats
     """(T, K) what shifts weights: where the question's words lie along the first directions, and which of few
     tasks it is"""
+    particular: Floats
+    """(T, 13 + L + D) what a known task's own regressions see: surface and curves on its scale, and words"""
 
 
 class Outputs(NamedTuple):
@@ -55,6 +58,8 @@ class Outputs(NamedTuple):
     """(T, N, C) the same in deviations from the slot's mean; (T, N, 0) for answers"""
     given: NDArray[np.bool_]
     """(T, N, C) slots that exist; for answers, those that the model itself gave"""
+    votes: Floats
+    """(T, N, C) 1 at each model's likeliest slot; (T, 0, C) for answers"""
     labels: NDArray[np.int64]
     """(T,)"""
     about: About
@@ -76,15 +81,25 @@ def fit_scales(train: Dataset) -> Scales:
     )
 
 
-def about(documents: Dataset | Calls, queries: QueryFeatures, tasks: Sequence[str]) -> About:
+def about(
+    documents: Dataset | Calls, queries: QueryFeatures, surfaces: TaskSurfaces, tasks: Sequence[str]
+) -> About:
     """The questions as Fusion sees them; of those of free answers it sees nothing."""
     if documents.kind == "answers":
-        return About(np.zeros((len(documents), 0)), np.zeros((len(documents), 0)))
+        nothing = np.zeros((len(documents), 0))
+        return About(nothing, nothing, nothing)
     questions = documents.questions or ("",) * len(documents)
     words = queries.words(questions)
     one_hot = _one_hot(documents.tasks.tolist(), tasks)
-    context = np.hstack([one_hot, queries.surface(questions), words])
-    return About(context, np.hstack([queries.gates(words), one_hot[:, : n_task_gates(len(tasks))]]))
+    surface = queries.surface(questions)
+    context = np.hstack([one_hot, surface, queries.curves(surface), words])
+    particular = np.zeros((len(documents), 0))
+    if knows_tasks(documents.kind, tasks):
+        at = task_places(documents.tasks.tolist(), tasks)
+        particular = np.hstack([surfaces.numbers(questions, at), words])
+    return About(
+        context, np.hstack([queries.gates(words), one_hot[:, : n_task_gates(len(tasks))]]), particular
+    )
 
 
 def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[int], n_slots: int) -> Outputs:
@@ -92,21 +107,24 @@ def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[in
     at = list(order)
     if documents.kind == "answers":
         probs = documents.probs[:, at]
-        return Outputs(probs, np.zeros((*probs.shape[:2], 0)), probs > 0, documents.labels, about)
+        nothing = np.zeros((*probs.shape[:2], 0))
+        return Outputs(probs, nothing, probs > 0, probs[:, :0], documents.labels, about)
     logprobs = _sized(documents.logprobs[:, at], n_slots)
     exists = _exists(np.minimum(documents.n_choices, n_slots), n_slots)
     centred = _centred(logprobs, exists)
     shared = centred / scales.shared[at, None]
     own = (centred - scales.mean[at]) * scales.own[at]
     given = np.broadcast_to(exists[:, None], logprobs.shape)
-    return Outputs(shared, own * exists[:, None], given, documents.labels, about)
+    best = np.where(given, centred, -np.inf).argmax(axis=2)
+    votes = (best[..., None] == np.arange(n_slots)) & given
+    return Outputs(shared, own * exists[:, None], given, votes.astype(np.float64), documents.labels, about)
 
 
 def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
     """What Fusion knows after the first `size` models of the order.
 
-    Each model's numbers come once as they are, then once times each gate, so that weights on the latter are
-    what a gate adds to the model's weight.
+    Each model's numbers come once as they are, then its vote, then its numbers times each gate, so that
+    weights on the latter are what a gate adds to the model's weight.
     Of answers, one more slot stands for the case that nobody asked is right: without it, an answer that all
     agree on would be certain.
     """
@@ -115,7 +133,12 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
     shared = seen.shared[:, asked].transpose(0, 2, 1)
     gated = shared[..., None, :] * seen.about.gates[:, None, :, None]  # (T, C, K, m)
     shared = np.concatenate(
-        [shared, gated.reshape(*shared.shape[:2], size * seen.about.gates.shape[1])], axis=2
+        [
+            shared,
+            seen.votes[:, asked].transpose(0, 2, 1),
+            gated.reshape(*shared.shape[:2], size * seen.about.gates.shape[1]),
+        ],
+        axis=2,
     )
     exists = seen.given[:, asked].any(axis=1)
     labels = np.where(seen.labels < n_slots, seen.labels, -1)
@@ -136,6 +159,17 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
 def n_task_gates(n_tasks: int) -> int:
     """How many tasks shift the models' weights: all, unless whole tasks are held out, which shows no gain."""
     return n_tasks if n_tasks < MANY_TASKS else 0
+
+
+def knows_tasks(kind: Kind, tasks: Sequence[str]) -> bool:
+    """Whether each task has regressions of its own, fitted beside those of all."""
+    return kind == "choices" and len(tasks) >= MANY_TASKS
+
+
+def task_places(tasks: Sequence[str], known: Sequence[str]) -> Slots:
+    """(T,) where each document's task is among the known; -1 for another."""
+    place = {task: at for at, task in enumerate(known)}
+    return np.array([place.get(task, -1) for task in tasks], dtype=np.int64)
 
 
 def real_slots(probabilities: Floats, kind: Kind) -> Floats:
@@ -159,22 +193,60 @@ def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[
     return np.where(probabilities.any(axis=1), slots, -1)
 
 
-def recipe_priors(
-    recipes: Sequence[Recipe], seen: Outputs, size: int, kind: Kind, n_tasks: int, config: SequentialConfig
-) -> Priors:
+class Widths(NamedTuple):
+    """How many numbers each part of what `stage_rows` gives has."""
+
+    shared: int
+    """the asked models', and one for answers"""
+    votes: int
+    word_gates: int
+    task_gates: int
+    outputs: int
+    tasks: int
+    surface: int
+    curves: int
+    words: int
+
+
+def widths(seen: Outputs, size: int, kind: Kind, n_tasks: int, queries: QueryFeatures) -> Widths:
+    """Of the first `size` models' outputs."""
+    if kind == "answers":
+        return Widths(size + 1, 0, 0, 0, 0, 0, 0, 0, 0)
+    of_tasks = n_task_gates(n_tasks)
+    of_words = seen.about.gates.shape[1] - of_tasks
+    about = (n_tasks, N_SURFACE, queries.bends.shape[1], queries.directions.shape[1])
+    return Widths(size, size, size * of_words, size * of_tasks, size * seen.own.shape[2], *about)
+
+
+def task_widths(seen: Outputs, size: int, surfaces: TaskSurfaces, queries: QueryFeatures) -> Widths:
+    """Of what a task's own regressions see of the first `size` models' outputs, Fusion's opinion left out."""
+    curves, words = surfaces.bends.shape[2], queries.directions.shape[1]
+    return Widths(size, size, 0, 0, size * seen.own.shape[2], 0, N_SURFACE, curves, words)
+
+
+def recipe_priors(recipes: Sequence[Recipe], widths: Widths, config: SequentialConfig) -> Priors:
     """What each of R recipes expects of the weights on the numbers that `stage_rows` gives."""
-    n_shared = size + (kind == "answers")
-    of_tasks = n_task_gates(n_tasks) if kind == "choices" else 0
-    n_gates, n_outputs = seen.about.gates.shape[1] - of_tasks, size * seen.own.shape[2]
-    n_words = max(seen.about.context.shape[1] - n_tasks - N_SURFACE, 0)
     shared, own = [], []
-    for outputs_ridge, surface_ridge, words_ridge, gates_ridge in recipes:
-        shared.append([(n_shared, config.shared_ridge), (size * n_gates, gates_ridge)])
-        shared[-1].append((size * of_tasks, config.task_ridge))
-        own.append([(n_outputs, outputs_ridge)])
-        if seen.about.context.shape[1]:
-            about = [(n_tasks, config.task_ridge), (N_SURFACE, surface_ridge), (n_words, words_ridge)]
-            own[-1] += about
+    for one in recipes:
+        believed = one.shared * config.shared_ridge
+        of_tasks = config.task_ridge if believed else 0.0
+        shared.append(
+            [
+                (widths.shared, believed),
+                (widths.votes, one.votes),
+                (widths.word_gates, one.gates),
+                (widths.task_gates, of_tasks),
+            ]
+        )
+        own.append(
+            [
+                (widths.outputs, one.outputs),
+                (widths.tasks, config.task_ridge),
+                (widths.surface, one.surface),
+                (widths.curves, one.curves),
+                (widths.words, one.words),
+            ]
+        )
     return Priors(_deviations(shared), _deviations(own))
 
 
@@ -202,9 +274,7 @@ def _centred(logprobs: Floats, exists: NDArray[np.bool_]) -> Floats:
 
 
 def _one_hot(tasks: Sequence[str], known: Sequence[str]) -> Floats:
-    place = {task: at for at, task in enumerate(known)}
+    places = task_places(tasks, known)
     rows = np.zeros((len(tasks), len(known)))
-    for row, task in enumerate(tasks):
-        if task in place:
-            rows[row, place[task]] = 1.0
+    rows[places >= 0, places[places >= 0]] = 1.0
     return rows

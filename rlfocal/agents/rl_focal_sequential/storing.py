@@ -7,17 +7,20 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat, model_validator
 from torch import Tensor
 
-from rlfocal.agents.rl_focal_sequential.agents import Fusion, SequentialAgents
+from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
 from rlfocal.agents.rl_focal_sequential.decider import N_FEATURES
-from rlfocal.agents.rl_focal_sequential.observations import Scales, n_task_gates
+from rlfocal.agents.rl_focal_sequential.fusion import Fusion, TaskFusion
+from rlfocal.agents.rl_focal_sequential.observations import Scales, knows_tasks, n_task_gates
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Weights
-from rlfocal.agents.shared.queries import N_BUCKETS, N_SURFACE, QueryFeatures
+from rlfocal.agents.shared.queries import N_SURFACE, TaskSurfaces
 from rlfocal.agents.storage.header import Count, Header, Share, Some
 from rlfocal.agents.storage.layout import Layout, refuse_misfits
+from rlfocal.agents.storage.stored_queries import query_layouts, query_tensors, read_queries
 from rlfocal.agents.storage.tensorfiles import UnusableError, under
 
 
@@ -31,6 +34,7 @@ class SequentialHeader(Header):
     order: tuple[Count, ...]
     sizes: Annotated[tuple[Some, ...], Field(min_length=1)]
     penalty: NonNegativeFloat
+    task_penalty: NonNegativeFloat
     train_accuracy: tuple[Share, ...]
     held_out_accuracy: Share
 
@@ -49,18 +53,17 @@ class SequentialHeader(Header):
 def to_parts(agents: SequentialAgents) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors, and what JSON can hold."""
     tensors = {f"scales.{name}": torch.from_numpy(value) for name, value in agents.scales._asdict().items()}
+    tensors |= query_tensors(agents.queries)
     tensors |= {
-        f"queries.{name}": torch.from_numpy(value).to(torch.float32)
-        for name, value in agents.queries._asdict().items()
+        f"surfaces.{name}": torch.from_numpy(value).to(torch.float32)
+        for name, value in agents.surfaces._asdict().items()
     }
     tensors["decider"] = torch.from_numpy(agents.decider)
+    tensors["task_decider"] = torch.from_numpy(agents.task_decider)
     for at, fusion in enumerate(agents.fusions):
-        tensors |= {
-            f"fusion.{at}.shares": torch.from_numpy(fusion.shares),
-            f"fusion.{at}.shared": fusion.weights.shared,
-            f"fusion.{at}.bias": fusion.weights.bias,
-            f"fusion.{at}.own": fusion.weights.own,
-        }
+        tensors |= _named(f"fusion.{at}", fusion.weights, fusion.shares)
+    for at, of_tasks in enumerate(agents.task_fusions):
+        tensors |= _named(f"tasks.{at}", of_tasks.weights, of_tasks.shares)
     return tensors, SequentialHeader.about(agents)
 
 
@@ -68,21 +71,22 @@ def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> Seque
     """The inverse of `to_parts`. Raises UnusableError for tensors that are not such agents'."""
     refuse_misfits(tensors, _layouts(header, tensors))
     stages = [under(f"fusion.{at}.", tensors) for at in range(len(header.sizes))]
-    for stage in stages:
-        if stage["shares"].min() < 0 or abs(float(stage["shares"].sum()) - 1) > 1e-6:
+    of_tasks = [under(f"tasks.{at}.", tensors) for at in range(_task_stages(header))]
+    for stage in stages + of_tasks:
+        if stage["shares"].min() < 0 or (stage["shares"].sum(-1) - 1).abs().max() > 1e-6:
             raise UnusableError("is not a valid checkpoint (its shares are no mixture)")
     if tensors["scales.shared"].min() <= 0:
         raise UnusableError("is not a valid checkpoint (scales.shared: not positive)")
     return SequentialAgents(
         scales=Scales(**{name: value.numpy() for name, value in under("scales.", tensors).items()}),
-        queries=QueryFeatures(
-            **{n: v.numpy().astype(np.float64) for n, v in under("queries.", tensors).items()}
+        queries=read_queries(tensors),
+        surfaces=TaskSurfaces(
+            **{n: v.numpy().astype(np.float64) for n, v in under("surfaces.", tensors).items()}
         ),
-        fusions=tuple(
-            Fusion(Weights(stage["shared"], stage["bias"], stage["own"]), stage["shares"].numpy())
-            for stage in stages
-        ),
+        fusions=tuple(Fusion(_weights(stage), stage["shares"].numpy()) for stage in stages),
+        task_fusions=tuple(TaskFusion(_weights(stage), stage["shares"].numpy()) for stage in of_tasks),
         decider=tensors["decider"].numpy(),
+        task_decider=tensors["task_decider"].numpy(),
         **header.fields(),
     )
 
@@ -92,29 +96,63 @@ def _layouts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> dict[st
     n, c, of_choices = len(header.models), header.n_slots, header.kind == "choices"
     words = min(_length(tensors, "queries.middle"), header.config.word_directions)
     gates = min(words, header.config.gate_directions)
-    slots = c if of_choices else 0
+    marks, bends = _shape(tensors, "queries.landmarks")[0], _shape(tensors, "queries.bends")[1]
+    marks = min(marks, header.config.landmarks)
+    bends = min(bends, marks)
+    slots, known = c if of_choices else 0, _task_stages(header)
     double, single = torch.float64, torch.float32
     layouts: dict[str, Layout] = {
         "scales.shared": (double, (n,)),
         "scales.mean": (double, (n, slots)),
         "scales.own": (double, (n, slots)),
-        "queries.surface_mean": (single, (N_SURFACE,)),
-        "queries.surface_scale": (single, (N_SURFACE,)),
-        "queries.rarity": (single, (N_BUCKETS,)),
-        "queries.directions": (single, (N_BUCKETS, words)),
-        "queries.middle": (single, (words,)),
-        "queries.gate_scale": (single, (gates,)),
+        **query_layouts(words, gates, marks, bends),
         "decider": (double, (len(header.sizes) - 1, N_FEATURES)),
+        "task_decider": (double, (max(known - 1, 0), N_FEATURES)),
     }
-    per_model = 1 + gates + n_task_gates(len(header.tasks))
-    about = len(header.tasks) + N_SURFACE + words
+    per_model = 2 + gates + n_task_gates(len(header.tasks))
+    j, about = len(header.tasks), N_SURFACE + bends + words
+    apart, most = j if known else 0, header.config.landmarks
+    layouts["surfaces.mean"] = layouts["surfaces.scale"] = single, (apart, N_SURFACE)
+    layouts["surfaces.landmarks"] = single, (apart, most, N_SURFACE)
+    layouts["surfaces.bends"] = single, (apart, most, most)
     for at, size in enumerate(header.sizes):
         r = max(_length(tensors, f"fusion.{at}.shares"), 1)
         layouts[f"fusion.{at}.shares"] = double, (r,)
         layouts[f"fusion.{at}.shared"] = double, (r, size * per_model if of_choices else size + 1)
         layouts[f"fusion.{at}.bias"] = double, (r, c if of_choices else 1)
-        layouts[f"fusion.{at}.own"] = double, (r, size * c + about, c) if of_choices else (r, 0, 1)
+        layouts[f"fusion.{at}.own"] = double, (r, size * c + j + about, c) if of_choices else (r, 0, 1)
+        if known:
+            r = len(header.config.task_recipes)
+            layouts[f"tasks.{at}.shares"] = double, (j, 1 + r)
+            layouts[f"tasks.{at}.shared"] = double, (j, r, 2 * size + 1)
+            layouts[f"tasks.{at}.bias"] = double, (j, r, c)
+            layouts[f"tasks.{at}.own"] = double, (j, r, size * c + N_SURFACE + most + words, c)
     return layouts
+
+
+def _task_stages(header: SequentialHeader) -> int:
+    """Stages at which tasks have regressions of their own: all or none."""
+    return len(header.sizes) if knows_tasks(header.kind, header.tasks) else 0
+
+
+def _named(stage: str, weights: Weights, shares: NDArray[np.float64]) -> dict[str, Tensor]:
+    """A mixture's tensors."""
+    return {
+        f"{stage}.shares": torch.from_numpy(shares),
+        f"{stage}.shared": weights.shared,
+        f"{stage}.bias": weights.bias,
+        f"{stage}.own": weights.own,
+    }
+
+
+def _weights(stage: Mapping[str, Tensor]) -> Weights:
+    return Weights(stage["shared"], stage["bias"], stage["own"])
+
+
+def _shape(tensors: Mapping[str, Tensor], name: str) -> tuple[int, int]:
+    """Of a matrix; of what is none, nothing."""
+    shape = tensors[name].shape if name in tensors else ()
+    return (shape[0], shape[1]) if len(shape) == 2 else (0, 0)
 
 
 def _length(tensors: Mapping[str, Tensor], name: str) -> int:

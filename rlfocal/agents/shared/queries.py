@@ -19,6 +19,9 @@ Weighed = tuple[NDArray[np.int64], Floats]
 
 N_SURFACE = 13
 N_BUCKETS = 1 << 12
+_NARROW = 0.1
+"""The kernel's width on surfaces, whose numbers have deviation 1: chosen with the ridge of `curves`."""
+_LEAST = 1e-3
 _WORD = re.compile(r"\b\w\w+\b")
 _NEGATIONS = re.compile(r"\bnot?\b|n't\b")
 
@@ -41,10 +44,21 @@ class QueryFeatures(NamedTuple):
     """(D,) the mean train question along them"""
     gate_scale: Floats
     """(K,) 1 / standard deviation along the first directions"""
+    landmarks: Floats
+    """(L, 13) surfaces of train questions"""
+    bends: Floats
+    """(L, D) from likeness to the landmarks to coordinates in which products are likenesses"""
 
     def surface(self, questions: Sequence[str]) -> Floats:
         """(T, 13) standardised logarithms of counts; 0 without a text."""
         return (np.log1p(_surface(questions)) - self.surface_mean) * self.surface_scale * _has_text(questions)
+
+    def curves(self, surface: Floats) -> Floats:
+        """(T, D) coordinates of surfaces (T, 13) in the space of a Gaussian kernel (Nyström's); 0 without a
+        text."""
+        return np.asarray(_likeness(surface, self.landmarks) @ self.bends) * surface.any(
+            axis=1, keepdims=True
+        )
 
     def words(self, questions: Sequence[str]) -> Floats:
         """(T, D) where the questions' words lie along the principal directions; 0 without a text."""
@@ -62,11 +76,63 @@ class QueryFeatures(NamedTuple):
         return words[..., : len(self.gate_scale)] * self.gate_scale
 
 
-def fit_queries(questions: Sequence[str], dimensions: int, gates: int) -> QueryFeatures:
-    """Learn scales and directions from train questions; of questions without text, nothing."""
+class TaskSurfaces(NamedTuple):
+    """The surfaces of J tasks' questions, each on its task's scale: tasks differ more than questions do."""
+
+    mean: Floats
+    """(J, 13)"""
+    scale: Floats
+    """(J, 13)"""
+    landmarks: Floats
+    """(J, L, 13)"""
+    bends: Floats
+    """(J, L, L) zeros where directions are of hardly any length"""
+
+    def numbers(self, questions: Sequence[str], task: NDArray[np.int64]) -> Floats:
+        """(T, 13 + L) surface and curves by each question's task; 0 for task -1 and without a text."""
+        rows = np.zeros((len(questions), N_SURFACE + self.bends.shape[2]))
+        for one in np.unique(task[task >= 0]):
+            at = np.flatnonzero(task == one)
+            asked = [questions[row] for row in at]
+            surface = (np.log1p(_surface(asked)) - self.mean[one]) * self.scale[one] * _has_text(asked)
+            likeness = _likeness(surface, self.landmarks[one]) * surface.any(axis=1, keepdims=True)
+            rows[at] = np.hstack([surface, likeness @ self.bends[one]])
+        return rows
+
+
+def fit_task_surfaces(
+    questions: Sequence[str], task: NDArray[np.int64], n_tasks: int, landmarks: int
+) -> TaskSurfaces:
+    """Scales and landmarks from train questions; `task` (T,) numbers their tasks."""
+    found = TaskSurfaces(
+        np.zeros((n_tasks, N_SURFACE)),
+        np.zeros((n_tasks, N_SURFACE)),
+        np.zeros((n_tasks, landmarks, N_SURFACE)),
+        np.zeros((n_tasks, landmarks, landmarks)),
+    )
+    for one in range(n_tasks):
+        asked = [questions[row] for row in np.flatnonzero(task == one)]
+        found.mean[one], found.scale[one], marks, bends = _fit_surface(asked, landmarks)
+        found.landmarks[one, : len(marks)] = marks
+        found.bends[one, : len(marks), : bends.shape[1]] = bends
+    return TaskSurfaces(*(part.astype(np.float32).astype(np.float64) for part in found))
+
+
+def _fit_surface(questions: Sequence[str], landmarks: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean (13,), scale (13,), landmarks (L, 13) spread evenly over the questions, and bends (L, D)."""
     surface = np.log1p(_surface(questions))
     spread = surface.std(axis=0)
-    scale = np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0.0)
+    mean, scale = surface.mean(axis=0), np.where(spread > 1e-9, 1 / np.maximum(spread, 1e-9), 0.0)
+    standard = (surface - mean) * scale * _has_text(questions)
+    distinct = np.unique(standard.astype(np.float32), axis=0).astype(np.float64)
+    places = np.linspace(0, len(distinct) - 1, min(landmarks, len(distinct))).round().astype(int)
+    marks = distinct[places] if any(questions) else distinct[:0]
+    return mean, scale, marks, _bends(marks)
+
+
+def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks: int) -> QueryFeatures:
+    """Learn scales and directions from train questions; of questions without text, nothing."""
+    mean, scale, marks, bends = _fit_surface(questions, landmarks)
     counted = [_counted(text) for text in questions]
     in_documents = np.bincount(np.concatenate([buckets for buckets, _ in counted]), minlength=N_BUCKETS)
     rarity = np.log((1 + len(questions)) / (1 + in_documents)) + 1
@@ -78,15 +144,30 @@ def fit_queries(questions: Sequence[str], dimensions: int, gates: int) -> QueryF
     widths = along[:, :gates].std(axis=0)
     gate_scale = np.where(widths > 1e-6, 1 / np.maximum(widths, 1e-6), 0.0)
     parts = (
-        surface.mean(axis=0),
+        mean,
         scale,
         rarity,
         np.ascontiguousarray(directions),
         along.mean(axis=0),
         gate_scale,
+        marks,
+        bends,
     )
     # Rounded as checkpoints store them, so that agents decide alike before and after they are saved.
     return QueryFeatures(*(part.astype(np.float32).astype(np.float64) for part in parts))
+
+
+def _likeness(some: Floats, others: Floats) -> Floats:
+    """(T, L) exp(-|x - y|² / 10)"""
+    squares = np.square(some).sum(axis=1)[:, None] + np.square(others).sum(axis=1)
+    return np.asarray(np.exp(-_NARROW * np.maximum(squares - 2 * some @ others.T, 0.0)))
+
+
+def _bends(landmarks: Floats) -> Floats:
+    """(L, D) the inverse square root of the landmarks' likeness, directions of hardly any length left out."""
+    values, vectors = np.linalg.eigh(_likeness(landmarks, landmarks))
+    long = values > _LEAST
+    return np.asarray(vectors[:, long] / np.sqrt(values[long]))
 
 
 def _has_text(questions: Sequence[str]) -> Floats:
