@@ -69,7 +69,7 @@ class RLFocalConfig:
     """Prior on what one slot of a model tells of the others."""
     task_ridge: float = 3.0
     """Prior on what is particular to a task."""
-    words_ridge: float = 30.0
+    words_ridge: float = 300.0
     """Prior on what depends on the question's words."""
     epochs: int = 4
     """Gradient steps on each rollout (unknown in the paper; ours)."""
