@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 _HELD_OUT_TOLERANCE = 0.5
-"""Held-out fits only choose shares and teach the Decider: closer ones move probabilities by under 0.003."""
+"""Held-out fits only choose shares and teach the Decider."""
 _OPINION_RIDGE = 1.0
 """On the weight of Fusion's opinion in a task's own regressions."""
 _TASK_PRIOR = 10.0
