@@ -79,7 +79,9 @@ def test_what_a_model_more_is_worth_by_brute_force(kind: Kind) -> None:
             others = [j for j in asked if j != i]
             gain = earned(sorted([*others, i]))[0] - earned(others)[0]
             assert worth.gain[s, m, i].item() == pytest.approx(gain, abs=1e-9)
-    assert bool((gold < 0).any()) and bool((pools.sum(-1) == 0).any()) and 0 < worst < seeds * rows
+    assert bool((gold < 0).any())
+    assert bool((pools.sum(-1) == 0).any())
+    assert 0 < worst < seeds * rows
 
 
 def literal_branch(p: Tensor, old: Tensor, gain: Tensor, clip: float) -> Tensor:
@@ -135,7 +137,8 @@ class LiteralAgents:
     def __init__(self, networks: Networks, data: Dataset, known: Tensor, seed: int) -> None:
         self.data, self.known, self.seed, self.sizes = data, known, seed, networks.sizes
         core = networks.fusion.core
-        assert core is not None and networks.fusion.network is not None
+        assert core is not None
+        assert networks.fusion.network is not None
         self.scales = [part[seed, 0] for part in (core.deviation, core.mean, core.scale)]
         self.standard = networks.fusion.standardiser
         self.core = [torch.nn.Parameter(p[seed].detach().clone()) for p in core.parameters()]
@@ -178,7 +181,9 @@ class LiteralAgents:
         n, c = self.sizes.models, self.sizes.slots
         outputs = raw[: n * c].view(n, c)
         rows = [
-            (row - self.standard.mean[self.seed, 0, j]) * self.standard.scale[self.seed, 0, j] * (row.sum() > 0)
+            (row - self.standard.mean[self.seed, 0, j])
+            * self.standard.scale[self.seed, 0, j]
+            * (row.sum() > 0)
             for j, row in enumerate(outputs)
         ]
         return torch.cat([*rows, raw[n * c :]])
@@ -192,7 +197,9 @@ class LiteralAgents:
         each = [config.weight_ridge, *[config.task_ridge] * 3, *[config.words_ridge] * 2]
         weight, slots, bias = self.core
         total = config.slots_ridge * (slots**2).sum()
-        for ridge, *rows in zip(each, weight, bias if self.data.kind == "choices" else weight * 0, strict=True):
+        for ridge, *rows in zip(
+            each, weight, bias if self.data.kind == "choices" else weight * 0, strict=True
+        ):
             total = total + ridge * sum((row**2).sum() for row in rows)
         return total + config.words_ridge * (self.question[1:] ** 2).sum()
 
@@ -238,9 +245,12 @@ class LiteralJoint(LiteralAgents):
             gains.append([self.worth(row, [*o, i])[0] - self.worth(row, o)[0] for i, o in enumerate(others)])
         old = [self.chances(rollout, *step).detach() for step in steps]
         size = np.mean([float(p.sum()) for p in old])
-        price = self.multiplier + MULTIPLIER_RATE * config.epochs * (size - config.mean_pool) / n
+        of_a_model = np.mean([abs(gain + self.multiplier / n) for row in gains for gain in row])
+        rise = MULTIPLIER_RATE * config.epochs * (size - config.mean_pool) * of_a_model
         known = [int(rollout.gold[self.seed, t, b]) >= 0 for t, b in steps]
-        before = [self.log_score(rollout, *s).detach() if k else ONE for s, k in zip(steps, known, strict=True)]
+        before = [
+            self.log_score(rollout, *s).detach() if k else ONE for s, k in zip(steps, known, strict=True)
+        ]
         values = np.array([self.value(rollout, *step).item() for step in steps])
         for _ in range(config.epochs):
             asks, answers, errors, entropies, kls, clipped = [], [], [], [], [], 0
@@ -262,7 +272,7 @@ class LiteralJoint(LiteralAgents):
             (policy_loss + value_loss + self.ridges(config) / len(self.data)).backward()  # type: ignore[no-untyped-call]
             norms = [torch.nn.utils.clip_grad_norm_(part, config.max_grad_norm) for part in self.parts]
             self.adam.step()
-        self.multiplier = max(price, 0)
+        self.multiplier = max(self.multiplier + rise, 0)
         unforeseen = np.var(np.array(rewards) - values) / np.var(rewards)
         return Diagnostics(
             policy_loss, value_loss, torch.stack(entropies).mean(), torch.stack(kls).sum() / len(steps),
@@ -307,7 +317,9 @@ def test_a_joint_update_is_its_loss_written_out(kind: Kind) -> None:
         logged = learner.update(rollout)
         expected = [of_seed.run(rollout, 1 - done) for of_seed in literal]
         for seed in (0, 1):
-            assert learner.rest()["multiplier"][seed].item() == pytest.approx(literal[seed].multiplier, abs=1e-9)
+            assert learner.rest()["multiplier"][seed].item() == pytest.approx(
+                literal[seed].multiplier, abs=1e-9
+            )
             for name, value in expected[seed]._asdict().items():
                 got = getattr(logged, name)[seed].item()
                 assert got == pytest.approx(float(value.detach()), rel=1e-4, abs=1e-6), name
@@ -320,7 +332,8 @@ def test_a_joint_update_is_its_loss_written_out(kind: Kind) -> None:
 
 def compare(networks: Networks, literal: LiteralAgents) -> None:
     """One seed's parameters."""
-    assert networks.fusion.core is not None and networks.fusion.network is not None
+    assert networks.fusion.core is not None
+    assert networks.fusion.network is not None
     pairs: list[tuple[torch.nn.Module, Layers]] = [
         (networks.fusion.core, literal.core),
         (networks.decider.trunk, literal.trunk),

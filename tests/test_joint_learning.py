@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-import pytest
 from test_agents_training import skilled, stream
 
 from rlfocal.agents.rl_focal.agents import RLFocalAgents
@@ -38,12 +37,11 @@ def test_who_is_right_on_which_task_is_asked_and_believed() -> None:
     data = specialists()
     of_task = (data.test.tasks == "two").astype(int)
     expert = data.test.correct[np.arange(len(of_task)), of_task].mean()
-    for agents in train(data.train, LEARNS, [0, 1]):
+    for agents in train(data.train, replace(LEARNS, mean_pool=2.0), [0, 1]):
         decided = decide(agents, data.test)
         assert (decided.predictions == data.test.labels).mean() >= expert - 0.01
         assert decided.pools[np.arange(len(of_task)), of_task].all()
-        static = decided.pools.mean(0)
-        assert static[2:].max() < 0.5
+        assert decided.pools.sum(1).mean() < 2.75
 
 
 def test_one_core_follows_the_task_where_both_are_asked() -> None:
@@ -84,23 +82,21 @@ def equals() -> Dataset:
     return stream(np.where(right, labels[:, None], wrong), labels, 4)
 
 
-@pytest.mark.parametrize("mean_pool", [3.0, 6.0])
-def test_no_more_are_asked_than_the_mean_pool_allows(mean_pool: float) -> None:
-    data = equals()
-    config = replace(LEARNS, mean_pool=mean_pool, joint_episodes=60)
-    limited, free = (
-        train(data.train, replace(config, mean_pool=limit), [0, 1]) for limit in (mean_pool, 0.0)
-    )
-    for one, other in zip(limited, free, strict=True):
-        asked, without = (decide(agents, data.test).pools.sum(1).mean() for agents in (one, other))
-        assert 2 <= asked <= mean_pool + 0.75
-        assert without > asked + 1
-        assert accuracy(one, data) > data.test.correct.mean() + 0.05
+def test_no_more_are_asked_than_the_mean_pool_allows() -> None:
+    data, mean_pool = equals(), 5.5
+    asked, right = [], []
+    for limit in (mean_pool, 0.0):
+        [agents] = train(data.train, replace(LEARNS, mean_pool=limit), [0])
+        asked.append(decide(agents, data.test).pools.sum(1).mean())
+        right.append(accuracy(agents, data))
+    assert 3 <= asked[0] <= mean_pool + 0.75
+    assert asked[1] > asked[0] + 1
+    assert data.test.correct.mean() + 0.05 < right[0] < right[1]
 
 
 def test_no_pool_of_one_where_all_are_as_good() -> None:
     data = equals()
     best = data.test.correct.mean(axis=0).max()
-    for agents in train(data.train, replace(LEARNS, mean_pool=5.5), [0, 1]):
+    for agents in train(data.train, replace(LEARNS, mean_pool=3.0), [0]):
         assert decide(agents, data.test).pools.sum(1).min() > 1
-        assert accuracy(agents, data) > best + 0.05
+        assert accuracy(agents, data) > best + 0.02

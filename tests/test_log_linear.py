@@ -92,7 +92,8 @@ def test_a_model_that_was_not_asked_tells_nothing(kind: Kind) -> None:
     question = torch.ones(2, 30, 2, dtype=torch.float64)
     for part in (*seen, core.contributions(seen, question)):
         assert not part[:, :, 1].any()
-        assert part[:, :, 0].any()
+    assert seen.shared[:, :, 0].any()
+    assert seen.own.any() == (kind == "choices")
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -57,18 +58,17 @@ class LiteralOnline(LiteralAgents):
     def run(self, rollout: Rollout, config: RLFocalConfig) -> float:
         """Returns the share of ratios beyond the clip."""
         length, n = rollout.gold.shape[1], self.sizes.models
-        decider = [self.question, *self.trunk]
-        parts = [decider, [*self.core, *self.network], self.critic]
-        rates = [config.learning_rate, config.log_linear_rate * config.online_share, config.learning_rate]
+        rate, fusion_rate = config.learning_rate, config.log_linear_rate * config.online_share
+        parts = [[self.question], self.trunk, [*self.core, *self.network], self.critic]
+        rates = [config.question_rate / 2, rate, fusion_rate, rate]
         adam = torch.optim.Adam(
             [{"params": part, "lr": rate} for part, rate in zip(parts, rates, strict=True)]
         )
         rewards = []
         for t in range(length - 1):  # the pool chosen at t answers document t + 1
-            row, asked = int(rollout.rows[t + 1, 0]), rollout.pools[0, t + 1, 0]
+            asked = rollout.pools[0, t + 1, 0]
             right = rollout.gold[0, t + 1, 0] == rollout.answers[0, t + 1, 0] >= 0
             assert bool(right) is bool(rollout.right[0, t + 1, 0])
-            assert right or row >= 0
             rewards.append(1.0 if right else -1 - config.size_penalty * float(asked.sum()) / n)
         advantages = np.array([r - self.value(rollout, t, 0).item() for t, r in enumerate(rewards)])
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-5)
@@ -126,3 +126,72 @@ def test_the_shortest_rollouts_can_be_learned_from(length: int) -> None:
     _, learner, rollout = walked("choices", ONLINE, length)
     learner.learn(rollout)
     assert all(torch.isfinite(p).all() for p in learner.networks.parameters())
+
+
+BEFORE, AFTER = (0.9, 0.85, 0.4, 0.3, 0.35, 0.4), (0.3, 0.35, 0.4, 0.9, 0.85, 0.4)
+
+
+def turning(seed: int, at: int) -> Dataset:
+    """400 train documents and 900 test documents; from the `at`-th of these on others are right."""
+    rng = np.random.default_rng(seed)
+    n = 1300
+    labels = rng.integers(0, 4, n)
+    right = rng.random((n, 6)) < np.where((np.arange(n) < 400 + at)[:, None], BEFORE, AFTER)
+    wrong = (labels[:, None] + rng.integers(1, 4, right.shape)) % 4
+    said = stream(np.where(right, labels[:, None], wrong), labels, 4)
+    return replace(said, is_train=np.arange(n) < 400)
+
+
+def agents_of(data: Dataset, seed: int) -> RLFocalAgents:
+    [agents] = train(data.train, replace(rl_focal_config(400), window=60), [seed])
+    return agents
+
+
+def best_constant(data: Dataset) -> float:
+    """Accuracy of the pool whose plurality is best in hindsight; ties: the first of the pool."""
+    shares = []
+    for pool in product((False, True), repeat=len(data.models)):
+        if any(pool):
+            votes = np.zeros((len(data), 4))
+            for said in data.predictions[:, list(pool)].T:
+                votes[np.arange(len(data)), said] += 1 - 1e-3 * votes.any(1)
+            shares.append((votes.argmax(1) == data.labels).mean())
+    return float(max(shares))
+
+
+def test_a_stream_that_turns_is_followed() -> None:
+    """From 300 documents after the turn on, at least 90 % of the best constant pool's accuracy."""
+    shares, late = [], np.arange(900) >= 600
+    for seed in range(3):
+        data = turning(seed, at=300)
+        agents = agents_of(data, seed)
+        online, frozen = agents.decide_online(data.test), decide(agents, data.test)
+        right = (online.predictions == data.test.labels)[late].mean()
+        assert right > (frozen.predictions == data.test.labels)[late].mean() + 0.2
+        shares.append(right / best_constant(data.test.rows(late)))
+    assert np.mean(shares) >= 0.9
+    assert min(shares) >= 0.85
+
+
+def test_a_stream_that_does_not_turn_costs_next_to_nothing() -> None:
+    costs = []
+    for seed in range(3):
+        data = turning(seed, at=900)
+        agents = agents_of(data, seed)
+        online, frozen = agents.decide_online(data.test), decide(agents, data.test)
+        costs.append((frozen.predictions == data.test.labels).mean())
+        costs[-1] -= (online.predictions == data.test.labels).mean()
+    assert max(costs) <= 0.01
+    assert np.mean(costs) <= 0.003
+
+
+@pytest.mark.parametrize("spoiled", ["learned", "trained"])
+def test_who_foresees_labels_better_answers(spoiled: str) -> None:
+    _, learner, rollout = walked("choices", ONLINE, 8)
+    trained, learned = learner.fusion, learner.networks.fusion
+    assert trained is not learned
+    worse = learned.core if spoiled == "learned" else trained.core
+    assert worse is not None
+    worse.weight.data *= -20
+    learner.learn(rollout)
+    assert learner.fusion is (trained if spoiled == "learned" else learned)

@@ -26,8 +26,9 @@ from rlfocal.agents.shared.stream import Stream
 WORST = -8.0
 """Least log score: of a right slot that no model of the pool gave, too."""
 _SMALLEST = 1e-6
-MULTIPLIER_RATE = 0.0015
-"""How fast the multiplier on the pool's size rises while more than `mean_pool` models are asked."""
+MULTIPLIER_RATE = 0.0125
+"""How fast the multiplier on the pool's size rises while more than `mean_pool` models are asked, by gradient
+step and model too many, in shares of what a model is worth."""
 
 
 class Everyone(NamedTuple):
@@ -90,7 +91,7 @@ class JointLearner:
         at = gold.clamp(min=0)[..., None]
         states = networks.critic_input(decider, fusion)
         worth = self._worth(rollout.rows[1:].flatten(), pools)
-        self._raise_multiplier(networks.decider(decider).detach())
+        self._raise_multiplier(networks.decider(decider).detach(), worth.gain)
         for epoch in range(config.epochs):
             chances = torch.sigmoid(networks.decider(decider))
             log_score = torch.log_softmax(networks.fusion(fusion, is_open), -1).gather(-1, at)[..., 0]
@@ -134,11 +135,11 @@ class JointLearner:
             self.config.size_penalty, self.multiplier,
         )  # fmt: skip
 
-    def _raise_multiplier(self, logits: Tensor) -> None:
+    def _raise_multiplier(self, logits: Tensor, gain: Tensor) -> None:
         if self.config.mean_pool:
-            n_models = logits.shape[-1]
             beyond = torch.sigmoid(logits).sum(-1).mean(1) - self.config.mean_pool
-            rise = MULTIPLIER_RATE * self.config.epochs * beyond / n_models
+            worth = (gain + self.multiplier / gain.shape[-1]).abs().mean((1, 2))
+            rise = MULTIPLIER_RATE * self.config.epochs * beyond * worth
             self.multiplier = (self.multiplier + rise[:, None, None]).clamp(min=0)
 
 
