@@ -141,7 +141,7 @@ class LiteralAgents:
         assert networks.fusion.network is not None
         self.scales = [part[seed, 0] for part in (core.deviation, core.mean, core.scale)]
         self.standard = networks.fusion.standardiser
-        self.core = [torch.nn.Parameter(p[seed].detach().clone()) for p in core.parameters()]
+        self.core: Layers = [torch.nn.Parameter(p[seed].detach().clone()) for p in core.parameters()]
         self.question = torch.nn.Parameter(networks.decider.question[seed].detach().clone())
         self.trunk, self.critic = layers(networks.decider.trunk, seed), layers(networks.critic, seed)
         self.network = layers(networks.fusion.network, seed)
@@ -209,7 +209,7 @@ class LiteralJoint(LiteralAgents):
 
     def start(self, config: RLFocalConfig, multiplier: float) -> None:
         self.config, self.multiplier = config, multiplier
-        self.parts = [self.core, [self.question], self.trunk, self.critic, self.network]
+        self.parts: list[Layers] = [self.core, [self.question], self.trunk, self.critic, self.network]
         rates = [config.log_linear_rate, config.question_rate, *[config.learning_rate] * 3]
         self.adam = torch.optim.Adam(
             [{"params": part, "lr": rate} for part, rate in zip(self.parts, rates, strict=True)]
@@ -272,7 +272,7 @@ class LiteralJoint(LiteralAgents):
             (policy_loss + value_loss + self.ridges(config) / len(self.data)).backward()  # type: ignore[no-untyped-call]
             norms = [torch.nn.utils.clip_grad_norm_(part, config.max_grad_norm) for part in self.parts]
             self.adam.step()
-        self.multiplier = max(self.multiplier + rise, 0)
+        self.multiplier = float(max(self.multiplier + rise, 0))
         unforeseen = np.var(np.array(rewards) - values) / np.var(rewards)
         return Diagnostics(
             policy_loss, value_loss, torch.stack(entropies).mean(), torch.stack(kls).sum() / len(steps),

@@ -11,7 +11,7 @@ import torch
 from test_agents_environment import random_dataset
 from test_agents_training import asked_about, stream
 from test_joint import CONFIG, ONE, LiteralAgents, compare
-from test_mappo import in_double
+from test_mappo import Layers, in_double
 
 from rlfocal.agents.rl_focal.agents import RLFocalAgents
 from rlfocal.agents.rl_focal.config import RLFocalConfig, rl_focal_config
@@ -59,7 +59,7 @@ class LiteralOnline(LiteralAgents):
         """Returns the share of ratios beyond the clip."""
         length, n = rollout.gold.shape[1], self.sizes.models
         rate, fusion_rate = config.learning_rate, config.log_linear_rate * config.online_share
-        parts = [[self.question], self.trunk, [*self.core, *self.network], self.critic]
+        parts: list[Layers] = [[self.question], self.trunk, [*self.core, *self.network], self.critic]
         rates = [config.question_rate / 2, rate, fusion_rate, rate]
         adam = torch.optim.Adam(
             [{"params": part, "lr": rate} for part, rate in zip(parts, rates, strict=True)]
