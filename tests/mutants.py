@@ -87,8 +87,12 @@ MUTANTS = (
     ),
     Mutant(
         "the multiplier never rises", FOCAL + "joint.py",
-        "(self.multiplier + rise[:, None, None])", "(self.multiplier + 0 * rise[:, None, None])",
-        f"{JOINT} test_joint_learning.py::test_no_more_are_asked_than_the_mean_pool_allows",
+        "(self.multiplier * factor[:, None, None])", "(self.multiplier * 1)", JOINT,
+    ),
+    Mutant(
+        "the mean pool is not kept", FOCAL + "training.py",
+        "networks.decider.question[:, 0] -= enough", "networks.decider.question[:, 0] -= 0",
+        "test_joint_learning.py::test_a_short_training_keeps_the_mean_pool",
     ),
     Mutant(
         "rates do not fall", FOCAL + "joint.py", "self.share = 1 - done", "self.share = 1.0", JOINT,

@@ -25,8 +25,8 @@ def test_checkpoints_come_back_whole(tmp_path: Path) -> None:
     loaded = load_checkpoint(path, data.models)
     assert isinstance(loaded, RLFocalAgents)
     assert isinstance(agents, RLFocalAgents)
-    unlike = {"networks": agents.networks, "memory": agents.memory, "questions": agents.questions}
-    assert replace(loaded, **unlike) == agents
+    same = replace(loaded, networks=agents.networks, memory=agents.memory, questions=agents.questions)
+    assert same == agents
     for name, value in parameters(agents).items():
         assert torch.equal(value, parameters(loaded)[name]), name
     np.testing.assert_array_equal(

@@ -238,7 +238,7 @@ def test_test_labels_do_not_reach_what_is_learned(
 
 def test_a_hundred_models_train() -> None:
     data = skilled([0.9, 0.6, 0.3, 0.5] * 25, n_docs=80)
-    config = replace(JOINT, window=20)
+    config = replace(rl_focal_config(64), window=20)
     decisions = decide(train(data.train, config, [0])[0], data.test)
     assert decisions.pools.shape == (len(data.test), 100)
     assert (decisions.predictions == data.test.labels).mean() > 0.9

@@ -16,6 +16,7 @@ from torch import Tensor
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
 from rlfocal.agents.rl_focal.joint import (
+    LEAST_MULTIPLIER,
     MULTIPLIER_RATE,
     WORST,
     Everyone,
@@ -245,8 +246,7 @@ class LiteralJoint(LiteralAgents):
             gains.append([self.worth(row, [*o, i])[0] - self.worth(row, o)[0] for i, o in enumerate(others)])
         old = [self.chances(rollout, *step).detach() for step in steps]
         size = np.mean([float(p.sum()) for p in old])
-        of_a_model = np.mean([abs(gain + self.multiplier / n) for row in gains for gain in row])
-        rise = MULTIPLIER_RATE * config.epochs * (size - config.mean_pool) * of_a_model
+        factor = np.exp(MULTIPLIER_RATE * (size - config.mean_pool) / n)
         known = [int(rollout.gold[self.seed, t, b]) >= 0 for t, b in steps]
         before = [
             self.log_score(rollout, *s).detach() if k else ONE for s, k in zip(steps, known, strict=True)
@@ -272,7 +272,7 @@ class LiteralJoint(LiteralAgents):
             (policy_loss + value_loss + self.ridges(config) / len(self.data)).backward()  # type: ignore[no-untyped-call]
             norms = [torch.nn.utils.clip_grad_norm_(part, config.max_grad_norm) for part in self.parts]
             self.adam.step()
-        self.multiplier = float(max(self.multiplier + rise, 0))
+        self.multiplier = max(float(self.multiplier * factor), LEAST_MULTIPLIER)
         unforeseen = np.var(np.array(rewards) - values) / np.var(rewards)
         return Diagnostics(
             policy_loss, value_loss, torch.stack(entropies).mean(), torch.stack(kls).sum() / len(steps),

@@ -94,6 +94,15 @@ def test_no_more_are_asked_than_the_mean_pool_allows() -> None:
     assert data.test.correct.mean() + 0.05 < right[0] < right[1]
 
 
+def test_a_short_training_keeps_the_mean_pool() -> None:
+    """It ends before the multiplier has grown; on train questions, to the model."""
+    data = equals()
+    [agents] = train(data.train, replace(LEARNS, mean_pool=3.0, joint_episodes=1), [0])
+    pools = decide(agents, data.train).pools
+    assert pools.any(1).all()
+    assert pools.sum(1).mean() <= 3.0
+
+
 def test_no_pool_of_one_where_all_are_as_good() -> None:
     data = equals()
     best = data.test.correct.mean(axis=0).max()

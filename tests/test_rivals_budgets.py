@@ -13,6 +13,7 @@ from worded_data import (
     policy_of,
 )
 
+from rlfocal.agents.rl_focal.agents import chosen_pool
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.training import train as train_rl_focal
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
@@ -75,7 +76,7 @@ def test_the_sequential_agents_keep_to_a_budget(data: Dataset) -> None:
 
 def test_the_papers_agents_keep_to_a_budget() -> None:
     data = make_logits(0, T=160, N=5)
-    config = RLFocalConfig(window=20, update_period=20, decider_episodes=1, fusion_episodes=1)
+    config = RLFocalConfig(window=20, update_period=20, joint_episodes=2)
     [agents] = train_rl_focal(data.train, config, [0])
     free = decide(agents, data.test).pools
     sizes = set()
@@ -88,10 +89,11 @@ def test_the_papers_agents_keep_to_a_budget() -> None:
         assert asked.any(axis=1).all()
         if free.sum(axis=1).max() <= most:
             assert (asked == free).all()
-        first = agents.pool_after(agents.memory.pool, most=most)
+        logits = agents.branch_logits(agents.memory.pool) + agents.of_question(agents.known(data.test))[0]
+        first = chosen_pool(logits, agents.memory.pool, most=most)
         assert (asked[0] == (first.numpy() > 0)).all()
     assert len(sizes) > 2
     assert agents.within(Budget(0.5)) is None
     assert agents.within(Budget(9, "cents")) is None
-    moving = replace(agents, config=replace(config, branching=False))
+    moving = replace(agents, config=replace(config, branching=False, joint_episodes=0))
     assert moving.within(Budget(2)) is None

@@ -34,7 +34,13 @@ from rlfocal.studies.tuned import changed, parse, written
 from warehouse import Warehouse, open_warehouse
 
 FAST: dict[str, dict[str, Any]] = {
-    "rl_focal": {"decider_episodes": 1, "fusion_episodes": 1, "window": 20, "decider_hidden": (8,)},
+    "rl_focal": {
+        "literal": True,
+        "decider_episodes": 1,
+        "fusion_episodes": 1,
+        "window": 20,
+        "decider_hidden": (8,),
+    },
     "rl_focal_released": {"decider_episodes": 1, "fusion_episodes": 1, "window": 10},
 }
 SKILL = {"a": 0.75, "b": 0.65, "c": 0.55, "d": 0.4}
@@ -123,7 +129,7 @@ def test_a_study_that_was_cut_short_goes_on(opened: Warehouse) -> None:
 
 
 def test_the_defaults_are_the_run_that_evaluate_makes(opened: Warehouse) -> None:
-    config = {"size_penalty": 0.6}  # its own for as few train rows
+    config = {"window": 160}  # its own for as few train rows
     assert changed("rl_focal", config, [160]) == {}
     assert changed("rl_focal", config, [160, 5_000]) == config
     assert changed("rl_focal", config | {"epochs": 3}, [160]) == {"epochs": 3}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rlfocal.agents.rl_focal import config as rl_focal
@@ -22,11 +24,14 @@ _CONFIGURE = {
 }
 
 
-def configure(method: str, n_train: int) -> Any:
-    """A variant's settings for as many train rows. Raises InputError for another method than RL-Focal's."""
+def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = None) -> Any:
+    """A variant's settings for as many train rows, with these changes. Raises InputError for another method
+    than RL-Focal's."""
     if method not in _CONFIGURE:
         raise unknown("method", method, _CONFIGURE, "RL-Focal")
-    return _CONFIGURE[method](n_train)
+    is_literal = method == "rl_focal" and bool((changes or {}).get("literal"))
+    own: Callable[[int], Any] = rl_focal.literal_config if is_literal else _CONFIGURE[method]
+    return replace(own(n_train), **(changes or {}))
 
 
 def recipe(method: str, settings: Any) -> str:

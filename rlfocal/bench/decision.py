@@ -97,7 +97,7 @@ def _loaded(rows: Dataset, seed: int) -> dict[str, SomeAgents]:
     loaded = {}
     with TemporaryDirectory() as folder:
         for name in RL_FOCAL[:2]:
-            settings = RLFocalConfig(decider_episodes=1, fusion_episodes=1) if name == "rl_focal" else None
+            settings = RLFocalConfig(joint_episodes=2) if name == "rl_focal" else None
             method = RLFocal(name, settings, CheckpointStore(Path(folder)))
             method.fit(rows, [seed])
             loaded[name] = load_checkpoint(method.checkpoint(rows, seed), rows.models)

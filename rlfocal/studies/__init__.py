@@ -35,7 +35,7 @@ _STUDIES = (
         "discount",
         "How far should Fusion look ahead?",
         "Fusion's discount γ",
-        sweep("fusion_gamma", "γ", ("best_single",)),
+        sweep("fusion_gamma", "γ", ("best_single",), {"literal": True}),
         (0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
     ),
     Study(

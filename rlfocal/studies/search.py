@@ -36,14 +36,13 @@ class Range(NamedTuple):
 
 SPACES: Mapping[str, Mapping[str, Range]] = {
     "rl_focal": {
-        "size_penalty": Range(0.0, 2.0),
+        "size_penalty": Range(1e-3, 1.0, log=True),
         "window": Range(50, 1000, log=True, whole=True),
-        "learning_rate": Range(3e-4, 5e-3, log=True),
-        "decider_gamma": Range(0.0, 0.99),
-        "fusion_gamma": Range(0.0, 0.99),
-        "gae_lambda": Range(0.0, 0.95),
-        "entropy": Range(1e-3, 3e-2, log=True),
-        "vote_weight": Range(0.0, 2.0),
+        "log_linear_rate": Range(5e-3, 0.1, log=True),
+        "weight_ridge": Range(0.5, 50, log=True),
+        "slots_ridge": Range(3, 300, log=True),
+        "task_ridge": Range(0.3, 30, log=True),
+        "words_ridge": Range(3, 300, log=True),
     },
     "rl_focal_sequential": {
         "size_penalty": Range(2e-3, 0.2, log=True),

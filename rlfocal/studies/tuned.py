@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rlfocal.agents.recipes import configure
@@ -38,7 +38,7 @@ class Tuned:
         return self.tuned(len(train)).fit(train, seeds)
 
     def tuned(self, n_train: int) -> RLFocal:
-        config = replace(defaults(self.method, n_train), **self.settings)
+        config = configure(self.method, n_train, self.settings)
         return RLFocal(self.method, config, self.store, self.on_progress)
 
 

@@ -66,7 +66,7 @@ class RLFocalAgents(CallingAgents):
         """
         self.check(calls)
         known = self.known(calls)
-        pools = self._pools(known, partial(chosen_pool, most=most, size=size))
+        pools = self.pools(known, partial(chosen_pool, most=most, size=size))
         documents = calls.call(pools.numpy() > 0)
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
         slots = build_slots(probs, n_choices, pools[None], self.kind, self.sizes.slots)
@@ -146,7 +146,7 @@ class RLFocalAgents(CallingAgents):
         """(..., N) what questions (..., G) add to it."""
         return known @ self.networks.decider.question[0]
 
-    def _pools(self, known: Tensor, choose: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    def pools(self, known: Tensor, choose: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """(T, N) the Decider's pools, each from the last one and the question (T, G)."""
         after: dict[bytes, Tensor] = {}
         pools, pool = [], self.memory.pool

@@ -22,6 +22,8 @@ REVISION = 4
 class RLFocalConfig:
     """Settings of `rl_focal`. Raises InputError for a value that cannot work."""
 
+    literal: bool = False
+    """Whether all that is not set otherwise is as the paper's text has it (`literal_config`)."""
     metrics: tuple[str, ...] = ("focal_diversity", "plurality_accuracy")
     """Diversity metrics in the Decider's observation (paper: a choice; its runs weigh these two)."""
     window: int = 500
@@ -31,7 +33,7 @@ class RLFocalConfig:
     the reward: by cross-validation on train rows of MMLU and BBH)."""
     mean_pool: float = 5.5
     """Models asked per document, at most, on the average over train: a multiplier on the pool's size rises
-    until it is so (ours). 0: no such limit (paper)."""
+    while it is not so, and at the end all branches are lowered alike (ours). 0: no such limit (paper)."""
     decider_episodes: int = 0
     """Passes over the train stream in Algorithm 1's first phase, by every copy (paper: 25; ours: none)."""
     fusion_episodes: int = 0
@@ -175,7 +177,7 @@ def literal_config(n_train: int) -> RLFocalConfig:
     n = max(n_train, 2)
     is_short = n < ALL_HISTORY_BELOW
     return RLFocalConfig(
-        window=n if is_short else 500, size_penalty=0.6 if is_short else 1.0, mean_pool=0,
+        literal=True, window=n if is_short else 500, size_penalty=0.6 if is_short else 1.0, mean_pool=0,
         decider_episodes=25, fusion_episodes=150, joint_episodes=0, stretches=1, copies=1,
         update_period=10 if is_short else 100, sees_questions=False, word_directions=0, log_linear=False,
         decider_gamma=0.99, gae_lambda=0.95, fusion_hidden=(100, 100), vote_weight=0.0, past_rewards=10,

@@ -26,9 +26,9 @@ from rlfocal.agents.shared.stream import Stream
 WORST = -8.0
 """Least log score: of a right slot that no model of the pool gave, too."""
 _SMALLEST = 1e-6
-MULTIPLIER_RATE = 0.0125
-"""How fast the multiplier on the pool's size rises while more than `mean_pool` models are asked, by gradient
-step and model too many, in shares of what a model is worth."""
+LEAST_MULTIPLIER, MULTIPLIER_RATE = 1e-2, 1.0
+"""Where the multiplier on the pool's size starts, and how fast it grows, per share of the models that the
+mean pool has beyond `mean_pool`; below that it falls. By factors, for gains differ by data."""
 
 
 class Everyone(NamedTuple):
@@ -59,7 +59,9 @@ class JointLearner:
         self.networks, self.config, self.stream, self.n_tasks = networks, config, stream, n_tasks
         self.core: LogLinear = networks.fusion.core
         self.everyone = Everyone.on(stream)
-        self.multiplier = torch.zeros(len(self.core.weight), 1, 1)
+        self.multiplier = torch.full(
+            (len(self.core.weight), 1, 1), LEAST_MULTIPLIER if config.mean_pool else 0.0
+        )
         """(S, 1, 1) what the pool's size m/N costs beyond Eq (6), so that `mean_pool` is kept"""
         self.share = 1.0
         """Of the learning rates."""
@@ -91,7 +93,7 @@ class JointLearner:
         at = gold.clamp(min=0)[..., None]
         states = networks.critic_input(decider, fusion)
         worth = self._worth(rollout.rows[1:].flatten(), pools)
-        self._raise_multiplier(networks.decider(decider).detach(), worth.gain)
+        self._raise_multiplier(networks.decider(decider).detach())
         for epoch in range(config.epochs):
             chances = torch.sigmoid(networks.decider(decider))
             log_score = torch.log_softmax(networks.fusion(fusion, is_open), -1).gather(-1, at)[..., 0]
@@ -135,12 +137,12 @@ class JointLearner:
             self.config.size_penalty, self.multiplier,
         )  # fmt: skip
 
-    def _raise_multiplier(self, logits: Tensor, gain: Tensor) -> None:
+    def _raise_multiplier(self, logits: Tensor) -> None:
         if self.config.mean_pool:
+            n_models = logits.shape[-1]
             beyond = torch.sigmoid(logits).sum(-1).mean(1) - self.config.mean_pool
-            worth = (gain + self.multiplier / gain.shape[-1]).abs().mean((1, 2))
-            rise = MULTIPLIER_RATE * self.config.epochs * beyond * worth
-            self.multiplier = (self.multiplier + rise[:, None, None]).clamp(min=0)
+            factor = (MULTIPLIER_RATE * beyond / n_models).exp()
+            self.multiplier = (self.multiplier * factor[:, None, None]).clamp(min=LEAST_MULTIPLIER)
 
 
 class Worth(NamedTuple):

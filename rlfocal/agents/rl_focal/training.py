@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.agents import RLFocalAgents
+from rlfocal.agents.rl_focal.agents import RLFocalAgents, chosen_pool
 from rlfocal.agents.rl_focal.config import REVISION, RLFocalConfig
 from rlfocal.agents.rl_focal.environment import (
     network_sizes,
@@ -34,6 +34,7 @@ from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
 from rlfocal.dataset import Dataset
 from rlfocal.policy import Episode
 
+_RECENT, _HALVINGS = 500, 12
 TOGETHER = 5
 """Most seeds whose networks are stacked on a CPU; such groups train on as many threads as there are cores.
 
@@ -138,11 +139,36 @@ class _Group:
         """The `at`-th seed's."""
         networks = Networks(stacked.sizes, self.config, [torch.Generator()], self.rows.kind)
         networks.load_state_dict(weights_of_seed(stacked, at))
-        return RLFocalAgents(
+        agents = RLFocalAgents(
             networks=networks, memory=memory, questions=self.questions, sizes=stacked.sizes,
             config=self.config, benchmark=self.rows.benchmark, kind=self.rows.kind, models=self.rows.models,
             seed=self.seeds[at], snapshot=self.rows.snapshot, history=tuple(history),
         )  # fmt: skip
+        if self.questions is not None and self.config.mean_pool:
+            keep_mean_pool(agents, self.stream.questions)
+        return agents
+
+
+@torch.no_grad()
+def keep_mean_pool(agents: RLFocalAgents, questions: Tensor) -> None:
+    """Lowers all branches alike until the modal pools of the train questions (T, G) ask no more than
+    `mean_pool` models on average: a short training can end before the multiplier has seen to it."""
+    recent = questions[-_RECENT:]
+
+    def mean_size(lowered: float) -> float:
+        pools = agents.pools(recent, lambda logits, pool: chosen_pool(logits - lowered, pool))
+        return float(pools.sum(1).mean())
+
+    if mean_size(0.0) <= agents.config.mean_pool:
+        return
+    too_little, enough = 0.0, float(agents.networks.decider.question[:, 0].max()) + 10.0
+    for _ in range(_HALVINGS):
+        middle = (too_little + enough) / 2
+        if mean_size(middle) > agents.config.mean_pool:
+            too_little = middle
+        else:
+            enough = middle
+    agents.networks.decider.question[:, 0] -= enough
 
 
 @torch.no_grad()
