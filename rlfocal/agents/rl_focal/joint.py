@@ -59,7 +59,9 @@ class JointLearner:
         self.networks, self.config, self.stream, self.n_tasks = networks, config, stream, n_tasks
         self.core: LogLinear = networks.fusion.core
         self.everyone = Everyone.on(stream)
-        self.multiplier = torch.full((len(self.core.weight), 1, 1), LEAST_MULTIPLIER)
+        self.multiplier = torch.full(
+            (len(self.core.weight), 1, 1), LEAST_MULTIPLIER if config.mean_pool else 0.0
+        )
         """(S, 1, 1) what the pool's size m/N costs beyond Eq (6), so that `mean_pool` is kept"""
         self.share = 1.0
         """Of the learning rates."""

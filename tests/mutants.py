@@ -1,0 +1,216 @@
+"""`make mutants`: breaks one line of the agents at a time, and sees a fast test fail.
+
+Every mutant is applied alone to a copy of the tree, where the tests named for it have to fail.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+FOCAL, SEQUENTIAL = "rlfocal/agents/rl_focal/", "rlfocal/agents/rl_focal_sequential/"
+MOST_SECONDS = 300
+
+
+class Mutant(NamedTuple):
+    """One wrong line."""
+
+    name: str
+    file: str
+    right: str
+    """Found once in the file"""
+    wrong: str
+    tests: str
+    """pytest's arguments: files or names of tests, relative to tests/"""
+
+
+UPDATE = "test_mappo.py::test_an_update_is_eq_7_written_out"
+JOINT = "test_joint.py::test_a_joint_update_is_its_loss_written_out"
+ONLINE = "test_online_learning.py::test_an_online_update_is_its_loss_written_out"
+BRUTE = "test_joint.py::test_what_a_model_more_is_worth_by_brute_force"
+PEEK = "test_online.py::test_no_label_reaches_its_own_answer_or_an_earlier_one"
+UNASKED = "test_log_linear.py::test_a_model_that_was_not_asked_tells_nothing"
+
+MUTANTS = (
+    Mutant(
+        "the ratio is always 1", FOCAL + "mappo.py",
+        "ratio = log_ratio.exp()", "ratio = (log_ratio - log_ratio.detach()).exp()", UPDATE,
+    ),
+    Mutant(
+        "the ratio is always 1 in the joint phase", FOCAL + "joint.py",
+        "ratio = (log_score - old_score).exp()", "ratio = (log_score - log_score.detach()).exp()", JOINT,
+    ),
+    Mutant(
+        "nothing is ever clipped", FOCAL + "mappo.py",
+        "ratio.clamp(1 - clip, 1 + clip) * advantages", "ratio * advantages",
+        "test_joint.py::test_beyond_the_clip_nothing_is_gained",
+    ),
+    Mutant(
+        "entropy is punished", FOCAL + "mappo.py",
+        "entropy_loss = -(config.entropy", "entropy_loss = (config.entropy", UPDATE,
+    ),
+    Mutant(
+        "each agent has the other's discount", FOCAL + "mappo.py",
+        'config.decider_gamma if phase == "decider" else config.fusion_gamma',
+        'config.fusion_gamma if phase == "decider" else config.decider_gamma', UPDATE,
+    ),
+    Mutant(
+        "advantages have the wrong sign", FOCAL + "mappo.py",
+        "return (advantages - mean)", "return -(advantages - mean)", UPDATE,
+    ),
+    Mutant(
+        "the critic is not trained", FOCAL + "mappo.py",
+        "loss = policy_loss + value_loss + entropy_loss", "loss = policy_loss + entropy_loss", UPDATE,
+    ),
+    Mutant(
+        "the critic is not trained in the joint phase", FOCAL + "joint.py",
+        "loss = policy_loss + value_loss + prior", "loss = policy_loss + prior", JOINT,
+    ),
+    Mutant(
+        "a gain has the wrong sign", FOCAL + "joint.py",
+        "Worth(r_with - r_without,", "Worth(r_without - r_with,", BRUTE,
+    ),
+    Mutant(
+        "the pool's size is rewarded", FOCAL + "joint.py",
+        "reward.append((log_score - cost,", "reward.append((log_score + cost,", BRUTE,
+    ),
+    Mutant(
+        "a pool of nobody scores as others do", FOCAL + "joint.py",
+        "nobody = (sizes + asked == 0) |", "nobody =", BRUTE,
+    ),
+    Mutant(
+        "the multiplier never rises", FOCAL + "joint.py",
+        "(self.multiplier * factor[:, None, None])", "(self.multiplier * 1)", JOINT,
+    ),
+    Mutant(
+        "the mean pool is not kept", FOCAL + "training.py",
+        "networks.decider.question[:, 0] -= enough", "networks.decider.question[:, 0] -= 0",
+        "test_joint_learning.py::test_a_short_training_keeps_the_mean_pool",
+    ),
+    Mutant(
+        "rates do not fall", FOCAL + "joint.py", "self.share = 1 - done", "self.share = 1.0", JOINT,
+    ),
+    Mutant(
+        "no ridges", FOCAL + "joint.py",
+        "value_loss + prior / self.stream.n_documents", "value_loss", JOINT,
+    ),
+    Mutant(
+        "the gain is that of the document before", FOCAL + "joint.py",
+        "rollout.rows[1:].flatten(), pools", "rollout.rows[:-1].flatten(), pools", JOINT,
+    ),
+    Mutant(
+        "Fusion's evidence of models that were not asked", FOCAL + "log_linear.py",
+        "torch.where(asked, own, 0)", "own", UNASKED,
+    ),
+    Mutant(
+        "the standardised outputs of models that were not asked", FOCAL + "networks.py",
+        "selected = outputs.sum(-1, keepdim=True) > 0", "selected = outputs.sum(-1, keepdim=True) >= 0",
+        UPDATE,
+    ),
+    Mutant(
+        "the Decider earns what the pool before earned", FOCAL + "environment.py",
+        "plurality_earned[:, 1:], all_right[:, 1:]", "plurality_earned[:, :-1], all_right[:, :-1]",
+        "test_agents_environment.py test_credit.py",
+    ),
+    Mutant(
+        "online, the Decider earns what the pool before earned", FOCAL + "online.py",
+        "rollout.right[:, 1:] > 0", "rollout.right[:, :-1] > 0", ONLINE,
+    ),
+    Mutant(
+        "online, the critic is not trained", FOCAL + "online.py",
+        "asks.mean() + (values - rewards).square().mean()", "asks.mean()", ONLINE,
+    ),
+    Mutant(
+        "online, the label is the answer", FOCAL + "agents.py",
+        "predictions = torch.cat(answers).numpy().astype(np.int64)", "predictions = documents.labels", PEEK,
+    ),
+    Mutant(
+        "online, nothing is learned", FOCAL + "agents.py", "learner.learn(rollout)", "pass",
+        "test_online.py::test_online_rl_focal_learns_and_does_not_only_watch "
+        "test_online_learning.py::test_a_stream_that_turns_is_followed",
+    ),
+    Mutant(
+        "online, what was learned is never heard", FOCAL + "online.py",
+        "if self._lead > 0 else", "if self._lead > 1e9 else",
+        "test_online_learning.py::test_who_foresees_labels_better_answers",
+    ),
+    Mutant(
+        "online, two optimisers share the critic", FOCAL + "online.py",
+        "    def learn(self",
+        "        StackedAdam([networks.critic], 1e-3)\n\n    def learn(self",
+        "test_online_learning.py::test_all_of_both_agents_and_the_critic_move_by_one_optimiser",
+    ),
+    Mutant(
+        "cross-fitting on all rows", SEQUENTIAL + "training.py",
+        "(part != torch.arange(n_folds)[:, None])", "(part != torch.full((n_folds, 1), -1))",
+        "test_online.py::test_what_is_held_out_is_predicted_without_its_labels",
+    ),
+    Mutant(
+        "scales of the rows that are decided on", FOCAL + "agents.py",
+        "        logits = self.networks.fusion(given, slots.open)\n",
+        "        self.networks.fusion.standardiser.learn(slots.distributions[0])\n"
+        "        logits = self.networks.fusion(given, slots.open)\n",
+        "test_credit.py::test_what_is_decided_with_a_document_does_not_matter",
+    ),
+    Mutant(
+        "rl_focal's scales of the last documents alone", FOCAL + "training.py",
+        "networks.fusion.standardiser.learn(everyone.distributions[0])",
+        "networks.fusion.standardiser.learn(everyone.distributions[0][-20:])",
+        "test_credit.py::test_scales_are_those_of_all_train_rows_and_of_no_test_row",
+    ),
+)  # fmt: skip
+
+
+def main() -> int:
+    """Prints what became of each mutant; 1 if one survived. Arguments: parts of the names to try alone."""
+    chosen = [m for m in MUTANTS if not sys.argv[1:] or any(part in m.name for part in sys.argv[1:])]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for name in ("rlfocal", "warehouse", "flows", "tests", "pools"):
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        tests = dict.fromkeys(test for mutant in chosen for test in mutant.tests.split())
+        if not passes(copy, " ".join(tests)):
+            print("the tests fail on the tree as it is")
+            return 1
+        survivors = [mutant.name for mutant in chosen if not is_killed(copy, mutant)]
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} killed")
+    return int(bool(survivors))
+
+
+def is_killed(copy: Path, mutant: Mutant) -> bool:
+    """Whether every test named for it fails; the copy is left as it was."""
+    file = copy / mutant.file
+    before = file.read_text()
+    if before.count(mutant.right) != 1:
+        raise SystemExit(f"{mutant.name}: {mutant.right!r} is not there once in {mutant.file}")
+    file.write_text(before.replace(mutant.right, mutant.wrong))
+    left = [test for test in mutant.tests.split() if passes(copy, test)]
+    file.write_text(before)
+    print(f"survived {left}" if left else "killed", mutant.name, sep=": ", flush=True)
+    return not left
+
+
+def passes(copy: Path, tests: str) -> bool:
+    """Whether these tests pass in the copy."""
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+        + [f"tests/{test}" for test in tests.split()],
+        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True, text=True, timeout=MOST_SECONDS,
+    )  # fmt: skip
+    # A mutant that cannot be run proves nothing of the tests.
+    if run.returncode not in (0, 1) or re.search(r"\d+ error", run.stdout):
+        raise SystemExit(run.stdout + run.stderr)
+    return run.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Fusion's core against numpy: its evidence, its start, and that models nobody asked are not there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from test_agents_environment import random_dataset
+from test_agents_training import JOINT, asked_about
+
+from rlfocal.agents.rl_focal.environment import network_sizes, train_stream
+from rlfocal.agents.rl_focal.log_linear import LEAST, LogLinear, accuracies
+from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.rl_focal.questions import fit_questions
+from rlfocal.agents.shared.networks import Sizes
+from rlfocal.dataset import Kind
+
+SIZES = Sizes(models=3, slots=4, metrics=2, past_rewards=0, question=2)
+DRAW = np.random.default_rng(0)
+
+
+def core_on(kind: Kind, outputs: np.ndarray, exists: np.ndarray) -> LogLinear:
+    """Two seeds at random weights, at the scales of these documents."""
+    core = LogLinear(SIZES, kind, 2)
+    core.learn(torch.tensor(outputs), torch.tensor(exists), torch.tensor([0.2, 0.5, 0.8]), 3.0)
+    draw = torch.Generator().manual_seed(0)
+    for p in core.parameters():
+        p.data = torch.randn(p.shape, generator=draw)
+    return core.double()
+
+
+def documents(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distributions (n, 3, 4) with zeros on slots that do not exist, and which do (n, 4)."""
+    exists = np.arange(4) < DRAW.integers(2, 5, (n, 1))
+    outputs = DRAW.dirichlet(np.full(4, 0.3), size=(n, 3)) * exists[:, None]
+    outputs[0, 0] = [1, 0, 0, 0]
+    return outputs / outputs.sum(-1, keepdims=True), exists
+
+
+def centred(p: np.ndarray, is_open: np.ndarray) -> np.ndarray:
+    logs = np.maximum(np.log(np.maximum(p, 1e-37)), LEAST)
+    return np.where(is_open, logs - logs[is_open].mean(), 0)
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_its_logits_are_numpys(kind: Kind) -> None:
+    train, train_exists = documents(60)
+    core = core_on(kind, train, train_exists)
+    logs = np.array([[centred(p, e) for p in of] for of, e in zip(train, train_exists, strict=True)])
+    # Over the slots that exist, as all others are 0.
+    deviation = np.sqrt((logs**2).sum((0, 2)) / train_exists.sum())
+    outputs, exists = documents(20)
+    outputs[np.arange(20) % 4 == 1, 2] = 0
+    question = DRAW.normal(size=(20, 2))
+    seen = core.evidence(*(torch.tensor(part).expand(2, *part.shape) for part in (outputs, exists)))
+    logits = core(seen, torch.tensor(question).expand(2, -1, -1)).detach()
+    added = core.contributions(seen, torch.tensor(question).expand(2, -1, -1)).detach()
+    torch.testing.assert_close(added.sum(2) + core.biases(torch.tensor(question)[None]).detach(), logits)
+    for s in range(2):
+        weight, slots, bias = (p[s].detach().numpy() for p in core.parameters())
+        for t in range(20):
+            expected = question[t] @ bias if kind == "choices" else np.zeros(4)
+            for i in range(3):
+                of_model = question[t] @ weight[:, i]
+                if kind == "answers":
+                    expected = expected + of_model * outputs[t, i]
+                elif outputs[t, i].any():
+                    z = centred(outputs[t, i], exists[t])
+                    own = (z - logs[:, i].mean(0)) / logs[:, i].std(0) * exists[t]
+                    expected = expected + of_model * z / deviation[i] + own @ slots[4 * i : 4 * i + 4]
+            np.testing.assert_allclose(logits[s, t], expected, atol=1e-6)
+
+
+def test_it_starts_by_the_odds_of_being_right() -> None:
+    outputs, exists = documents(60)
+    right = torch.tensor(DRAW.random((60, 3)) < [0.2, 0.5, 1.1])
+    core = LogLinear(SIZES, "choices", 2)
+    core.learn(torch.tensor(outputs), torch.tensor(exists), accuracies(right), 3.0)
+    odds = np.array([(n + 1) / (60 - n + 1) for n in right.sum(0).tolist()])
+    assert odds[2] == 61
+    for s in range(2):
+        np.testing.assert_allclose(core.weight[s, 0].detach(), 3 * odds / odds.sum(), rtol=1e-5)
+        assert not any(part[s].any() for part in (core.weight[:, 1:], core.slots, core.bias))
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_a_model_that_was_not_asked_tells_nothing(kind: Kind) -> None:
+    outputs, exists = documents(30)
+    core = core_on(kind, outputs, exists)
+    outputs[:, 1] = 0
+    seen = core.evidence(*(torch.tensor(part).expand(2, *part.shape) for part in (outputs, exists)))
+    question = torch.ones(2, 30, 2, dtype=torch.float64)
+    for part in (*seen, core.contributions(seen, question)):
+        assert not part[:, :, 1].any()
+    assert seen.shared[:, :, 0].any()
+    assert seen.own.any() == (kind == "choices")
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_what_others_would_have_said_changes_nothing(kind: Kind) -> None:
+    """Through the stream to Fusion's logits: the unasked model's answers swapped between documents."""
+    data = asked_about(random_dataset(2, kind, n_docs=40, n_models=3, n_slots=4))
+    questions = fit_questions(data, JOINT)
+    networks = Networks(
+        network_sizes(data, JOINT, questions), JOINT, [torch.Generator().manual_seed(0)], kind
+    )
+    stream = train_stream(data, JOINT, questions)
+    everyone = stream.outputs()
+    core = networks.fusion.core
+    assert core is not None
+    core.learn(everyone.distributions[0], everyone.open[0], torch.tensor([0.3, 0.5, 0.6]), 3.0)
+    for p in core.parameters():
+        p.data += torch.randn(p.shape, generator=torch.Generator().manual_seed(1))
+    seen = []
+    for shift in (0, 1):
+        stream.probs[:, 1] = stream.probs[:, 1].roll(shift, 0)
+        slots = stream.slots(torch.tensor([1.0, 0.0, 1.0]).expand(1, 40, 3), torch.arange(40))
+        observed = torch.cat([slots.distributions.flatten(2), stream.questions[None]], -1)
+        seen.append(networks.fusion(observed, slots.open).detach())
+    assert torch.equal(*seen)
