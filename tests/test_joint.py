@@ -17,7 +17,7 @@ from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
 from rlfocal.agents.rl_focal.joint import (
     LEAST_MULTIPLIER,
-    MULTIPLIER_RATE,
+    MULTIPLIER_POWER,
     WORST,
     Everyone,
     JointLearner,
@@ -246,7 +246,7 @@ class LiteralJoint(LiteralAgents):
             gains.append([self.worth(row, [*o, i])[0] - self.worth(row, o)[0] for i, o in enumerate(others)])
         old = [self.chances(rollout, *step).detach() for step in steps]
         size = np.mean([float(p.sum()) for p in old])
-        factor = np.exp(MULTIPLIER_RATE * (size - config.mean_pool) / n)
+        factor = (size / config.mean_pool) ** MULTIPLIER_POWER
         known = [int(rollout.gold[self.seed, t, b]) >= 0 for t, b in steps]
         before = [
             self.log_score(rollout, *s).detach() if k else ONE for s, k in zip(steps, known, strict=True)

@@ -26,9 +26,9 @@ from rlfocal.agents.shared.stream import Stream
 WORST = -8.0
 """Least log score: of a right slot that no model of the pool gave, too."""
 _SMALLEST = 1e-6
-LEAST_MULTIPLIER, MULTIPLIER_RATE = 1e-2, 1.0
-"""Where the multiplier on the pool's size starts, and how fast it grows, per share of the models that the
-mean pool has beyond `mean_pool`; below that it falls. By factors, for gains differ by data."""
+LEAST_MULTIPLIER, MULTIPLIER_POWER = 1e-2, 0.3
+"""Where the multiplier on the pool's size starts, and the power of mean pool over `mean_pool` that it is
+multiplied by at every update: a factor, for gains differ by data; above it rises, below it falls."""
 
 
 class Everyone(NamedTuple):
@@ -93,7 +93,7 @@ class JointLearner:
         at = gold.clamp(min=0)[..., None]
         states = networks.critic_input(decider, fusion)
         worth = self._worth(rollout.rows[1:].flatten(), pools)
-        self._raise_multiplier(networks.decider(decider).detach())
+        self._adapt_multiplier(networks.decider(decider).detach())
         for epoch in range(config.epochs):
             chances = torch.sigmoid(networks.decider(decider))
             log_score = torch.log_softmax(networks.fusion(fusion, is_open), -1).gather(-1, at)[..., 0]
@@ -137,11 +137,9 @@ class JointLearner:
             self.config.size_penalty, self.multiplier,
         )  # fmt: skip
 
-    def _raise_multiplier(self, logits: Tensor) -> None:
+    def _adapt_multiplier(self, logits: Tensor) -> None:
         if self.config.mean_pool:
-            n_models = logits.shape[-1]
-            beyond = torch.sigmoid(logits).sum(-1).mean(1) - self.config.mean_pool
-            factor = (MULTIPLIER_RATE * beyond / n_models).exp()
+            factor = (torch.sigmoid(logits).sum(-1).mean(1) / self.config.mean_pool) ** MULTIPLIER_POWER
             self.multiplier = (self.multiplier * factor[:, None, None]).clamp(min=LEAST_MULTIPLIER)
 
 
