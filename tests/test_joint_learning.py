@@ -106,6 +106,6 @@ def test_a_short_training_keeps_the_mean_pool() -> None:
 def test_no_pool_of_one_where_all_are_as_good() -> None:
     data = equals()
     best = data.test.correct.mean(axis=0).max()
-    for agents in train(data.train, replace(LEARNS, mean_pool=3.0), [0]):
+    for agents in train(data.train, replace(LEARNS, mean_pool=5.5), [0]):
         assert decide(agents, data.test).pools.sum(1).min() > 1
         assert accuracy(agents, data) > best + 0.02
