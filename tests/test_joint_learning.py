@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pytest
 from test_agents_training import skilled, stream
 
 from rlfocal.agents.rl_focal.agents import RLFocalAgents
@@ -103,9 +104,10 @@ def test_a_short_training_keeps_the_mean_pool() -> None:
     assert pools.sum(1).mean() <= 3.0
 
 
-def test_no_pool_of_one_where_all_are_as_good() -> None:
+@pytest.mark.parametrize("mean_pool", [3.0, 5.5])
+def test_no_pool_of_one_where_all_are_as_good(mean_pool: float) -> None:
     data = equals()
     best = data.test.correct.mean(axis=0).max()
-    for agents in train(data.train, replace(LEARNS, mean_pool=5.5), [0]):
+    for agents in train(data.train, replace(LEARNS, mean_pool=mean_pool), [0]):
         assert decide(agents, data.test).pools.sum(1).min() > 1
         assert accuracy(agents, data) > best + 0.02

@@ -157,8 +157,8 @@ def _enter(name: str, asks: str, answers: str, *, is_usual: bool = True) -> None
 
 _enter(
     "rl_focal",
-    "the Decider: one pool per document, from the last pool and the focal diversity of recent history",
-    "Fusion's actor; both learn by MAPPO with a central critic",
+    "the Decider: one pool per document, from the question, the last pool and its focal diversity",
+    "Fusion's actor, log-linear at its core; both learn by MAPPO with a central critic",
 )
 _enter(
     "rl_focal_sequential",
