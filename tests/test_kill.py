@@ -202,4 +202,4 @@ def test_a_killed_extraction_loses_nothing(
         check_whole(extraction.location, expected, n_partitions)
         shutil.rmtree(extraction.location)
     assert backend != "hf" or any(k.n_shards for k in killed), "no kill fell into a partition"
-    assert len(set(killed)) > 1
+    assert backend != "hf" or len(set(killed)) > 1, "all kills fell into the same moment"
