@@ -107,7 +107,7 @@ def test_rl_focal_beats_plurality_on_mmlu16_and_no_good_model_on_shuffled_labels
     policy = make_method("rl_focal").fit(_with_labels(train, shuffled), [0])[0]
     accuracy = (decide(policy, data.test).predictions == data.test.labels).mean()
     # Weights that mean nothing, on models that do: better than a constant, far behind the best single model.
-    assert figures["constant_choice"] - 4 < 100 * accuracy < 45
+    assert figures["constant_choice"] - 4 < 100 * accuracy < 50
 
 
 def test_runs_are_stored_once_and_found_again(real: Path) -> None:
