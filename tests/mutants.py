@@ -148,7 +148,7 @@ MUTANTS = (
         "test_online_learning.py::test_all_of_both_agents_and_the_critic_move_by_one_optimiser",
     ),
     Mutant(
-        "cross-fitting on all rows", SEQUENTIAL + "training.py",
+        "cross-fitting on all rows", SEQUENTIAL + "fitting.py",
         "(part != torch.arange(n_folds)[:, None])", "(part != torch.full((n_folds, 1), -1))",
         "test_online.py::test_what_is_held_out_is_predicted_without_its_labels",
     ),
