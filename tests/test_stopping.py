@@ -58,7 +58,7 @@ class Command:
 COMMANDS = {
     "regenerate": Command("regenerate -p pool.yaml --seeds 9", 25, (KILL, TERM, INT), processes=4),
     "extract": Command("extract -p pool.yaml", 10, (KILL, INT), processes=3),
-    "extract on vLLM": Command("extract -p pool.yaml --backend vllm", 30, (KILL,), processes=5),
+    "extract on vLLM": Command("extract -p pool.yaml --backend vllm", 30, (KILL,), processes=4),
     "train": Command("train -b made --seeds 99", 8, (TERM,)),
     "evaluate": Command("evaluate -b made --seeds 99", 8, (INT,)),
     "report": Command("report", 4, (TERM,)),
