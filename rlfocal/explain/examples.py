@@ -31,16 +31,24 @@ def despite(seen: Observed) -> NDArray[np.bool_]:
     return np.asarray(~seen.right & (seen.test.correct.mean(axis=1) > 0.5))
 
 
-def examples(seen: Observed, confidential: Collection[Document] = (), most: int = SHOWN) -> tuple[Example, ...]:
-    """Some of `against`: of each task in turn the one on which fewest models are right; ties: by number.
+def examples(
+    seen: Observed, confidential: Collection[Document] = (), most: int = SHOWN
+) -> tuple[Example, ...]:
+    """Some of `against`: of each task in turn the one on which fewest models are right, but some; ties: by
+    number. Those on which none is come last: there the agents had nobody to find.
 
     Of `confidential` documents nothing is shown but who gave which choice.
     """
     test, share = seen.test, seen.test.correct.mean(axis=1)
     of_task: dict[str, list[int]] = defaultdict(list)
-    for row in sorted(np.flatnonzero(against(seen)).tolist(), key=lambda row: (share[row], test.doc_ids[row])):
+    rows = np.flatnonzero(against(seen)).tolist()
+    for row in sorted(rows, key=lambda row: (share[row] == 0, share[row], test.doc_ids[row])):
         of_task[str(test.tasks[row])].append(row)
-    turns = [(turn, share[row], task, row) for task, rows in of_task.items() for turn, row in enumerate(rows)]
+    turns = [
+        (bool(share[row] == 0), turn, float(share[row]), task, row)
+        for task, found in of_task.items()
+        for turn, row in enumerate(found)
+    ]
     picked = [row for *_, row in sorted(turns)[:most]]
     return tuple(_example(seen, row, confidential) for row in picked)
 
@@ -55,7 +63,9 @@ def _example(seen: Observed, row: int, confidential: Collection[Document]) -> Ex
     by_answer: dict[int, list[int]] = defaultdict(list)
     for model, slot in enumerate(test.predictions[row].tolist()):
         by_answer[slot].append(model)
-    for slot, models in sorted(by_answer.items(), key=lambda item: (item[0] != label, -len(item[1]), item[0])):
+    for slot, models in sorted(
+        by_answer.items(), key=lambda item: (item[0] != label, -len(item[1]), item[0])
+    ):
         asked = [test.models[model] for model in models if seen.pools[row, model]]
         others = [test.models[model] for model in models if not seen.pools[row, model]]
         said.append(Said(_text(test, row, slot, is_open), slot == label, tuple(asked), tuple(others)))
@@ -77,7 +87,7 @@ def _text(test: Dataset, row: int, slot: int, is_open: bool) -> str:
     letter = chr(ord("A") + slot) if slot < 26 else str(slot)
     texts = test.choices[row] if test.choices and is_open else ()
     text = _in_short(texts[slot], LONGEST_ANSWER) if slot < len(texts) else ""
-    return f"{letter}: {text}" if text and text != letter else letter
+    return f"{letter}: {text}" if text.strip("(). ") not in ("", letter) else letter
 
 
 def _in_short(text: str, longest: int) -> str:

@@ -59,12 +59,14 @@ class OfModel:
     by_round: tuple[float, ...]
     """Share of documents on which it is asked in each round of calls; their sum is `asked`."""
     alone_right: float | None
-    """Of the documents where it is asked: how often it is right and no other that was asked is. None where it
-    is never asked."""
+    """Of the documents where it and others are asked: how often it is right and none of them is. None where
+    there are no such documents."""
     twin: str
-    """The other model whose answers it gives most often; itself in a pool of one."""
+    """The other model that errs most like it."""
     twin_share: float
-    """How often."""
+    """Of the documents where either of the two is wrong: how often both say the same."""
+    twin_errors: int
+    """How many documents these are."""
     belief: Belief | None
     """None where it is never asked."""
     loss: Loss
@@ -98,8 +100,8 @@ class OfTask:
     accuracy: float
     mean_pool_size: float
     beliefs: tuple[tuple[str, Belief], ...]
-    """(model, belief) of those asked there, the most believed first: by pull times documents where there is
-    one, else by `surplus`."""
+    """(model, belief) of those asked there, the most believed first: by the sum of pulls over documents where
+    there is such a thing, else by `surplus`."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,11 @@ class Explanation:
     stops: tuple[Stop, ...]
     """By rising size."""
     pools: Pools
+    own: int
+    """Documents to which Fusion answers what none of those asked says: by the question, or by what their
+    other choices tell."""
+    own_accuracy: float
+    """On these; 0 without any."""
     tasks: tuple[OfTask, ...]
     """By name."""
     against: int

@@ -17,7 +17,7 @@ from rlfocal.evaluation.splits import GIVEN
 from rlfocal.explain.examples import against, despite, examples
 from rlfocal.explain.findings import Explanation
 from rlfocal.explain.observing import Observed, observe
-from rlfocal.explain.summarising import of_models, of_tasks, pools, stops
+from rlfocal.explain.summarising import of_models, of_tasks, own_answers, pools, stops
 from rlfocal.methods import RLFocal
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
@@ -39,9 +39,9 @@ def explain(
 ) -> Explanation:
     """What one seed's agents learned: whom they ask, where they stop, whom they believe and could do without.
 
-    All of it from stored outputs on the split's test rows, frozen. The agents are those of `rlfocal train` and
-    `rlfocal evaluate`; where there is no checkpoint of these rows they are trained. The explanation is kept
-    beside the warehouse, and the report shows it.
+    All of it from stored outputs on the split's test rows, frozen. The agents are those of `rlfocal train`
+    and `rlfocal evaluate`; where there is no checkpoint of these rows they are trained. The explanation is
+    kept beside the warehouse, and the report shows it.
     Raises InputError for another method, an unknown benchmark or model, and for data without test rows.
     """
     if method in RL_FOCAL[2:]:
@@ -83,6 +83,7 @@ def summarised(
     confidential: set[tuple[str, int]],
 ) -> Explanation:
     """From what was observed to what is said."""
+    own = own_answers(seen)
     return Explanation(
         benchmark=seen.test.benchmark,
         method=method,
@@ -98,6 +99,8 @@ def summarised(
         models=of_models(seen),
         stops=stops(seen),
         pools=pools(seen),
+        own=int(own.sum()),
+        own_accuracy=float(seen.right[own].mean()) if own.any() else 0.0,
         tasks=of_tasks(seen),
         against=int(against(seen).sum()),
         despite=int(despite(seen).sum()),
@@ -126,9 +129,7 @@ def kept(path: Path) -> Explanation | None:
 def _agents(setup: Setup, method: str, seed: int) -> list[CallingAgents]:
     """One seed's, of each group of rows: loaded, or trained now."""
     dataset = setup.dataset
-    own = RLFocal(
-        method, store=setup.store, on_progress=setup.progress(f"{dataset.benchmark} {method}")
-    )
+    own = RLFocal(method, store=setup.store, on_progress=setup.progress(f"{dataset.benchmark} {method}"))
     rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
     if all(own.is_current(of, seed) for of in rows):
         [found] = fit_groups(own, dataset, setup.groups, [seed])

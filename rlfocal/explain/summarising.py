@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.dataset import Dataset
 from rlfocal.explain.findings import Belief, Loss, OfModel, OfTask, Pools, Stop
 from rlfocal.explain.observing import Observed, is_right
 from rlfocal.merit.intervals import Interval, paired_bootstrap
@@ -25,13 +26,14 @@ def of_models(seen: Observed) -> tuple[OfModel, ...]:
     """Those asked most often first; among equals those of earlier rounds, then of higher train accuracy."""
     test, pools = seen.test, seen.pools
     n_rounds = int(seen.rounds.max(initial=0))
-    alike = _alike(test.predictions)
     correct, alone = test.correct, test.correct.mean(axis=0)
     only_one = correct & pools & ((correct & pools).sum(axis=1, keepdims=True) == 1)
+    together = pools & (pools.sum(axis=1, keepdims=True) > 1)
+    alike, errors = alike_in_error(test)
     everywhere = np.ones(len(test), dtype=np.bool_)
     found = []
     for at, model in enumerate(test.models):
-        twin = int(alike[at].argmax())
+        twin = int(np.where(np.arange(len(test.models)) == at, -1.0, alike[at]).argmax())
         found.append(
             OfModel(
                 model,
@@ -39,9 +41,10 @@ def of_models(seen: Observed) -> tuple[OfModel, ...]:
                 float(alone[at]),
                 float(pools[:, at].mean()),
                 tuple(float((seen.rounds[:, at] == r).mean()) for r in range(1, n_rounds + 1)),
-                float(only_one[pools[:, at], at].mean()) if pools[:, at].any() else None,
+                float(only_one[together[:, at], at].mean()) if together[:, at].any() else None,
                 test.models[twin],
-                float(max(alike[at, twin], 0.0)),
+                float(alike[at, twin]),
+                int(errors[at, twin]),
                 belief(seen, at, everywhere),
                 loss(seen, at),
             )
@@ -64,6 +67,12 @@ def pools(seen: Observed) -> Pools:
     commonest, n = counted.most_common(1)[0]
     members = tuple(model for model, is_in in zip(seen.test.models, commonest, strict=True) if is_in)
     return Pools(len(counted), members, n / len(seen.test))
+
+
+def own_answers(seen: Observed) -> Mask:
+    """(T,) where the answer is none of those that the models asked hold likeliest."""
+    said = (seen.pools & (seen.test.predictions == seen.slots[:, None])).any(axis=1)
+    return np.asarray((seen.slots >= 0) & ~said)
 
 
 def of_tasks(seen: Observed) -> tuple[OfTask, ...]:
@@ -129,13 +138,13 @@ def _mean_with_interval(differences: Floats) -> Interval:
     return Interval(drawn.mean, drawn.low, drawn.high)
 
 
-def _alike(predictions: NDArray[np.int64]) -> Floats:
-    """(N, N) the share of documents on which two models give the same answer; -1 on the diagonal of several."""
-    same = (predictions[:, :, None] == predictions[:, None]) & (predictions[:, :, None] >= 0)
-    shares = np.asarray(same.mean(axis=0))
-    if len(shares) > 1:
-        np.fill_diagonal(shares, -1.0)
-    return shares
+def alike_in_error(test: Dataset) -> tuple[Floats, NDArray[np.int64]]:
+    """Both (N, N): of the documents where either of two models is wrong, the share on which they say the same
+    (0 without any), and how many these are. Plain agreement would make copies of any two that are good."""
+    said, wrong = test.predictions, ~test.correct
+    same = np.stack([(said == said[:, [at]]) & wrong for at in range(len(test.models))]).sum(axis=1)
+    either = np.stack([wrong | wrong[:, [at]] for at in range(len(test.models))]).sum(axis=1)
+    return same / np.maximum(either, 1), either
 
 
 def _mean_round(one: OfModel) -> float:
