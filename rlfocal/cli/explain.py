@@ -31,7 +31,7 @@ def explain(
     All from stored outputs on test rows, by the checkpoint of `rlfocal evaluate` or `train` (trained now
     where it is missing). Kept beside the warehouse, so that `rlfocal report` shows it.
     """
-    from rlfocal.explain import explain as run
+    from rlfocal.explain.running import explain as run
     from rlfocal.report.explained import print_explanation
     from warehouse import open_warehouse
 

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-
-from pydantic import TypeAdapter, ValidationError
 
 from rlfocal.agents import RL_FOCAL
 from rlfocal.agents.shared.variant import CallingAgents
-from rlfocal.atomic import write_file
 from rlfocal.errors import InputError, unknown
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset
-from rlfocal.evaluation.runs import fit_groups, fitting_lock, run_ids_of
+from rlfocal.evaluation.runs import fit_groups, fitting_lock, run_id_of
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.explain.examples import against, despite, examples
 from rlfocal.explain.findings import Explanation
+from rlfocal.explain.keeping import EXPLAINED, keep, kept_at
 from rlfocal.explain.observing import Observed, observe
 from rlfocal.explain.summarising import of_models, of_tasks, own_answers, pools, stops
 from rlfocal.methods import RLFocal
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
-
-EXPLAINED = RL_FOCAL[:2]
-"""The methods whose agents ask for what they see; those of the released code read every output."""
 
 
 def explain(
@@ -53,7 +47,7 @@ def explain(
     if seed < 0:
         raise InputError(f"seed {seed} does not exist; seeds count from 0")
     dataset = read_dataset(warehouse, benchmark, models, split=split)
-    setup = Setup(warehouse, dataset, seed + 1, per, split=split, on_progress=on_progress)
+    setup = Setup(warehouse, dataset, 1, per, split=split, on_progress=on_progress)
     agents = _agents(setup, method, seed)
     progress = setup.progress(f"{benchmark} explain") if per == "benchmark" else None
     seen = observe(dataset, setup.groups, agents, progress)
@@ -67,7 +61,7 @@ def explain(
         n_train=int(dataset.is_train.sum()),
         confidential=_confidential(warehouse, benchmark),
     )
-    keep(found, kept_at(warehouse, run_ids_of(setup, method)[seed]))
+    keep(found, kept_at(warehouse, run_id_of(setup, method, seed)))
     return found
 
 
@@ -106,24 +100,6 @@ def summarised(
         despite=int(despite(seen).sum()),
         examples=examples(seen, confidential),
     )
-
-
-def kept_at(warehouse: Warehouse, run_id: str) -> Path:
-    """The file of the explanation of a run: its id changes with all that the agents' decisions depend on."""
-    return warehouse.location.explanations / f"{run_id}.json"
-
-
-def keep(found: Explanation, path: Path) -> None:
-    """The file appears whole or not at all."""
-    write_file(path, TypeAdapter(Explanation).dump_json(found, indent=1).decode())
-
-
-def kept(path: Path) -> Explanation | None:
-    """The inverse of `keep`; None for a file that is missing, or holds something else."""
-    try:
-        return TypeAdapter(Explanation).validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None
 
 
 def _agents(setup: Setup, method: str, seed: int) -> list[CallingAgents]:

@@ -38,9 +38,9 @@ def tables(found: Explanation) -> tuple[Shown, ...]:
 def _asked(found: Explanation) -> Shown:
     caption = (
         "train, test: right alone, in %. asked: of documents, in %. round: of calls in which it is asked; "
-        "those of one round are asked at once. only it: of the documents where it and others are asked, in %, "
-        "those where it alone is right. errs like: of the documents where either is wrong, how often both say "
-        "the same."
+        "those of one round are asked at once. only it: of the documents where it and others are asked, "
+        "those, in %, where it alone is right. errs like: of the documents where either is wrong, how often "
+        "both say the same."
     )
     rows = tuple(
         (
@@ -71,8 +71,8 @@ def _stops(found: Explanation) -> Shown:
 def _believed(found: Explanation) -> Shown:
     caption = (
         "disputed: documents where the model is asked and others that are asked say something else. "
-        "followed: of these, in %, where Fusion's answer is the model's. votes: in %, the share of those asked "
-        "that say what it says; followed above votes is belief beyond the count of heads."
+        "followed: of these, in %, where Fusion's answer is the model's. votes: in %, the share of those "
+        "asked that say what it says; followed above votes is belief beyond the count of heads."
     )
     with_pull = any(one.belief is not None and one.belief.pull is not None for one in found.models)
     if with_pull:

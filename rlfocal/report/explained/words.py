@@ -94,8 +94,8 @@ def _believing(found: Explanation) -> str:
         f"Where those asked disagree, Fusion goes most by {top.model}: it says the same on "
         f"{share(belief.followed)} of {disputed}, where a draw from the votes would on {share(belief.votes)}."
         if has_first
-        else "Where those asked disagree, Fusion follows none of them more often than a draw from their votes "
-        "would."
+        else "Where those asked disagree, Fusion follows none of them more often than a draw from their "
+        "votes would."
     )
     firsts = [(task.task, *task.beliefs[0]) for task in found.tasks if len(found.tasks) > 1 and task.beliefs]
     others = [
