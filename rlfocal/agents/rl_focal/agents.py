@@ -208,7 +208,7 @@ def stand_ins(pools: Mask, down: Mask, accuracy: NDArray[np.float64]) -> Mask:
     best = np.argsort(-accuracy, kind="stable")
     free = (~pools & ~down)[:, best]
     comes = free & (free.cumsum(axis=1) <= (pools & down).sum(axis=1, keepdims=True))
-    return (pools & ~down) | comes[:, np.argsort(best)]
+    return np.asarray((pools & ~down) | comes[:, np.argsort(best)])
 
 
 def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> NDArray[np.float64]:

@@ -116,7 +116,7 @@ def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[in
     own = (centred - scales.mean[at]) * scales.own[at]
     given = np.broadcast_to(exists[:, None], logprobs.shape)
     # A model that said nothing, because it was not asked or is down, has no opinion and no vote.
-    told = given & documents.probs[:, at].any(axis=2)[..., None]
+    told = given & np.any(documents.probs[:, at], axis=2, keepdims=True)
     best = np.where(given, centred, -np.inf).argmax(axis=2)
     votes = (best[..., None] == np.arange(n_slots)) & told
     return Outputs(shared, own * told, given, votes.astype(np.float64), documents.labels, about)
