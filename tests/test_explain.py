@@ -41,7 +41,9 @@ from rlfocal.report.explained import print_explanation
 from rlfocal.report.explained.words import sentences
 from rlfocal.router import Output, Router
 
-SEQUENTIAL = SequentialConfig(mean_pool=2.5, folds=3, word_directions=0, recipes=(Recipe(100), Recipe(30)))
+SEQUENTIAL = SequentialConfig(
+    mean_pool=2.5, folds=3, word_directions=0, recipes=(Recipe(100), Recipe(0, shared=0.2, votes=5))
+)
 RL_FOCAL = RLFocalConfig(window=60, joint_episodes=40, mean_pool=3.0)
 CONFIGS: dict[str, Any] = {"rl_focal": RL_FOCAL, "rl_focal_sequential": SEQUENTIAL}
 METHODS = tuple(CONFIGS)
@@ -54,7 +56,7 @@ def told() -> Dataset:
     rng = np.random.default_rng(3)
     T, N, C = 600, 5, 4
     tasks = np.array(["law", "sea"])[np.arange(T) % 2]
-    labels = rng.integers(0, C, T)
+    labels = rng.choice(C, T, p=[0.55, 0.15, 0.15, 0.15])
     skill = np.array([0.0, 0.65, 0.25, 0.25, 0.55]) + np.outer(tasks == "law", [0, 0, 0.72, 0, 0])
     right = rng.random((T, N)) < skill
     said = np.where(right, labels[:, None], (labels[:, None] + rng.integers(1, C, (T, N))) % C)

@@ -148,6 +148,14 @@ def test_examples_are_those_that_most_get_wrong() -> None:
     assert len(examples(of, most=2)) == 2
 
 
+def test_half_of_the_models_are_not_most() -> None:
+    two = np.where(np.arange(2) == np.array([[0], [1]]), 0.9, 0.1)[None].repeat(2, axis=0)
+    of = by_hand(test=make_dataset(two, np.array([0, 0]), n_train=0), slots=np.array([0, 1]))
+    assert of.right.tolist() == [True, False]
+    assert not against(of).any()
+    assert not despite(of).any()
+
+
 def test_texts_are_shortened_and_those_of_confidential_documents_are_left_out() -> None:
     secret, known = "what is\nthe secret? " * 40, [("yes", "no \n" * 60, "C"), ("(A)", "x", "y")]
     texts = {"questions": (secret, "q", "", ""), "choices": (*known, ("", "", ""), ("", "", ""))}

@@ -40,13 +40,13 @@ def examples(
     Of `confidential` documents nothing is shown but who gave which choice.
     """
     test, share = seen.test, seen.test.correct.mean(axis=1)
-    of_task: dict[str, list[int]] = defaultdict(list)
-    rows = np.flatnonzero(against(seen)).tolist()
-    for row in sorted(rows, key=lambda row: (share[row] == 0, share[row], test.doc_ids[row])):
-        of_task[str(test.tasks[row])].append(row)
+    rows = sorted(np.flatnonzero(against(seen)).tolist(), key=lambda row: (share[row], test.doc_ids[row]))
+    of_task: dict[tuple[bool, str], list[int]] = defaultdict(list)
+    for row in rows:
+        of_task[bool(share[row] == 0), str(test.tasks[row])].append(row)
     turns = [
-        (bool(share[row] == 0), turn, float(share[row]), task, row)
-        for task, found in of_task.items()
+        (nobody, turn, float(share[row]), task, row)
+        for (nobody, task), found in of_task.items()
         for turn, row in enumerate(found)
     ]
     picked = [row for *_, row in sorted(turns)[:most]]
