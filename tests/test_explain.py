@@ -39,7 +39,8 @@ from rlfocal.merit.intervals import Interval
 from rlfocal.policy import decide
 from rlfocal.report.explained import print_explanation
 from rlfocal.report.explained.words import sentences
-from rlfocal.router import Output, Router
+from rlfocal.router import Router
+from rlfocal.routing.outputs import Output
 
 SEQUENTIAL = SequentialConfig(
     mean_pool=2.5, folds=3, word_directions=0, recipes=(Recipe(100), Recipe(0, shared=0.2, votes=5))
@@ -91,8 +92,8 @@ def seen(method: str, kind: str = "choices") -> Observed:
 
 
 def explained(of: Observed, method: str = "rl_focal_sequential", **changes: Any) -> Explanation:
-    settings = {"per": "benchmark", "split": "given", "seed": 0, "data": "d", "n_train": 1}
-    return summarised(of, method=method, **(settings | {"confidential": set()} | changes))
+    given: dict[str, Any] = {"per": "benchmark", "split": "given", "seed": 0, "data": "d", "n_train": 1}
+    return summarised(of, method=method, **(given | {"confidential": set()} | changes))
 
 
 def by_name(of: Observed) -> dict[str, OfModel]:
@@ -108,6 +109,7 @@ def test_an_account_is_what_is_decided(method: str, kind: str) -> None:
     assert (calls.stored_slots(account.slots) == decided.predictions).all()
     assert (calls.called == decided.pools).all()
     top = account.distribution.max(axis=1)
+    assert decided.probability is not None
     np.testing.assert_allclose(top, decided.probability, atol=1e-6)
     of = seen(method, kind)
     assert (of.slots == decided.predictions).all()
@@ -148,7 +150,7 @@ def test_without_a_model_the_agents_do_what_a_router_does_whose_model_is_down(me
 
 def output(data: Dataset, row: int, at: int) -> Output:
     if data.kind == "choices":
-        return data.logprobs[row, at].tolist()
+        return data.logprobs[row, at]
     slot = data.predictions[row, at]
     return [data.slots[row][slot] if slot >= 0 else None]
 

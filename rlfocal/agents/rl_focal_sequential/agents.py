@@ -17,6 +17,7 @@ from rlfocal.agents.rl_focal_sequential.observations import (
     best_slots,
     outputs,
     real_slots,
+    silenced,
     stage_rows,
     task_places,
 )
@@ -100,6 +101,8 @@ class SequentialAgents(CallingAgents):
             documents = calls.call(going[:, None] & (place < size) & live)
             refuse_broken(documents)
             seen = outputs(documents, known, self.scales, self.order, self.n_slots)
+            if down is not None:
+                seen = silenced(seen, down[list(self.order)])
             rows = stage_rows(seen, size, self.kind)
             distributions = fusion.probabilities(rows)
             if self.task_fusions:

@@ -115,11 +115,16 @@ def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[in
     shared = centred / scales.shared[at, None]
     own = (centred - scales.mean[at]) * scales.own[at]
     given = np.broadcast_to(exists[:, None], logprobs.shape)
-    # A model that said nothing, because it was not asked or is down, has no opinion and no vote.
-    told = given & np.any(documents.probs[:, at], axis=2, keepdims=True)
     best = np.where(given, centred, -np.inf).argmax(axis=2)
-    votes = (best[..., None] == np.arange(n_slots)) & told
-    return Outputs(shared, own * told, given, votes.astype(np.float64), documents.labels, about)
+    votes = (best[..., None] == np.arange(n_slots)) & given
+    return Outputs(shared, own * exists[:, None], given, votes.astype(np.float64), documents.labels, about)
+
+
+def silenced(seen: Outputs, silent: NDArray[np.bool_]) -> Outputs:
+    """The same where these models (N,), in asking order, said nothing: they have no opinion and no vote."""
+    heard = ~silent[:, None]
+    votes = seen.votes * heard[: seen.votes.shape[1]]
+    return seen._replace(shared=seen.shared * heard, own=seen.own * heard, votes=votes)
 
 
 def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
