@@ -150,7 +150,8 @@ def test_without_a_model_the_agents_do_what_a_router_does_whose_model_is_down(me
 
 def output(data: Dataset, row: int, at: int) -> Output:
     if data.kind == "choices":
-        return data.logprobs[row, at]
+        logprobs: Output = data.logprobs[row, at]
+        return logprobs
     slot = data.predictions[row, at]
     return [data.slots[row][slot] if slot >= 0 else None]
 
