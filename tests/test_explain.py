@@ -1,8 +1,7 @@
-"""`rlfocal explain`: figures by hand, agents without a model against a Router whose model is down."""
+"""What is explained: agents as they decide, and agents without a model against a Router whose model is down."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import cache
 from io import StringIO
@@ -15,7 +14,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from test_cli import Cli, Result
 from test_cli import cli as cli  # a fixture
 from test_cli import toy as toy
 from test_methods import make_dataset
@@ -295,56 +293,3 @@ def test_it_is_printed_whole_on_any_width(method: str, kind: str) -> None:
         assert max(map(len, screen.getvalue().splitlines())) <= width
     for one in found.examples:
         assert f"{one.task} {one.doc_id}: {one.right}" in words
-
-
-@pytest.mark.slow
-def test_the_command_says_it_and_the_report_shows_it(toy: Result, cli: Cli) -> None:
-    def run(*arguments: str) -> str:
-        result = cli(*arguments)
-        assert result.code == 0, result.err
-        return result.out
-
-    methods = "best_single,rl_focal,rl_focal_sequential"
-    run("evaluate", "-b", "toy", "--methods", methods, "--seeds", "1")
-    page = Path(run("report").strip())
-    assert page.read_text().count("<code>rlfocal explain -b toy --method rl_focal") == 2
-    evaluated = json.loads(run("evaluate", "-b", "toy", "--methods", methods, "--seeds", "1", "--json"))
-    for method in METHODS:
-        [row] = [row for row in evaluated if row["method"] == method and row["task"] == "*"]
-        said = json.loads(run("explain", "-b", "toy", "--method", method, "--json"))
-        assert (said["n"], said["accuracy"]) == (row["n"], row["accuracy"])
-        assert said["mean_pool_size"] == pytest.approx(row["mean_pool_size"])
-        assert f"What {method} learned on toy" in run("explain", "-b", "toy", "--method", method)
-        assert f"What {method} learned on toy" in Path(run("report").strip()).read_text()
-    text = page.read_text()
-    assert "<code>rlfocal explain" not in text
-    assert "Which models could be dropped" in text
-    # Of another name of a model nothing is known any more.
-    run("rename-model", "weak", "feeble")
-    assert Path(run("report").strip()).read_text().count("<code>rlfocal explain") == 2
-
-
-def test_it_trains_what_is_missing_and_explains_each_split(toy: Result, cli: Cli) -> None:
-    arguments = ("explain", "-b", "toy", "--method", "rl_focal_sequential", "--split", "last", "--json")
-    said = json.loads(cli(*arguments).out)
-    assert (said["split"], said["n"], said["n_train"]) == ("last", 10, 40)
-    result = cli("explain", "-b", "toy", "--per", "task", "--models", "weak,strong", "--seed", "3")
-    assert result.code == 0, result.err
-    assert "seed 3, fitted per task" in result.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["-b", "toi"], "unknown benchmark 'toi' in the warehouse; did you mean 'toy'"),
-        (["-b", "toy", "--method", "stacking"], "unknown method 'stacking' in the methods with agents"),
-        (["-b", "toy", "--method", "rl_focal_released"], "reads the outputs of all models"),
-        (["-b", "toy", "--models", "strong"], "has one model"),
-        (["-b", "toy", "--models", "stron"], "unknown model 'stron'"),
-        (["-b", "toy", "--split", "tasks"], "too few to hold out"),
-    ],
-)
-def test_bad_input_is_named(toy: Result, cli: Cli, arguments: list[str], message: str) -> None:
-    result = cli("explain", *arguments)
-    assert result.code == 2
-    assert message in result.err
