@@ -1,4 +1,4 @@
-"""What is explained: agents as they decide, and agents without a model against a Router whose model is down."""
+"""What is explained: what agents do as they are, and without a model, as a Router does whose model is down."""
 
 from __future__ import annotations
 
