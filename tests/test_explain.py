@@ -1,4 +1,4 @@
-"""What is explained: what agents do as they are, and without a model, as a Router does whose model is down."""
+"""What is explained: what agents do as they are, and what they do without a model, as a Router would."""
 
 from __future__ import annotations
 
