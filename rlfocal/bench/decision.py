@@ -27,6 +27,10 @@ WORDS = 60
 """Of a generated question."""
 WARM_UP = 50
 """Decisions before the first that counts."""
+BATCH = 1_000
+"""Documents that are decided at once."""
+BATCHES = 11
+"""Of which the first does not count."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +57,15 @@ class DecisionBench:
 def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> DecisionBench:
     """Agents of each method that a Router takes are trained briefly on generated logits, saved, and loaded.
 
-    The reference is a document given to `decide`; ours are queries to a Router, without a question's text and
-    with one: what to ask, step by step until it is enough, and the answer.
+    The reference is a document given to `decide`; ours are a document's share of a batch, and queries to a
+    Router, without a question's text and with one: what to ask, step by step until it is enough, and the
+    answer.
     """
     from rlfocal.agents.shared.threads import one_thread
 
     rows = asked(generated(600, models, CHOICES, seed), seed)
     documents = [rows.rows(np.arange(len(rows)) == row) for row in range(WARM_UP + decisions // 20)]
+    batch = rows.take(np.arange(BATCH) % len(rows))
     outputs = [dict(zip(rows.models, of_document, strict=True)) for of_document in rows.logprobs.tolist()]
     at = [row % len(rows) for row in range(WARM_UP + decisions)]
     silent = [("", outputs[row]) for row in at]
@@ -69,6 +75,8 @@ def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> D
         for name, agents in _loaded(rows, seed).items():
             router = Router(agents)
             timed[f"{name}, a document to decide"] = _microseconds(partial(decide, agents), documents)
+            per_batch = _microseconds(partial(decide, agents), [batch] * BATCHES, warm_up=1)
+            timed[f"{name}, a document of {BATCH:,} to decide"] = [us / BATCH for us in per_batch]
             for about, queries in (("", silent), (f" of {WORDS} words", worded)):
                 queries_timed = [_timed(router, *query) for query in queries][WARM_UP:]
                 timed[f"{name}, a query{about}"] = [sum(steps) for steps in queries_timed]
@@ -120,10 +128,12 @@ def _timed(router: Router, question: str, said: Mapping[str, Output]) -> list[fl
     return [*taken, (time.perf_counter_ns() - started) / 1e3]
 
 
-def _microseconds(decide: Callable[[Dataset], object], documents: list[Dataset]) -> list[float]:
+def _microseconds(
+    decide: Callable[[Dataset], object], documents: list[Dataset], warm_up: int = WARM_UP
+) -> list[float]:
     taken = []
     for document in documents:
         started = time.perf_counter_ns()
         decide(document)
         taken.append((time.perf_counter_ns() - started) / 1e3)
-    return taken[WARM_UP:]
+    return taken[warm_up:]

@@ -14,7 +14,7 @@ ALL_HISTORY_BELOW = 600
 """Train documents under which the window is all history (paper, section 2)."""
 GRADIENT_STEPS = 300
 """Enough on MMLU and BBH: twice as many changed nothing there by cross-validation."""
-REVISION = 4
+REVISION = 5
 """Raised whenever the same settings train other agents, so that earlier ones do not stand for them."""
 
 
@@ -46,6 +46,9 @@ class RLFocalConfig:
     """Parallel environments on each stretch, which differ by what is sampled (paper: 1)."""
     update_period: int = 50
     """T_u: steps of each environment between two updates (paper: 100, and 10 on BBH, GPQA and MuSR)."""
+    budgets: tuple[int, ...] = (1, 2, 3, 4)
+    """Budgets in models that both agents are told of and learn to act within, beside `mean_pool` (ours); those
+    that are no limit are left out."""
     sees_questions: bool = True
     """Whether both agents see the question's task and words (ours; the paper: no)."""
     word_directions: int = 4
@@ -72,6 +75,12 @@ class RLFocalConfig:
     """Prior on what is particular to a task."""
     words_ridge: float = 300.0
     """Prior on what depends on the question's words."""
+    budget_ridge: float = 30.0
+    """Prior on what is particular to a budget."""
+    branch_task_ridge: float = 0.1
+    """Prior on what a task adds to the Decider's branches."""
+    branch_words_ridge: float = 10.0
+    """Prior on what the question's words add to them."""
     epochs: int = 4
     """Gradient steps on each rollout (unknown in the paper; ours)."""
     learning_rate: float = 1e-3
@@ -114,7 +123,8 @@ class RLFocalConfig:
             "window": 2, "stretches": 1, "copies": 1, "update_period": 1, "epochs": 1, "answer_slots": 1,
             "past_rewards": 0, "decider_episodes": 0, "fusion_episodes": 0, "joint_episodes": 0,
             "size_penalty": 0, "entropy": 0, "mean_pool": 0, "word_directions": 0, "weight_ridge": 0,
-            "slots_ridge": 0, "task_ridge": 0, "words_ridge": 0,
+            "slots_ridge": 0, "task_ridge": 0, "words_ridge": 0, "budget_ridge": 0, "branch_task_ridge": 0,
+            "branch_words_ridge": 0,
         }  # fmt: skip
         for name, least in at_least.items():
             if getattr(self, name) < least:
@@ -179,6 +189,6 @@ def literal_config(n_train: int) -> RLFocalConfig:
     return RLFocalConfig(
         literal=True, window=n if is_short else 500, size_penalty=0.6 if is_short else 1.0, mean_pool=0,
         decider_episodes=25, fusion_episodes=150, joint_episodes=0, stretches=1, copies=1,
-        update_period=10 if is_short else 100, sees_questions=False, word_directions=0, log_linear=False,
+        update_period=10 if is_short else 100, budgets=(), sees_questions=False, word_directions=0, log_linear=False,
         decider_gamma=0.99, gae_lambda=0.95, fusion_hidden=(100, 100), vote_weight=0.0, past_rewards=10,
     )  # fmt: skip

@@ -45,14 +45,7 @@ class OneQuery:
         if key not in self._after:
             self._after[key] = self.trained.branch_logits(torch.from_numpy(self.pool)).numpy()
         logits = self._after[key] + self._known @ self._branches
-        if self.trained.config.branching:
-            chosen = logits > 0
-            if not chosen.any():
-                chosen[logits.argmax()] = True
-            self.pool = chosen.astype(np.float32)
-        else:
-            pool = torch.from_numpy(self.pool)
-            self.pool = chosen_pool(torch.from_numpy(logits), pool).numpy()
+        self.pool = chosen_pool(logits, self.pool)
         return self.pool > 0
 
     def fuse(self, probs: NDArray[np.float64], n_choices: int) -> int:

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.agents.rl_focal.questions import Questions
+from rlfocal.agents.rl_focal.questions import Questions, to_decider
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.agents.shared.stream import Memory, Stream, beside_pool, slots_kept, window_length
 from rlfocal.agents.shared.variant import check_train
 from rlfocal.dataset import Dataset
 from rlfocal.statistics.windows import Window, observed_metrics
 
+EACH = 3
+"""A budget holds in one stretch of so many (of 2, 3 and 4 the best on train rows)."""
 Choose = Callable[[int, Tensor, Tensor], Tensor]
 """From step t, o^Dec (S, B, N+K+1) and the pools that answer now (S, B, N) to those that answer next."""
 Fuse = Callable[[Tensor, Tensor, Tensor], Callable[[int, Tensor], Tensor]]
@@ -70,17 +72,24 @@ class Environment:
 
     def __init__(
         self, stream: Stream, config: RLFocalConfig, n_seeds: int,
-        *, stretches: int, copies: int, first: int, length: int,
+        *, stretches: int, copies: int, first: int, length: int, n_budgets: int = 0,
     ) -> None:  # fmt: skip
         self.stream, self.config, self.n_seeds = stream, config, n_seeds
         self.stretches, self.copies, self.n_parallel = stretches, copies, stretches * copies
-        self.first, self.length = first, length
+        self.first, self.length, self.n_budgets = first, length, n_budgets
         self._starts = first + length * torch.arange(stretches)
         self.reset()
 
-    def reset(self) -> None:
-        """Every environment at its start: full pool, past rewards 0."""
+    def reset(self, episode: int = 0) -> None:
+        """Every environment at its start: full pool, past rewards 0. One stretch in three is to be
+        answered within one of the budgets, another one in every episode."""
         shape = (self.n_seeds, self.n_parallel)
+        at = (torch.arange(self.stretches) + episode) % max(EACH * self.n_budgets, 1)
+        is_free = at % EACH > 0 if self.n_budgets else at == 0
+        self.is_free = is_free.repeat(self.copies) if is_free.any() else torch.ones(self.n_parallel) > 0
+        """(B,) no budget holds; all, where one holds everywhere"""
+        told = at[:, None] == EACH * torch.arange(self.n_budgets)
+        self._told = told.to(self.stream.questions.dtype)
         self._t = 0
         self._pools = torch.ones((*shape, self.stream.n_models))
         self._past = torch.zeros((*shape, self.config.past_rewards))
@@ -148,12 +157,16 @@ class Environment:
         observed = beside_pool(by_stretch, looked_back).transpose(0, 1).reshape(*pools.shape[:2], -1)
         # Nobody acts on what follows the last document.
         following = (self._starts + t + 1).clamp(max=self.stream.n_documents - 1)
-        question = self._about(following[None])[0].expand(self.n_seeds, -1, -1)
-        return torch.cat([observed, question], -1)
+        question = to_decider(self._about(following[None])[0], self.n_budgets)
+        return torch.cat([observed, question.expand(self.n_seeds, -1, -1)], -1)
 
     def _about(self, rows: Tensor) -> Tensor:
         """(L, B, G) of the questions (L, stretches), the same for every copy."""
-        return self.stream.questions[rows].repeat(1, self.copies, 1)
+        known = self.stream.questions[rows]
+        if self.n_budgets:
+            told = self._told.expand(len(rows), -1, -1)
+            known = torch.cat([known[..., : -self.n_budgets], told], -1)
+        return known.repeat(1, self.copies, 1)
 
     def _answer(self, is_right: Tensor, answer: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """(S, L, B) Fusion's slots and (S, B, k+L) its rewards, the k past ones before them."""
@@ -187,7 +200,7 @@ def decider_observation(window: Window, config: RLFocalConfig) -> Tensor:
 def network_sizes(train: Dataset, config: RLFocalConfig, questions: Questions | None) -> Sizes:
     """The shapes the agents take on this data."""
     n_slots = slots_kept(train, config.answer_slots)
-    known = 0 if questions is None else questions.size
+    known = 0 if questions is None else questions.columns.size
     return Sizes(len(train.models), n_slots, config.n_observed, config.past_rewards, known)
 
 
@@ -203,15 +216,18 @@ def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | N
     )
 
 
-def train_environment(stream: Stream, config: RLFocalConfig, n_seeds: int) -> Environment:
+def train_environment(
+    stream: Stream, config: RLFocalConfig, n_seeds: int, n_budgets: int = 0
+) -> Environment:
     """As many stretches as the configuration asks for and the stream has room for."""
     first = start_of(stream)
     room = stream.n_documents - 1 - first
     stretches = min(config.stretches, room)
     length = room // stretches
     return Environment(
-        stream, config, n_seeds, stretches=stretches, copies=config.copies, first=first, length=length
-    )
+        stream, config, n_seeds,
+        stretches=stretches, copies=config.copies, first=first, length=length, n_budgets=n_budgets,
+    )  # fmt: skip
 
 
 def tail_environment(stream: Stream, config: RLFocalConfig, n_seeds: int) -> Environment:

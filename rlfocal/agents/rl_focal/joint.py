@@ -19,6 +19,7 @@ from rlfocal.agents.rl_focal.environment import Rollout
 from rlfocal.agents.rl_focal.log_linear import LogLinear
 from rlfocal.agents.rl_focal.mappo import Diagnostics, Phase, clipped_surrogate
 from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.rl_focal.questions import Questions
 from rlfocal.agents.shared.optimiser import StackedAdam
 from rlfocal.agents.shared.policies import branch_entropy, mask_closed
 from rlfocal.agents.shared.stream import Stream
@@ -54,15 +55,17 @@ class JointLearner:
 
     phase: Phase = "joint"
 
-    def __init__(self, networks: Networks, config: RLFocalConfig, stream: Stream, n_tasks: int) -> None:
+    def __init__(
+        self, networks: Networks, config: RLFocalConfig, stream: Stream, questions: Questions
+    ) -> None:
         assert networks.fusion.core is not None
-        self.networks, self.config, self.stream, self.n_tasks = networks, config, stream, n_tasks
+        self.networks, self.config, self.stream, self.columns = networks, config, stream, questions.columns
         self.core: LogLinear = networks.fusion.core
         self.everyone = Everyone.on(stream)
-        self.multiplier = torch.full(
-            (len(self.core.weight), 1, 1), LEAST_MULTIPLIER if config.mean_pool else 0.0
-        )
-        """(S, 1, 1) what the pool's size m/N costs beyond Eq (6), so that `mean_pool` is kept"""
+        self.sizes = torch.tensor([*questions.budgets, config.mean_pool or torch.inf])
+        """(K,) models to ask on the average: within each budget, and without one"""
+        self.multiplier = torch.full((len(self.core.weight), len(self.sizes)), LEAST_MULTIPLIER)
+        """(S, K) what the pool's size m/N costs beyond Eq (6), so that they are kept"""
         self.share = 1.0
         """Of the learning rates."""
         layers = [networks.decider.trunk, networks.critic]
@@ -92,8 +95,11 @@ class JointLearner:
         known = gold >= 0
         at = gold.clamp(min=0)[..., None]
         states = networks.critic_input(decider, fusion)
-        worth = self._worth(rollout.rows[1:].flatten(), pools)
-        self._adapt_multiplier(networks.decider(decider).detach())
+        rows, told = rollout.rows[1:].flatten(), decider[0, :, decider.shape[-1] - self.columns.budgets :]
+        within = torch.cat([told, 1 - told.sum(-1, keepdim=True)], -1).T
+        question = torch.cat([self.stream.questions[rows, : -self.columns.budgets or None], told], -1)
+        worth = self._worth(rows, question[None], pools, self.multiplier @ within)
+        self._adapt_multiplier(networks.decider(decider).detach(), within)
         for epoch in range(config.epochs):
             chances = torch.sigmoid(networks.decider(decider))
             log_score = torch.log_softmax(networks.fusion(fusion, is_open), -1).gather(-1, at)[..., 0]
@@ -106,9 +112,7 @@ class JointLearner:
             answers = torch.where(known, clipped_surrogate(ratio, torch.ones_like(ratio), config.clip), 0)
             policy_loss = -(asks.sum(-1).mean(1) + answers.mean(1))
             value_loss = (values - worth.reward).square().mean(1)
-            prior = self.core.penalty(config, self.n_tasks) + config.words_ridge * (
-                networks.decider.question[:, 1:].square().sum((1, 2))
-            )
+            prior = self.core.penalty(config, self.columns) + networks.decider.penalty(config, self.columns)
             loss = policy_loss + value_loss + prior / self.stream.n_documents
             norms = self.optimiser.descend(loss.sum(), self.share)
         with torch.no_grad():
@@ -125,22 +129,25 @@ class JointLearner:
             )
 
     @torch.no_grad()
-    def _worth(self, rows: Tensor, pools: Tensor) -> Worth:
-        """Of the pools (S, M, N) that were asked about the documents `rows` (M,)."""
-        everyone, question = self.everyone, self.stream.questions[rows][None]
+    def _worth(self, rows: Tensor, question: Tensor, pools: Tensor, multiplier: Tensor) -> Worth:
+        """Of the pools (S, M, N) that were asked about the documents `rows` (M,), of whose questions (1, M, G)
+        is known, at the multipliers (S, M)."""
+        everyone = self.everyone
         exists = everyone.exists[rows][None]
         seen = self.core.evidence(everyone.outputs[rows][None], exists)
         added = self.core.contributions(seen, question)
         given = everyone.outputs[rows] > 0 if self.stream.kind == "answers" else None
         return counterfactuals(
             added, self.core.biases(question), pools, exists, given, everyone.gold[rows],
-            self.config.size_penalty, self.multiplier,
+            self.config.size_penalty, multiplier[..., None],
         )  # fmt: skip
 
-    def _adapt_multiplier(self, logits: Tensor) -> None:
-        if self.config.mean_pool:
-            factor = (torch.sigmoid(logits).sum(-1).mean(1) / self.config.mean_pool) ** MULTIPLIER_POWER
-            self.multiplier = (self.multiplier * factor[:, None, None]).clamp(min=LEAST_MULTIPLIER)
+    def _adapt_multiplier(self, logits: Tensor, within: Tensor) -> None:
+        """By the mean pool of what was answered within each budget, if anything was."""
+        n = within.sum(1)
+        mean = torch.sigmoid(logits).sum(-1) @ within.T / n.clamp(min=1)
+        factor = torch.where(n > 0, mean / self.sizes, 1) ** MULTIPLIER_POWER
+        self.multiplier = (self.multiplier * factor).clamp(min=LEAST_MULTIPLIER)
 
 
 class Worth(NamedTuple):

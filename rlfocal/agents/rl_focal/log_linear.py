@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.rl_focal.questions import Columns
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.dataset import Kind
 
@@ -90,9 +90,10 @@ class LogLinear(nn.Module):
             logits = logits + seen.own.flatten(2) @ self.slots + question @ self.bias
         return logits
 
-    def penalty(self, config: RLFocalConfig, n_tasks: int) -> Tensor:
+    def penalty(self, config: RLFocalConfig, columns: Columns) -> Tensor:
         """(S,) the ridges' sum of squares, half of which is the prior's negative logarithm."""
-        of_question = _by_question(self.weight.shape[1], n_tasks, config, self.weight)
+        ridges = config.weight_ridge, config.task_ridge, config.words_ridge, config.budget_ridge
+        of_question = self.weight.new_tensor(columns.each(*ridges))[:, None]
         total = (of_question * self.weight.square()).sum((1, 2))
         if self.kind == "choices":
             total = total + config.slots_ridge * self.slots.square().sum((1, 2))
@@ -103,16 +104,6 @@ class LogLinear(nn.Module):
 def accuracies(right: Tensor) -> Tensor:
     """(N,) shrunk to a half by one document each way, from right or wrong (T, N)."""
     return (right.sum(0) + 1) / (len(right) + 2)
-
-
-def question_ridges(n_numbers: int, n_tasks: int, config: RLFocalConfig) -> Sequence[float]:
-    """(G,) of the constant, the tasks, the words."""
-    n_words = n_numbers - 1 - n_tasks
-    return [config.weight_ridge, *[config.task_ridge] * n_tasks, *[config.words_ridge] * n_words]
-
-
-def _by_question(n_numbers: int, n_tasks: int, config: RLFocalConfig, like: Tensor) -> Tensor:
-    return like.new_tensor(question_ridges(n_numbers, n_tasks, config))[:, None]
 
 
 def _centred(outputs: Tensor, is_open: Tensor) -> Tensor:

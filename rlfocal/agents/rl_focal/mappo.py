@@ -66,15 +66,16 @@ def run_episode(
 ) -> list[Episode]:
     """One pass of the parallel environments over their stretches of train: lines 3 to 25 of Algorithm 1.
 
-    Returns a history row per seed: means over steps and environments, and over updates for the diagnostics.
+    Returns a history row per seed: means over steps and environments without a budget, and over updates for
+    the diagnostics.
     """
-    environment.reset()
+    environment.reset(episode)
     rollouts, diagnostics = [], []
     for length in _even_parts(environment.length, learner.config.update_period):
         rollouts.append(collect_rollout(environment, learner, length, generators))
         diagnostics.append(learner.update(rollouts[-1]))
     earned = [
-        torch.cat(parts, 1).mean((1, 2))
+        torch.cat(parts, 1)[..., environment.is_free].mean((1, 2))
         for parts in zip(*[(r.rewards, r.right, r.sizes) for r in rollouts], strict=True)
     ]
     learned = [torch.stack(parts).mean(0) for parts in zip(*diagnostics, strict=True)]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.log_linear import LogLinear
+from rlfocal.agents.rl_focal.questions import Columns, limits
 from rlfocal.agents.shared.networks import Sizes, StackedLinear, stacked_mlp
 from rlfocal.agents.shared.policies import mask_closed
 from rlfocal.dataset import Kind
@@ -56,11 +57,20 @@ class Decider(nn.Module):
         self.question = nn.Parameter(torch.zeros(len(generators), sizes.question, actions))
         if sizes.question and config.branching:
             self.question.data[:, 0] = config.start_logit
+            for place, budget in enumerate(reversed(limits(config, sizes.models)), 1):
+                start = torch.logit(torch.tensor(budget / sizes.models)).clamp(max=config.start_logit)
+                self.question.data[:, -place] = start
 
     def forward(self, observation: Tensor) -> Tensor:
         """(S, B, N+K+1+G) -> (S, B, N) logits of the branches."""
         of_pool: Tensor = self.trunk(observation[..., : self.n_pool])
         return of_pool + observation[..., self.n_pool :] @ self.question
+
+    def penalty(self, config: RLFocalConfig, columns: Columns) -> Tensor:
+        """(S,) the ridges' sum of squares: what all questions and each budget add is free."""
+        ridges = columns.each(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
+        squares = self.question.square().sum(2) @ self.question.new_tensor(ridges)
+        return squares
 
 
 class Fusion(nn.Module):

@@ -1,4 +1,4 @@
-"""What both agents know of a question before anybody is asked: its task, and where its words lie."""
+"""What both agents know before anybody is asked: the question's task, where its words lie, and the budget."""
 
 from __future__ import annotations
 
@@ -14,32 +14,57 @@ from rlfocal.calls import Calls
 from rlfocal.dataset import Dataset
 
 
-class Questions(NamedTuple):
-    """How questions become G numbers: 1, which of train's tasks it is, the first directions of its words."""
+class Columns(NamedTuple):
+    """How many of the G numbers tell what, in this order, after a first one that is always 1."""
 
-    queries: QueryFeatures
-    tasks: tuple[str, ...]
-    """Those of train, where it has several; a task that train did not have is none of them."""
+    tasks: int
+    words: int
+    budgets: int
 
     @property
     def size(self) -> int:
         """G"""
-        return 1 + len(self.tasks) + len(self.queries.gate_scale)
+        return 1 + sum(self)
 
-    def numbers(self, documents: Dataset | Calls) -> Tensor:
-        """(T, G)"""
-        return self.of(documents.questions or ("",) * len(documents), documents.tasks.tolist())
+    def each(self, constant: float, task: float, word: float, budget: float) -> list[float]:
+        """(G,) a value by what a number tells."""
+        return [constant, *[task] * self.tasks, *[word] * self.words, *[budget] * self.budgets]
 
-    def of(self, questions: tuple[str, ...], tasks: list[str]) -> Tensor:
-        """(T, G) of questions and their tasks; without a text, no words."""
-        rows = np.zeros((len(tasks), self.size), dtype=np.float32)
+
+class Questions(NamedTuple):
+    """How questions become G numbers: 1, which of train's tasks it is, the first directions of its words, and
+    which budget it has to be answered within."""
+
+    queries: QueryFeatures
+    tasks: tuple[str, ...]
+    """Those of train, where it has several; a task that train did not have is none of them."""
+    budgets: tuple[int, ...]
+    """In models, rising."""
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(len(self.tasks), len(self.queries.gate_scale), len(self.budgets))
+
+    def numbers(self, documents: Dataset | Calls, most: float = np.inf) -> Tensor:
+        """(T, G), as `of` has them."""
+        return self.of(documents.questions or ("",) * len(documents), documents.tasks.tolist(), most)
+
+    def of(self, questions: tuple[str, ...], tasks: list[str], most: float = np.inf) -> Tensor:
+        """(T, G) of questions and their tasks; without a text, no words. Where they are to be answered by at
+        most so many models, the largest budget that this bears is told; above all of them, none."""
+        columns = self.columns
+        rows = np.zeros((len(tasks), columns.size), dtype=np.float32)
         rows[:, 0] = 1.0
         place = {task: 1 + at for at, task in enumerate(self.tasks)}
         for row, task in zip(rows, tasks, strict=True):
             if task in place:
                 row[place[task]] = 1.0
-        if len(self.queries.gate_scale):
-            rows[:, 1 + len(self.tasks) :] = self.queries.gates(self.queries.words(questions))
+        if columns.words:
+            first = 1 + columns.tasks
+            rows[:, first : first + columns.words] = self.queries.gates(self.queries.words(questions))
+        borne = sum(budget <= most for budget in self.budgets)
+        if borne and most < self.budgets[-1] + 1:
+            rows[:, borne - 1 - columns.budgets] = 1.0
         return torch.from_numpy(rows)
 
 
@@ -50,4 +75,18 @@ def fit_questions(train: Dataset, config: RLFocalConfig) -> Questions | None:
     tasks = tuple(dict.fromkeys(train.tasks.tolist()))
     texts = train.questions or ("",) * len(train)
     directions = config.word_directions
-    return Questions(fit_queries(texts, directions, directions, 0), tasks if len(tasks) > 1 else ())
+    queries = fit_queries(texts, directions, directions, 0)
+    return Questions(queries, tasks if len(tasks) > 1 else (), limits(config, len(train.models)))
+
+
+def to_decider(known: Tensor, n_budgets: int) -> Tensor:
+    """(..., G) of the same: the first number is 1 where no budget is told, so that the Decider's branches have
+    a constant each within each budget, and one without."""
+    told = known[..., known.shape[-1] - n_budgets :].sum(-1, keepdim=True)
+    return torch.cat([known[..., :1] - told, known[..., 1:]], -1)
+
+
+def limits(config: RLFocalConfig, n_models: int) -> tuple[int, ...]:
+    """Those of `budgets` that are a limit to so many models."""
+    usual = min(config.mean_pool or np.inf, n_models)
+    return tuple(budget for budget in config.budgets if budget < usual)

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlfocal.agents.rl_focal.agents import RLFocalAgents
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.networks import Networks
-from rlfocal.agents.rl_focal.questions import Questions
+from rlfocal.agents.rl_focal.questions import Questions, limits
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.agents.storage.layout import refuse_misfits
 from rlfocal.agents.storage.stored_networks import (
@@ -37,8 +37,8 @@ class RLFocalHeader(NetworksHeader):
     def _fits(self) -> RLFocalHeader:
         config = self.config
         slots = config.answer_slots if self.kind == "answers" else max(self.sizes.slots, 1)
-        most = 1 + len(self.tasks) + config.word_directions if config.sees_questions else 0
-        least = 1 + len(self.tasks) if config.sees_questions else 0
+        least = 1 + len(self.tasks) + len(limits(config, len(self.models))) if config.sees_questions else 0
+        most = least + config.word_directions if config.sees_questions else 0
         expected = Sizes(len(self.models), slots, config.n_observed, config.past_rewards, self.sizes.question)
         if self.sizes != expected or not least <= self.sizes.question <= most:
             raise ValueError("its sizes are not those of its models and settings")
@@ -64,9 +64,10 @@ def from_parts(header: RLFocalHeader, tensors: Mapping[str, Tensor]) -> RLFocalA
     fields = header.fields()
     tasks, questions = fields.pop("tasks"), None
     if header.config.sees_questions:
-        n_words = header.sizes.question - 1 - len(tasks)
+        budgets = limits(header.config, len(header.models))
+        n_words = header.sizes.question - 1 - len(tasks) - len(budgets)
         refuse_misfits(of_queries, query_layouts(n_words, n_words))
-        questions = Questions(read_queries(of_queries), tasks)
+        questions = Questions(read_queries(of_queries), tasks, budgets)
     else:
         refuse_misfits(of_queries, {})
     return RLFocalAgents(networks=networks, memory=read_memory(header, rest), questions=questions, **fields)

@@ -34,7 +34,7 @@ from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
 from rlfocal.dataset import Dataset
 from rlfocal.policy import Episode
 
-_RECENT, _HALVINGS = 500, 12
+_RECENT, _HALVINGS, _FURTHEST = 500, 14, 20.0
 TOGETHER = 5
 """Most seeds whose networks are stacked on a CPU; such groups train on as many threads as there are cores.
 
@@ -100,7 +100,8 @@ class _Group:
             networks.fusion.core.learn(
                 everyone.distributions[0], everyone.open[0], accuracy, self.config.log_linear_start
             )
-        environment = train_environment(self.stream, self.config, n_seeds)
+        n_budgets = 0 if self.questions is None else len(self.questions.budgets)
+        environment = train_environment(self.stream, self.config, n_seeds, n_budgets)
         position = Position.start(n_seeds) if self.kept is None else self.kept.position()
         phases: tuple[tuple[Phase, int], ...] = (
             ("decider", self.config.decider_episodes),
@@ -130,8 +131,8 @@ class _Group:
     def _learner(self, networks: Networks, phase: Phase) -> Learns:
         if phase != "joint" or not self.config.joint_episodes:
             return Learner(networks, self.config, phase)
-        n_tasks = 0 if self.questions is None else len(self.questions.tasks)
-        return JointLearner(networks, self.config, self.stream, n_tasks)
+        assert self.questions is not None
+        return JointLearner(networks, self.config, self.stream, self.questions)
 
     def _agents(
         self, stacked: Networks, memory: Memory, history: Sequence[Episode], at: int
@@ -144,31 +145,42 @@ class _Group:
             config=self.config, benchmark=self.rows.benchmark, kind=self.rows.kind, models=self.rows.models,
             seed=self.seeds[at], snapshot=self.rows.snapshot, history=tuple(history),
         )  # fmt: skip
-        if self.questions is not None and self.config.mean_pool:
-            keep_mean_pool(agents, self.stream.questions)
+        if self.questions is not None:
+            keep_sizes(agents, self.stream.questions)
         return agents
 
 
 @torch.no_grad()
-def keep_mean_pool(agents: RLFocalAgents, questions: Tensor) -> None:
-    """Lowers all branches alike until the modal pools of the train questions (T, G) ask no more than
-    `mean_pool` models on average: a short training can end before the multiplier has seen to it."""
-    recent = questions[-_RECENT:]
+def keep_sizes(agents: RLFocalAgents, questions: Tensor) -> None:
+    """Shifts all branches alike until the modal pools of train questions (T, G) ask as many models on average
+    as each budget bears, and without one no more than `mean_pool`: the multipliers hold the sampled pools'
+    size, and a short training can end before they have."""
+    budgets = () if agents.questions is None else agents.questions.budgets
+    for place, budget in enumerate(budgets, -len(budgets)):
+        told = questions[-_RECENT:].clone()
+        told[:, place] = 1
+        agents.networks.decider.question[:, place] -= _excess(agents, told, budget, least=-_FURTHEST)
+    if size := agents.config.mean_pool:
+        agents.networks.decider.question[:, 0] -= _excess(agents, questions[-_RECENT:], size, least=0.0)
 
-    def mean_size(lowered: float) -> float:
-        pools = agents.pools(recent, lambda logits, pool: chosen_pool(logits - lowered, pool))
-        return float(pools.sum(1).mean())
 
-    if mean_size(0.0) <= agents.config.mean_pool:
-        return
-    too_little, enough = 0.0, float(agents.networks.decider.question[:, 0].max()) + 10.0
+def _excess(agents: RLFocalAgents, questions: Tensor, size: float, least: float) -> float:
+    """By how much, from `least` on, branches have to be lowered to ask `size` models on average at most."""
+
+    def fits(lowered: float) -> bool:
+        pools = agents.pools(questions, lambda logits, pool: chosen_pool(logits - lowered, pool))
+        return bool(pools.sum(axis=1).mean() <= size)
+
+    if fits(least):
+        return least
+    too_little, enough = least, _FURTHEST
     for _ in range(_HALVINGS):
         middle = (too_little + enough) / 2
-        if mean_size(middle) > agents.config.mean_pool:
-            too_little = middle
-        else:
+        if fits(middle):
             enough = middle
-    agents.networks.decider.question[:, 0] -= enough
+        else:
+            too_little = middle
+    return enough
 
 
 @torch.no_grad()

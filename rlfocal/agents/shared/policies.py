@@ -31,12 +31,6 @@ def modal_pool(logits: Tensor) -> Tensor:
     return torch.where(chosen.any(-1, keepdim=True), chosen, likeliest).to(logits.dtype)
 
 
-def likeliest_pool(logits: Tensor, size: int) -> Tensor:
-    """(N,) 1 at the `size` likeliest of N branches; ties: the first."""
-    best = logits.sort(descending=True, stable=True).indices[:size]
-    return torch.zeros_like(logits).index_fill(0, best, 1)
-
-
 def move(pool: Tensor, action: Tensor) -> Tensor:
     """(..., N) the pool after a move of the single branch: model `action` (...) asked or dropped; N none."""
     changes = one_hot(action, pool.shape[-1] + 1)[..., :-1]

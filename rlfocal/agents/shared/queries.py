@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from string import digits
 from typing import NamedTuple
 
 import numpy as np
@@ -182,10 +183,15 @@ def _surface(questions: Sequence[str]) -> Floats:
         lowered, words = text.lower(), text.split()
         row[:] = (
             len(text), len(words), len(set(lowered.split())), *map(text.count, ",.?'\"\n"),
-            sum(map(str.isdigit, text)), sum(map(str.isupper, [word[0] for word in words])),
+            _digits(text), sum(map(str.isupper, [word[0] for word in words])),
             len(_NEGATIONS.findall(lowered)), sum(map(len, words)) / max(len(words), 1),
         )  # fmt: skip
     return rows
+
+
+def _digits(text: str) -> int:
+    # Ten times as fast as to look at each character.
+    return sum(map(text.count, digits)) if text.isascii() else sum(map(str.isdigit, text))
 
 
 def _counted(text: str) -> Weighed:
