@@ -87,7 +87,16 @@ MUTANTS = (
     ),
     Mutant(
         "the multiplier never rises", FOCAL + "joint.py",
-        "(self.multiplier * factor[:, None, None])", "(self.multiplier * 1)", JOINT,
+        "(self.multiplier * factor)", "(self.multiplier * 1)", JOINT,
+    ),
+    Mutant(
+        "one multiplier for all budgets", FOCAL + "joint.py",
+        "self.multiplier @ within", "self.multiplier[:, -1:] @ within[-1:]", JOINT,
+    ),
+    Mutant(
+        "no budget is told when acting", FOCAL + "agents.py",
+        "known = self.known(calls, budget)", "known = self.known(calls)",
+        "test_joint_learning.py::test_within_a_budget_others_are_asked_than_without_one",
     ),
     Mutant(
         "the mean pool is not kept", FOCAL + "training.py",
@@ -103,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         "the gain is that of the document before", FOCAL + "joint.py",
-        "rollout.rows[1:].flatten(), pools", "rollout.rows[:-1].flatten(), pools", JOINT,
+        "rollout.rows[1:].flatten(), decider", "rollout.rows[:-1].flatten(), decider", JOINT,
     ),
     Mutant(
         "Fusion's evidence of models that were not asked", FOCAL + "log_linear.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -33,11 +34,14 @@ from rlfocal.dataset import Dataset, Kind
 CONFIG = replace(
     JOINT, decider_hidden=(6,), fusion_hidden=(5,), critic_hidden=(5,), past_rewards=2, word_directions=2,
     actor_gain=1.0, learning_rate=0.02, log_linear_rate=0.05, question_rate=0.08, epochs=3, clip=0.02,
-    max_grad_norm=0.05, size_penalty=0.4, mean_pool=1.0, answer_slots=4, stretches=3, weight_ridge=7.0,
-    slots_ridge=11.0, task_ridge=5.0, words_ridge=13.0,
+    max_grad_norm=0.05, size_penalty=0.4, mean_pool=1.2, answer_slots=4, stretches=3, weight_ridge=7.0,
+    slots_ridge=11.0, task_ridge=5.0, words_ridge=13.0, budget_ridge=17.0, branch_task_ridge=3.0,
+    branch_words_ridge=19.0,
 )  # fmt: skip
 """Every term counts, and every limit is met."""
 ONE = torch.ones((), dtype=torch.float64)
+EPISODE = 1
+"""In which the last of three stretches is held to a budget of one model."""
 
 
 def score_of(logits: Tensor, opened: Sequence[int], gold: int, n_asked: int) -> Tensor:
@@ -194,22 +198,24 @@ class LiteralAgents:
         return forward(self.critic, torch.cat([rollout.states.decider[self.seed, t, b], fusion]))[0]
 
     def ridges(self, config: RLFocalConfig) -> Tensor:
-        """Of the numbers known of a question: a one, the three tasks, two directions of words."""
-        each = [config.weight_ridge, *[config.task_ridge] * 3, *[config.words_ridge] * 2]
+        """Of the numbers known of a question: a one, the three tasks, two directions of words, a budget."""
+        each = [config.weight_ridge, *[config.task_ridge] * 3, *[config.words_ridge] * 2, config.budget_ridge]
         weight, slots, bias = self.core
         total = config.slots_ridge * (slots**2).sum()
         for ridge, *rows in zip(
             each, weight, bias if self.data.kind == "choices" else weight * 0, strict=True
         ):
             total = total + ridge * sum((row**2).sum() for row in rows)
-        return total + config.words_ridge * (self.question[1:] ** 2).sum()
+        total = total + config.branch_task_ridge * (self.question[1:4] ** 2).sum()
+        return total + config.branch_words_ridge * (self.question[4:6] ** 2).sum()
 
 
 class LiteralJoint(LiteralAgents):
     """The joint update in loops, with torch's Adam and clipping."""
 
-    def start(self, config: RLFocalConfig, multiplier: float) -> None:
-        self.config, self.multiplier = config, multiplier
+    def start(self, config: RLFocalConfig, multipliers: Sequence[float]) -> None:
+        """`multipliers` within a budget of one model, and without a budget."""
+        self.config, self.multipliers = config, list(multipliers)
         self.parts: list[Layers] = [self.core, [self.question], self.trunk, self.critic, self.network]
         rates = [config.log_linear_rate, config.question_rate, *[config.learning_rate] * 3]
         self.adam = torch.optim.Adam(
@@ -217,7 +223,7 @@ class LiteralJoint(LiteralAgents):
         )
         self.rates = rates
 
-    def worth(self, row: int, asked: list[int]) -> tuple[float, float]:
+    def worth(self, row: int, is_free: bool, asked: list[int]) -> tuple[float, float]:
         """What this pool earns about this document by the core alone: with its price, and by Eq (6)."""
         data, n, c = self.data, self.sizes.models, self.sizes.slots
         outputs = torch.tensor(data.probs[row, :, :c], dtype=torch.float32).double()
@@ -225,12 +231,14 @@ class LiteralJoint(LiteralAgents):
         is_open = torch.arange(c) < data.n_choices[row]
         if data.kind == "answers":
             is_open = outputs.any(0)
-        logits = sum(self.core_logits(outputs, is_open, self.known[row]))
+        known = self.known[row].clone()
+        known[-1] = not is_free
+        logits = sum(self.core_logits(outputs, is_open, known))
         opened = is_open.nonzero()[:, 0].tolist()
         score = score_of(torch.as_tensor(logits), opened, int(data.labels[row]), len(asked)).item()
         wrong, share = 1 - np.exp(score), len(asked) / n
         alpha = self.config.size_penalty
-        return score - (alpha * wrong + self.multiplier) * share, 1 - wrong * (2 + alpha * share)
+        return score - (alpha * wrong + self.multipliers[is_free]) * share, 1 - wrong * (2 + alpha * share)
 
     def run(self, rollout: Rollout, share: float) -> Diagnostics:
         config, n = self.config, self.sizes.models
@@ -238,15 +246,21 @@ class LiteralJoint(LiteralAgents):
             group["lr"] = rate * share
         steps = list(np.ndindex(*rollout.gold.shape[1:]))
         gains, rewards = [], []
-        for t, b in steps:
-            row, pool = int(rollout.rows[t + 1, b]), rollout.pools[self.seed, t + 1, b]
+        free = [(b + EPISODE) % 3 > 0 for _, b in steps]
+        for (t, b), is_free in zip(steps, free, strict=True):
+            worth = partial(self.worth, int(rollout.rows[t + 1, b]), is_free)
+            assert rollout.states.decider[self.seed, t, b, -1] == (not is_free)
+            assert rollout.states.decider[self.seed, t, b, -self.sizes.question] == is_free
+            pool = rollout.pools[self.seed, t + 1, b]
             asked = pool.nonzero()[:, 0].tolist()
-            rewards.append(self.worth(row, asked)[1])
+            rewards.append(worth(asked)[1])
             others = [[j for j in asked if j != i] for i in range(n)]
-            gains.append([self.worth(row, [*o, i])[0] - self.worth(row, o)[0] for i, o in enumerate(others)])
+            gains.append([worth([*o, i])[0] - worth(o)[0] for i, o in enumerate(others)])
         old = [self.chances(rollout, *step).detach() for step in steps]
-        size = np.mean([float(p.sum()) for p in old])
-        factor = (size / config.mean_pool) ** MULTIPLIER_POWER
+        for is_free, largest in ((False, 1), (True, config.mean_pool)):
+            sizes = [float(p.sum()) for p, f in zip(old, free, strict=True) if f == is_free]
+            self.multipliers[is_free] *= (np.mean(sizes) / largest) ** MULTIPLIER_POWER
+            self.multipliers[is_free] = max(self.multipliers[is_free], LEAST_MULTIPLIER)
         known = [int(rollout.gold[self.seed, t, b]) >= 0 for t, b in steps]
         before = [
             self.log_score(rollout, *s).detach() if k else ONE for s, k in zip(steps, known, strict=True)
@@ -263,7 +277,7 @@ class LiteralJoint(LiteralAgents):
                 errors.append((self.value(rollout, *step) - rewards[at]) ** 2)
                 if known[at]:
                     ratio = (self.log_score(rollout, *step) - before[at]).exp()
-                    answers.append(torch.as_tensor(min(ratio, ONE + config.clip)))
+                    answers.append(torch.minimum(ratio, ONE + config.clip))
                     kls.append(ratio.detach() - 1 - ratio.detach().log())
                     clipped += bool(ratio > 1 + config.clip)
             policy_loss = -(torch.stack(asks).sum() + torch.stack(answers).sum()) / len(steps)
@@ -272,7 +286,6 @@ class LiteralJoint(LiteralAgents):
             (policy_loss + value_loss + self.ridges(config) / len(self.data)).backward()  # type: ignore[no-untyped-call]
             norms = [torch.nn.utils.clip_grad_norm_(part, config.max_grad_norm) for part in self.parts]
             self.adam.step()
-        self.multiplier = max(float(self.multiplier * factor), LEAST_MULTIPLIER)
         unforeseen = np.var(np.array(rewards) - values) / np.var(rewards)
         return Diagnostics(
             policy_loss, value_loss, torch.stack(entropies).mean(), torch.stack(kls).sum() / len(steps),
@@ -295,10 +308,14 @@ def acting(kind: Kind, config: RLFocalConfig, length: int) -> tuple[Dataset, Joi
     core.learn(everyone.distributions[0], everyone.open[0], torch.tensor([0.3, 0.5, 0.6]), 2.0)
     for p in (*core.parameters(), networks.decider.question):
         p.data += 0.5 * torch.randn(p.shape, generator=generators[0])
-    learner = JointLearner(networks, config, stream, 3)
-    rollout = in_double(collect_rollout(train_environment(stream, config, 2), learner, length, generators))
+    assert questions is not None
+    assert questions.budgets == (1,)
+    learner = JointLearner(networks, config, stream, questions)
+    environment = train_environment(stream, config, 2, 1)
+    environment.reset(EPISODE)
+    rollout = in_double(collect_rollout(environment, learner, length, generators))
     stream.questions = stream.questions.double()
-    learner = JointLearner(networks.double(), config, stream, 3)
+    learner = JointLearner(networks.double(), config, stream, questions)
     learner.everyone = Everyone(learner.everyone.outputs.double(), *learner.everyone[1:])
     return data, learner, rollout
 
@@ -310,21 +327,22 @@ def test_a_joint_update_is_its_loss_written_out(kind: Kind) -> None:
     networks = learner.networks
     literal = [LiteralJoint(networks, data, learner.stream.questions, seed) for seed in (0, 1)]
     for of_seed in literal:
-        of_seed.start(CONFIG, 0.3)
-    learner.restore({"multiplier": torch.full((2, 1, 1), 0.3, dtype=torch.float64)})
+        of_seed.start(CONFIG, [0.4, 0.3])
+    learner.restore({"multiplier": torch.tensor([[0.4, 0.3]] * 2, dtype=torch.float64)})
     for done in (0.0, 0.4):
         learner.begin(done)
         logged = learner.update(rollout)
         expected = [of_seed.run(rollout, 1 - done) for of_seed in literal]
         for seed in (0, 1):
-            assert learner.rest()["multiplier"][seed].item() == pytest.approx(
-                literal[seed].multiplier, rel=1e-6
+            assert learner.rest()["multiplier"][seed].tolist() == pytest.approx(
+                literal[seed].multipliers, rel=1e-6
             )
             for name, value in expected[seed]._asdict().items():
                 got = getattr(logged, name)[seed].item()
                 assert got == pytest.approx(float(value.detach()), rel=1e-4, abs=1e-6), name
     for seed in (0, 1):
-        assert literal[seed].multiplier > 0.3
+        assert literal[seed].multipliers[0] > 0.4
+        assert literal[seed].multipliers[1] > 0.3
         assert expected[seed].clip_fraction > 0.02
         assert min(expected[seed].actor_grad_norm, expected[seed].critic_grad_norm) > CONFIG.max_grad_norm
         compare(networks, literal[seed])

@@ -13,7 +13,7 @@ from rlfocal.agents.rl_focal.agents import RLFocalAgents
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.training import train
 from rlfocal.dataset import Dataset
-from rlfocal.policy import decide
+from rlfocal.policy import Budget, decide
 
 LEARNS = RLFocalConfig(joint_episodes=40, stretches=8, window=100, mean_pool=0)
 """Some 240 gradient steps on 480 documents."""
@@ -102,6 +102,58 @@ def test_a_short_training_keeps_the_mean_pool() -> None:
     pools = decide(agents, data.train).pools
     assert pools.any(1).all()
     assert pools.sum(1).mean() <= 3.0
+
+
+def halves(seed: int = 0, n_docs: int = 900) -> Dataset:
+    """One model is right 92 times in a hundred; two know one half of the answer each, all of it together."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 4, n_docs)
+    said = np.where(rng.random(n_docs) < 0.92, labels, (labels + rng.integers(1, 4, n_docs)) % 4)
+    slots = np.arange(4)
+    probs = np.stack(
+        [
+            np.where(slots == said[:, None], 0.91, 0.03),
+            np.where(slots // 2 == labels[:, None] // 2, 0.49, 0.01),
+            np.where(slots % 2 == labels[:, None] % 2, 0.49, 0.01),
+        ],
+        axis=1,
+    )
+    data = stream(probs.argmax(-1), labels, 4)
+    return replace(data, probs=probs, logprobs=np.log(probs))
+
+
+def test_within_a_budget_others_are_asked_than_without_one() -> None:
+    data = halves()
+    for agents in train(data.train, LEARNS, [0, 1]):
+        assert accuracy(agents, data) > 0.95
+        assert decide(agents, data.test).pools[:, 1:].all()
+        held = agents.within(Budget(1))
+        assert held is not None
+        decided = decide(held, data.test)
+        assert (decided.pools == [1, 0, 0]).all()
+        assert (decided.predictions == data.test.labels).mean() > 0.85
+
+
+def test_one_call_goes_to_whom_the_task_is_for() -> None:
+    data = specialists(2)
+    of_task = (data.test.tasks == "two").astype(int)
+    for agents in train(data.train, LEARNS, [0, 1]):
+        held = agents.within(Budget(1))
+        assert held is not None
+        assert (decide(held, data.test).pools == np.eye(4)[of_task]).all()
+
+
+def test_budgets_are_used_and_kept() -> None:
+    data = equals()
+    [agents] = train(data.train, replace(LEARNS, mean_pool=5.5, joint_episodes=10), [0])
+    right = []
+    for most in (1, 2, 3, 4):
+        held = agents.within(Budget(most))
+        assert held is not None
+        decided = decide(held, data.test)
+        assert (decided.pools.sum(1) == most).all()
+        right.append((decided.predictions == data.test.labels).mean())
+    assert right[0] + 0.05 < right[2] < right[3] + 0.02
 
 
 @pytest.mark.parametrize("mean_pool", [3.0, 5.5])

@@ -60,12 +60,15 @@ class RLFocalAgents(CallingAgents):
     def decide(self, calls: Calls, most: float = np.inf, size: int | None = None) -> Answered:
         """Frozen: everything is as it was at the end of train, and both policies take their modes.
 
-        Where the Decider would ask more than `most` models, the so many whose branches are likeliest; with a
-        `size`, always the so many. Choices beyond those that train had are never answered. Raises InputError
-        as `decide_online` does.
+        Where `most` is one of the budgets that the agents know, or with a `size`, the so many models whose
+        branches are likeliest; else so where the Decider would ask more than `most`. Choices beyond those
+        that train had are never answered. Raises InputError as `decide_online` does.
         """
         self.check(calls)
-        known = self.known(calls, most if size is None else size)
+        within = most if size is None else size
+        budget = int(within) if self.questions and within in self.questions.budgets else None
+        size = budget if size is None else size
+        known = self.known(calls, budget)
         heard = self._heard(calls, self.pools(known, partial(chosen_pool, most=most, size=size)))
         logits = self._logits(heard, known)
         answer = modal_answer(logits)
@@ -120,11 +123,11 @@ class RLFocalAgents(CallingAgents):
         """That the agents know from one another."""
         return () if self.questions is None else self.questions.tasks
 
-    def known(self, documents: Dataset | Calls, most: float = np.inf) -> Tensor:
-        """(T, G) of the questions, to be answered by so many models at most."""
+    def known(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
+        """(T, G) of the questions, to be answered within one of the budgets or none."""
         if self.questions is None:
             return torch.zeros(len(documents), 0)
-        return self.questions.numbers(documents, most)
+        return self.questions.numbers(documents, budget)
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """By Algorithm 2: every T_u labels teach both agents. The Decider samples, Fusion answers what is

@@ -47,8 +47,8 @@ class RLFocalConfig:
     update_period: int = 50
     """T_u: steps of each environment between two updates (paper: 100, and 10 on BBH, GPQA and MuSR)."""
     budgets: tuple[int, ...] = (1, 2, 3, 4)
-    """Budgets in models that both agents are told of and learn to act within, beside `mean_pool` (ours); those
-    that are no limit are left out."""
+    """In models, which both agents are told of and learn to act within, beside `mean_pool` (ours); those that
+    are no limit are left out."""
     sees_questions: bool = True
     """Whether both agents see the question's task and words (ours; the paper: no)."""
     word_directions: int = 4
@@ -189,6 +189,7 @@ def literal_config(n_train: int) -> RLFocalConfig:
     return RLFocalConfig(
         literal=True, window=n if is_short else 500, size_penalty=0.6 if is_short else 1.0, mean_pool=0,
         decider_episodes=25, fusion_episodes=150, joint_episodes=0, stretches=1, copies=1,
-        update_period=10 if is_short else 100, budgets=(), sees_questions=False, word_directions=0, log_linear=False,
-        decider_gamma=0.99, gae_lambda=0.95, fusion_hidden=(100, 100), vote_weight=0.0, past_rewards=10,
+        update_period=10 if is_short else 100, budgets=(), sees_questions=False, word_directions=0,
+        log_linear=False, decider_gamma=0.99, gae_lambda=0.95, fusion_hidden=(100, 100), vote_weight=0.0,
+        past_rewards=10,
     )  # fmt: skip

@@ -216,9 +216,7 @@ def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | N
     )
 
 
-def train_environment(
-    stream: Stream, config: RLFocalConfig, n_seeds: int, n_budgets: int = 0
-) -> Environment:
+def train_environment(stream: Stream, config: RLFocalConfig, n_seeds: int, n_budgets: int = 0) -> Environment:
     """As many stretches as the configuration asks for and the stream has room for."""
     first = start_of(stream)
     room = stream.n_documents - 1 - first

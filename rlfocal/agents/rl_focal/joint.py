@@ -81,6 +81,11 @@ class JointLearner:
         """All rates fall to 0 over the phase."""
         self.share = 1 - done
 
+    @property
+    def is_limited(self) -> list[bool]:
+        """(S,) whether pools would be larger but for `mean_pool`."""
+        return (self.multiplier[:, -1] > 2 * LEAST_MULTIPLIER).tolist()
+
     def rest(self) -> dict[str, Tensor]:
         return {"multiplier": self.multiplier}
 
@@ -130,8 +135,8 @@ class JointLearner:
 
     @torch.no_grad()
     def _worth(self, rows: Tensor, question: Tensor, pools: Tensor, multiplier: Tensor) -> Worth:
-        """Of the pools (S, M, N) that were asked about the documents `rows` (M,), of whose questions (1, M, G)
-        is known, at the multipliers (S, M)."""
+        """Of the pools (S, M, N) that were asked about the documents `rows` (M,), at the multipliers (S, M);
+        `question` (1, M, G) is what Fusion knows."""
         everyone = self.everyone
         exists = everyone.exists[rows][None]
         seen = self.core.evidence(everyone.outputs[rows][None], exists)

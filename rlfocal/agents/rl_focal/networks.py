@@ -56,10 +56,10 @@ class Decider(nn.Module):
         self.trunk = stacked_mlp(widths, generators, config.actor_gain)
         self.question = nn.Parameter(torch.zeros(len(generators), sizes.question, actions))
         if sizes.question and config.branching:
-            self.question.data[:, 0] = config.start_logit
-            for place, budget in enumerate(reversed(limits(config, sizes.models)), 1):
-                start = torch.logit(torch.tensor(budget / sizes.models)).clamp(max=config.start_logit)
-                self.question.data[:, -place] = start
+            budgets = limits(config, sizes.models)
+            for place, size in enumerate([*budgets, config.mean_pool or sizes.models], -len(budgets)):
+                share = torch.tensor(min(size / sizes.models, 1.0))
+                self.question.data[:, place] = torch.logit(share).clamp(max=config.start_logit)
 
     def forward(self, observation: Tensor) -> Tensor:
         """(S, B, N+K+1+G) -> (S, B, N) logits of the branches."""
@@ -69,8 +69,8 @@ class Decider(nn.Module):
     def penalty(self, config: RLFocalConfig, columns: Columns) -> Tensor:
         """(S,) the ridges' sum of squares: what all questions and each budget add is free."""
         ridges = columns.each(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
-        squares = self.question.square().sum(2) @ self.question.new_tensor(ridges)
-        return squares
+        total: Tensor = self.question.square().sum(2) @ self.question.new_tensor(ridges)
+        return total
 
 
 class Fusion(nn.Module):

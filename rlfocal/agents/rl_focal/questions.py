@@ -45,13 +45,13 @@ class Questions(NamedTuple):
     def columns(self) -> Columns:
         return Columns(len(self.tasks), len(self.queries.gate_scale), len(self.budgets))
 
-    def numbers(self, documents: Dataset | Calls, most: float = np.inf) -> Tensor:
+    def numbers(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
         """(T, G), as `of` has them."""
-        return self.of(documents.questions or ("",) * len(documents), documents.tasks.tolist(), most)
+        return self.of(documents.questions or ("",) * len(documents), documents.tasks.tolist(), budget)
 
-    def of(self, questions: tuple[str, ...], tasks: list[str], most: float = np.inf) -> Tensor:
-        """(T, G) of questions and their tasks; without a text, no words. Where they are to be answered by at
-        most so many models, the largest budget that this bears is told; above all of them, none."""
+    def of(self, questions: tuple[str, ...], tasks: list[str], budget: int | None = None) -> Tensor:
+        """(T, G) of questions and their tasks, to be answered within one of the budgets or none; without a
+        text, no words."""
         columns = self.columns
         rows = np.zeros((len(tasks), columns.size), dtype=np.float32)
         rows[:, 0] = 1.0
@@ -62,9 +62,8 @@ class Questions(NamedTuple):
         if columns.words:
             first = 1 + columns.tasks
             rows[:, first : first + columns.words] = self.queries.gates(self.queries.words(questions))
-        borne = sum(budget <= most for budget in self.budgets)
-        if borne and most < self.budgets[-1] + 1:
-            rows[:, borne - 1 - columns.budgets] = 1.0
+        if budget is not None:
+            rows[:, self.budgets.index(budget) - columns.budgets] = 1.0
         return torch.from_numpy(rows)
 
 
@@ -80,8 +79,8 @@ def fit_questions(train: Dataset, config: RLFocalConfig) -> Questions | None:
 
 
 def to_decider(known: Tensor, n_budgets: int) -> Tensor:
-    """(..., G) of the same: the first number is 1 where no budget is told, so that the Decider's branches have
-    a constant each within each budget, and one without."""
+    """(..., G) of the same, but the first number is 1 only where no budget is told: the Decider's branches
+    have a constant of their own within each budget."""
     told = known[..., known.shape[-1] - n_budgets :].sum(-1, keepdim=True)
     return torch.cat([known[..., :1] - told, known[..., 1:]], -1)
 

@@ -34,7 +34,7 @@ from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
 from rlfocal.dataset import Dataset
 from rlfocal.policy import Episode
 
-_RECENT, _HALVINGS, _FURTHEST = 500, 14, 20.0
+_RECENT, _HALVINGS = 500, 12
 TOGETHER = 5
 """Most seeds whose networks are stacked on a CPU; such groups train on as many threads as there are cores.
 
@@ -123,8 +123,9 @@ class _Group:
         memories = end_of_train(networks, self.stream, self.config, n_seeds)
         if self.kept is not None:
             self.kept.file.forget()
+        limited = learner.is_limited if isinstance(learner, JointLearner) else [False] * n_seeds
         return [
-            self._agents(networks, memory, history, at)
+            self._agents(networks, memory, history, at, is_limited=limited[at])
             for at, (memory, history) in enumerate(zip(memories, position.history, strict=True))
         ]
 
@@ -135,7 +136,7 @@ class _Group:
         return JointLearner(networks, self.config, self.stream, self.questions)
 
     def _agents(
-        self, stacked: Networks, memory: Memory, history: Sequence[Episode], at: int
+        self, stacked: Networks, memory: Memory, history: Sequence[Episode], at: int, *, is_limited: bool
     ) -> RLFocalAgents:
         """The `at`-th seed's."""
         networks = Networks(stacked.sizes, self.config, [torch.Generator()], self.rows.kind)
@@ -145,42 +146,33 @@ class _Group:
             config=self.config, benchmark=self.rows.benchmark, kind=self.rows.kind, models=self.rows.models,
             seed=self.seeds[at], snapshot=self.rows.snapshot, history=tuple(history),
         )  # fmt: skip
-        if self.questions is not None:
-            keep_sizes(agents, self.stream.questions)
+        if self.questions is not None and self.config.mean_pool:
+            keep_mean_pool(agents, self.stream.questions, is_limited=is_limited)
         return agents
 
 
 @torch.no_grad()
-def keep_sizes(agents: RLFocalAgents, questions: Tensor) -> None:
-    """Shifts all branches alike until the modal pools of train questions (T, G) ask as many models on average
-    as each budget bears, and without one no more than `mean_pool`: the multipliers hold the sampled pools'
-    size, and a short training can end before they have."""
-    budgets = () if agents.questions is None else agents.questions.budgets
-    for place, budget in enumerate(budgets, -len(budgets)):
-        told = questions[-_RECENT:].clone()
-        told[:, place] = 1
-        agents.networks.decider.question[:, place] -= _excess(agents, told, budget, least=-_FURTHEST)
-    if size := agents.config.mean_pool:
-        agents.networks.decider.question[:, 0] -= _excess(agents, questions[-_RECENT:], size, least=0.0)
+def keep_mean_pool(agents: RLFocalAgents, questions: Tensor, *, is_limited: bool) -> None:
+    """Lowers all branches alike until the modal pools of the train questions (T, G) ask no more than
+    `mean_pool` models on average; where it is a limit, raises them as far as that. The multiplier sees to
+    sampled pools, and a short training can end before it has."""
+    recent = questions[-_RECENT:]
 
+    def mean_size(lowered: float) -> float:
+        pools = agents.pools(recent, lambda logits, pool: chosen_pool(logits - lowered, pool))
+        return float(pools.sum(axis=1).mean())
 
-def _excess(agents: RLFocalAgents, questions: Tensor, size: float, least: float) -> float:
-    """By how much, from `least` on, branches have to be lowered to ask `size` models on average at most."""
-
-    def fits(lowered: float) -> bool:
-        pools = agents.pools(questions, lambda logits, pool: chosen_pool(logits - lowered, pool))
-        return bool(pools.sum(axis=1).mean() <= size)
-
-    if fits(least):
-        return least
-    too_little, enough = least, _FURTHEST
+    if not is_limited and mean_size(0.0) <= agents.config.mean_pool:
+        return
+    branches = agents.networks.decider.question[:, 0]
+    too_little, enough = float(branches.min()) - 10.0, float(branches.max()) + 10.0
     for _ in range(_HALVINGS):
         middle = (too_little + enough) / 2
-        if fits(middle):
-            enough = middle
-        else:
+        if mean_size(middle) > agents.config.mean_pool:
             too_little = middle
-    return enough
+        else:
+            enough = middle
+    agents.networks.decider.question[:, 0] -= enough
 
 
 @torch.no_grad()
