@@ -24,7 +24,6 @@ from rlfocal.agents.shared.policies import (
     logistic_noise,
     modal_answer,
     next_modal_pool,
-    sample_pool,
 )
 from rlfocal.agents.shared.slots import build_slots, slot_inputs
 from rlfocal.agents.shared.stream import Memory, Stream
@@ -91,7 +90,7 @@ class RLFocalAgents(CallingAgents):
         return self.questions.numbers(documents)
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """By Algorithm 2: every T_u labels teach both agents. The Decider samples, Fusion answers what is
+        """By Algorithm 2: every T_u labels teach both agents (`OnlineLearner`). Fusion answers what is
         likeliest; its reward is ±1, the Decider's Eq (6) with Fusion's answer.
 
         Raises InputError for agents of a single branch, too.
@@ -113,7 +112,7 @@ class RLFocalAgents(CallingAgents):
         first = known[0] if n else blank[0]
         pool = chosen_pool(self.branch_logits(self.memory.pool) + self.of_question(first), self.memory.pool)
         environment.go_on_from(pool, self.memory.past_rewards)
-        learner = OnlineLearner(networks, config)
+        learner = OnlineLearner(networks, config, self._found())
         generator = torch.Generator().manual_seed(self.seed)
         pools, answers = [], []
         for start in range(0, n, config.update_period):
@@ -121,7 +120,7 @@ class RLFocalAgents(CallingAgents):
             noise = logistic_noise(torch.rand((length, 1, 1, stream.n_models), generator=generator))
             with torch.no_grad():
                 rollout = environment.rollout(
-                    length, partial(_sampled, networks, noise), partial(_likeliest, learner.fusion)
+                    length, partial(_asked, learner, noise), partial(_likeliest, learner.fusion)
                 )
             asked = rollout.pools[:, :-1, 0]
             slots = stream.slots(asked, torch.arange(lead + start, lead + start + length))
@@ -130,6 +129,13 @@ class RLFocalAgents(CallingAgents):
             learner.learn(rollout)
         predictions = torch.cat(answers).numpy().astype(np.int64)
         return Decisions(torch.cat(pools).numpy() > 0, predictions)
+
+    def _found(self) -> float:
+        """How often, at the end of train, the last pool had the right answer among its own. 1 for choices."""
+        if self.kind == "choices":
+            return 1.0
+        right = self.memory.predictions == self.memory.labels[:, None]
+        return float(right[:, self.memory.pool > 0].any(1).float().mean())
 
     @torch.no_grad()
     def branch_logits(self, pool: Tensor) -> Tensor:
@@ -167,8 +173,8 @@ def chosen_pool(logits: Tensor, pool: Tensor, most: float = np.inf, size: int | 
     return likeliest_pool(logits, int(most) if size is None else size)
 
 
-def _sampled(networks: Networks, noise: Tensor, t: int, observed: Tensor, before: Tensor) -> Tensor:
-    return sample_pool(networks.decider(observed), noise[t])
+def _asked(learner: OnlineLearner, noise: Tensor, t: int, observed: Tensor, before: Tensor) -> Tensor:
+    return learner.pool(observed, noise[t])
 
 
 def _likeliest(
