@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
 from rlfocal.methods.registry import Entry, register
 from rlfocal.statistics.votes import soft_vote
 from rlfocal.stream import Stream
@@ -36,13 +37,22 @@ RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 )
 @dataclass(frozen=True)
 class Hedge:
-    """w_m <- w_m exp(-η [m was wrong]), normalised, then w_m <- (1 - α) w_m + α / N."""
+    """w_m <- w_m exp(-η [m was wrong]), normalised, then w_m <- (1 - α) w_m + α / N.
+
+    Raises InputError for a negative rate, or a share that is none.
+    """
 
     rate: float = 0.0
     """η; 0: of `RATES` the one whose votes are right most often along train. Ties: the smallest."""
     share: float = 0.01
     """α, how likely another model is best from one document to the next; 0: Freund and Schapire's Hedge."""
     seeded = False
+
+    def __post_init__(self) -> None:
+        if not self.rate >= 0:
+            raise InputError(f"hedge.rate is {self.rate:g}; it must be 0 or more")
+        if not 0 <= self.share < 1:
+            raise InputError(f"hedge.share is {self.share:g}; it must be at least 0 and below 1")
 
     def recipe(self, n_train: int) -> str:
         return "1"
