@@ -147,8 +147,8 @@ MUTANTS = (
     ),
     Mutant(
         "online, two optimisers share the critic", FOCAL + "online.py",
-        "    def learn(self",
-        "        StackedAdam([networks.critic], 1e-3)\n\n    def learn(self",
+        "            config.max_grad_norm,\n        )\n",
+        "            config.max_grad_norm,\n        )\n        StackedAdam([networks.critic], 1e-3)\n",
         "test_online_learning.py::test_all_of_both_agents_and_the_critic_move_by_one_optimiser",
     ),
     Mutant(
