@@ -95,7 +95,8 @@ def test_hedge_answers_as_written_out(data: Dataset, given: Hedge) -> None:
         if not votes:
             return -1
         top = [slot for slot in votes if votes[slot] > max(votes.values()) - 1e-9]
-        return min(top) if data.kind == "choices" else top[0]  # else: whom the first model of them gave
+        # Of free answers, the one that the first model gave.
+        return int(min(top) if data.kind == "choices" else top[0])
 
     def walk(part: Dataset, weights: np.ndarray, rate: float) -> tuple[list[int], np.ndarray]:
         said = []

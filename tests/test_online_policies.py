@@ -33,7 +33,7 @@ def turning() -> Dataset:
     right = rng.random((n, 4)) < np.where(np.arange(n)[:, None] < N_TRAIN + TURN, BEFORE, AFTER)
     wrong = (labels[:, None] + rng.integers(1, 4, right.shape)) % 4
     said = stream(np.where(right, labels[:, None], wrong), labels, 4)
-    data = replace(said, is_train=np.arange(n) < N_TRAIN, prices=np.arange(1.0, 5.0))
+    data = replace(said, is_train=np.arange(n) < N_TRAIN, prices=np.array([1.0, 2.0, 3.0, 4.0]))
     return in_words(data, rng.integers(3, size=n))
 
 

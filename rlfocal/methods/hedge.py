@@ -96,7 +96,9 @@ def reweighed(log_weights: Floats, wrong: Mask, rate: float, share: float) -> Fl
     # In logarithms: a weight that came to 0 could never rise again.
     left = log_weights - rate * wrong
     left = left - np.logaddexp.reduce(left)
-    return np.logaddexp(left + np.log1p(-share), np.log(share / len(left))) if share else left
+    if not share:
+        return left
+    return np.asarray(np.logaddexp(left + np.log1p(-share), np.log(share / len(left))))
 
 
 def weights_along(wrong: Mask, rate: float, share: float) -> Floats:
