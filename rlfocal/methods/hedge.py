@@ -95,7 +95,7 @@ def reweighed(log_weights: Floats, wrong: Mask, rate: float, share: float) -> Fl
     """(N,) ln w, normalised, once it is known which models were wrong (N,)."""
     # In logarithms: a weight that came to 0 could never rise again.
     left = log_weights - rate * wrong
-    left = left - np.logaddexp.reduce(left)
+    left = left - float(np.logaddexp.reduce(left))
     if not share:
         return left
     return np.asarray(np.logaddexp(left + np.log1p(-share), np.log(share / len(left))))
