@@ -56,6 +56,11 @@ class Location:
         return self.local / "studies"
 
     @property
+    def explanations(self) -> Path:
+        """Where what trained agents do on test rows is kept, as `rlfocal explain` says it."""
+        return self.local / "explanations"
+
+    @property
     def shards(self) -> Path:
         """Where extractions keep what is answered but not committed yet."""
         return self.local / "shards"

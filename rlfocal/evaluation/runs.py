@@ -43,6 +43,11 @@ def run_ids_of(setup: Setup, name: str) -> list[str]:
     return [run.run_id for run in _candidate(setup, name).runs(setup)]
 
 
+def run_id_of(setup: Setup, name: str, seed: int) -> str:
+    """The id of one seed's run without a budget. Nothing is fitted."""
+    return replace(_candidate(setup, name).runs(setup)[0], seed=seed).run_id
+
+
 def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
     """Fit one method on train rows, decide on test rows and store what came out, unless it is there already.
 

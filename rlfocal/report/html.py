@@ -18,6 +18,7 @@ from rlfocal.errors import InputError
 from rlfocal.evaluation.comparable import SINGLE
 from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
 from rlfocal.report.curves import CAPTIONS, learning
+from rlfocal.report.explained import explained_part
 from rlfocal.report.figures import Drawn, figures_of
 from rlfocal.report.inputs import inputs_digest, is_made_from, marked
 from rlfocal.report.paper import paper_tables
@@ -54,6 +55,7 @@ class Ours:
     learning_caption: str
     pool_figure: Markup
     choice: PoolChoice | None
+    explained: Markup
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ def _ours(warehouse: Warehouse, board: Board, standing: Standing, anchor: str) -
         CAPTIONS[method],
         Markup(pool_diversity(choice, f"{anchor}-pools", board.benchmark) if choice else ""),
         choice,
+        explained_part(warehouse, board, standing),
     )
 
 

@@ -13,17 +13,17 @@ _SOURCES = {".py", ".sql", ".j2"}
 
 
 def inputs_digest(warehouse: Warehouse, **settings: object) -> str:
-    """sha256 over all that a page depends on: snapshot, studies, settings and this code."""
+    """sha256 over all that a page depends on: snapshot, studies, explanations, settings and this code."""
     newest = warehouse.rows(
         "SELECT snapshot_id, epoch_us(snapshot_time) FROM warehouse.snapshots() WHERE snapshot_id = ?",
         [warehouse.snapshot()],
     )
-    studies = {
-        path.name: (path.stat().st_mtime_ns, path.read_bytes())
-        for path in warehouse.location.studies.glob("*.json")
-    }
+    studies, explanations = (
+        sorted((path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in folder.glob("*.json"))
+        for folder in (warehouse.location.studies, warehouse.location.explanations)
+    )
     # The time tells apart snapshots of one number, of a warehouse that was made anew at the same place.
-    about = (warehouse.location.name, newest, sorted(studies.items()), sorted(settings.items()))
+    about = (warehouse.location.name, newest, studies, explanations, sorted(settings.items()))
     return sha256(repr((about, code_digest())).encode()).hexdigest()
 
 

@@ -25,9 +25,9 @@ from rlfocal.agents.shared.policies import (
     modal_answer,
     next_modal_pool,
 )
-from rlfocal.agents.shared.slots import build_slots, slot_inputs
+from rlfocal.agents.shared.slots import Slots, build_slots, slot_inputs
 from rlfocal.agents.shared.stream import Memory, Stream
-from rlfocal.agents.shared.variant import CallingAgents
+from rlfocal.agents.shared.variant import Account, CallingAgents, Mask
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
@@ -65,18 +65,54 @@ class RLFocalAgents(CallingAgents):
         """
         self.check(calls)
         known = self.known(calls)
-        pools = self.pools(known, partial(chosen_pool, most=most, size=size))
-        documents = calls.call(pools.numpy() > 0)
-        probs, n_choices = slot_inputs(documents, self.sizes.slots)
-        slots = build_slots(probs, n_choices, pools[None], self.kind, self.sizes.slots)
-        past = self.memory.past_rewards.expand(1, len(documents), -1)
-        given = torch.cat([slots.distributions.flatten(2), past, known[None]], -1)
-        logits = self.networks.fusion(given, slots.open)
+        heard = self._heard(calls, self.pools(known, partial(chosen_pool, most=most, size=size)))
+        logits = self._logits(heard, known)
         answer = modal_answer(logits)
-        predictions = slots.at.gather(2, answer[..., None])[0, :, 0]
+        predictions = heard.at.gather(2, answer[..., None])[0, :, 0]
         chance = torch.softmax(logits, -1).gather(2, answer[..., None])[0, :, 0]
         probability = torch.where(predictions >= 0, chance, 0)
         return Answered(predictions.numpy().astype(np.int64), probability.numpy().astype(np.float64))
+
+    @torch.no_grad()
+    def account(self, calls: Calls, down: Mask | None = None) -> Account:
+        """The pools that follow are as if nobody were down."""
+        self.check(calls)
+        known = self.known(calls)
+        pools = self.pools(known, chosen_pool)
+        if down is not None:
+            pools = torch.from_numpy(stand_ins(pools.numpy() > 0, down, self.recent_accuracy)).to(pools.dtype)
+        heard = self._heard(calls, pools)
+        logits = self._logits(heard, known)
+        answer = modal_answer(logits)
+        at = heard.at[0].numpy()
+        rows, slots = np.nonzero(at >= 0)
+        distribution = np.zeros((len(calls), max(int(at.max(initial=0)) + 1, self.sizes.slots)))
+        distribution[rows, at[rows, slots]] = torch.softmax(logits, -1)[0].numpy()[rows, slots]
+        predictions = heard.at.gather(2, answer[..., None])[0, :, 0].numpy().astype(np.int64)
+        core = self.networks.fusion.core
+        if core is None:
+            return Account(predictions, distribution, None)
+        added = core.contributions(core.evidence(heard.distributions, heard.open), known[None])[0]
+        return Account(predictions, distribution, pulls(added, answer[0], heard.open[0]))
+
+    def _heard(self, calls: Calls, pools: Tensor) -> Slots:
+        """What the pools (T, N) say: one pool at each of T documents."""
+        documents = calls.call(pools.numpy() > 0)
+        probs, n_choices = slot_inputs(documents, self.sizes.slots)
+        return build_slots(probs, n_choices, pools[None], self.kind, self.sizes.slots)
+
+    def _logits(self, heard: Slots, known: Tensor) -> Tensor:
+        """(1, T, C)"""
+        past = self.memory.past_rewards.expand(1, len(known), -1)
+        given = torch.cat([heard.distributions.flatten(2), past, known[None]], -1)
+        logits: Tensor = self.networks.fusion(given, heard.open)
+        return logits
+
+    @property
+    def recent_accuracy(self) -> NDArray[np.float64]:
+        """(N,) each model's over the last documents of train."""
+        right = self.memory.predictions == self.memory.labels[:, None]
+        return np.asarray(right.double().mean(0).numpy())
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -171,6 +207,23 @@ def chosen_pool(logits: Tensor, pool: Tensor, most: float = np.inf, size: int | 
     if size is None and modal.sum() <= most:
         return modal
     return likeliest_pool(logits, int(most) if size is None else size)
+
+
+def stand_ins(pools: Mask, down: Mask, accuracy: NDArray[np.float64]) -> Mask:
+    """(T, N) the pools without who is down (N,); for each such model the best that is in neither, if any."""
+    best = np.argsort(-accuracy, kind="stable")
+    free = (~pools & ~down)[:, best]
+    comes = free & (free.cumsum(axis=1) <= (pools & down).sum(axis=1, keepdims=True))
+    return np.asarray((pools & ~down) | comes[:, np.argsort(best)])
+
+
+def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> NDArray[np.float64]:
+    """(T, N) by how much each model raises the logit of the answer (T,) over the mean of the other open slots
+    (T, C), from what it adds to each logit (T, N, C); 0 where there is no other."""
+    others = is_open & (torch.arange(is_open.shape[1]) != answer[:, None])
+    usual = (added * others[:, None]).sum(2) / others.sum(1, keepdim=True).clamp(min=1)
+    own = added.gather(2, answer[:, None, None].expand(-1, added.shape[1], 1))[..., 0]
+    return np.asarray(torch.where(others.any(1, keepdim=True), own - usual, 0).double().numpy())
 
 
 def _asked(learner: OnlineLearner, noise: Tensor, t: int, observed: Tensor, before: Tensor) -> Tensor:

@@ -156,8 +156,7 @@ class PoolDriver:
     def __init__(self, agents: RLFocalAgents) -> None:
         self._agents, self._one_query = agents, OneQuery(agents)
         self._pool = np.zeros(len(agents.models), dtype=np.bool_)
-        memory = agents.memory
-        self._accuracy = (memory.predictions == memory.labels[:, None]).double().mean(0).numpy()
+        self._accuracy = agents.recent_accuracy
         self._best = np.argsort(-self._accuracy, kind="stable").tolist()
 
     def tracker(self) -> Tracker:

@@ -17,13 +17,14 @@ from rlfocal.agents.rl_focal_sequential.observations import (
     best_slots,
     outputs,
     real_slots,
+    silenced,
     stage_rows,
     task_places,
 )
 from rlfocal.agents.shared.queries import QueryFeatures, TaskSurfaces
 from rlfocal.agents.shared.slots import refuse_broken
 from rlfocal.agents.shared.tracking import Tracker
-from rlfocal.agents.shared.variant import CallingAgents
+from rlfocal.agents.shared.variant import Account, CallingAgents, Mask
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.policy import Decisions, decide
@@ -75,19 +76,33 @@ class SequentialAgents(CallingAgents):
 
         Frozen: everything is as it was at the end of train. Raises InputError as `decide_online` does.
         """
+        slots, distribution = self._answers(calls, most)
+        return Answered(slots, distribution.max(axis=1, initial=0.0))
+
+    def account(self, calls: Calls, down: Mask | None = None) -> Account:
+        """A stage that brings a model that is down is never the last one where another one follows."""
+        return Account(*self._answers(calls, down=down), pulls=None)
+
+    def _answers(
+        self, calls: Calls, most: float = np.inf, down: Mask | None = None
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """(T,) slots, and (T, C) Fusion's distributions where it stopped."""
         self.check(calls)
+        live = np.ones(len(self.models), dtype=np.bool_) if down is None else ~down
         known = about(calls, self.queries, self.surfaces, self.tasks)
         task = task_places(calls.tasks.tolist(), self.tasks if self.task_fusions else ())
         place = np.argsort(self.order)
         going = np.ones(len(calls), dtype=np.bool_)
         slots = np.full(len(calls), -1, dtype=np.int64)
-        probability = np.zeros(len(calls))
+        final = np.zeros((len(calls), 1))
         for stage, (fusion, size) in enumerate(zip(self.fusions, self.sizes, strict=True)):
             if stage and size > most:
                 break
-            documents = calls.call(going[:, None] & (place < size))
+            documents = calls.call(going[:, None] & (place < size) & live)
             refuse_broken(documents)
             seen = outputs(documents, known, self.scales, self.order, self.n_slots)
+            if down is not None:
+                seen = silenced(seen, down[list(self.order)])
             rows = stage_rows(seen, size, self.kind)
             distributions = fusion.probabilities(rows)
             if self.task_fusions:
@@ -96,15 +111,16 @@ class SequentialAgents(CallingAgents):
             distributions = real_slots(distributions, self.kind)
             said = best_slots(distributions, seen, size, documents.slots)
             slots = np.where(going, said, slots)
-            probability = np.where(going, distributions.max(axis=1, initial=0.0), probability)
+            final = np.where(going[:, None], distributions, final)
             if stage < len(self.decider):
                 votes = documents.predictions[:, list(self.order)]
                 features = view(distributions, said, votes[:, :size], self.n_slots)
                 general = goes_on(self.decider[stage], features)
                 if self.task_fusions:
                     general = np.where(task >= 0, goes_on(self.task_decider[stage], features), general)
-                going &= general
-        return Answered(slots, probability)
+                brought = list(self.order[self.sizes[stage - 1] if stage else 0 : size])
+                going &= general | (not live[brought].all())
+        return slots, final
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """The frozen agents' answers, or the vote of the models that are best by the labels so far, whichever

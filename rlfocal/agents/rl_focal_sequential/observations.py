@@ -120,6 +120,13 @@ def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[in
     return Outputs(shared, own * exists[:, None], given, votes.astype(np.float64), documents.labels, about)
 
 
+def silenced(seen: Outputs, silent: NDArray[np.bool_]) -> Outputs:
+    """The same where these models (N,), in asking order, said nothing: they have no opinion and no vote."""
+    heard = ~silent[:, None]
+    votes = seen.votes * heard[: seen.votes.shape[1]]
+    return seen._replace(shared=seen.shared * heard, own=seen.own * heard, votes=votes)
+
+
 def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
     """What Fusion knows after the first `size` models of the order.
 

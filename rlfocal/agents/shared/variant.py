@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,18 @@ Progress = Callable[[float], None]
 """Called with the finished share of a training, 0 to 1."""
 Parts = tuple[dict[str, Tensor], dict[str, Any]]
 """Tensors by name, and what JSON can hold."""
+
+
+class Account(NamedTuple):
+    """What Fusion answered to T documents, and what it made of each slot and model."""
+
+    slots: NDArray[np.int64]
+    """(T,) as `Calls` numbers them; -1 for no answer"""
+    distribution: NDArray[np.float64]
+    """(T, C) how likely it held each slot to be right; all 0 without an answer"""
+    pulls: NDArray[np.float64] | None
+    """(T, N) what each model's outputs add to the logit of the answer, less what they add to the other slots
+    on average, in nats; 0 for models that were not asked. None where logits are no sum over models."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +82,14 @@ class CallingAgents(TrainedAgents):
         """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
 
         `most`: a document calls no more models. Raises InputError as `decide_online` does.
+        """
+
+    @abstractmethod
+    def account(self, calls: Calls, down: Mask | None = None) -> Account:
+        """Act as `decide` does, and tell how the answers came about.
+
+        `down` (N,): models that say nothing though their turn comes; others stand in, as they do for a Router
+        whose models are down. Raises InputError as `decide_online` does.
         """
 
     def within(self, budget: Budget) -> AtMost | None:

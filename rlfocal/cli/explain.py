@@ -1,0 +1,52 @@
+"""`rlfocal explain`: what trained agents learned, said to people."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rlfocal.cli.learning import Benchmark, Per
+from rlfocal.cli.support.commands import command
+from rlfocal.cli.support.options import Json, Location, Models, names, print_json
+from rlfocal.cli.support.progress import progress_bars
+
+
+@command("explain", "Learn and compare")
+def explain(
+    benchmark: Benchmark,
+    method: Annotated[str, typer.Option(help="Whose agents: rl_focal, rl_focal_sequential.")] = "rl_focal",
+    models: Models = None,
+    seed: Annotated[int, typer.Option(min=0, metavar="K", help="The agents of this seed.")] = 0,
+    per: Per = "benchmark",
+    split: Annotated[
+        str,
+        typer.Option(metavar="given|last|random|tasks", help="The split, as `rlfocal evaluate` takes it."),
+    ] = "given",
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Say what RL-Focal learned: whom it asks first, where it stops, whom it believes, whom it could drop.
+
+    All from stored outputs on test rows, by the checkpoint of `rlfocal evaluate` or `train` (trained now
+    where it is missing). Kept beside the warehouse, so that `rlfocal report` shows it.
+    """
+    from rlfocal.explain.running import explain as run
+    from rlfocal.report.explained import print_explanation
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse, read_only=True, create=False) as opened, progress_bars() as on_progress:
+        found = run(
+            opened,
+            benchmark,
+            method=method,
+            models=names(models),
+            seed=seed,
+            per=per,
+            split=split,
+            on_progress=on_progress,
+        )
+    if as_json:
+        print_json(found)
+    else:
+        print_explanation(found)

@@ -1,0 +1,33 @@
+"""Explanations in files beside the warehouse. No torch: the report reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from rlfocal.agents import RL_FOCAL
+from rlfocal.atomic import write_file
+from rlfocal.explain.findings import Explanation
+from warehouse import Warehouse
+
+EXPLAINED = RL_FOCAL[:2]
+"""The methods whose agents ask for what they see; those of the released code read every output."""
+
+
+def kept_at(warehouse: Warehouse, run_id: str) -> Path:
+    """The file of the explanation of a run: its id changes with all that the agents' decisions depend on."""
+    return warehouse.location.explanations / f"{run_id}.json"
+
+
+def keep(found: Explanation, path: Path) -> None:
+    """The file appears whole or not at all."""
+    write_file(path, TypeAdapter(Explanation).dump_json(found, indent=1).decode())
+
+
+def kept(path: Path) -> Explanation | None:
+    """The inverse of `keep`; None for a file that is missing, or holds something else."""
+    try:
+        return TypeAdapter(Explanation).validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None

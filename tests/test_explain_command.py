@@ -1,0 +1,85 @@
+"""`rlfocal explain` and what the report makes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import Cli, Result
+from test_cli import cli as cli  # a fixture
+from test_cli import toy as toy
+
+from rlfocal.agents import RL_FOCAL
+from rlfocal.explain.keeping import kept
+from warehouse import open_warehouse
+
+METHODS = RL_FOCAL[:2]
+
+
+@pytest.mark.slow
+def test_the_command_says_it_and_the_report_shows_it(toy: Result, cli: Cli) -> None:
+    def run(*arguments: str) -> str:
+        result = cli(*arguments)
+        assert result.code == 0, result.err
+        return result.out
+
+    methods = "best_single,rl_focal,rl_focal_sequential"
+    run("evaluate", "-b", "toy", "--methods", methods, "--seeds", "1")
+    page = Path(run("report").strip())
+    assert page.read_text().count("<code>rlfocal explain -b toy --method rl_focal") == 2
+    evaluated = json.loads(run("evaluate", "-b", "toy", "--methods", methods, "--seeds", "1", "--json"))
+    for method in METHODS:
+        [row] = [row for row in evaluated if row["method"] == method and row["task"] == "*"]
+        said = json.loads(run("explain", "-b", "toy", "--method", method, "--json"))
+        assert (said["n"], said["accuracy"]) == (row["n"], row["accuracy"])
+        assert said["mean_pool_size"] == pytest.approx(row["mean_pool_size"])
+        assert f"What {method} learned on toy" in run("explain", "-b", "toy", "--method", method)
+        assert f"What {method} learned on toy" in Path(run("report").strip()).read_text()
+    text = page.read_text()
+    assert "<code>rlfocal explain" not in text
+    assert "Which models could be dropped" in text
+    # Of another name of a model nothing is known any more.
+    run("rename-model", "weak", "feeble")
+    assert Path(run("report").strip()).read_text().count("<code>rlfocal explain") == 2
+
+
+def test_it_trains_what_is_missing_and_explains_each_split(toy: Result, cli: Cli) -> None:
+    arguments = ("explain", "-b", "toy", "--method", "rl_focal_sequential", "--split", "last", "--json")
+    said = json.loads(cli(*arguments).out)
+    assert (said["split"], said["n"], said["n_train"]) == ("last", 10, 40)
+    result = cli("explain", "-b", "toy", "--per", "task", "--models", "weak,strong", "--seed", "3")
+    assert result.code == 0, result.err
+    assert "seed 3, fitted per task" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-b", "toi"], "unknown benchmark 'toi' in the warehouse; did you mean 'toy'"),
+        (["-b", "toy", "--method", "stacking"], "unknown method 'stacking' in the methods with agents"),
+        (["-b", "toy", "--method", "rl_focal_released"], "reads the outputs of all models"),
+        (["-b", "toy", "--models", "strong"], "has one model"),
+        (["-b", "toy", "--models", "stron"], "unknown model 'stron'"),
+        (["-b", "toy", "--split", "tasks"], "too few to hold out"),
+    ],
+)
+def test_bad_input_is_named(toy: Result, cli: Cli, arguments: list[str], message: str) -> None:
+    result = cli("explain", *arguments)
+    assert result.code == 2
+    assert message in result.err
+
+
+def test_texts_of_confidential_documents_are_never_kept(toy: Result, cli: Cli, tmp_path: Path) -> None:
+    explain = ("explain", "-b", "toy", "--models", "weak,other,strong", "--split", "random")
+    assert ": x" in cli(*explain).out or ": y" in cli(*explain).out or ": z" in cli(*explain).out
+    with open_warehouse(tmp_path / ".rlfocal" / "warehouse") as warehouse, warehouse.transaction("hide"):
+        warehouse.connection.execute("UPDATE docs SET confidential = true")
+    result = cli(*explain)
+    assert result.code == 0, result.err
+    assert "held to be right" in result.out
+    assert all(f": {text}" not in result.out for text in "xyz")
+    [path] = (tmp_path / ".rlfocal" / "warehouse" / "explanations").glob("*.json")
+    found = kept(path)
+    assert found is not None
+    assert {example.right for example in found.examples} <= set("ABC")
