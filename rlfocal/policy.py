@@ -133,6 +133,16 @@ class Method(Protocol):
         ...
 
 
+@runtime_checkable
+class RecipeOnline(Protocol):
+    """A method that, fitted as before, came to decide otherwise online."""
+
+    @property
+    def online_recipe(self) -> str:
+        """Changes whenever it does."""
+        ...
+
+
 @dataclass(frozen=True)
 class Budget:
     """What a document may cost on average."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 FOCAL, SEQUENTIAL = "rlfocal/agents/rl_focal/", "rlfocal/agents/rl_focal_sequential/"
+METHODS = "rlfocal/methods/"
 MOST_SECONDS = 300
 
 
@@ -34,6 +35,9 @@ class Mutant(NamedTuple):
 UPDATE = "test_mappo.py::test_an_update_is_eq_7_written_out"
 JOINT = "test_joint.py::test_a_joint_update_is_its_loss_written_out"
 ONLINE = "test_online_learning.py::test_an_online_update_is_its_loss_written_out"
+EXPLORES = "test_online_learning.py::test_who_falls_short_of_what_train_promised_explores"
+TURNS = "test_online_policies.py::test_who_learns_follows_a_stream_that_turns"
+UP_TO = "test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
 BRUTE = "test_joint.py::test_what_a_model_more_is_worth_by_brute_force"
 PEEK = "test_online.py::test_no_label_reaches_its_own_answer_or_an_earlier_one"
 UNASKED = "test_log_linear.py::test_a_model_that_was_not_asked_tells_nothing"
@@ -134,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         "online, the critic is not trained", FOCAL + "online.py",
-        "asks.mean() + (values - rewards).square().mean()", "asks.mean()", ONLINE,
+        "loss = loss + (values - rewards).square().mean()", "loss = loss + 0 * values.sum()", ONLINE,
     ),
     Mutant(
         "online, the label is the answer", FOCAL + "agents.py",
@@ -152,9 +156,65 @@ MUTANTS = (
     ),
     Mutant(
         "online, two optimisers share the critic", FOCAL + "online.py",
-        "    def learn(self",
-        "        StackedAdam([networks.critic], 1e-3)\n\n    def learn(self",
+        "            config.max_grad_norm,\n        )\n",
+        "            config.max_grad_norm,\n        )\n        StackedAdam([networks.critic], 1e-3)\n",
         "test_online_learning.py::test_all_of_both_agents_and_the_critic_move_by_one_optimiser",
+    ),
+    Mutant(
+        "online, a Decider that does not explore learns", FOCAL + "online.py",
+        "if n and self.explores:", "if n:", ONLINE,
+    ),
+    Mutant(
+        "online, the Decider explores always", FOCAL + "online.py",
+        "self._surplus < -ALARM * self._variance**0.5", "True", EXPLORES,
+    ),
+    Mutant(
+        "online, the Decider never explores", FOCAL + "online.py",
+        "self._surplus < -ALARM * self._variance**0.5", "False", EXPLORES,
+    ),
+    Mutant(
+        "online, pools are sampled throughout", FOCAL + "online.py",
+        "if self.config.literal:\n", "if True:\n",
+        "test_online_learning.py::test_a_stream_that_does_not_turn_costs_little "
+        "test_online_learning.py::test_a_steady_decider_asks_whom_it_would_and_one_that_explores_others_too",
+    ),
+    Mutant(
+        "a bandit never learns", METHODS + "_bandits.py",
+        "arms.learn(arm, context, float(turn.right[arm]))", "pass", f"{TURNS}[linucb] {TURNS}[thompson]",
+    ),
+    Mutant(
+        "hedge answers with the label", METHODS + "hedge.py",
+        "turn.answer(int(voted(turn.calls.call_all(), log_weights)[0]))",
+        "turn.calls.call_all(), turn.answer(int(turn._labels[0]))", f"{UP_TO}[hedge-choices]",
+    ),
+    Mutant(
+        "hedge never learns", METHODS + "hedge.py",
+        "log_weights = reweighed(log_weights, ~turn.right, self.rate, self.share)", "pass",
+        f"{TURNS}[hedge]",
+    ),
+    Mutant(
+        "hedge punishes who was right", METHODS + "hedge.py",
+        "left = log_weights - rate * wrong", "left = log_weights - rate * ~wrong",
+        "test_online_baselines.py::test_hedge_keeps_to_its_regret_bound",
+    ),
+    Mutant(
+        "sliding_best never learns", METHODS + "sliding_best.py",
+        "n_right = n_right + last[-1]", "pass", f"{TURNS}[sliding_best]",
+    ),
+    Mutant(
+        "sliding_best forgets nothing", METHODS + "sliding_best.py",
+        "n_right = n_right - last.pop(0)", "pass",
+        "test_online_baselines.py::test_sliding_best_by_brute_force",
+    ),
+    Mutant(
+        "the log-linear pool never learns", METHODS + "online_log_linear.py",
+        "return parameters + np.linalg.solve(precision, slope), precision", "return parameters, precision",
+        f"{TURNS}[online_log_linear]",
+    ),
+    Mutant(
+        "the log-linear pool forgets nothing", METHODS + "online_log_linear.py",
+        "keep = np.exp(-1 / memory)", "keep = 1.0",
+        "test_online_baselines.py::test_the_log_linear_pool_learns_as_written_out",
     ),
     Mutant(
         "cross-fitting on all rows", SEQUENTIAL + "fitting.py",

@@ -257,6 +257,17 @@ def test_a_method_that_is_defined_anew_runs_again(
     assert len(evaluate(warehouse, "b", methods=["plurality"]).ran) == 1
 
 
+def test_a_method_that_decides_otherwise_online_runs_again_online_alone(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_choices(warehouse, {"m": [True] * 4, "k": [False] * 4})
+    for protocol in ("frozen", "online"):
+        assert len(evaluate(warehouse, "b", methods=["plurality"], protocol=protocol).ran) == 1
+    monkeypatch.setattr(Plurality, "online_recipe", " online 2", raising=False)
+    assert not evaluate(warehouse, "b", methods=["plurality"]).ran
+    assert len(evaluate(warehouse, "b", methods=["plurality"], protocol="online").ran) == 1
+
+
 def test_runs_that_are_asked_for_again_become_the_newest(warehouse: Warehouse) -> None:
     put_choices(warehouse, {"m": [True] * 4, "k": [False] * 4, "l": [True, False] * 2})
     newest = "SELECT arg_max(data, created_at) FROM evaluations"

@@ -259,7 +259,7 @@ class LiteralJoint(LiteralAgents):
         old = [self.chances(rollout, *step).detach() for step in steps]
         for is_free, largest in ((False, 1), (True, config.mean_pool)):
             sizes = [float(p.sum()) for p, f in zip(old, free, strict=True) if f == is_free]
-            self.multipliers[is_free] *= (np.mean(sizes) / largest) ** MULTIPLIER_POWER
+            self.multipliers[is_free] *= float(np.mean(sizes) / largest) ** MULTIPLIER_POWER
             self.multipliers[is_free] = max(self.multipliers[is_free], LEAST_MULTIPLIER)
         known = [int(rollout.gold[self.seed, t, b]) >= 0 for t, b in steps]
         before = [

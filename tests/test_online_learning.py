@@ -20,7 +20,7 @@ from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.online import OnlineLearner
 from rlfocal.agents.rl_focal.questions import fit_questions
 from rlfocal.agents.rl_focal.training import train
-from rlfocal.agents.shared.policies import modal_answer
+from rlfocal.agents.shared.policies import logistic_noise, modal_answer, modal_pool
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.policy import decide
 
@@ -55,7 +55,7 @@ def walked(kind: Kind, config: RLFocalConfig, length: int) -> tuple[Dataset, Onl
 class LiteralOnline(LiteralAgents):
     """`OnlineLearner.learn` in loops, with torch's Adam and clipping."""
 
-    def run(self, rollout: Rollout, config: RLFocalConfig) -> float:
+    def run(self, rollout: Rollout, config: RLFocalConfig, explores: bool) -> float:
         """Returns the share of ratios beyond the clip."""
         length, n = rollout.gold.shape[1], self.sizes.models
         rate, fusion_rate = config.learning_rate, config.log_linear_rate * config.online_share
@@ -89,7 +89,9 @@ class LiteralOnline(LiteralAgents):
             for t in known:
                 ratio = (self.log_score(rollout, t, 0) - before[t]).exp()
                 answers.append(torch.as_tensor(min(ratio, ONE + config.clip)))
-            loss = torch.stack(errors).mean() - torch.stack(asks).mean() - torch.stack(answers).mean()
+            loss = torch.stack(errors).mean() - torch.stack(answers).mean()
+            if explores:
+                loss = loss - torch.stack(asks).mean()
             adam.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             for part in parts:
@@ -98,20 +100,75 @@ class LiteralOnline(LiteralAgents):
         return float(np.mean(beyond))
 
 
+@pytest.mark.parametrize("explores", [True, False])
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_an_online_update_is_its_loss_written_out(kind: Kind) -> None:
+def test_an_online_update_is_its_loss_written_out(kind: Kind, explores: bool) -> None:
     data, learner, rollout = walked(kind, ONLINE, 8)
+    learner.explores = explores
     known = torch.zeros(0)
     literal = LiteralOnline(learner.networks, data, known, 0)
-    beyond = literal.run(rollout, ONLINE)
+    beyond = literal.run(rollout, ONLINE, explores)
     learner.learn(rollout)
     compare(learner.networks, literal)
-    assert beyond > 0.1
+    assert beyond > 0.1 if explores else beyond == 0
+
+
+def test_the_decider_learns_from_pools_that_it_explored_with_alone() -> None:
+    _, learner, rollout = walked("choices", ONLINE, 8)
+    before = [p.detach().clone() for p in learner.networks.decider.parameters()]
+    learner.explores = False
+    learner.learn(rollout)
+    assert all(map(torch.equal, learner.networks.decider.parameters(), before))
+    learner.explores = True
+    learner.learn(rollout)
+    assert not any(map(torch.equal, learner.networks.decider.parameters(), before))
+
+
+def test_a_steady_decider_asks_whom_it_would_and_one_that_explores_others_too() -> None:
+    _, learner, rollout = walked("choices", ONLINE, 8)
+    learner.networks.decider.question.data[0] = torch.tensor([2.0, -1.0, -3.0])
+    observed = rollout.states.decider[:, 0].expand(-1, 4000, -1)
+    likeliest = modal_pool(learner.networks.decider(observed))
+    assert 0 < likeliest[0, 0].sum() < likeliest.shape[-1]
+    noise = logistic_noise(torch.rand(likeliest.shape, generator=torch.Generator().manual_seed(1)))
+    assert not learner.explores
+    assert torch.equal(learner.pool(observed, noise), likeliest)
+    learner.explores = True
+    explored = learner.pool(observed, noise)
+    assert (explored >= likeliest).all()
+    share = explored[likeliest == 0].mean()
+    assert float(share) == pytest.approx(1 / (1 + np.exp(-ONLINE.start_logit)), abs=0.02)
+    to_the_letter = OnlineLearner(learner.networks, replace(ONLINE, literal=True))
+    assert to_the_letter.explores
+    chances = torch.sigmoid(learner.networks.decider(observed)).mean((0, 1))
+    shares = to_the_letter.pool(observed, noise).mean((0, 1))
+    assert shares.tolist() == pytest.approx(chances.tolist(), abs=0.03)
+
+
+def test_who_falls_short_of_what_train_promised_explores() -> None:
+    """Three standard errors, by the trained Fusion's chances; earlier labels fade by a fifth each time."""
+    _, learner, _ = walked("choices", ONLINE, 8)
+    chances = torch.tensor([[0.9, 0.1]] * 50)[None].log()
+    short = promised = variance = 0.0
+    explored = []
+    for n_right in (45, 40, 43, 20, 20, 50, 50, 50, 50, 50, 50):
+        learner._look_out((torch.arange(50) < n_right)[None].float(), chances)
+        short, promised, variance = 0.8 * short + n_right, 0.8 * promised + 45, 0.8 * variance + 50 * 0.09
+        explored.append(short < promised - 3 * variance**0.5)
+        assert learner.explores is explored[-1]
+    assert explored[:4] == [False, False, False, True]
+    assert not explored[-1]
+    fewer = OnlineLearner(learner.networks, ONLINE, found=0.5)
+    fewer._look_out((torch.arange(50) < 20)[None].float(), chances)  # promised: 22.5
+    assert not fewer.explores
+    fewer._look_out((torch.arange(50) < 5)[None].float(), chances)
+    assert fewer.explores
 
 
 def test_all_of_both_agents_and_the_critic_move_by_one_optimiser() -> None:
     """What the optimiser steps is what the networks hold: no parameter was taken to another home."""
     _, learner, rollout = walked("choices", ONLINE, 8)
+    learner.explores = True
     before = {name: p.detach().clone() for name, p in learner.networks.named_parameters()}
     learner.learn(rollout)
     for name, p in learner.networks.named_parameters():
@@ -174,7 +231,7 @@ def test_a_stream_that_turns_is_followed() -> None:
 
 
 def test_a_stream_that_does_not_turn_costs_little() -> None:
-    """Of 900 documents; the standard error of a stream's difference is some 0.4 points."""
+    """Of 900 documents; the standard error of a stream's difference is some 0.3 points."""
     costs = []
     for seed in range(3):
         data = turning(seed, at=900)
@@ -182,8 +239,8 @@ def test_a_stream_that_does_not_turn_costs_little() -> None:
         online, frozen = agents.decide_online(data.test), decide(agents, data.test)
         costs.append((frozen.predictions == data.test.labels).mean())
         costs[-1] -= (online.predictions == data.test.labels).mean()
-    assert max(costs) <= 0.02
-    assert np.mean(costs) <= 0.01
+    assert max(costs) <= 0.008
+    assert np.mean(costs) <= 0.003
 
 
 @pytest.mark.parametrize("spoiled", ["learned", "trained"])

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from rlfocal.agents import RL_FOCAL
-from rlfocal.agents.recipes import configure, recipe
+from rlfocal.agents.recipes import configure, online_recipe, recipe
 from rlfocal.methods import entries, make_method
 
 TABLE = Path(__file__).with_name("recipes.json")
@@ -87,7 +87,7 @@ def as_it_is() -> dict[str, Any]:
     }
     for name in RL_FOCAL:
         revision = json.loads(recipe(name, configure(name, 100)))[0]
-        of[name] = str(revision), f"rlfocal.agents.{name}.training"
+        of[name] = f"{revision}{online_recipe(name)}", f"rlfocal.agents.{name}.training"
     methods = {name: {"recipe": told, "modules": sorted(needed(at))} for name, (told, at) in of.items()}
     every = sorted({module for method in methods.values() for module in method["modules"]})
     return {"methods": methods, "code": {module: digest(parsed(module)) for module in every}}

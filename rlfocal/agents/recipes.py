@@ -17,6 +17,7 @@ _REVISIONS = {
     "rl_focal_sequential": sequential.REVISION,
     "rl_focal_released": released.REVISION,
 }
+_ONLINE = {"rl_focal": f" online {rl_focal.ONLINE_REVISION}"}
 _CONFIGURE = {
     "rl_focal": rl_focal.rl_focal_config,
     "rl_focal_sequential": sequential.sequential_config,
@@ -37,3 +38,8 @@ def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = Non
 def recipe(method: str, settings: Any) -> str:
     """Changes whenever the variant's agents would be trained otherwise."""
     return json.dumps([_REVISIONS[method], settings.to_dict()])
+
+
+def online_recipe(method: str) -> str:
+    """Changes whenever agents that were trained the same decide otherwise online."""
+    return _ONLINE.get(method, "")

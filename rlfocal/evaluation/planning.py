@@ -17,7 +17,7 @@ from rlfocal.errors import InputError
 from rlfocal.evaluation.splits import GIVEN, split_anew
 from rlfocal.methods import CheckpointStore, Method
 from rlfocal.methods.registry import Settings
-from rlfocal.policy import Budget
+from rlfocal.policy import Budget, RecipeOnline
 from warehouse import Warehouse, open_warehouse
 
 Per = Literal["benchmark", "task"]
@@ -80,6 +80,9 @@ class Candidate:
     def runs(self, setup: Setup) -> list[Run]:
         """One run a seed and budget, those without a budget first. Nothing is fitted."""
         data = setup.dataset
+        online = ""
+        if setup.protocol == "online" and isinstance(self.method, RecipeOnline):
+            online = self.method.online_recipe
         shared: dict[str, Any] = {
             "benchmark": data.benchmark,
             "method": _first_called(self.name, data),
@@ -87,7 +90,7 @@ class Candidate:
             "settings": json.dumps(dict(self.settings), sort_keys=True),
             "protocol": setup.protocol,
             "per": setup.per,
-            "recipes": tuple(map(self.method.recipe, setup.train_sizes)),
+            "recipes": tuple(self.method.recipe(size) + online for size in setup.train_sizes),
             "data": data.fingerprint(),
             "prices": tuple(data.mean_costs.tolist()),
             "name": self.name,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlfocal.agents import RL_FOCAL
-from rlfocal.agents.recipes import configure, recipe
+from rlfocal.agents.recipes import configure, online_recipe, recipe
 from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
@@ -41,6 +41,10 @@ class RLFocal:
 
     def recipe(self, n_train: int) -> str:
         return recipe(self.method, self._settings(n_train))
+
+    @property
+    def online_recipe(self) -> str:
+        return online_recipe(self.method)
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SomeAgents]:
         # torch takes seconds to import, and listing the methods must not.

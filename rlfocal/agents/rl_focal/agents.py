@@ -23,7 +23,6 @@ from rlfocal.agents.shared.policies import (
     logistic_noise,
     modal_answer,
     modal_move,
-    sample_pool,
 )
 from rlfocal.agents.shared.slots import Slots, build_slots, slot_inputs
 from rlfocal.agents.shared.stream import Memory, Stream
@@ -130,7 +129,7 @@ class RLFocalAgents(CallingAgents):
         return self.questions.numbers(documents, budget)
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """By Algorithm 2: every T_u labels teach both agents. The Decider samples, Fusion answers what is
+        """By Algorithm 2: every T_u labels teach both agents (`OnlineLearner`). Fusion answers what is
         likeliest; its reward is ±1, the Decider's Eq (6) with Fusion's answer.
 
         Raises InputError for agents of a single branch, too.
@@ -151,7 +150,7 @@ class RLFocalAgents(CallingAgents):
         environment = Environment(stream, config, 1, stretches=1, copies=1, first=lead, length=n)
         first = self.pools(known[:1] if n else blank, chosen_pool)[0]
         environment.go_on_from(torch.from_numpy(first), self.memory.past_rewards)
-        learner = OnlineLearner(networks, config)
+        learner = OnlineLearner(networks, config, self._found())
         generator = torch.Generator().manual_seed(self.seed)
         pools, answers = [], []
         for start in range(0, n, config.update_period):
@@ -159,7 +158,7 @@ class RLFocalAgents(CallingAgents):
             noise = logistic_noise(torch.rand((length, 1, 1, stream.n_models), generator=generator))
             with torch.no_grad():
                 rollout = environment.rollout(
-                    length, partial(_sampled, networks, noise), partial(_likeliest, learner.fusion)
+                    length, partial(_asked, learner, noise), partial(_likeliest, learner.fusion)
                 )
             asked = rollout.pools[:, :-1, 0]
             slots = stream.slots(asked, torch.arange(lead + start, lead + start + length))
@@ -168,6 +167,13 @@ class RLFocalAgents(CallingAgents):
             learner.learn(rollout)
         predictions = torch.cat(answers).numpy().astype(np.int64)
         return Decisions(torch.cat(pools).numpy() > 0, predictions)
+
+    def _found(self) -> float:
+        """How often, at the end of train, the last pool had the right answer among its own. 1 for choices."""
+        if self.kind == "choices":
+            return 1.0
+        right = self.memory.predictions == self.memory.labels[:, None]
+        return float(right[:, self.memory.pool > 0].any(1).float().mean())
 
     @torch.no_grad()
     def branch_logits(self, pool: Tensor) -> Tensor:
@@ -233,8 +239,8 @@ def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> NDArray[np.float64]
     return np.asarray(torch.where(others.any(1, keepdim=True), own - usual, 0).double().numpy())
 
 
-def _sampled(networks: Networks, noise: Tensor, t: int, observed: Tensor, before: Tensor) -> Tensor:
-    return sample_pool(networks.decider(observed), noise[t])
+def _asked(learner: OnlineLearner, noise: Tensor, t: int, observed: Tensor, before: Tensor) -> Tensor:
+    return learner.pool(observed, noise[t])
 
 
 def _likeliest(

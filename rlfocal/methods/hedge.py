@@ -1,0 +1,119 @@
+"""Hedge: all models vote, and each wrong answer costs a model a share of its weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods.registry import Entry, register
+from rlfocal.statistics.votes import soft_vote
+from rlfocal.stream import Stream
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+@register(
+    Entry(
+        "hedge",
+        "all",
+        "the plurality, a vote counting as much as its model's weight, which falls with every wrong answer",
+        protocols=("online",),
+        fewest_models=2,
+        is_default=False,
+        source="Freund and Schapire 1997; fixed share: Herbster and Warmuth 1998",
+        differs="starts with the weights that a pass over train leaves; the rate is the one most often right "
+        "often there (`rate`); weights are shared out a little, to follow a stream that turns "
+        "(`share=0`: not)",
+    )
+)
+@dataclass(frozen=True)
+class Hedge:
+    """w_m <- w_m exp(-η [m was wrong]), normalised, then w_m <- (1 - α) w_m + α / N.
+
+    Raises InputError for a negative rate, or a share that is none.
+    """
+
+    rate: float = 0.0
+    """η; 0: of `RATES` the one whose votes are right most often along train. Ties: the smallest."""
+    share: float = 0.01
+    """α, how likely another model is best from one document to the next; 0: Freund and Schapire's Hedge."""
+    seeded = False
+
+    def __post_init__(self) -> None:
+        if not self.rate >= 0:
+            raise InputError(f"hedge.rate is {self.rate:g}; it must be 0 or more")
+        if not 0 <= self.share < 1:
+            raise InputError(f"hedge.share is {self.share:g}; it must be at least 0 and below 1")
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Hedger]:
+        passes = {
+            rate: weights_along(~train.correct, rate, self.share)
+            for rate in ([self.rate] if self.rate else RATES)
+        }
+        n_right = {
+            rate: int((voted(train, each[:-1]) == train.labels)[train.labels >= 0].sum())
+            for rate, each in passes.items()
+        }
+        best = max(passes, key=lambda rate: n_right[rate])
+        return [Hedger(passes[best][-1], best, self.share)]
+
+
+@dataclass(frozen=True)
+class Hedger:
+    """Answers the weighted plurality. Ties as in a soft vote."""
+
+    log_weights: Floats
+    """(N,) ln w after train"""
+    rate: float
+    share: float
+
+    def decide(self, calls: Calls) -> Answered:
+        """Where no label is ever revealed: by the weights after train."""
+        return Answered(voted(calls.call_all(), self.log_weights))
+
+    def decide_along(self, stream: Stream) -> None:
+        """Each label tells of every model whether it was right, as all are asked."""
+        log_weights = self.log_weights
+        for turn in stream:
+            turn.answer(int(voted(turn.calls.call_all(), log_weights)[0]))
+            log_weights = reweighed(log_weights, ~turn.right, self.rate, self.share)
+
+
+def reweighed(log_weights: Floats, wrong: Mask, rate: float, share: float) -> Floats:
+    """(N,) ln w, normalised, once it is known which models were wrong (N,)."""
+    # In logarithms: a weight that came to 0 could never rise again.
+    left = log_weights - rate * wrong
+    left = left - float(np.logaddexp.reduce(left))
+    if not share:
+        return left
+    return np.asarray(np.logaddexp(left + np.log1p(-share), np.log(share / len(left))))
+
+
+def weights_along(wrong: Mask, rate: float, share: float) -> Floats:
+    """(T + 1, N) ln w before each of T documents, (T, N) who was wrong on them, and after the last. All equal
+    at the start."""
+    every = [np.full(wrong.shape[1], -np.log(wrong.shape[1]))]
+    for row in wrong:
+        every.append(reweighed(every[-1], row, rate, share))
+    return np.stack(every)
+
+
+def voted(said: Dataset, log_weights: Floats) -> NDArray[np.int64]:
+    """(T,) the weighted plurality of all models, by weights (T, N) or (N,)."""
+    votes = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
+    # Rounded, or the float error of a weight would break a tie.
+    weights = np.exp(log_weights).round(12)
+    everyone = np.ones(said.predictions.shape[1], dtype=np.bool_)
+    return soft_vote(votes * weights[..., None], everyone, said.kind)

@@ -1,0 +1,80 @@
+"""The best model of a sliding window: follow the leader of the last labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods.registry import Entry, register
+from rlfocal.stream import Stream
+
+Mask = NDArray[np.bool_]
+
+
+@register(
+    Entry(
+        "sliding_best",
+        "the model that was right most often on the last 200 labels; then the others, to know who was right",
+        "what the first answers",
+        protocols=("online",),
+        fewest_models=2,
+        is_default=False,
+        source="follow the leader (Hannan 1957; Cesa-Bianchi and Lugosi 2006), over a sliding window",
+        differs="the window starts with the last train documents; every model is called for every document, "
+        "and counted",
+    )
+)
+@dataclass(frozen=True)
+class SlidingBest:
+    """Raises InputError for a window without documents."""
+
+    window: int = 200
+    """How many labels are looked back on."""
+    seeded = False
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise InputError(f"sliding_best.window is {self.window}; it must be at least 1")
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Follower]:
+        return [Follower(train.correct[-self.window :], self.window)]
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Ties: the alphabetically first."""
+
+    before: Mask
+    """(W, N) who was right on the last train documents, W at most the window"""
+    window: int
+
+    def decide(self, calls: Calls) -> Answered:
+        """Where no label is ever revealed: always the best at the end of train."""
+        return _believed(calls, int(self.before.sum(axis=0).argmax()))
+
+    def decide_along(self, stream: Stream) -> None:
+        """After each answer the others are called too, as its label tells who was right among the called."""
+        last = list(self.before)
+        n_right = self.before.sum(axis=0)
+        for turn in stream:
+            turn.answer(int(_believed(turn.calls, int(n_right.argmax())).slots[0]))
+            turn.calls.call_all()
+            last.append(turn.right)
+            n_right = n_right + last[-1]
+            if len(last) > self.window:
+                n_right = n_right - last.pop(0)
+
+
+def _believed(calls: Calls, model: int) -> Answered:
+    """One model is called, and believed."""
+    said = calls.call(np.arange(len(calls.models)) == model)
+    return Answered(said.predictions[:, model])
