@@ -82,13 +82,13 @@ class LiteralOnline(LiteralAgents):
                 chances, pool = self.chances(rollout, t, 0), rollout.pools[0, t + 1, 0]
                 for i in range(n):
                     ratio = chances[i] / old[t][i] if pool[i] else (1 - chances[i]) / (1 - old[t][i])
-                    limited = min(max(ratio, ONE - config.clip), ONE + config.clip)
-                    asks.append(torch.as_tensor(min(ratio * advantages[t], limited * advantages[t])))
+                    limited = torch.minimum(torch.maximum(ratio, ONE - config.clip), ONE + config.clip)
+                    asks.append(torch.minimum(ratio * advantages[t], limited * advantages[t]))
                     beyond.append(abs(float(ratio.detach()) - 1) > config.clip)
                 errors.append((self.value(rollout, t, 0) - rewards[t]) ** 2)
             for t in known:
                 ratio = (self.log_score(rollout, t, 0) - before[t]).exp()
-                answers.append(torch.as_tensor(min(ratio, ONE + config.clip)))
+                answers.append(torch.minimum(ratio, ONE + config.clip))
             loss = torch.stack(errors).mean() - torch.stack(answers).mean()
             if explores:
                 loss = loss - torch.stack(asks).mean()
