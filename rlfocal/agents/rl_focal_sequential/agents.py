@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.agents.rl_focal_sequential.calibration import tempered
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
 from rlfocal.agents.rl_focal_sequential.decider import goes_on, view
 from rlfocal.agents.rl_focal_sequential.fusion import Fusion, TaskFusion
@@ -57,6 +58,8 @@ class SequentialAgents(CallingAgents):
     """(K-1, 5)"""
     task_decider: Floats
     """The same for documents of known tasks; (0, 5) where `task_fusions` is empty."""
+    temperature: float
+    """At which Fusion's probabilities are the likeliest on train documents that it was not fitted on."""
     train_accuracy: tuple[float, ...]
     """Each model's, in the order of `models`."""
     held_out_accuracy: float
@@ -93,10 +96,11 @@ class SequentialAgents(CallingAgents):
             if self.task_fusions:
                 own = self.task_fusions[stage]
                 distributions = own.probabilities(rows, known.particular, distributions, task)
+            sure = real_slots(tempered(distributions, self.temperatures(task)[:, None]), self.kind)
             distributions = real_slots(distributions, self.kind)
             said = best_slots(distributions, seen, size, documents.slots)
             slots = np.where(going, said, slots)
-            probability = np.where(going, distributions.max(axis=1, initial=0.0), probability)
+            probability = np.where(going, sure.max(axis=1, initial=0.0), probability)
             if stage < len(self.decider):
                 votes = documents.predictions[:, list(self.order)]
                 features = view(distributions, said, votes[:, :size], self.n_slots)
@@ -105,6 +109,12 @@ class SequentialAgents(CallingAgents):
                     general = np.where(task >= 0, goes_on(self.task_decider[stage], features), general)
                 going &= general
         return Answered(slots, probability)
+
+    def temperatures(self, task: NDArray[np.int64]) -> Floats:
+        """(T,) of documents by their `task` (T,), -1 where it is unknown: mixtures of a task's own are not
+        tempered, which would cost them log score.
+        """
+        return np.where(task < 0, self.temperature, 1.0)
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """The frozen agents' answers, or the vote of the models that are best by the labels so far, whichever
