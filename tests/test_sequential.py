@@ -490,6 +490,7 @@ def test_copies_and_models_that_are_never_right_come_last_and_one_choice_is_chos
         CHOICES,
         models=(*CHOICES.models, "m99"),
         probs=np.concatenate([CHOICES.probs, noisy[:, [best]]], axis=1),
+        logprobs=np.concatenate([CHOICES.logprobs, np.log(noisy[:, [best]])], axis=1),
         predictions=np.concatenate([CHOICES.predictions, CHOICES.predictions[:, [best]]], axis=1),
     )
     assert asking_order(requantised, SMALL) == (*asking_order(CHOICES, SMALL), len(CHOICES.models))

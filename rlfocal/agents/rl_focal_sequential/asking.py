@@ -47,8 +47,10 @@ def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
 
 
 def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialConfig) -> list[int]:
-    """Greedy forward selection: next is the model with which a log-linear pool gives held-out labels the
-    highest likelihood. Each of many tasks counts the same, and is held out whole: test is of others.
+    """Greedy forward selection by the likelihood that a log-linear pool gives held-out labels: next is the
+    first of `models` with which it is the highest, or less by no more than a standard error.
+
+    Each of many tasks counts the same, and is held out whole: test is of others.
     """
     ahead, order = list(models), list[int]()
     blank = About(*[np.zeros((len(rows), 0))] * 3)
@@ -57,8 +59,11 @@ def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialCon
     part = torch.from_numpy(hold_out(rows, config.folds, 0))
     counts = torch.from_numpy(task_counts(rows))
     while ahead:
-        gives = _held_out_log_score(of_slots, [[*order, model] for model in ahead], part, config.shared_ridge)
-        order.append(ahead.pop(int((gives @ counts).argmax())))
+        teams = [[*order, model] for model in ahead]
+        gives = counts * _held_out_log_score(of_slots, teams, part, config.shared_ridge)
+        short = gives[gives.sum(1).argmax()] - gives
+        error = short.std(1, correction=0) / len(rows) ** 0.5
+        order.append(ahead.pop(int(torch.nonzero(short.mean(1) <= error)[0])))
     return order
 
 
