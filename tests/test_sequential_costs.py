@@ -16,6 +16,7 @@ from test_sequential import ANSWERS, CHOICES, SMALL, letters, right, trained
 from test_yardsticks import make_answers, make_logits
 
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.agents.recipes import configure
 from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.agents.rl_focal_sequential.asking import asking_order, paid_by_stage, price_shares
 from rlfocal.agents.rl_focal_sequential.calibration import fit_temperature, tempered
@@ -94,7 +95,7 @@ def test_an_unknown_price_is_named_where_it_counts() -> None:
     train(data.train, replace(QUICK, round_penalty=0.1), [0])
     for name in ("price_penalty", "round_penalty"):
         with pytest.raises(InputError, match=f"{name} is -0.1; it must be at least 0"):
-            SequentialConfig(**{name: -0.1})
+            configure("rl_focal_sequential", 100, {name: -0.1})
 
 
 def test_a_cheap_model_is_asked_first_and_the_dear_one_where_it_is_unsure() -> None:

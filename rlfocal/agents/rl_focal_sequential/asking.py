@@ -33,8 +33,8 @@ _MOST_STARTS = 4
 
 
 def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
-    """By falling train accuracy, ties: the alphabetically first; of choices, the best of them follow the first
-    by what each adds to those before it. Copies of another come last.
+    """By falling train accuracy, ties: the alphabetically first; of choices the best follow the first by
+    what each adds to those before it. Copies of another come last.
     """
     firsts: list[int] = []
     copies: list[int] = []
@@ -80,10 +80,10 @@ def _held_out_log_score(rows: Rows, teams: Sequence[Sequence[int]], part: Tensor
     )
     scores = rows.shared.new_zeros((n_teams, len(part)))
     for fold in range(n_folds):
-        at = torch.nonzero((part == fold) & (rows.labels >= 0))[:, 0]
-        some = rows.take(at)
+        held_out = torch.nonzero((part == fold) & (rows.labels >= 0))[:, 0]
+        some = rows.take(held_out)
         said = fitted.at(slice(fold * n_teams, (fold + 1) * n_teams)).probabilities(some)
-        scores[:, at] = said[:, torch.arange(len(at)), some.labels].clamp(min=LEAST_CHANCE).log()
+        scores[:, held_out] = said[:, torch.arange(len(held_out)), some.labels].clamp(min=LEAST_CHANCE).log()
     return scores
 
 
