@@ -146,9 +146,9 @@ def paid_by_stage(
 
 
 def stage_sizes(n_models: int, mean_pool: float) -> tuple[int, ...]:
-    """How many models have answered at each stage: about a half more each, up to twice `mean_pool`."""
-    most = min(n_models, max(int(2 * mean_pool), 2))
+    """How many models have answered at each stage: about a half more each, up to four times `mean_pool`."""
+    most = min(n_models, max(int(4 * mean_pool), 2))
     sizes = [1]
-    while (following := max(sizes[-1] + 1, sizes[-1] * 3 // 2)) <= most:
-        sizes.append(following)
-    return (*sizes, most) if sizes[-1] < most == n_models else tuple(sizes)
+    while sizes[-1] < most:
+        sizes.append(min(most, max(sizes[-1] + 1, sizes[-1] * 3 // 2)))
+    return tuple(sizes)
