@@ -30,6 +30,7 @@ class Router:
         while models := router.choose(question, outputs):
             outputs |= {model: ask(model, question) for model in models}
         answer = router.fuse(outputs)
+        sure = router.probability
         router.learn(label)
 
     Queries come one after the other; streams side by side need a Router each.
@@ -46,6 +47,9 @@ class Router:
         self._driver = VARIANTS[agents.method].driver(agents)
         self._tracker = self._driver.tracker()
         self._last: tuple[Given, int, int, int] | None = None
+        self.probability: float | None = None
+        """How likely the answer fused last is right, as the trained agents hold; None where nobody gave one,
+        and where labels have shown a vote to do better than they."""
         self.notes: list[str] = []
         """What was unusual about the current query: models that were down, and who stood in."""
         self._begin("", "")
@@ -78,12 +82,15 @@ class Router:
     def fuse(self, outputs: Mapping[str, Output]) -> int | str | None:
         """The index of the choice, or the answer; None where no model gave one."""
         given = self._read(outputs)
-        trained = self._driver.fuse(given)
+        fused = self._driver.fuse(given)
         voted = -1
         if self.online and (self._probing or self._tracker.leads):
             voted = self._tracker.vote(given.probs, self._tracker.team(given.down) & given.asked)
-        slot = voted if voted >= 0 and self._tracker.leads else trained
-        self._last = (given, trained, voted, slot)
+        if voted >= 0 and self._tracker.leads:
+            slot, self.probability = voted, None
+        else:
+            slot, self.probability = fused
+        self._last = (given, fused.slot, voted, slot)
         if slot < 0:
             return None
         return given.answers[slot] if self.kind == "answers" else slot
@@ -107,7 +114,7 @@ class Router:
     def _begin(self, question: str, task: str) -> None:
         self.notes = []
         self._about = (question, task)
-        self._last = None
+        self._last = self.probability = None
         self._probing = self.online and self._tracker.probes()
         self._heard = Heard(self.models, self.kind)
         self._driver.begin(question, task)

@@ -40,6 +40,7 @@ TURNS = "test_online_policies.py::test_who_learns_follows_a_stream_that_turns"
 UP_TO = "test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
 BRUTE = "test_joint.py::test_what_a_model_more_is_worth_by_brute_force"
 PEEK = "test_online.py::test_no_label_reaches_its_own_answer_or_an_earlier_one"
+COSTS = "test_sequential_costs.py::"
 UNASKED = "test_log_linear.py::test_a_model_that_was_not_asked_tells_nothing"
 
 MUTANTS = (
@@ -220,6 +221,32 @@ MUTANTS = (
         "cross-fitting on all rows", SEQUENTIAL + "fitting.py",
         "(part != torch.arange(n_folds)[:, None])", "(part != torch.full((n_folds, 1), -1))",
         "test_online.py::test_what_is_held_out_is_predicted_without_its_labels",
+    ),
+    Mutant(
+        "prices and rounds cost nothing", SEQUENTIAL + "decider.py",
+        "penalty * self.size - self.paid", "penalty * self.size",
+        COSTS + "test_what_was_paid_weighs_as_a_penalty_does "
+        + COSTS + "test_a_cheap_model_is_asked_first_and_the_dear_one_where_it_is_unsure",
+    ),
+    Mutant(
+        "a stage is left out though it pays", SEQUENTIAL + "ledgers.py",
+        "max(worth) <= best", "min(worth) > best",
+        COSTS + "test_stages_left_out_were_not_worth_their_round",
+    ),
+    Mutant(
+        "every stage pays for the rounds of all", SEQUENTIAL + "asking.py",
+        "config.round_penalty * at for", "config.round_penalty * len(sizes) for",
+        COSTS + "test_prices_and_rounds_cost_what_the_settings_say",
+    ),
+    Mutant(
+        "who adds least is asked next", SEQUENTIAL + "asking.py",
+        "gives.sum(1).numpy().argmax()", "gives.sum(1).numpy().argmin()",
+        COSTS + "test_who_adds_something_is_asked_before_who_repeats",
+    ),
+    Mutant(
+        "a router's probability knows no temperature", SEQUENTIAL + "driver.py",
+        "1.0 if self._task >= 0 else self.agents.temperature", "1.0",
+        COSTS + "test_a_router_tells_the_probability_that_decide_does",
     ),
     Mutant(
         "scales of the rows that are decided on", FOCAL + "agents.py",

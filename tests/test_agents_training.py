@@ -343,11 +343,15 @@ def test_one_query_at_a_time_is_decided_as_all_together(kind: Kind, way: str) ->
     agents = train(data.rows(rows), replace(config, vote_weight=0.3, answer_slots=3), [0])[0]
     test = data.rows(~rows)
     together, one_by_one = decide(agents, test), OneQuery(agents)
+    chance = together.probability
+    assert chance is not None
     for t in range(len(test)):
         asked = one_by_one.choose(test.questions[t], str(test.tasks[t]))
         assert asked.tolist() == together.pools[t].tolist()
         unseen = np.where(asked[:, None], test.probs[t], np.nan)
-        assert one_by_one.fuse(unseen, int(test.n_choices[t])) == together.predictions[t]
+        fused = one_by_one.fuse(unseen, int(test.n_choices[t]))
+        assert fused.slot == together.predictions[t]
+        assert (fused.probability or 0.0) == pytest.approx(chance[t], abs=1e-5)
 
 
 def test_choices_that_train_never_had_are_not_answered() -> None:

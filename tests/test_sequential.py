@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.rl_focal_sequential import training
 from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
+from rlfocal.agents.rl_focal_sequential.asking import asking_order
 from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig, sequential_config
 from rlfocal.agents.rl_focal_sequential.decider import (
     N_FEATURES,
@@ -45,7 +46,7 @@ from rlfocal.agents.rl_focal_sequential.observations import (
     stage_rows,
 )
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise
-from rlfocal.agents.rl_focal_sequential.training import asking_order, train
+from rlfocal.agents.rl_focal_sequential.training import train
 from rlfocal.dataset import Dataset, Kind, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import evaluate
@@ -480,18 +481,19 @@ def test_a_hundred_models() -> None:
 
 
 def test_copies_and_models_that_are_never_right_come_last_and_one_choice_is_chosen() -> None:
-    wrong = CHOICES.predictions.copy()
+    wrong = ANSWERS.predictions.copy()
     wrong[:, 0] = -1
-    assert asking_order(replace(CHOICES, predictions=wrong))[-1] == 0
+    assert asking_order(replace(ANSWERS, predictions=wrong), SMALL)[-1] == 0
     noisy = CHOICES.probs + 1e-3 * np.random.default_rng(0).random(CHOICES.probs.shape)
     best = int(CHOICES.correct.sum(axis=0).argmax())
     requantised = replace(
         CHOICES,
         models=(*CHOICES.models, "m99"),
         probs=np.concatenate([CHOICES.probs, noisy[:, [best]]], axis=1),
+        logprobs=np.concatenate([CHOICES.logprobs, np.log(noisy[:, [best]])], axis=1),
         predictions=np.concatenate([CHOICES.predictions, CHOICES.predictions[:, [best]]], axis=1),
     )
-    assert asking_order(requantised) == (*asking_order(CHOICES), len(CHOICES.models))
+    assert asking_order(requantised, SMALL) == (*asking_order(CHOICES, SMALL), len(CHOICES.models))
     lone = make_dataset(np.ones((20, 3, 1)), np.zeros(20, dtype=np.int64), n_train=10)
     [agents] = train(lone.train, SMALL, [0])
     assert (decide(agents, lone.test).predictions == 0).all()

@@ -17,8 +17,9 @@ from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.agents.rl_focal_sequential.fitting import fit_stage, mixture
+from rlfocal.agents.rl_focal_sequential.holding import task_counts
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows, fit_groups, fit_many
-from rlfocal.agents.rl_focal_sequential.training import task_counts, train
+from rlfocal.agents.rl_focal_sequential.training import train
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import make_method

@@ -76,7 +76,10 @@ class RLFocal:
         assert self.store is not None
         tasks = sorted(set(train.tasks.tolist()))
         rows = tasks[0] if len(tasks) == 1 else "all"
-        digest = sha256(f"{train.fingerprint()} {self.recipe(len(train))}".encode()).hexdigest()[:12]
+        about = f"{train.fingerprint()} {self.recipe(len(train))}"
+        if getattr(self._settings(len(train)), "price_penalty", 0):
+            about += f" {train.mean_costs.tolist()}"
+        digest = sha256(about.encode()).hexdigest()[:12]
         return (
             self.store.folder
             / train.benchmark

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,18 @@ or one per sampled pass, made canonical as an import does ("$1,042" is "1042"). 
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+
+
+class Fused(NamedTuple):
+    """What trained agents answer to one query."""
+
+    slot: int
+    """-1 for none"""
+    probability: float | None
+    """How likely they hold it to be right; None where there is no answer, or Fusion gave none."""
+
+
+NOTHING = Fused(-1, None)
 
 
 class Given:

@@ -15,7 +15,7 @@ from rlfocal.agents.rl_focal.log_linear import LEAST, LogLinear
 from rlfocal.agents.shared.networks import StackedLinear
 from rlfocal.agents.shared.slots import build_slots
 from rlfocal.agents.shared.tracking import Tracker
-from rlfocal.routing.outputs import Given
+from rlfocal.routing.outputs import NOTHING, Fused, Given
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -48,9 +48,9 @@ class OneQuery:
         self.pool = chosen_pool(logits, self.pool)
         return self.pool > 0
 
-    def fuse(self, probs: NDArray[np.float64], n_choices: int) -> int:
-        """The slot answered, -1 for none, from the distributions (N, C) that the chosen models gave; what
-        stands in the other rows is not looked at.
+    def fuse(self, probs: NDArray[np.float64], n_choices: int) -> Fused:
+        """The slot answered, and its share of the softmax of Fusion's logits, from the distributions (N, C)
+        that the chosen models gave; what stands in the other rows is not looked at.
 
         As in a dataset, `n_choices` of the slots exist; those of answers are ordered by total probability.
         """
@@ -63,14 +63,16 @@ class OneQuery:
             n_choices = int((at >= 0).sum())
         given, n_open = given[:, :n_slots], min(n_choices, n_slots)
         if n_open == 0:
-            return -1
+            return NOTHING
         logits = np.zeros(n_slots, dtype=np.float32)
         if self._core is not None:
             logits += self._core.logits(given, n_open, self._known)
         if self._network is not None:
             logits += self._network.logits(given, with_vote=self._core is None)
-        slot = int(logits[:n_open].argmax())
-        return slot if at is None else int(at[slot])
+        logits = logits[:n_open]
+        slot = int(logits.argmax())
+        chance = 1 / float(np.exp(logits - logits[slot]).sum())
+        return Fused(slot if at is None else int(at[slot]), chance)
 
     def _answer_slots(self, given: Floats, n_choices: int) -> tuple[Floats, NDArray[np.int64]]:
         slots = build_slots(
@@ -173,14 +175,14 @@ class PoolDriver:
         team[others[:missing]] = True
         return team
 
-    def fuse(self, given: Given) -> int:
+    def fuse(self, given: Given) -> Fused:
         if not given.probs.any():
-            return -1
+            return NOTHING
         asked = self.wanted(given) & given.asked & ~given.is_down
         self._one_query.pool = (asked if asked.any() else given.asked & ~given.is_down).astype(np.float32)
-        slot = self._one_query.fuse(given.probs, given.probs.shape[1])
+        fused = self._one_query.fuse(given.probs, given.probs.shape[1])
         self._one_query.pool = self._pool.astype(np.float32)
-        return slot
+        return fused
 
 
 def _layers(network: nn.Sequential) -> list[tuple[Floats, Floats]]:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.agents.rl_focal_sequential.calibration import tempered
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
 from rlfocal.agents.rl_focal_sequential.decider import goes_on, view
 from rlfocal.agents.rl_focal_sequential.fusion import Fusion, TaskFusion
@@ -58,6 +59,8 @@ class SequentialAgents(CallingAgents):
     """(K-1, 5)"""
     task_decider: Floats
     """The same for documents of known tasks; (0, 5) where `task_fusions` is empty."""
+    temperature: float
+    """At which Fusion's probabilities are the likeliest on train documents that it was not fitted on."""
     train_accuracy: tuple[float, ...]
     """Each model's, in the order of `models`."""
     held_out_accuracy: float
@@ -86,7 +89,7 @@ class SequentialAgents(CallingAgents):
     def _answers(
         self, calls: Calls, most: float = np.inf, down: Mask | None = None
     ) -> tuple[NDArray[np.int64], Floats]:
-        """(T,) slots, and (T, C) Fusion's distributions where it stopped."""
+        """(T,) slots, and (T, C) Fusion's distributions where it stopped, tempered."""
         self.check(calls)
         live = np.ones(len(self.models), dtype=np.bool_) if down is None else ~down
         known = about(calls, self.queries, self.surfaces, self.tasks)
@@ -108,10 +111,11 @@ class SequentialAgents(CallingAgents):
             if self.task_fusions:
                 own = self.task_fusions[stage]
                 distributions = own.probabilities(rows, known.particular, distributions, task)
+            sure = real_slots(tempered(distributions, self.temperatures(task)[:, None]), self.kind)
             distributions = real_slots(distributions, self.kind)
             said = best_slots(distributions, seen, size, documents.slots)
             slots = np.where(going, said, slots)
-            final = np.where(going[:, None], distributions, final)
+            final = np.where(going[:, None], sure, final)
             if stage < len(self.decider):
                 votes = documents.predictions[:, list(self.order)]
                 features = view(distributions, said, votes[:, :size], self.n_slots)
@@ -121,6 +125,12 @@ class SequentialAgents(CallingAgents):
                 brought = list(self.order[self.sizes[stage - 1] if stage else 0 : size])
                 going &= general | (not live[brought].all())
         return slots, final
+
+    def temperatures(self, task: NDArray[np.int64]) -> Floats:
+        """(T,) of documents by their `task` (T,), -1 where it is unknown: mixtures of a task's own are not
+        tempered, which would cost them log score.
+        """
+        return np.where(task < 0, self.temperature, 1.0)
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """The frozen agents' answers, or the vote of the models that are best by the labels so far, whichever

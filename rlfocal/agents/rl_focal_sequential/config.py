@@ -10,7 +10,7 @@ from rlfocal.errors import InputError, unknown
 
 _LONG = 2_000
 """Train documents from which three parts serve as well as five."""
-REVISION = 6
+REVISION = 7
 """Raised whenever the same settings train other agents, so that earlier ones do not stand for them."""
 
 
@@ -43,6 +43,12 @@ class SequentialConfig:
     test is harder than train more are asked, and 6 are to suffice."""
     size_penalty: float = 0.0
     """What asking the whole pool costs, where being right earns 1; raised until `mean_pool` is met."""
+    price_penalty: float = 0.0
+    """What asking the whole pool costs in money, where being right earns 1: a model's part of that is its
+    price's part of all prices. Above 0, prices decide about the order of asking, too."""
+    round_penalty: float = 0.0
+    """What a round of asking costs in time, where being right earns 1. Above 0, stages that do not pay for a
+    round of their own are left out, so that more models are asked at once."""
     folds: int = 5
     """Parts of train; what decides about a part is fitted on the others."""
     shared_ridge: float = 5.0
@@ -75,6 +81,8 @@ class SequentialConfig:
             "landmarks": 0,
             "mean_pool": 1,
             "size_penalty": 0,
+            "price_penalty": 0,
+            "round_penalty": 0,
             "folds": 2,
             "word_directions": 0,
             "gate_directions": 0,

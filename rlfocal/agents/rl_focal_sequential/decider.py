@@ -26,6 +26,8 @@ class StageView(NamedTuple):
     """(T, 5) a constant, then how sure Fusion is and how far the models agree"""
     size: int
     """Models asked so far."""
+    paid: float = 0.0
+    """What their prices and the rounds so far cost, where being right earns 1."""
 
     @property
     def expected_reward(self) -> Floats:
@@ -34,6 +36,10 @@ class StageView(NamedTuple):
         Whether the answer was right says the same with more noise: on train, going by that cost half a point.
         """
         return self.features[:, 1]
+
+    def earned(self, penalty: float) -> Floats:
+        """(T,) what stopping here earns, at `penalty` a model asked."""
+        return self.expected_reward - penalty * self.size - self.paid
 
 
 def view(probabilities: Floats, said: Slots, votes: Slots, n_slots: int) -> Floats:
@@ -60,12 +66,12 @@ def view(probabilities: Floats, said: Slots, votes: Slots, n_slots: int) -> Floa
 def fit_decider(stages: Sequence[StageView], penalty: float) -> Floats:
     """(K-1, 5) weights of what going on is worth more than stopping, at each stage but the last.
 
-    The reward is 1 for a right answer, minus `penalty` a model asked.
+    The reward is 1 for a right answer, minus `penalty` a model asked, and what prices and rounds cost.
     """
-    value = stages[-1].expected_reward - penalty * stages[-1].size
+    value = stages[-1].earned(penalty)
     weights = np.zeros((len(stages) - 1, N_FEATURES))
     for at in range(len(stages) - 2, -1, -1):
-        stop = stages[at].expected_reward - penalty * stages[at].size
+        stop = stages[at].earned(penalty)
         x = stages[at].features
         ridge = _RIDGE * np.eye(N_FEATURES)
         ridge[0, 0] = 1e-6

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
+from rlfocal.agents.rl_focal_sequential.calibration import tempered
 from rlfocal.agents.rl_focal_sequential.fusion import LEAST_CHANCE
-from rlfocal.agents.rl_focal_sequential.observations import TIE, n_task_gates
+from rlfocal.agents.rl_focal_sequential.observations import TIE, n_task_gates, real_slots
 from rlfocal.agents.rl_focal_sequential.regressions import Regressions
 from rlfocal.agents.shared.tracking import Tracker
-from rlfocal.routing.outputs import Given
+from rlfocal.routing.outputs import NOTHING, Fused, Given
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -75,14 +76,16 @@ class Stepwise:
         return mask
 
     def distribution(self, stage: int, probs: Floats, logprobs: Floats | None) -> Floats:
-        """(C,) Fusion's distribution; `logprobs` (N, C) for choices, rows without an answer all 0."""
+        """(C,) Fusion's distribution, of answers (C + 1,): that nobody asked is right comes last.
+
+        `logprobs` (N, C) for choices, rows without an answer all 0.
+        """
         fusion = self.agents.fusions[stage]
         if logprobs is None:
             shared = self._shared_only[stage]
             given = probs[self._order[: self.agents.sizes[stage]]]
-            # One more slot: nobody asked is right.
             logits = np.hstack([shared[:, :-1] @ given, shared[:, -1:]])
-            return _mixed(fusion.shares, logits, np.append(given.any(axis=0), True))[:-1]
+            return _mixed(fusion.shares, logits, np.append(given.any(axis=0), True))
         is_open = np.arange(self.agents.n_slots) < logprobs.shape[1]
         raw = logprobs[self._order[: self.agents.sizes[stage]]]
         said = _mixed(fusion.shares, self._logits(stage, -1, raw), is_open)
@@ -129,6 +132,10 @@ class Stepwise:
         missing = n_slots - values.shape[1]
         return np.pad(values, ((0, 0), (0, missing))) if missing else values
 
+    def chance(self, distribution: Floats, said: int) -> float:
+        """How likely the slot is right, by the distribution of this query."""
+        return float(tempered(distribution, 1.0 if self._task >= 0 else self.agents.temperature)[said])
+
     def said(self, stage: int, distribution: Floats, probs: Floats) -> int:
         """The likeliest slot, -1 where none is open; ties as in `best_slots`."""
         top = distribution.max(initial=0.0)
@@ -159,7 +166,7 @@ class StageDriver:
 
     def __init__(self, agents: SequentialAgents) -> None:
         self._agents, self._step = agents, Stepwise(agents)
-        self._known: dict[int, tuple[int, bool]] = {}
+        self._known: dict[int, tuple[int, Floats, bool]] = {}
 
     def tracker(self) -> Tracker:
         return self._agents.tracker()
@@ -181,31 +188,33 @@ class StageDriver:
             return self._step.wanted(stage + 1)
         return self._step.wanted(stage)
 
-    def fuse(self, given: Given) -> int:
+    def fuse(self, given: Given) -> Fused:
         stage = self._stage(given)
         if not given.probs.any():
-            return -1
+            return NOTHING
         if stage < 0:  # not even the first was asked
-            return int(given.probs.sum(axis=0).argmax())
+            return Fused(int(given.probs.sum(axis=0).argmax()), None)
         # Models that were asked only for a comparison make no stage that the Decider would have reached.
         for at in range(stage):
-            slot = self._answer(at, given)[0]
-            if slot >= 0 and not self._goes_on(at, given):
-                return slot
-        return self._answer(stage, given)[0]
+            if self._answer(at, given)[0] >= 0 and not self._goes_on(at, given):
+                stage = at
+                break
+        slot, distribution, _ = self._answer(stage, given)
+        return Fused(slot, self._step.chance(distribution, slot)) if slot >= 0 else NOTHING
 
     def _goes_on(self, stage: int, given: Given) -> bool:
         """The Decider would go on, or this stage has brought a model that is down."""
         sizes = self._agents.sizes
         brought = self._agents.order[sizes[stage - 1] if stage else 0 : sizes[stage]]
-        return self._answer(stage, given)[1] or any(at in brought for at in given.down)
+        return self._answer(stage, given)[2] or any(at in brought for at in given.down)
 
-    def _answer(self, stage: int, given: Given) -> tuple[int, bool]:
-        """What Fusion says after this stage, and whether the Decider goes on."""
+    def _answer(self, stage: int, given: Given) -> tuple[int, Floats, bool]:
+        """What Fusion says after this stage, by which distribution, and whether the Decider goes on."""
         if stage not in self._known:
-            distribution = self._step.distribution(stage, given.probs, given.logprobs)
-            said = self._step.said(stage, distribution, given.probs)
-            self._known[stage] = said, self._step.goes_on(stage, distribution, said, given.slots)
+            whole = self._step.distribution(stage, given.probs, given.logprobs)
+            real = real_slots(whole, self._agents.kind)
+            said = self._step.said(stage, real, given.probs)
+            self._known[stage] = said, whole, self._step.goes_on(stage, real, said, given.slots)
         return self._known[stage]
 
     def _stage(self, given: Given) -> int:

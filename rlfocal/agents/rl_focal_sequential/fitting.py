@@ -52,6 +52,17 @@ class TaskStage(NamedTuple):
         return TaskFusion(self.weights.at(seed), self.shares[seed])
 
 
+class Fitted(NamedTuple):
+    """All of Fusion after one stage of asking."""
+
+    general: Stage
+    of_tasks: TaskStage | None
+
+
+WEIGHTS = ("shared", "bias", "own")
+"""The fields of `Weights`."""
+
+
 def fit_stage(rows: Rows, priors: Priors, held_out: Places, counts: Floats, *, biased: bool) -> Stage:
     """Every recipe on all of train, then for each seed on all but each held-out part, side by side.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from torch import Tensor
 
 from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
@@ -35,6 +35,7 @@ class SequentialHeader(Header):
     sizes: Annotated[tuple[Some, ...], Field(min_length=1)]
     penalty: NonNegativeFloat
     task_penalty: NonNegativeFloat
+    temperature: PositiveFloat
     train_accuracy: tuple[Share, ...]
     held_out_accuracy: Share
 

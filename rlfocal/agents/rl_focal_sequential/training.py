@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
+from rlfocal.agents.rl_focal_sequential.asking import (
+    Order,
+    asking_order,
+    paid_by_stage,
+    price_shares,
+    priced_orders,
+    stage_sizes,
+)
+from rlfocal.agents.rl_focal_sequential.calibration import fit_temperature
 from rlfocal.agents.rl_focal_sequential.config import REVISION, Recipe, SequentialConfig
-from rlfocal.agents.rl_focal_sequential.decider import StageView, fit_within, view
-from rlfocal.agents.rl_focal_sequential.fitting import Stage, TaskStage, fit_stage, fit_tasks
-from rlfocal.agents.rl_focal_sequential.fusion import Fusion
+from rlfocal.agents.rl_focal_sequential.decider import StageView, view
+from rlfocal.agents.rl_focal_sequential.fitting import WEIGHTS, Fitted, Stage, TaskStage, fit_stage, fit_tasks
+from rlfocal.agents.rl_focal_sequential.fusion import Fusion, TaskFusion
+from rlfocal.agents.rl_focal_sequential.holding import hold_out, hold_out_rows, task_counts, telling
+from rlfocal.agents.rl_focal_sequential.kept import read_stages, write_stages
+from rlfocal.agents.rl_focal_sequential.ledgers import Ledger, worthwhile_stages
 from rlfocal.agents.rl_focal_sequential.observations import (
-    MANY_TASKS,
     Outputs,
     about,
     best_slots,
@@ -42,7 +53,6 @@ from rlfocal.agents.shared.slots import refuse_broken
 from rlfocal.agents.shared.threads import one_thread
 from rlfocal.agents.shared.variant import Progress, check_train
 from rlfocal.agents.storage.resuming import Unfinished
-from rlfocal.agents.storage.tensorfiles import under
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.policy import Episode
 
@@ -51,14 +61,8 @@ Slots = NDArray[np.int64]
 
 _LEAST_SHARE = 0.03
 """A recipe that earns less than this of the mixture where all models are asked is not fitted anywhere."""
-_TELLING = 3_000
-"""Train documents, evenly drawn, that tell which recipes earn it."""
 _LONG = 2_000
 """Train documents from which a stage takes long enough to be kept."""
-_COPY = 0.75
-"""Share of the documents on which either of two models errs where they err alike; unrelated LLMs: 0.4."""
-_FEW_ERRORS = 2
-"""Keeps a handful of errors from making copies."""
 
 
 @one_thread()
@@ -81,25 +85,20 @@ def train(
     unfinished: Unfinished | None = None
     if kept is not None and len(train_rows) >= _LONG:
         unfinished = Unfinished.beside(kept, REVISION, train_rows, seeds, [config])
-    recipes, stages = (config.recipes, []) if unfinished is None else read_stages(unfinished, config.recipes)
+    recipes, stages = (
+        (config.recipes, []) if unfinished is None else (read_stages(unfinished, work.order, config.recipes))
+    )
     if not stages:
         recipes = work.worthwhile(recipes)
     for size in work.sizes[len(stages) :]:
         stages.append(work.fit(size, recipes))
         if unfinished is not None:
-            write_stages(unfinished, recipes, stages)
+            write_stages(unfinished, work.order, recipes, stages)
         if on_progress is not None:
             on_progress(len(stages) / len(work.sizes))
     if unfinished is not None:
         unfinished.forget()
     return [work.agents(at, stages) for at in range(len(seeds))]
-
-
-class Fitted(NamedTuple):
-    """All of Fusion after one stage of asking."""
-
-    general: Stage
-    of_tasks: TaskStage | None
 
 
 class Work(NamedTuple):
@@ -112,7 +111,9 @@ class Work(NamedTuple):
     """Those that Fusion tells apart."""
     queries: QueryFeatures
     surfaces: TaskSurfaces
-    order: tuple[int, ...]
+    order: Order
+    shares: Floats
+    """(N,) of all prices; zeros where they do not count"""
     sizes: tuple[int, ...]
     seen: Outputs
     held_out: Slots
@@ -140,8 +141,7 @@ class Work(NamedTuple):
         """The recipes that earn enough of the mixture where all models are asked."""
         if self.kind == "answers" or len(recipes) == 1:
             return recipes[:1]
-        size, n = self.sizes[-1], len(self.train_rows)
-        at = np.linspace(0, n - 1, min(n, _TELLING)).round().astype(np.int64)
+        size, at = self.sizes[-1], telling(len(self.train_rows))
         some = self.rows(size).take(torch.from_numpy(at))
         shares = self.general(some, size, recipes, self.held_out[:1, at], self.counts[at]).shares[0]
         least = min(_LEAST_SHARE, shares.max())
@@ -174,11 +174,41 @@ class Work(NamedTuple):
     def agents(self, at: int, stages: Sequence[Fitted]) -> SequentialAgents:
         """Those of the seed at this place."""
         rows, n = self.train_rows, len(self.train_rows.models)
-        task = task_places(rows.tasks.tolist(), self.tasks)
-        fusions = tuple(Fusion(stage.general.weights, stage.general.shares[at]) for stage in stages)
         of_tasks = tuple(stage.of_tasks.fusion(at) for stage in stages if stage.of_tasks is not None)
-        particulars = self.seen.about.particular
-        history: list[Episode] = []
+        fusions = tuple(Fusion(stage.general.weights, stage.general.shares[at]) for stage in stages)
+        accuracy, ledgers = self.ledgers(at, stages, fusions, of_tasks)
+        kept = worthwhile_stages(ledgers, self.sizes, self.paid, self.config, n)
+        sizes = tuple(self.sizes[stage] for stage in kept)
+        ledgers = [ledger.at(kept, self.paid(sizes)) for ledger in ledgers]
+        deciders = [ledger.decider(self.config, n) for ledger in ledgers]
+        history = [
+            Episode("stage", done, None, accuracy[stage], float(self.sizes[stage]))
+            for done, stage in enumerate(kept)
+        ]
+        return SequentialAgents(
+            config=self.config, benchmark=rows.benchmark, kind=self.kind, models=rows.models,
+            seed=self.seeds[at], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], tasks=self.tasks,
+            order=self.order, sizes=sizes, scales=fit_scales(rows), queries=self.queries,
+            surfaces=self.surfaces, fusions=tuple(fusions[stage] for stage in kept),
+            task_fusions=tuple(of_tasks[stage] for stage in kept) if of_tasks else (),
+            decider=deciders[0][0], task_decider=deciders[1][0] if of_tasks else deciders[0][0][:0],
+            penalty=deciders[0][1], task_penalty=deciders[1][1] if of_tasks else 0.0,
+            temperature=fit_temperature(
+                [stages[stage].general.out_of_fold[at] for stage in kept],
+                [self.rows(size).labels.numpy() for size in sizes], self.counts,
+            ),
+            history=tuple(history), train_accuracy=tuple(rows.correct.mean(axis=0).tolist()),
+            held_out_accuracy=max(stage.accuracy for stage in history),
+        )  # fmt: skip
+
+    def ledgers(
+        self, at: int, stages: Sequence[Fitted], fusions: Sequence[Fusion], of_tasks: Sequence[TaskFusion]
+    ) -> tuple[list[float], list[Ledger]]:
+        """How often Fusion is right at each stage on train documents that it was not fitted on, and what the
+        Deciders of the seed at this place are fitted on: for all documents, then for those of known tasks.
+        """
+        task = task_places(self.train_rows.tasks.tolist(), self.tasks)
+        accuracy: list[float] = []
         general, particular = Ledger([], []), Ledger([], [])
         for done, (size, stage, fusion) in enumerate(zip(self.sizes, stages, fusions, strict=True)):
             numbers = self.rows(size)
@@ -186,138 +216,72 @@ class Work(NamedTuple):
             opinion = fusion.probabilities(numbers)
             general.views.append(StageView(features, size))
             general.deployed.append(self.look(opinion, size)[1])
-            accuracy = float(((said == self.seen.labels) & (said >= 0)).mean())
-            history.append(Episode("stage", done, None, accuracy, float(size)))
+            accuracy.append(float(((said == self.seen.labels) & (said >= 0)).mean()))
             if stage.of_tasks is not None:
+                particulars = self.seen.about.particular
                 distributions = of_tasks[done].probabilities(numbers, particulars, opinion, task)
                 particular.views.append(StageView(self.look(stage.of_tasks.out_of_fold[at], size)[1], size))
                 particular.deployed.append(self.look(distributions, size)[1])
-        decider, penalty = general.decider(self.config, n)
-        task_decider, task_penalty = particular.decider(self.config, n) if of_tasks else (decider[:0], 0.0)
-        return SequentialAgents(
-            config=self.config, benchmark=rows.benchmark, kind=self.kind, models=rows.models,
-            seed=self.seeds[at], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], tasks=self.tasks,
-            order=self.order, sizes=self.sizes, scales=fit_scales(rows), queries=self.queries,
-            surfaces=self.surfaces,
-            fusions=fusions, task_fusions=of_tasks, decider=decider, task_decider=task_decider,
-            penalty=penalty, task_penalty=task_penalty, history=tuple(history),
-            train_accuracy=tuple(rows.correct.mean(axis=0).tolist()),
-            held_out_accuracy=max(stage.accuracy for stage in history),
-        )  # fmt: skip
+        return accuracy, [general, particular] if of_tasks else [general]
+
+    def paid(self, sizes: Sequence[int]) -> list[float]:
+        """What prices and rounds have cost once stages of these sizes have answered."""
+        return paid_by_stage(self.order, sizes, self.shares, self.config)
+
+    def earned(self) -> float:
+        """What a train document earns on average, by agents of the first seed."""
+        stages = [self.fit(size, self.config.recipes) for size in self.sizes]
+        of_tasks = [stage.of_tasks.fusion(0) for stage in stages if stage.of_tasks is not None]
+        fusions = [Fusion(stage.general.weights, stage.general.shares[0]) for stage in stages]
+        _, ledgers = self.ledgers(0, stages, fusions, of_tasks)
+        n = len(self.train_rows.models)
+        kept = worthwhile_stages(ledgers, self.sizes, self.paid, self.config, n)
+        paid = self.paid([self.sizes[stage] for stage in kept])
+        return float(np.mean([ledger.at(kept, paid).earned(self.config, n) for ledger in ledgers]))
 
 
-class Ledger(NamedTuple):
-    """What a Decider is fitted on, stage after stage."""
+def affordable_order(train_rows: Dataset, config: SequentialConfig, shares: Floats) -> Order:
+    """The order in which models are asked: where prices count, that of `priced_orders` whose agents earn most
+    on some of train, with the first recipe alone.
+    """
+    if not shares.any():
+        return asking_order(train_rows, config)
+    some = train_rows.take(telling(len(train_rows)))
+    quick = replace(config, recipes=config.recipes[:1], task_recipes=config.task_recipes[:1])
+    return max(
+        priced_orders(train_rows, config, shares),
+        key=lambda order: prepare(some, quick, [0], order, shares).earned(),
+    )
 
-    views: list[StageView]
-    deployed: list[Floats]
 
-    def decider(self, config: SequentialConfig, n_models: int) -> tuple[Floats, float]:
-        """Its weights, and the penalty a model."""
-        return fit_within(self.views, self.deployed, config.budget(n_models), config.size_penalty / n_models)
+def prepare(
+    train_rows: Dataset,
+    config: SequentialConfig,
+    seeds: Sequence[int],
+    order: Order | None = None,
+    shares: Floats | None = None,
+) -> Work:
+    """What all stages need, from train rows that can be learned from, and what was found of these already.
 
-
-def prepare(train_rows: Dataset, config: SequentialConfig, seeds: Sequence[int]) -> Work:
-    """What all stages need, from train rows that can be learned from."""
+    Raises InputError for a price that counts and is unknown.
+    """
     tasks = tuple(dict.fromkeys(train_rows.tasks.tolist()))
     known_tasks = tasks if len(tasks) > 1 else ()
     questions = train_rows.questions or ("",) * len(train_rows)
+    if shares is None:
+        shares = price_shares(train_rows, config)
+    if order is None:
+        order = affordable_order(train_rows, config, shares)
     queries = fit_queries(questions, config.word_directions, config.gate_directions, config.landmarks)
     apart = known_tasks if knows_tasks(train_rows.kind, known_tasks) else ()
     places = task_places(train_rows.tasks.tolist(), apart)
     surfaces = fit_task_surfaces(questions, places, len(apart), config.landmarks)
-    order = asking_order(train_rows)
     known = about(train_rows, queries, surfaces, known_tasks)
     seen = outputs(train_rows, known, fit_scales(train_rows), order, train_rows.probs.shape[2])
     return Work(
-        train_rows, config, seeds, known_tasks, queries, surfaces, order,
+        train_rows, config, seeds, known_tasks, queries, surfaces, order, shares,
         stage_sizes(len(train_rows.models), config.budget(len(train_rows.models))), seen,
         np.stack([hold_out(train_rows, config.folds, seed) for seed in seeds]),
         np.stack([hold_out_rows(len(train_rows), config.folds, seed) for seed in seeds]),
         task_counts(train_rows),
     )  # fmt: skip
-
-
-def task_counts(train_rows: Dataset) -> Floats:
-    """(T,) as many as there are in all; each of many tasks the same: test is of others, of any size."""
-    tasks = np.unique(train_rows.tasks, return_inverse=True)[1]
-    sizes = np.bincount(tasks)
-    if len(sizes) < MANY_TASKS:
-        return np.ones(len(tasks))
-    return np.asarray(len(tasks) / len(sizes) / sizes[tasks])
-
-
-def asking_order(train_rows: Dataset) -> tuple[int, ...]:
-    """Models by falling train accuracy; ties: the alphabetically first. Copies of another come last."""
-    firsts: list[int] = []
-    copies: list[int] = []
-    for model in np.argsort(-train_rows.correct.sum(axis=0), kind="stable").tolist():
-        (copies if _copies_one_of(train_rows, model, firsts) else firsts).append(model)
-    return (*firsts, *copies)
-
-
-def _copies_one_of(train_rows: Dataset, model: int, others: Sequence[int]) -> bool:
-    """Whether the model says what one of the others says, errors included: quantised weights, say."""
-    said, theirs = train_rows.predictions[:, [model]], train_rows.predictions[:, others]
-    err = (said != train_rows.labels[:, None]) | (theirs != train_rows.labels[:, None])
-    shared = (err & (said == theirs)).sum(axis=0) / (err.sum(axis=0) + _FEW_ERRORS)
-    same = (train_rows.probs[:, [model]] == train_rows.probs[:, others]).all(axis=(0, 2))
-    return bool((same | (shared > _COPY)).any())
-
-
-def stage_sizes(n_models: int, mean_pool: float) -> tuple[int, ...]:
-    """How many models have answered at each stage: about a half more each, up to four times `mean_pool`."""
-    most = min(n_models, max(int(4 * mean_pool), 2))
-    sizes = [1]
-    while sizes[-1] < most:
-        sizes.append(min(most, max(sizes[-1] + 1, sizes[-1] * 3 // 2)))
-    return tuple(sizes)
-
-
-def hold_out(train_rows: Dataset, folds: int, seed: int) -> Slots:
-    """(T,) the part of train that each document is held out with: whole tasks where there are many."""
-    tasks = np.unique(train_rows.tasks, return_inverse=True)[1]
-    if tasks.max() + 1 < MANY_TASKS:
-        return hold_out_rows(len(train_rows), folds, seed)
-    return hold_out_rows(int(tasks.max()) + 1, folds, seed)[tasks]
-
-
-def hold_out_rows(n: int, folds: int, seed: int) -> Slots:
-    """(n,) parts of equal size, drawn at random."""
-    return np.asarray(np.random.default_rng(seed).permutation(np.arange(n) % folds))
-
-
-WEIGHTS = ("shared", "bias", "own")
-
-
-def write_stages(unfinished: Unfinished, recipes: Sequence[Recipe], stages: Sequence[Fitted]) -> None:
-    """The stages that are done, and the recipes that are mixed in all of them."""
-    tensors: dict[str, Tensor] = {}
-    for at, fitted in enumerate(stages):
-        for kind, stage in (("", fitted.general), ("tasks.", fitted.of_tasks)):
-            if stage is not None:
-                tensors |= {f"{at}.{kind}{name}": getattr(stage.weights, name) for name in WEIGHTS}
-                tensors[f"{at}.{kind}shares"] = torch.from_numpy(stage.shares)
-                tensors[f"{at}.{kind}out_of_fold"] = torch.from_numpy(stage.out_of_fold)
-    unfinished.write(tensors, {"recipes": recipes, "stages": len(stages)})
-
-
-def read_stages(
-    unfinished: Unfinished, recipes: tuple[Recipe, ...]
-) -> tuple[tuple[Recipe, ...], list[Fitted]]:
-    """The inverse of `write_stages`; the given recipes and no stage where nothing was written."""
-    found = unfinished.read()
-    if found is None:
-        return recipes, []
-    about, tensors = found
-    stages = []
-    for at in range(about["stages"]):
-        general = Stage(*_parts(under(f"{at}.", tensors)))
-        of_tasks = under(f"{at}.tasks.", tensors)
-        stages.append(Fitted(general, TaskStage(*_parts(of_tasks)) if of_tasks else None))
-    return tuple(Recipe(*recipe) for recipe in about["recipes"]), stages
-
-
-def _parts(of: Mapping[str, Tensor]) -> tuple[Weights, Floats, Floats]:
-    weights = Weights(*(of[name] for name in WEIGHTS))
-    return weights, of["shares"].numpy(), of["out_of_fold"].numpy()

@@ -17,7 +17,7 @@ from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.policy import Budget, Decisions, Episode
-from rlfocal.routing.outputs import Given
+from rlfocal.routing.outputs import Fused, Given
 
 if TYPE_CHECKING:
     from rlfocal.agents.storage.header import Header
@@ -144,8 +144,8 @@ class Driver(Protocol):
         """(N,) the models that should have been asked by now."""
         ...
 
-    def fuse(self, given: Given) -> int:
-        """The slot; -1 for none."""
+    def fuse(self, given: Given) -> Fused:
+        """The slot, and how likely it is right."""
         ...
 
 

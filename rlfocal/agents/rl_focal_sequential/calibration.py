@@ -1,0 +1,44 @@
+"""A temperature by which Fusion's probabilities are as good as its word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+Floats = NDArray[np.float64]
+
+_PRIOR = 0.5
+"""Standard deviation of the temperature's logarithm before any document has spoken."""
+_LEAST = 1e-12
+
+
+def tempered(distributions: Floats, temperature: Floats | float) -> Floats:
+    """(..., C) distributions, flattened by a temperature above 1 or by (..., 1) of them (Guo et al. 2017).
+
+    The likeliest slot stays it, slots of probability 0 stay closed, and a row of zeros stays one.
+    """
+    powers = np.where(distributions > 0, np.maximum(distributions, _LEAST) ** (1 / temperature), 0.0)
+    total = powers.sum(axis=-1, keepdims=True)
+    return np.asarray(powers / np.where(total > 0, total, 1.0))
+
+
+def fit_temperature(held_out: Sequence[Floats], labels: Sequence[NDArray[np.int64]], counts: Floats) -> float:
+    """The temperature at which distributions (T, C), fitted without their documents, give the right slots the
+    highest likelihood; the mean over stages of asking, with a prior around 1.
+
+    `labels` (T,) of each stage, -1 where no slot is right; `counts` (T,): for how many a document counts.
+    """
+    known = [np.flatnonzero(right >= 0) for right in labels]
+
+    def loss(logarithm: float) -> float:
+        losses = []
+        for distributions, right, at in zip(held_out, labels, known, strict=True):
+            of_label = tempered(distributions[at], np.exp(logarithm))[np.arange(len(at)), right[at]]
+            losses.append(-(counts[at] * np.log(np.maximum(of_label, _LEAST))).sum())
+        return float(np.mean(losses) + 0.5 * (logarithm / _PRIOR) ** 2)
+
+    found = minimize_scalar(loss, bounds=(-1.5, 1.5), method="bounded")
+    return float(np.exp(found.x))
