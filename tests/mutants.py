@@ -250,9 +250,9 @@ MUTANTS = (
     ),
     Mutant(
         "scales of the rows that are decided on", FOCAL + "agents.py",
-        "        logits = self.networks.fusion(given, slots.open)\n",
-        "        self.networks.fusion.standardiser.learn(slots.distributions[0])\n"
-        "        logits = self.networks.fusion(given, slots.open)\n",
+        "        logits: Tensor = self.networks.fusion(given, heard.open)\n",
+        "        self.networks.fusion.standardiser.learn(heard.distributions[0])\n"
+        "        logits: Tensor = self.networks.fusion(given, heard.open)\n",
         "test_credit.py::test_what_is_decided_with_a_document_does_not_matter",
     ),
     Mutant(
