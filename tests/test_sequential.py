@@ -43,6 +43,7 @@ from rlfocal.agents.rl_focal_sequential.observations import (
     best_slots,
     outputs,
     real_slots,
+    silenced,
     stage_rows,
 )
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise
@@ -333,6 +334,31 @@ def test_choices_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
     after = decide(agents, changed)
     assert (after.pools == decided.pools).all()
     assert (after.predictions == decided.predictions).all()
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_a_model_whose_call_failed_has_no_opinion(kind: Kind) -> None:
+    agents = trained(kind)
+    data = (CHOICES if kind == "choices" else ANSWERS).test
+    known = about(data, agents.queries, agents.surfaces, agents.tasks)
+
+    def seen(documents: Dataset) -> Outputs:
+        return outputs(documents, known, agents.scales, agents.order, agents.n_slots)
+
+    silent = np.array([False, True, False, False, True])
+    expected = silenced(seen(data), silent[list(agents.order)])
+    failed = np.where(silent, 0.0, 1.0)[:, None]
+    got = seen(
+        replace(
+            data,
+            probs=data.probs * failed,
+            logprobs=np.where(np.isfinite(data.logprobs) & (failed == 0), 0.0, data.logprobs),
+            predictions=np.where(silent, -1, data.predictions),
+        )
+    )
+    for name in ("shared", "own", "votes"):
+        np.testing.assert_allclose(getattr(got, name), getattr(expected, name), atol=1e-12)
+    assert kind == "answers" or expected.votes[:, ~silent[list(agents.order)]].sum() == 3 * len(data)
 
 
 @given(st.integers(0, 10_000))

@@ -116,8 +116,10 @@ def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[in
     own = (centred - scales.mean[at]) * scales.own[at]
     given = np.broadcast_to(exists[:, None], logprobs.shape)
     best = np.where(given, centred, -np.inf).argmax(axis=2)
-    votes = (best[..., None] == np.arange(n_slots)) & given
-    return Outputs(shared, own * exists[:, None], given, votes.astype(np.float64), documents.labels, about)
+    spoke = documents.probs[:, at].any(axis=2, keepdims=True)  # whose call failed has no opinion
+    votes = (best[..., None] == np.arange(n_slots)) & given & spoke
+    own = own * (exists[:, None] & spoke)
+    return Outputs(shared, own, given, votes.astype(np.float64), documents.labels, about)
 
 
 def silenced(seen: Outputs, silent: NDArray[np.bool_]) -> Outputs:
