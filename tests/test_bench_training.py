@@ -51,9 +51,9 @@ def test_bench_decision_takes_the_median() -> None:
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["latencies"]
     reference = rows[0]
-    assert [row["way"].split(",")[0] for row in rows] == [RL_FOCAL[0]] * 5 + [RL_FOCAL[1]] * 5
-    for whole, step in ((1, 2), (3, 4), (6, 7), (8, 9)):
-        assert rows[whole]["median"] > rows[step]["median"]
+    assert [row["way"].split(",")[0] for row in rows] == [RL_FOCAL[0]] * 6 + [RL_FOCAL[1]] * 6
+    for whole, part in ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11)):
+        assert rows[whole]["median"] > rows[part]["median"]
     assert reference["times_faster"] == 1
     for row in rows:
         assert 0 < row["median"] <= row["p99"]
