@@ -14,8 +14,8 @@ import torch
 from test_agents_training import TINY, skilled
 from test_sequential import SMALL
 
-from rlfocal.agents.rl_focal_sequential import training
 from rlfocal.agents.rl_focal_sequential.fitting import fit_stage
+from rlfocal.agents.rl_focal_sequential.holding import hold_out
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows
 from rlfocal.agents.shared.variant import SomeAgents
 from rlfocal.dataset import Dataset
@@ -109,4 +109,4 @@ def test_what_is_held_out_is_predicted_without_its_labels() -> None:
     np.testing.assert_allclose(one.out_of_fold[0, out], other.out_of_fold[0, out], atol=1e-12)
     rest = np.setdiff1d(np.arange(n), out)
     assert np.abs(one.out_of_fold[0, rest] - other.out_of_fold[0, rest]).max() > 0.1
-    assert training.hold_out(skilled(GOOD), 3, 0).max() == 2
+    assert hold_out(skilled(GOOD), 3, 0).max() == 2
