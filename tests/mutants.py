@@ -240,7 +240,7 @@ MUTANTS = (
     ),
     Mutant(
         "who adds least is asked next", SEQUENTIAL + "asking.py",
-        "gives.sum(1).numpy().argmax()", "gives.sum(1).numpy().argmin()",
+        "gives[gives.sum(1).argmax()] - gives", "gives - gives[gives.sum(1).argmin()]",
         COSTS + "test_who_adds_something_is_asked_before_who_repeats",
     ),
     Mutant(

@@ -27,6 +27,7 @@ _FEW_ERRORS = 2
 """Keeps a handful of errors from making copies."""
 _MOST_WEIGHED = 20
 """Models, the most accurate first, that are weighed by what they add."""
+_PARTS = 5
 _TOLERANCE = 0.5
 _MOST_STARTS = 4
 """Models of the front of prices that an order may set out from."""
@@ -48,7 +49,8 @@ def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
 
 def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialConfig) -> list[int]:
     """Greedy forward selection after the first of `models`, whose word alone most documents get: next is the
-    one with which a log-linear pool gives held-out labels the highest likelihood.
+    first of them with which a log-linear pool gives held-out labels the highest likelihood, or one that is
+    less by no more than a standard error: without, which parts are held out would decide.
 
     Each of many tasks counts the same, and is held out whole: test is of others.
     """
@@ -56,12 +58,14 @@ def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialCon
     blank = About(*[np.zeros((len(rows), 0))] * 3)
     seen = outputs(rows, blank, fit_scales(rows), range(len(rows.models)), rows.probs.shape[2])
     of_slots = stage_rows(seen._replace(own=seen.own[..., :0]), len(rows.models), rows.kind)
-    part = torch.from_numpy(hold_out(rows, config.folds, 0))
+    part = torch.from_numpy(hold_out(rows, _PARTS, 0))
     counts = torch.from_numpy(task_counts(rows))
     while ahead:
         teams = [[*order, model] for model in ahead]
         gives = counts * _held_out_log_score(of_slots, teams, part, config.shared_ridge)
-        order.append(ahead.pop(int(gives.sum(1).numpy().argmax())))
+        short = (gives[gives.sum(1).argmax()] - gives).numpy()
+        is_best = short.mean(axis=1) <= short.std(axis=1) / len(rows) ** 0.5
+        order.append(ahead.pop(int(is_best.argmax())))
     return order
 
 
