@@ -31,8 +31,9 @@ class Outcomes:
         elif self.n_models <= MODELS_RANKED:
             margins = _answer_margins(predictions, labels)
         else:
-            agree = (predictions[:, :, None] == predictions[:, None, :]) & (predictions[:, :, None] >= 0)
-            self._agree = _after_blank(agree, lead)
+            ranks = _ranks(predictions, labels)
+            supporters = ranks[:, None, :] == torch.arange(max(int(ranks.max()), 0) + 1)[:, None]
+            self._ranks, self._supporters = _after_blank(ranks, lead, -1), _after_blank(supporters, lead)
             return
         self._margins = [_after_blank(rival, lead) for rival in margins]
 
@@ -51,10 +52,11 @@ class Outcomes:
     def right(self, pools: Tensor, start: int, length: int, stride: int) -> Tensor:
         """(G, P, length) whether a pool's plurality is right on rows start + g * stride ..., as 0 or 1."""
         if self._margins is None:
-            agree, fails = (
-                self._rows(rows, start, length, stride, len(pools)) for rows in (self._agree, self._fails)
+            supporters, ranks = (
+                self._rows(rows, start, length, stride, len(pools))
+                for rows in (self._supporters, self._ranks)
             )
-            return _best_supported_is_right(pools, agree, fails)
+            return _best_supported_is_right(pools, supporters, ranks)
         return _leads_all(
             pools, [self._rows(rival, start, length, stride, len(pools)) for rival in self._margins]
         )
@@ -63,7 +65,8 @@ class Outcomes:
         """(D, P) whether the plurality of `pools` (D, P, N) is right on their one document, `rows` (D,)."""
         at = rows + self.lead
         if self._margins is None:
-            return _best_supported_is_right(pools, self._agree[at][:, None], self._fails[at][:, None])[..., 0]
+            supporters, ranks = self._supporters[at][:, None], self._ranks[at][:, None]
+            return _best_supported_is_right(pools, supporters, ranks)[..., 0]
         return _leads_all(pools, [rival[at][:, None] for rival in self._margins])[..., 0]
 
     def _rows(self, values: Tensor, start: int, length: int, stride: int, groups: int) -> Tensor:
@@ -111,30 +114,41 @@ def _answer_margins(predictions: Tensor, labels: Tensor) -> list[Tensor]:
 
     A vote of the i-th model counts 2^N + 2^(N-1-i): among equally many votes, the earliest giver's decides.
     """
-    n, nobody = predictions.shape[1], torch.iinfo(torch.long).max
+    n = predictions.shape[1]
     worth = 2.0**n + 2.0 ** torch.arange(n - 1, -1, -1)
+    ranks = _ranks(predictions, labels)
+    rivals = [worth * (ranks == 0)]
+    # A document with fewer wrong answers asks for a right one at all.
+    rivals += [rivals[0] - worth * (ranks == answer) for answer in range(1, int(ranks.max()) + 1)]
+    return [pad(rival, (0, 1)) for rival in rivals]
+
+
+def _ranks(predictions: Tensor, labels: Tensor) -> Tensor:
+    """(T, N) which answer each model gives: 0 the right one, from 1 on the document's wrong ones, -1 none."""
+    nobody = torch.iinfo(torch.long).max
     is_right = (predictions == labels[:, None]) & (labels[:, None] >= 0)
     wrong = torch.where(is_right | (predictions < 0), nobody, predictions).sort(-1).values
     repeated = pad(wrong[:, 1:] == wrong[:, :-1], (1, 0))
     distinct = wrong.masked_fill(repeated, nobody).sort(-1).values
-    rivals = [worth * is_right]
-    for answer in distinct.T[: int((distinct < nobody).sum(-1).max())]:
-        # Nobody predicts `nobody`: a document with fewer wrong answers asks for a right one at all.
-        rivals.append(rivals[0] - worth * (predictions == answer[:, None]))
-    return [pad(rival, (0, 1)) for rival in rivals]
+    ranks = torch.searchsorted(distinct, predictions.contiguous()) + 1
+    return torch.where(is_right, 0, torch.where(predictions < 0, -1, ranks))
 
 
-def _best_supported_is_right(pools: Tensor, agree: Tensor, fails: Tensor) -> Tensor:
-    """(G, P, L) by support: `agree` (G, L, N, N) says who agree, `fails` (G, L, N) who is wrong."""
-    n_models = pools.shape[-1]
-    shape = (*pools.shape[:2], agree.shape[1], n_models)
-    support = torch.bmm(pools, agree.flatten(1, 2).transpose(1, 2)).view(shape)
-    # The alphabetically first of equally supported members decides, so keys never tie.
-    key = support * n_models - torch.arange(n_models)
-    key = torch.where((pools[:, :, None] > 0) & (support > 0), key, -torch.inf)
-    best_right = torch.where(fails[:, None] > 0, -torch.inf, key).amax(-1)
-    return (best_right >= key.amax(-1)).logical_and(best_right > -torch.inf).to(pools.dtype)
+def _best_supported_is_right(pools: Tensor, supporters: Tensor, ranks: Tensor) -> Tensor:
+    """(G, P, L) by support: `supporters` (G, L, R, N) says who gives each answer, the right one first;
+    `ranks` (G, L, N) is the answer that each model gives, -1 for none."""
+    shape = (*pools.shape[:2], *supporters.shape[1:3])
+    support = torch.bmm(pools, supporters.flatten(1, 2).transpose(1, 2)).view(shape)
+    right, most = support[..., 0], support.amax(-1)
+    leads = (right == most) & (most > 0)
+    group, pool, row = (leads & ((support == most[..., None]).sum(-1) > 1)).nonzero(as_tuple=True)
+    # The first giver of any of the equally supported answers decides.
+    gives = ranks[group, row].long()
+    tied = support[group, pool, row].gather(-1, gives.clamp(min=0)) == most[group, pool, row, None]
+    first = (tied & (gives >= 0) & (pools[group, pool] > 0)).float().argmax(-1, keepdim=True)
+    leads[group, pool, row] = gives.gather(-1, first)[..., 0] == 0
+    return leads.to(pools.dtype)
 
 
-def _after_blank(rows: Tensor, lead: int) -> Tensor:
-    return torch.cat([rows.new_zeros((lead, *rows.shape[1:])), rows]).float()
+def _after_blank(rows: Tensor, lead: int, blank: int = 0) -> Tensor:
+    return torch.cat([rows.new_full((lead, *rows.shape[1:]), blank), rows]).float()
