@@ -154,6 +154,10 @@ class Budget:
     def __str__(self) -> str:
         return f"{self.amount:g}" + ("c" if self.unit == "cents" else "")
 
+    def costs(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(N,) what a call of each model takes of it, by `prices` (N,); infinite where one is unknown."""
+        return np.ones(len(prices)) if self.unit == "models" else np.where(np.isnan(prices), math.inf, prices)
+
     @classmethod
     def of(cls, text: str) -> Budget:
         """From "4" or "all" (models), or "120c" (cents per 1,000 queries). Raises InputError for others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.training import train as train_rl_focal
 from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.agents.rl_focal_sequential.training import train as train_sequential
+from rlfocal.agents.shared.variant import AtMost, CallingAgents
 from rlfocal.dataset import Dataset
+from rlfocal.methods import RLFocal
 from rlfocal.policy import Budget, Budgeted, decide
 
 
@@ -98,5 +101,56 @@ def test_the_papers_agents_keep_to_a_budget() -> None:
     assert len(sizes) > 2
     assert agents.within(Budget(0.5)) is None
     assert agents.within(Budget(9, "cents")) is None
+    assert replace(agents, prices=(np.nan,) * 5).within(Budget(np.inf, "cents")) is None
     moving = replace(agents, config=replace(config, branching=False, joint_episodes=0))
     assert moving.within(Budget(2)) is None
+
+
+@pytest.mark.parametrize("method", ["rl_focal", "rl_focal_sequential"])
+@pytest.mark.parametrize(
+    "data", [make_logits(0, T=160, N=6), make_answers(*letters(T=160))], ids=["choices", "answers"]
+)
+def test_the_agents_keep_to_cents(method: str, data: Dataset) -> None:
+    n_models = len(data.models)
+    prices = np.array([4.0, 2.0, 8.0, 1.0, 16.0, np.nan][-n_models:])
+    data = replace(data, prices=prices)
+    settings: Any = {
+        "rl_focal": RLFocalConfig(window=20, update_period=20, joint_episodes=2),
+        "rl_focal_sequential": SequentialConfig(mean_pool=3.0, folds=3, recipes=(Recipe(100),)),
+    }
+    [agents] = RLFocal(method, config=settings[method]).fit(data.train, [0])
+    assert isinstance(agents, CallingAgents)
+    spent = []
+    for cents in (1.0, 2.5, 3.0, 6.5, 11.0, 40.0):
+        held = agents.within(Budget(cents, "cents"))
+        assert held is not None
+        asked = decide(held, data.test).pools
+        assert not asked[:, np.isnan(prices)].any()
+        assert asked.any(axis=1).all()
+        each = np.where(asked, prices, 0.0).sum(axis=1)
+        assert each.max() <= cents
+        spent.append(each.mean())
+    assert spent[0] == 1.0
+    assert spent[-1] > 2.0
+    assert agents.within(Budget(0.9, "cents")) is None
+    known = replace(agents, prices=tuple(np.nan_to_num(prices, nan=1.0).tolist()))
+    plenty = known.within(Budget(1e6, "cents"))
+    assert plenty is not None
+    free = decide(agents, data.test)
+    if method == "rl_focal":
+        assert (decide(plenty, data.test).pools == free.pools).all()
+    assert (decide(plenty, data.test).predictions == free.predictions).all()
+
+
+def test_a_dear_model_gives_way_to_as_many_as_its_price_buys() -> None:
+    """The best model takes all of 3 cents or none: whom the Decider would rather ask of the others comes."""
+    data = make_logits(0, T=160, N=5)
+    config = RLFocalConfig(window=20, update_period=20, joint_episodes=2)
+    [agents] = train_rl_focal(data.train, config, [0])
+    known = agents.known(data.test, 3)
+    rank = np.argsort(-(agents.branch_logits(agents.memory.pool) + agents.of_question(known)[0]).numpy())
+    costs = np.ones(5)
+    costs[rank[1]] = 3.5
+    asked = decide(AtMost(agents, 3.0, costs), data.test).pools
+    assert (asked.sum(axis=1) == 3).all()
+    assert asked[0][rank[[0, 2, 3]]].all()

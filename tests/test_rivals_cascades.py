@@ -16,7 +16,7 @@ from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits
 
 from rlfocal.methods import _cascades
-from rlfocal.methods._cascades import Chain, Table, best_chain, costs, run
+from rlfocal.methods._cascades import Chain, Table, best_chain, run
 from rlfocal.methods._confidence import entropy_of, fit_logistic, margin_of, top_probability_of
 from rlfocal.methods.dylan import Dylan, importance
 from rlfocal.methods.more_agents import MoreAgents
@@ -61,7 +61,7 @@ def test_frugalgpts_thresholds_by_hand() -> None:
     # A third of the documents may go on to m01: two of the three that m00 gets wrong.
     third = best_chain(table, np.ones(3), 4 / 3)
     assert third == Chain((0, 1), (0.4,)) or third == Chain((0, 1), (0.3,))
-    cents = costs(table.prices, Budget(3.0, "cents"))
+    cents = Budget(3.0, "cents").costs(table.prices)
     assert cents.tolist() == [1.0, 4.0, math.inf]
     assert best_chain(table, cents, 3.0) == Chain((0, 1), (0.6,))
     assert run(Chain((0, 1), (0.6,)), table, cents).cost == pytest.approx(3.0)

@@ -90,7 +90,7 @@ class Cascade:
 
     def within(self, budget: Budget) -> Cascade | None:
         """The chain that is most often right on train among those that keep to the budget there."""
-        found = best_chain(self.table, costs(self.table.prices, budget), budget.amount, self.polish)
+        found = best_chain(self.table, budget.costs(self.table.prices), budget.amount, self.polish)
         return None if found is None else replace(self, chain=found, beliefs=_beliefs(found, self.table))
 
 
@@ -102,11 +102,6 @@ def fit_cascade(train: Dataset, scorer: Scorer, polish: bool = False) -> Cascade
     chain = best_chain(table, np.ones(N), math.inf, polish)
     assert chain is not None  # with no budget, some single model is left
     return Cascade(chain, _beliefs(chain, table), scorer, table, polish)
-
-
-def costs(prices: Floats, budget: Budget) -> Floats:
-    """(N,) what a call costs in the budget's unit; infinite where the price is unknown."""
-    return np.ones(len(prices)) if budget.unit == "models" else np.where(np.isnan(prices), math.inf, prices)
 
 
 def best_chain(table: Table, cost: Floats, amount: float, polish: bool = False) -> Chain | None:

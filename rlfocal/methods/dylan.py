@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.methods._cascades import costs
 from rlfocal.methods.registry import Entry, register
 from rlfocal.policy import Budget, decide
 from rlfocal.statistics.votes import plurality
@@ -102,7 +101,7 @@ class FirstRound:
 
     def within(self, budget: Budget) -> FirstRound | None:
         """The largest team that keeps to the budget on average over train."""
-        cost = costs(self.train.prices, budget)
+        cost = budget.costs(self.train.prices)
         for size in range(len(self.ranked), 0, -1):
             team = replace(self, size=size)
             if np.isfinite(cost[self.ranked[:size]]).all():

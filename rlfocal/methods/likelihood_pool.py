@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.methods._cascades import costs
 from rlfocal.methods._growing import Grown, grow
 from rlfocal.methods.constant_pools import LARGEST
 from rlfocal.methods.registry import Entry, register
@@ -90,7 +89,7 @@ class CalibratedVote:
 
     def within(self, budget: Budget) -> CalibratedVote | None:
         """Grown by models that the budget can still pay; None where it can pay none."""
-        found = self.grown(costs(self.prices, budget), budget.amount, exact=False)
+        found = self.grown(budget.costs(self.prices), budget.amount, exact=False)
         return found if found.members else None
 
 

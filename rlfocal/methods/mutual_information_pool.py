@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.methods._cascades import costs
 from rlfocal.methods._growing import Grown, grow
 from rlfocal.methods.constant_pools import LARGEST
 from rlfocal.methods.registry import Entry, register
@@ -77,7 +76,7 @@ class VotePool:
 
     def within(self, budget: Budget) -> VotePool | None:
         """Grown by models that the budget can still pay; None where it can pay none."""
-        members = _grown(self.train, costs(self.train.prices, budget), budget.amount, exact=False)
+        members = _grown(self.train, budget.costs(self.train.prices), budget.amount, exact=False)
         return fit_votes(self.train, members) if members else None
 
 

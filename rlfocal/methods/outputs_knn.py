@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.methods._cascades import costs
 from rlfocal.methods._likeness import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
 from rlfocal.methods.greedy import best_on_train
 from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
@@ -143,7 +142,7 @@ class Selector:
 
     def within(self, budget: Budget) -> Selector | None:
         """With the smallest λ that keeps to the budget on train; None where the probes alone do not."""
-        cost = costs(self.prices, budget)
+        cost = budget.costs(self.prices)
         first, extra = cost[list(self.probes)].sum(), np.array([0.0, *cost[list(self.more)]])
         left = budget.amount - first + 1e-9
         if left < 0:

@@ -69,7 +69,8 @@ class RLFocal:
         if with_events:
             for seed, agents in fitted.items():
                 write_event_files(agents.history, self.checkpoint(train, seed).with_suffix(""))
-        return [fitted[seed] for seed in seeds]
+        prices = tuple(train.mean_costs.tolist())
+        return [replace(fitted[seed], prices=prices) for seed in seeds]
 
     def checkpoint(self, train: Dataset, seed: int) -> Path:
         """The file of one seed's agents: named by all that training depends on, so never of other data."""

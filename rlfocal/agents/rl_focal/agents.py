@@ -36,6 +36,7 @@ from rlfocal.statistics.windows import observed_metrics
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
+Prices = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,24 +52,25 @@ class RLFocalAgents(CallingAgents):
     sizes: Sizes
     config: RLFocalConfig
 
-    @property
-    def fewest_calls(self) -> float:
-        return 1 if self.config.branching else np.inf
+    def least_cost(self, costs: Prices | None) -> float:
+        if not self.config.branching:
+            return np.inf
+        return 1.0 if costs is None else float(costs.min())
 
     @torch.no_grad()
-    def decide(self, calls: Calls, most: float = np.inf, size: int | None = None) -> Answered:
+    def decide(self, calls: Calls, most: float = np.inf, costs: Prices | None = None) -> Answered:
         """Frozen: everything is as it was at the end of train, and both policies take their modes.
 
-        Where `most` is one of the budgets that the agents know, or with a `size`, the so many models whose
-        branches are likeliest; else so where the Decider would ask more than `most`. Choices beyond those
-        that train had are never answered. Raises InputError as `decide_online` does.
+        Where `most` is one of the budgets that the agents know, the so many models whose branches are
+        likeliest; else so where the Decider would ask more than `most`. With `costs`, the likeliest that
+        `most` still pays for, by the budget of as many models. Choices beyond those that train had are never
+        answered. Raises InputError as `decide_online` does.
         """
         self.check(calls)
-        within = most if size is None else size
-        budget = int(within) if self.questions and within in self.questions.budgets else None
-        size = budget if size is None else size
-        known = self.known(calls, budget)
-        heard = self._heard(calls, self.pools(known, partial(chosen_pool, most=most, size=size)))
+        told = self._told(most, costs)
+        known = self.known(calls, told)
+        choose = partial(chosen_pool, most=most, size=told, costs=costs)
+        heard = self._heard(calls, self.pools(known, choose))
         logits = self._logits(heard, known)
         answer = modal_answer(logits)
         predictions = heard.at.gather(2, answer[..., None])[0, :, 0]
@@ -97,6 +99,21 @@ class RLFocalAgents(CallingAgents):
             return Account(predictions, distribution, None)
         added = core.contributions(core.evidence(heard.distributions, heard.open), known[None])[0]
         return Account(predictions, distribution, pulls(added, answer[0], heard.open[0]))
+
+    def _told(self, most: float, costs: Prices | None) -> int | None:
+        """The budget in models that the agents act within, if any: the largest that all fit into `most`, of
+        the models that are likeliest whatever the question."""
+        budgets = () if self.questions is None else self.questions.budgets
+        if costs is None:
+            return int(most) if most in budgets else None
+        if not budgets:
+            return None
+        of_question = self.networks.decider.question[0].detach().numpy()
+        logits = self.branch_logits(self.memory.pool).numpy() + of_question[[0, *range(-len(budgets), 0)]]
+        if costs[logits[0] > 0].sum() <= most:
+            return None
+        pools = [chosen_pool(at, at, most, b, costs) for b, at in zip(budgets, logits[1:], strict=True)]
+        return max([b for b, pool in zip(budgets, pools, strict=True) if pool.sum() == b] or budgets[:1])
 
     def _heard(self, calls: Calls, pools: Floats) -> Slots:
         """What the pools (T, N) say: one pool at each of T documents."""
@@ -205,20 +222,28 @@ class RLFocalAgents(CallingAgents):
         return pools
 
 
-def chosen_pool(logits: Floats, pool: Floats, most: float = np.inf, size: int | None = None) -> Floats:
+def chosen_pool(
+    logits: Floats, pool: Floats, most: float = np.inf, size: int | None = None, costs: Prices | None = None
+) -> Floats:
     """(N,) the likeliest pool after `pool`: of no more than `most` models, or of just `size`; from the logits
-    of N branches, or of N+1 moves."""
+    of N branches, or of N+1 moves. With `costs` (N,), of up to `size` models that cost `most` at most."""
     if len(logits) > len(pool):
         moved: Floats = modal_move(torch.from_numpy(logits), torch.from_numpy(pool)).numpy()
         return moved
     if size is None:
         chosen = logits > 0
-        n_chosen = np.count_nonzero(chosen)
-        if 0 < n_chosen <= most:
+        n_chosen = int(np.count_nonzero(chosen))
+        if n_chosen and (n_chosen if costs is None else costs[chosen].sum()) <= most:
             return chosen.astype(np.float32)
-        size = int(most) if n_chosen else 1  # one has to answer
+        size = max(n_chosen, 1)  # one has to answer
+    likeliest = np.argsort(-logits, kind="stable")
     asked = np.zeros(len(logits), dtype=np.float32)
-    asked[np.argsort(-logits, kind="stable")[:size]] = 1
+    if costs is None:
+        asked[likeliest[: int(min(size, most))]] = 1
+        return asked
+    for model in likeliest:
+        if asked.sum() < size and costs[model] <= most:
+            asked[model], most = 1, most - costs[model]
     return asked
 
 

@@ -70,21 +70,34 @@ class SequentialAgents(CallingAgents):
     task_penalty: float
     """The same for documents of known tasks."""
 
-    @property
-    def fewest_calls(self) -> float:
-        return self.sizes[0]
+    def least_cost(self, costs: Floats | None) -> float:
+        return self.sizes[0] if costs is None else float(costs[list(self.order[: self.sizes[-1]])].min())
 
-    def decide(self, calls: Calls, most: float = np.inf) -> Answered:
-        """Each document on its own, stage after stage until the Decider stops, or `most` models are called.
+    def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
+        """Each document on its own, stage after stage until the Decider stops, or the next stage would call
+        more than `most` models. With `costs`, a model that `most` no longer pays for is passed over.
 
         Frozen: everything is as it was at the end of train. Raises InputError as `decide_online` does.
         """
-        slots, distribution = self._answers(calls, most)
+        unpaid = None
+        if costs is not None:
+            unpaid = self._unpaid(costs, most)
+            last = max((at for at, model in enumerate(self.order) if not unpaid[model]), default=0)
+            most = min(size for size in self.sizes if size > last)
+        slots, distribution = self._answers(calls, most, unpaid)
         return Answered(slots, distribution.max(axis=1, initial=0.0))
 
     def account(self, calls: Calls, down: Mask | None = None) -> Account:
         """A stage that brings a model that is down is never the last one where another one follows."""
         return Account(*self._answers(calls, down=down), pulls=None)
+
+    def _unpaid(self, costs: Floats, most: float) -> Mask:
+        """(N,) who is passed over where models are asked in turn for as long as `most` pays for them."""
+        unpaid = np.ones(len(self.models), dtype=np.bool_)
+        for model in self.order[: self.sizes[-1]]:
+            if costs[model] <= most:
+                unpaid[model], most = False, most - costs[model]
+        return unpaid
 
     def _answers(
         self, calls: Calls, most: float = np.inf, down: Mask | None = None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rlfocal.agents.storage.header import Header
 
 Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 Progress = Callable[[float], None]
 """Called with the finished share of a training, 0 to 1."""
 Parts = tuple[dict[str, Tensor], dict[str, Any]]
@@ -56,6 +57,8 @@ class TrainedAgents(ABC):
     """The warehouse snapshot that train rows were read from."""
     history: tuple[Episode, ...]
     config: Any
+    prices: tuple[float, ...] = ()
+    """(N,) cents per 1,000 queries of today, NaN where unknown; a checkpoint holds none."""
 
     @abstractmethod
     def decide_online(self, documents: Dataset) -> Decisions:
@@ -78,10 +81,11 @@ class CallingAgents(TrainedAgents):
     """Agents that know no more than what they called."""
 
     @abstractmethod
-    def decide(self, calls: Calls, most: float = np.inf) -> Answered:
+    def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
         """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
 
-        `most`: a document calls no more models. Raises InputError as `decide_online` does.
+        `most`: a document calls no more models, or where calls have `costs` (N,), none that sum up to more.
+        Raises InputError as `decide_online` does.
         """
 
     @abstractmethod
@@ -93,25 +97,31 @@ class CallingAgents(TrainedAgents):
         """
 
     def within(self, budget: Budget) -> AtMost | None:
-        """The same agents, held to a number of calls; None for cents, and for fewer than they can do with."""
-        can = budget.unit == "models" and budget.amount >= self.fewest_calls
-        return AtMost(self, budget.amount) if can else None
+        """The same agents, held to a number of calls or to cents; None for less than they can do with."""
+        unknown = (np.nan,) * len(self.models)
+        costs = None if budget.unit == "models" else budget.costs(np.array(self.prices or unknown))
+        most = (
+            budget.amount if costs is None else float(np.nan_to_num(budget.amount))
+        )  # none pays infinite costs
+        return AtMost(self, most, costs) if self.least_cost(costs) <= most else None
 
-    @property
-    def fewest_calls(self) -> float:
-        """Models that they call at least; infinite where they cannot be held to a number."""
-        return 1
+    @abstractmethod
+    def least_cost(self, costs: Floats | None) -> float:
+        """What a document costs at least where calls have `costs` (N,), or 1 each; infinite for agents that
+        cannot be held to a limit."""
 
 
 @dataclass(frozen=True)
 class AtMost:
-    """Frozen agents that call no more than so many models for a document."""
+    """Frozen agents that spend no more than so much on a document."""
 
     agents: CallingAgents
     most: float
+    costs: Floats | None
+    """(N,) of calls; None: of each model 1"""
 
     def decide(self, calls: Calls) -> Answered:
-        return self.agents.decide(calls, self.most)
+        return self.agents.decide(calls, self.most, self.costs)
 
 
 class SeeingAgents(TrainedAgents):
