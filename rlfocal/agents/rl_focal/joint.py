@@ -99,7 +99,7 @@ class JointLearner:
         gold, pools = rollout.gold.flatten(1, 2), rollout.pools[:, 1:].flatten(1, 2)
         known = gold >= 0
         at = gold.clamp(min=0)[..., None]
-        states = networks.critic_input(decider, fusion)
+        states, perceived = networks.critic_input(decider, fusion), networks.fusion.perceive(fusion, is_open)
         rows, told = rollout.rows[1:].flatten(), decider[0, :, decider.shape[-1] - self.columns.budgets :]
         within = torch.cat([told, 1 - told.sum(-1, keepdim=True)], -1).T
         question = torch.cat([self.stream.questions[rows, : -self.columns.budgets or None], told], -1)
@@ -107,7 +107,7 @@ class JointLearner:
         self._adapt_multiplier(networks.decider(decider).detach(), within)
         for epoch in range(config.epochs):
             chances = torch.sigmoid(networks.decider(decider))
-            log_score = torch.log_softmax(networks.fusion(fusion, is_open), -1).gather(-1, at)[..., 0]
+            log_score = torch.log_softmax(networks.fusion.logits(perceived), -1).gather(-1, at)[..., 0]
             values = networks.critic(states)[..., 0]
             if epoch == 0:
                 old_chances, old_score, old_values = chances.detach(), log_score.detach(), values.detach()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.agents.rl_focal.log_linear import LogLinear
+from rlfocal.agents.rl_focal.log_linear import Evidence, LogLinear
 from rlfocal.agents.rl_focal.questions import Columns, limits
 from rlfocal.agents.shared.networks import Sizes, StackedLinear, stacked_mlp
 from rlfocal.agents.shared.policies import mask_closed
@@ -73,6 +74,19 @@ class Decider(nn.Module):
         return total
 
 
+class Perceived(NamedTuple):
+    """What Fusion makes of its observations before any parameter comes in."""
+
+    evidence: Evidence | None
+    """For the core, where there is one."""
+    standard: Tensor | None
+    """(S, B, N·C+k) standardised, for a network or a soft vote"""
+    question: Tensor
+    """(S, B, G)"""
+    open: Tensor
+    """(S, B, C)"""
+
+
 class Fusion(nn.Module):
     """A log-linear core, a network on top, or both. The network alone starts from a soft vote."""
 
@@ -90,18 +104,31 @@ class Fusion(nn.Module):
 
     def forward(self, observation: Tensor, is_open: Tensor) -> Tensor:
         """(S, B, N·C+k+G) o^Fus and the slots that exist, (S, B, C) -> (S, B, C) logits, -inf elsewhere."""
-        logits = self.steady(observation, is_open)
-        if self.network is not None:
-            logits = logits + self.network(self.standardiser(observation[..., : self._n_seen]))
-        return mask_closed(logits, is_open)
+        return self.logits(self.perceive(observation, is_open))
 
-    def steady(self, observation: Tensor, is_open: Tensor) -> Tensor:
+    @torch.no_grad()
+    def perceive(self, observation: Tensor, is_open: Tensor) -> Perceived:
+        """All of the logits' way that no parameter is on, so that several updates can share it."""
+        seen = None if self.core is None else self.core.evidence(self._outputs(observation), is_open)
+        standard = None
+        if self.core is None or self.network is not None:
+            standard = self.standardiser(observation[..., : self._n_seen])
+        return Perceived(seen, standard, observation[..., self._n_seen :], is_open)
+
+    def logits(self, perceived: Perceived) -> Tensor:
+        """(S, B, C), -inf for slots that do not exist."""
+        logits = self.steady(perceived)
+        if self.network is not None:
+            logits = logits + self.network(perceived.standard)
+        return mask_closed(logits, perceived.open)
+
+    def steady(self, perceived: Perceived) -> Tensor:
         """(S, B, C) the part of the logits that no past reward changes: the core, or else the soft vote."""
         if self.core is not None:
-            outputs = self._outputs(observation)
-            steady: Tensor = self.core(self.core.evidence(outputs, is_open), observation[..., self._n_seen :])
+            steady: Tensor = self.core(perceived.evidence, perceived.question)
             return steady
-        standard = self._outputs(self.standardiser(observation[..., : self._n_seen]))
+        assert perceived.standard is not None
+        standard = self._outputs(perceived.standard)
         size = standard.any(-1).sum(-1, keepdim=True).clamp(min=1)
         return self.vote_weight * standard.sum(2) / size
 
@@ -111,10 +138,11 @@ class Fusion(nn.Module):
         shape = outputs.shape[:3]
         none_yet = outputs.new_zeros((*shape, self.sizes.past_rewards))
         observation = torch.cat([outputs, none_yet, question], -1).flatten(1, 2)
-        start = self.steady(observation, is_open.flatten(1, 2)).view(*shape, -1)
+        perceived = self.perceive(observation, is_open.flatten(1, 2))
+        start = self.steady(perceived).view(*shape, -1)
         if self.network is None:
             return lambda t, past_rewards: mask_closed(start[:, t], is_open[:, t])
-        network, standard = self.network, self.standardiser(observation[..., : self._n_seen])
+        network, standard = self.network, perceived.standard
         first, rest = network[0], network[1:]
         assert isinstance(first, StackedLinear)
         hidden, of_past = first(standard).view(*shape, -1), first.weight[:, self.n_outputs :]
