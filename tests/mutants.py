@@ -261,6 +261,22 @@ MUTANTS = (
         "networks.fusion.standardiser.learn(everyone.distributions[0][-20:])",
         "test_credit.py::test_scales_are_those_of_all_train_rows_and_of_no_test_row",
     ),
+    Mutant(
+        "cents that are never used up", FOCAL + "agents.py",
+        "asked[model], most = 1, most - costs[model]", "asked[model] = 1",
+        "test_rivals_budgets.py::test_the_agents_keep_to_cents",
+    ),
+    Mutant(
+        "a budget in cents tells the largest in models", FOCAL + "agents.py",
+        "if pool.sum() == b]", "]",
+        "test_rivals_budgets.py::test_the_most_models_that_cents_pay_for_are_told",
+    ),
+    Mutant(
+        "the last giver of an answer settles ties", "rlfocal/statistics/outcomes.py",
+        ".float().argmax(-1, keepdim=True)",
+        ".float().cumsum(-1).argmax(-1, keepdim=True)",
+        "test_agents_environment.py::test_environment_is_the_papers",
+    ),
 )  # fmt: skip
 
 

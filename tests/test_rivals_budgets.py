@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from test_sequential import letters
 from test_yardsticks import make_answers, make_logits
 from worded_data import (
@@ -154,3 +155,17 @@ def test_a_dear_model_gives_way_to_as_many_as_its_price_buys() -> None:
     asked = decide(AtMost(agents, 3.0, costs), data.test).pools
     assert (asked.sum(axis=1) == 3).all()
     assert asked[0][rank[[0, 2, 3]]].all()
+
+
+def test_the_most_models_that_cents_pay_for_are_told() -> None:
+    """Everybody costs 1, one 3.5: of 3 cents the agents are told 3 models, of 2.9 they are told 2."""
+    data = make_logits(0, T=160, N=6)
+    [agents] = train_rl_focal(data.train, RLFocalConfig(window=20, update_period=20, joint_episodes=2), [0])
+    costs = np.ones(6)
+    with torch.no_grad():  # free, they would ask all
+        agents.networks.decider.question[:, 0] += 20
+    for most, models in ((3.0, 3), (2.9, 2), (1.0, 1), (4.5, 4)):
+        held = decide(AtMost(agents, most, costs), data.test)
+        told = decide(AtMost(agents, models, None), data.test)
+        assert (held.pools == told.pools).all()
+        assert (held.predictions == told.predictions).all()
