@@ -17,6 +17,7 @@ from flows.progress import tell
 from flows.summary import sentence
 from rlfocal.errors import RunError
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.failures import plain
 from rlfocal.jobs.events import share_of_tasks
 from rlfocal.jobs.runner import ModelOutcome
 from rlfocal.jobs.runner import extract_model as extract_now
@@ -111,9 +112,9 @@ def extract_model(
         tasks = load_tasks(chosen.benchmarks, limit, datasets)
         engine = backend or chosen.backend
         state = extract(warehouse, chosen, model, engine, limit, 1, minutes, tasks, return_state=True)
-        outcome = state.result(raise_on_failure=False)
-        if isinstance(outcome, BaseException):
-            raise RunError(f"extract {model}: {outcome}") from outcome
+        outcome: Any = state.result(raise_on_failure=False)
+        if not isinstance(outcome, ModelOutcome):
+            raise RunError(f"extract {model}: {plain(outcome)}")
         for gap in outcome.missing:
             get_run_logger().error("failed: %s", sentence(gap))
         if outcome.missing:

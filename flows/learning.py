@@ -7,6 +7,7 @@ from typing import Literal
 
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
+from prefect.client.schemas.objects import State
 
 from flows import REPORT
 from flows.ending import ended
@@ -29,7 +30,7 @@ def train(
     per: Literal["benchmark", "task"] = "benchmark",
     tensorboard: bool = False,
     warehouse: Name | None = None,
-) -> TrainingReport:
+) -> TrainingReport | State[TrainingReport]:
     """Train RL-Focal on a benchmark's train rows, one checkpoint per seed. What is trained stays as it is.
 
     Args:
@@ -73,7 +74,7 @@ def evaluate(
     protocol: Literal["frozen", "online", "both"] = "frozen",
     budgets: Names | None = None,
     warehouse: Name | None = None,
-) -> tuple[Evaluation, ...]:
+) -> tuple[Evaluation, ...] | State[tuple[Evaluation, ...]]:
     """Fit methods on train rows, decide on test rows, and store the result. What is stored is not repeated.
 
     Args:
@@ -117,7 +118,7 @@ def evaluate(
 @flow(name="report", persist_result=False)
 def report(
     path: Name = str(REPORT), paper: bool = False, force: bool = False, warehouse: Name | None = None
-) -> Path:
+) -> Path | State[Path]:
     """Write the HTML report of everything that was evaluated. It stays as it is where nothing has changed.
 
     Args:

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
+from prefect.client.schemas.objects import State
 
 from flows.ending import ended
 from flows.parameters import Count, Name
@@ -30,7 +31,7 @@ def add_model(
     backend: Backend | None = None,
     limit: Count | None = None,
     datasets: Name | None = None,
-) -> list[Newcomer]:
+) -> list[Newcomer] | State[list[Newcomer]]:
     """Check a model's entry, try it, add it to a pool, and run the pool's benchmarks on it.
 
     A wrong entry, or a model that cannot answer one document, changes nothing.

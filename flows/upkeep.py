@@ -7,6 +7,7 @@ from typing import Any
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.client.schemas.objects import State
 
 from flows.ending import ended
 from flows.parameters import Count, Name
@@ -25,7 +26,7 @@ def maintain(
     older_than_days: Count | None = None,
     compact: bool = True,
     warehouse: Name | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any] | State[dict[str, Any]]:
     """Check every file and row of the warehouse, expire old snapshots, and merge small files.
 
     Where something is broken, nothing is expired or merged, and the run fails with what doctor says.

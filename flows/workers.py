@@ -39,7 +39,10 @@ TAG = "rlfocal-handed-over"
 TRIES = 3
 """Of a model whose worker dies again and again."""
 SECONDS_BETWEEN_LOOKS = 2.0
-SECONDS_BEFORE_COUNTING = 60.0
+SECONDS_TO_A_PLACE = 60.0
+"""After which whoever waits for a place counts who holds one."""
+LEASE_SECONDS = 120.0
+"""For which the server keeps a place of a regeneration that died."""
 PATIENCE = 300.0
 """Seconds that a run waits where no worker is online."""
 _UNFINISHED = (
@@ -109,6 +112,7 @@ def hand_over(model: str, gpus: int, workers: Workers, parameters: dict[str, Any
                 idempotency_key=f"{flow_run.id}-{flow_run.run_count}-{model}-{n}",
                 job_variables=variables,
             )
+            assert isinstance(run, FlowRun)  # and no coroutine: this is a task of a thread
             state = _final(client, run, workers.pool)
             if state.is_completed():
                 tell(title, 1.0)
@@ -151,8 +155,8 @@ def _slot() -> Iterator[None]:
             place = concurrency(
                 LIMIT,
                 strict=True,
-                timeout_seconds=SECONDS_BEFORE_COUNTING,
-                lease_duration=2 * SECONDS_BEFORE_COUNTING,
+                timeout_seconds=SECONDS_TO_A_PLACE,
+                lease_duration=LEASE_SECONDS,
                 raise_on_lease_renewal_failure=False,  # a restarted server has forgotten who holds what
             )
             try:

@@ -59,13 +59,16 @@ class Night:
         for name in list(self._running):
             self.kill(name)
 
-    def check_out(self, change: Callable[[dict[str, Any]], None] | None = None) -> None:
-        """Copies what is deployed; `change` gets the deployment of prefect.yaml to alter."""
+    def check_out(
+        self, change: Callable[[dict[str, Any]], None] | None = None, *, notify: str | None = None
+    ) -> None:
+        """Copies what is deployed; `change` gets the first deployment of prefect.yaml to alter."""
         for name in ("flows", "pools"):
             shutil.copytree(ROOT / name, self.home / name, ignore=shutil.ignore_patterns("__pycache__"))
         content = yaml.safe_load((ROOT / "prefect.yaml").read_text())
         if change is not None:
             change(content["deployments"][0])
+        content["build"][1]["flows.deploying.notify"]["block"] = notify
         (self.home / "prefect.yaml").write_text(yaml.safe_dump(content))
 
     def start_server(self) -> None:
