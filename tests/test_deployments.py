@@ -201,7 +201,7 @@ def test_secrets_are_nowhere(night: Night, secrets: list[str], told: tuple[str, 
         rows = "\n".join(str(warehouse.rows(f"SELECT * FROM {name}")) for name in tables)
         snapshots = str(warehouse.rows("SELECT * FROM warehouse.snapshots()"))
     files = {path: path.read_bytes() for path in night.folder.rglob("*") if path.is_file()}
-    assert any(path.name.startswith("prefect.db") for path in files)
+    assert any(path.name.startswith("prefect.db") and b"night.yaml" in files[path] for path in files)
     for secret in secrets:
         assert secret not in rows + snapshots + "".join(told[1])
         assert [path for path, content in files.items() if secret.encode() in content] == []

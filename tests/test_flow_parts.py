@@ -48,6 +48,11 @@ def prefect() -> Iterator[None]:
         yield
 
 
+def made_by(flow: Any, *given: Any, **asked: Any) -> Any:
+    """What a flow returns."""
+    return flow(*given, **asked)
+
+
 def artifacts(key: str) -> list[Any]:
     """What was published under a key, as the server has it."""
     with get_client(sync_client=True) as client:
@@ -62,15 +67,15 @@ def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path
     with temporary_settings(stored):
         for model in ("llama", "gpt2"):
             asked = {"pool": str(pool), "warehouse": location, "limit": 20}
-            assert len(extracting.extract_model(model, **asked).committed) == 2
+            assert len(made_by(extracting.extract_model, model, **asked).committed) == 2
         methods = ["best_single", "plurality"]
-        rows = learning.evaluate("tiny", methods=methods, seeds=1, warehouse=location)
+        rows = made_by(learning.evaluate, "tiny", methods=methods, seeds=1, warehouse=location)
         assert {row.method for row in rows} >= set(methods)
         [page] = artifacts("evaluate-accuracy")
         assert "| plurality |" in page
-        written = learning.report(str(tmp_path / "report.html"), warehouse=location)
+        written = made_by(learning.report, str(tmp_path / "report.html"), warehouse=location)
         assert written.stat().st_size > 10_000
-        done = upkeep.maintain(keep=1, warehouse=location)
+        done = made_by(upkeep.maintain, keep=1, warehouse=location)
         assert done["files_after"] <= done["files_before"]
         assert done["snapshots"]
         entry = {
@@ -79,7 +84,7 @@ def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path
             "params_b": 1e-4,
             "truncation": "keep",
         }
-        [standing] = newcomers.add_model(entry, str(pool), warehouse=location, limit=20)
+        [standing] = made_by(newcomers.add_model, entry, str(pool), warehouse=location, limit=20)
         assert (standing.model, standing.n, standing.n_models) == ("mistral", 40, 3)
         assert yaml.safe_load(pool.read_text())["models"][-1]["model"] == "mistral"
         [page] = artifacts("add-model")
