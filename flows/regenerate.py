@@ -6,98 +6,56 @@ result depends on Prefect's own caching.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Any
 
-from prefect import allow_failure, flow, get_run_logger, task
+from prefect import allow_failure, flow, get_run_logger, tags, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.states import Failed
-from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
-from pydantic import Field
 
 from flows import REPORT
-from flows.deploying import check_checkout
-from flows.pages import accuracies, log_sentences, publish
+from flows.deploying import TAG
+from flows.ending import ended
+from flows.models import Asked, extract_all
+from flows.pages import accuracies, publish
+from flows.parameters import Count, Name, Names, secret_kept
+from flows.progress import OnProgress, tell, told
 from flows.server import prefect_server
-from flows.summary import ALL, IncompleteError, Summary, sentence
+from flows.summary import ALL, IncompleteError, Summary
 from flows.threads import in_thread
-from rlfocal.errors import InputError, RunError
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.extraction.engines.backends import check_backend
 from rlfocal.extraction.tasks import TaskDocuments, load_each
 from rlfocal.failures import plain
-from rlfocal.jobs.events import Failure, share_of_tasks
-from rlfocal.jobs.runner import ModelOutcome, default_jobs, extract_model
+from rlfocal.jobs.events import Failure
 from rlfocal.pool import PoolSpec, load_pool
 from rlfocal.pool.specs import Backend, Benchmark
 from rlfocal.report import write_report
-from rlfocal.wording import counted
 from warehouse import check_location, open_warehouse
 from warehouse.store import Committed, PartitionKey
 
-OnProgress = Callable[[str, float], None]
-"""Called with what is running and the finished share of it, 0 to 1."""
-Name = Annotated[str, Field(min_length=1)]
-Names = Annotated[list[Name], Field(min_length=1)]
-Count = Annotated[int, Field(ge=1)]
 
-# A flow's parameters are JSON, which a callback is not; Prefect hands this context on to its task threads.
-_listener: ContextVar[OnProgress | None] = ContextVar("listener", default=None)
-
-
-@task(task_run_name="extract {model}", cache_policy=NO_CACHE, retries=1, retry_delay_seconds=2)
-def extract(
-    location: str | None,
-    pool: PoolSpec,
-    model: str,
-    backend: str,
-    limit: int | None,
-    jobs: int,
-    tasks: Sequence[TaskDocuments],
-) -> ModelOutcome | State[ModelOutcome]:
-    """Every answer of one model, in its own process; a second try leaves alone what the first committed."""
-    title = f"extract {model}"
-    outcome = extract_model(
-        location,
-        pool,
-        model,
-        backend=backend,
-        limit=limit,
-        jobs=jobs,
-        tasks=tasks,
-        on_progress=share_of_tasks(_on_progress, len(tasks)),
-    )
-    if outcome.missing:
-        return Failed(
-            message=f"{counted(len(outcome.missing), 'partition')}: {outcome.missing[0].reason}", data=outcome
-        )
-    _on_progress(title, 1.0)
-    return outcome
-
-
-@task(task_run_name="train and evaluate on {benchmark}", cache_policy=NO_CACHE)
+@task(task_run_name="train and evaluate on {benchmark}", cache_policy=NO_CACHE, persist_result=False)
 def train_and_evaluate(
     location: str | None, benchmark: str, models: Sequence[str], seeds: int
 ) -> tuple[Evaluation, ...]:
     """Every method on one benchmark; a run that the warehouse holds for the same data is not repeated."""
     with open_warehouse(location) as warehouse:
-        return evaluate(warehouse, benchmark, models=models, seeds=seeds, on_progress=_on_progress).rows
+        return evaluate(warehouse, benchmark, models=models, seeds=seeds, on_progress=tell).rows
 
 
-@task(task_run_name="report", cache_policy=NO_CACHE)
+@task(task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
 def report_all(location: str | None, path: str) -> Path:
     """One HTML file about everything that was ever evaluated here."""
     with open_warehouse(location, read_only=True) as warehouse:
         return write_report(warehouse, path)
 
 
-@flow(name="regenerate", flow_run_name="regenerate {pool}")
+@flow(name="regenerate", flow_run_name="regenerate {pool}", persist_result=False)
 def regenerate(
     pool: Name = "lab",
     warehouse: Name | None = None,
@@ -107,6 +65,7 @@ def regenerate(
     datasets: Name | None = None,
     backend: Backend | None = None,
     jobs: Count | None = None,
+    minutes_per_model: Count | None = None,
     seeds: Count = 3,
     report: Name = str(REPORT),
 ) -> Summary | State[Summary]:
@@ -114,57 +73,60 @@ def regenerate(
 
     A model or a benchmark that fails stops no other: the flow reports the rest, and then fails
     with the list of what failed. If another run does the same work, this one waits until it ends.
+    Where workers of the deployment extract-model are online, each model is a run of its own there.
 
     Args:
         pool: The pool: lab, small, paper, or the path of a YAML file on the worker.
-        warehouse: A directory on the worker or the URI of a Postgres catalogue. Default: RLFOCAL_WAREHOUSE of
-            the worker, else .rlfocal/warehouse in its checkout.
+        warehouse: A directory that every worker reaches, or the URI of a Postgres catalogue without its
+            password. Default: RLFOCAL_WAREHOUSE of the worker, else .rlfocal/warehouse in its checkout.
         benchmarks: Only these benchmarks of the pool. Default: all.
         models: Only these models of the pool. Default: all.
         limit: Only the first documents of each task, this many. Default: all.
         datasets: A mirror of the data sets on the worker, as `rlfocal datasets mirror` makes it. Default: the
             hub.
         backend: The engine. Default: the pool's.
-        jobs: How many models run at once, one process each. Default: 2, and 1 with vllm.
+        jobs: How many models run at once, one process each. Default: 2, and 1 with vllm; where models are
+            handed over to workers, that for each worker, and once made, what the server's limit
+            rlfocal-models says.
+        minutes_per_model: The time limit of each try to extract a model, in minutes; one that takes longer is
+            ended, and what it committed stays. Default: none.
         seeds: Methods that use randomness are trained with the seeds 0, 1, ... below this number.
         report: The HTML file to write on the worker.
     """
-    log_sentences()
-    try:
-        check_checkout()
+
+    def work() -> Summary:
         chosen = load_pool(pool).choose(models, benchmarks)
-        backend = backend or chosen.backend
-        jobs = jobs or default_jobs(backend)
+        engine = backend or chosen.backend
         tasks, gaps = _load_all(chosen.benchmarks, limit, datasets)
-        work = f"{chosen.model_dump_json()} {limit} {datasets} {backend} {seeds}"
-        with _alone(warehouse, work, chosen.name):
+        asked = Asked(pool, warehouse, benchmarks, limit, datasets, engine, jobs, minutes_per_model)
+        same = f"{chosen.model_dump_json()} {limit} {datasets} {engine} {seeds}"
+        with _alone(warehouse, same, chosen.name):
             before = accuracies(warehouse)
-            summary = _regenerate(chosen, tasks, gaps, warehouse, backend, limit, jobs, seeds, report)
+            summary = _regenerate(chosen, tasks, gaps, asked, seeds, report)
             publish(summary, warehouse, before)
-    except (InputError, RunError) as error:
-        return _failed(error)
-    return _failed(IncompleteError(summary)) if summary.gaps else summary
+        if summary.gaps:
+            raise IncompleteError(summary)
+        return summary
+
+    return ended(warehouse, work)
 
 
 def _regenerate(
     pool: PoolSpec,
     tasks: Sequence[TaskDocuments],
     gaps: list[Failure],
-    location: str | None,
-    backend: str,
-    limit: int | None,
-    jobs: int,
+    asked: Asked,
     seeds: int,
     report: str,
 ) -> Summary:
     """The work itself; `gaps` are the tasks that did not load."""
     started = perf_counter()
+    location = asked.warehouse
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks}
     before = _committed(location)
 
-    extractions = _extract_all(pool, tasks, location=location, backend=backend, limit=limit, jobs=jobs)
-    for model, state in zip(pool.models, extractions, strict=True):
-        gaps += _missing(model.model, state.result(raise_on_failure=False))
+    extractions, missing = extract_all(pool, tasks, asked)
+    gaps += missing
     extracted = {key for key, made in _committed(location).items() if before.get(key) != made} & wanted
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
 
@@ -213,12 +175,8 @@ def run(on_progress: OnProgress | None = None, **parameters: Any) -> Summary:
     pool.choose(parameters.get("models"), parameters.get("benchmarks"))
     check_backend(parameters.get("backend") or pool.backend)
     check_location(parameters.get("warehouse"))
-    token = _listener.set(on_progress)
-    try:
-        with prefect_server():
-            state = in_thread(lambda: regenerate(**parameters, return_state=True))
-    finally:
-        _listener.reset(token)
+    with told(on_progress), secret_kept(parameters) as safe, prefect_server(), tags(TAG):
+        state = in_thread(lambda: regenerate(**safe, return_state=True))
     result = state.result(raise_on_failure=False)
     if isinstance(result, IncompleteError):
         return result.summary
@@ -238,18 +196,10 @@ def _alone(location: str | None, work: str, pool: str) -> Iterator[None]:
                 return
         waiting = f"another run is regenerating pool {pool} in this warehouse; waiting for it to finish"
         get_run_logger().info(waiting)
-        _on_progress(waiting, 0.0)
+        tell(waiting, 0.0)
         with warehouse.lock(work, wait=True):
-            _on_progress(waiting, 1.0)
+            tell(waiting, 1.0)
             yield
-
-
-def _failed(error: InputError | RunError) -> State[Any]:
-    """A failed state whose message says why in one sentence; of a raised error Prefect logs a traceback."""
-    if isinstance(error, IncompleteError):
-        for gap in error.summary.gaps:
-            get_run_logger().error("failed: %s", sentence(gap))
-    return Failed(message=plain(error), data=error)
 
 
 def _load_all(
@@ -268,32 +218,9 @@ def _load_all(
     return tasks, [Failure("extract", ALL, name, ALL, plain(error)) for name, error in failed.items()]
 
 
-def _extract_all(
-    pool: PoolSpec, tasks: Sequence[TaskDocuments], *, jobs: int, **common: Any
-) -> list[State[ModelOutcome]]:
-    """One task run per model, `jobs` at a time. Returns their final states, by model."""
-    # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
-    # the page an arrow wherever two models were given the same object.
-    given = {
-        name: quote(value) for name, value in {**common, "pool": pool, "jobs": jobs, "tasks": tasks}.items()
-    }
-    with ThreadPoolTaskRunner[Any](max_workers=jobs) as runner:
-        futures = [runner.submit(extract, {**given, "model": model.model}) for model in pool.models]
-        for future in futures:
-            future.wait()
-    return [future.state for future in futures]
-
-
 def _ended(states: Iterable[State[Any]]) -> list[Any]:
     """For `wait_for`: the page's arrows from runs that count whether they failed or not."""
     return [allow_failure(state) for state in states]
-
-
-def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Failure]:
-    if isinstance(outcome, BaseException):
-        yield Failure("extract", model, ALL, ALL, plain(outcome))
-    else:
-        yield from outcome.missing
 
 
 def _committed(location: str | None) -> dict[PartitionKey, Committed]:
@@ -305,11 +232,6 @@ def _committed(location: str | None) -> dict[PartitionKey, Committed]:
 def _reason(state: State[Any]) -> str:
     error = state.result(raise_on_failure=False)
     return plain(error) if isinstance(error, BaseException) else str(state.message)
-
-
-def _on_progress(title: str, share: float) -> None:
-    if (listener := _listener.get()) is not None:
-        listener(title, share)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,10 @@ PATH_ERRORS = frozenset(
         *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS),
     }
 )
-SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "OPENAI_API_KEY", "VLLM_API_KEY")
+SECRETS = (
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "OPENAI_API_KEY", "VLLM_API_KEY"),
+    *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
+)
 SHORTEST_SECRET = 4  # a shorter value is no secret, and blanking it would tear words apart
 TOKEN = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,})")
 LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")

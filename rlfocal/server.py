@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,7 +32,7 @@ def check_server(url: str | None = None) -> Iterator[Finding]:
         return
     named = without_secrets(address)
     try:
-        with urlopen(f"{address}/health", timeout=PATIENCE_SECONDS):
+        with urlopen(Request(f"{address}/health", headers=_headers()), timeout=PATIENCE_SECONDS):
             yield Finding("server", "ok", f"Prefect answers at {named}")
         yield from check_schedules(address)
     except HTTPError as error:
@@ -89,10 +90,17 @@ def _is_alive(address: str, run: str, now: datetime) -> bool:
 
 
 def _ask(address: str, path: str, body: Mapping[str, Any]) -> Any:
-    headers = {"Content-Type": "application/json"}
-    request = Request(f"{address}/{path}", data=json.dumps(body).encode(), headers=headers, method="POST")
+    request = Request(f"{address}/{path}", data=json.dumps(body).encode(), headers=_headers(), method="POST")
     with urlopen(request, timeout=LONGER_PATIENCE_SECONDS) as answer:
         return json.load(answer)
+
+
+def _headers() -> dict[str, str]:
+    """With $PREFECT_API_AUTH_STRING, `user:password`, where the server asks for it."""
+    headers = {"Content-Type": "application/json"}
+    if auth := os.environ.get("PREFECT_API_AUTH_STRING"):
+        headers["Authorization"] = f"Basic {b64encode(auth.encode()).decode()}"
+    return headers
 
 
 def _time(text: str) -> datetime:

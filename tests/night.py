@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -21,14 +22,15 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 PREFECT = str(Path(sys.executable).with_name("prefect"))
-DEPLOYMENT = "regenerate/regenerate-nightly"
+DEPLOYMENT = "regenerate/regenerate"
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 class Night:
     """A folder with a server's database, a worker's checkout and a warehouse; ends what it started."""
 
-    def __init__(self, folder: Path, *, ui: bool = False) -> None:
+    def __init__(self, folder: Path, *, ui: bool = False, auth: str | None = None) -> None:
+        """`auth`: the user and password, as `user:password`, that the server asks for."""
         self.folder = folder
         self.home = folder / "checkout"
         self.warehouse = folder / "warehouse"
@@ -45,6 +47,9 @@ class Night:
             "COLUMNS": "200",  # or Prefect's tables break names apart
         }
         self.environment.pop("RLFOCAL_HOME", None)
+        self.auth = auth
+        if auth is not None:
+            self.environment |= {"PREFECT_SERVER_API_AUTH_STRING": auth, "PREFECT_API_AUTH_STRING": auth}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Night:
@@ -54,13 +59,16 @@ class Night:
         for name in list(self._running):
             self.kill(name)
 
-    def check_out(self, change: Callable[[dict[str, Any]], None] | None = None) -> None:
-        """Copies what is deployed; `change` gets the deployment of prefect.yaml to alter."""
+    def check_out(
+        self, change: Callable[[dict[str, Any]], None] | None = None, *, notify: str | None = None
+    ) -> None:
+        """Copies what is deployed; `change` gets the first deployment of prefect.yaml to alter."""
         for name in ("flows", "pools"):
             shutil.copytree(ROOT / name, self.home / name, ignore=shutil.ignore_patterns("__pycache__"))
         content = yaml.safe_load((ROOT / "prefect.yaml").read_text())
         if change is not None:
             change(content["deployments"][0])
+        content["build"][1]["flows.deploying.notify"]["block"] = notify
         (self.home / "prefect.yaml").write_text(yaml.safe_dump(content))
 
     def start_server(self) -> None:
@@ -70,21 +78,23 @@ class Night:
         end = time.monotonic() + 600
         while True:
             try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=5):
+                asked = urllib.request.Request(f"{self.url}/health", headers=self.headers)
+                with urllib.request.urlopen(asked, timeout=5):
                     return
             except OSError:
                 assert time.monotonic() < end, self.log("server")
                 time.sleep(0.5)
 
-    def start_worker(self, *, home: bool = True) -> None:
-        """Starts a worker, in place of the last one; `home`: it is told where its checkout is."""
-        self.kill("worker")
+    def start_worker(self, name: str = "worker", *, pool: str = "cpu", home: bool = True) -> None:
+        """Starts a worker, in place of the last of this name; `home`: it is told where its checkout is."""
+        self.kill(name)
         environment = self.environment | ({"RLFOCAL_HOME": str(self.home)} if home else {})
-        self._start("worker", ["worker", "start", "--pool", "rlfocal", "--name", "test"], environment)
+        self._start(name, ["worker", "start", "--pool", pool, "--name", name], environment)
 
     def deploy(self) -> None:
-        """The README's two commands."""
-        self.prefect("work-pool", "create", "--type", "process", "rlfocal")
+        """The README's commands."""
+        for pool in ("cpu", "gpu"):
+            self.prefect("work-pool", "create", "--type", "process", pool)
         self.prefect("deploy", "--all", "--no-prompt", cwd=self.home)
 
     def prefect(self, *words: str, cwd: Path | None = None) -> str:
@@ -95,9 +105,9 @@ class Night:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def trigger(self, **parameters: Any) -> str:
-        """Asks for a run of the deployment; returns its id."""
-        deployment = self.api("GET", f"deployments/name/{DEPLOYMENT}")
+    def trigger(self, name: str = DEPLOYMENT, /, **parameters: Any) -> str:
+        """Asks for a run of a deployment; returns its id."""
+        deployment = self.api("GET", f"deployments/name/{name}")
         made = self.api("POST", f"deployments/{deployment['id']}/create_flow_run", {"parameters": parameters})
         return str(made["id"])
 
@@ -121,13 +131,21 @@ class Night:
         lines = self.api("POST", "logs/filter", asked)
         return "\n".join(line["message"] for line in lines if not own or line["name"] == "prefect.flow_runs")
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of a call of the server's API."""
+        if self.auth is None:
+            return {"Content-Type": "application/json"}
+        basic = base64.b64encode(self.auth.encode()).decode()
+        return {"Content-Type": "application/json", "Authorization": f"Basic {basic}"}
+
     def api(self, method: str, path: str, body: Any = None) -> Any:
         """A call of the server's API."""
         request = urllib.request.Request(
             f"{self.url}/{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
+            headers=self.headers,
         )
         only_reads = method == "GET" or path.endswith("filter")
         for patience in (1, 5, 25, 0):

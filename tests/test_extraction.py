@@ -26,7 +26,8 @@ from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.failures import plain
 from rlfocal.jobs.events import Extracted, Failure, Progress, share_of_tasks
-from rlfocal.jobs.processes import run_each
+from rlfocal.jobs.faults import over_time
+from rlfocal.jobs.processes import Send, run_each
 from rlfocal.jobs.runner import ExtractionReport, extract_model, extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
@@ -297,6 +298,23 @@ def test_what_a_process_started_ends_with_it(fails: bool) -> None:
     [pid] = pids
     with contextlib.suppress(psutil.NoSuchProcess):
         assert psutil.Process(pid).wait(30) is None or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def takes(send: Send, seconds: float) -> None:
+    """A job that takes so long, and starts what would outlive it."""
+    send(subprocess.Popen(["sleep", "600"]).pid)
+    time.sleep(seconds)
+
+
+@pytest.mark.slow
+def test_a_process_that_takes_longer_than_its_time_limit_ends_with_all_it_started() -> None:
+    pids: dict[str, int] = {}
+    jobs = {"slow": (600.0,), "quick": (0.0,)}
+    ended = run_each(takes, jobs, at_once=2, on_event=pids.__setitem__, seconds=6)
+    assert ended == {"slow": over_time(6), "quick": None}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pids["slow"])
+        assert process.wait(30) is None or process.status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.slow

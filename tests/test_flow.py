@@ -237,14 +237,23 @@ def test_quiet_settings_leave_what_the_user_chose(monkeypatch: pytest.MonkeyPatc
 def test_prefect_yaml_satisfies_prefects_schema_and_names_no_machine() -> None:
     from prefect.cli.deploy._models import PrefectYamlModel
 
+    from flows.deploying import TAG
+
     text = (ROOT / "prefect.yaml").read_text()
     content = yaml.safe_load(text)
     jsonschema.validate(content, PrefectYamlModel.model_json_schema())
-    [deployment] = content["deployments"]
-    assert deployment["name"] == "regenerate-nightly"
-    assert [(s["cron"], s["timezone"]) for s in deployment["schedules"]] == [("30 2 * * *", "UTC")]
-    assert deployment["work_pool"]["name"] == "rlfocal"
+    deployments = {deployment["name"]: deployment for deployment in content["deployments"]}
+    assert list(deployments) == [
+        *("regenerate", "extract-model", "add-model", "train", "evaluate", "report", "maintain"),
+    ]
+    schedules = deployments["regenerate"]["schedules"]
+    assert [(s["cron"], s["timezone"]) for s in schedules] == [("30 2 * * *", "UTC")]
+    pools = {name: deployment["work_pool"]["name"] for name, deployment in deployments.items()}
+    assert {name for name, pool in pools.items() if pool == "gpu"} == {"extract-model", "add-model"}
     assert content["pull"]
     assert not re.search(r"[\s\"']/\w", text)
-    file, function = deployment["entrypoint"].split(":")
-    assert f"def {function}(" in (ROOT / file).read_text()
+    for deployment in deployments.values():
+        file, function = deployment["entrypoint"].split(":")
+        assert f"def {function}(" in (ROOT / file).read_text()
+        assert deployment["tags"] == [TAG]
+        assert deployment["work_pool"]["job_variables"]["env"]["PREFECT_RESULTS_DEFAULT_SERIALIZER"] == "json"

@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -45,7 +48,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     def small(deployment: dict[str, Any]) -> None:
         deployment["parameters"] |= SMALL | {"report": str(folder / "report.html")}
 
-    with Night(folder) as night:
+    with Night(folder, ui=True) as night:
         night.check_out(small)
         night.start_server()
         night.deploy()
@@ -73,6 +76,31 @@ def test_the_schedule_fires_and_a_worker_runs_it_with_nobodys_help(night: Night)
     with open_warehouse(night.warehouse, read_only=True) as warehouse:
         assert warehouse.rows("SELECT count(DISTINCT model) FROM extractions") == [(2,)]
         assert warehouse.rows("SELECT max(doc_id) FROM choice_logprobs") == [(7,)]
+
+
+def test_the_pages_show_the_form_the_run_and_the_artifact(night: Night) -> None:
+    browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
+    if browser is None:
+        pytest.skip("needs Chromium")
+    deployed = night.api("GET", f"deployments/name/{DEPLOYMENT}")
+    done = {"flow_runs": {"state": {"type": {"any_": ["COMPLETED"]}}}}
+    run = night.api("POST", "flow_runs/filter", done)[0]
+
+    def page(path: str) -> str:
+        """The text of a page after its scripts have run."""
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
+        profile = f"--user-data-dir={night.folder / 'browser'}"
+        url = f"{night.url.removesuffix('/api')}/{path}"
+        shown = subprocess.run([browser, *options, profile, url], capture_output=True, text=True, timeout=300)
+        return " ".join(re.sub(r"<[^>]+>", " ", shown.stdout).split())
+
+    form = page(f"deployments/deployment/{deployed['id']}/run")
+    for field in deployed["parameter_openapi_schema"]["properties"].values():
+        assert " ".join(field["description"].replace("`", "").split()) in form
+    of_run = page(f"runs/flow-run/{run['id']}")
+    assert "regenerate lab" in of_run
+    assert "Completed" in of_run
+    assert "regenerate-accuracy" in page("artifacts")
 
 
 def scheduled(night: Night, at: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Failure:
     task: str
     reason: str
     """One plain sentence."""
+    lasting: bool = field(default=False, compare=False)
+    """Whether another try would fail alike: a gated model, a wrong revision, a prompt that is too long."""
 
 
 Event = Progress | Extracted | AlreadyCommitted | Failure

@@ -54,6 +54,15 @@ def killed(name: str) -> str:
     return f"its process was killed by {name}{hint if name == 'SIGKILL' else ''}"
 
 
+def over_time(seconds: float) -> str:
+    """One line about a process that was ended because it took longer than `seconds`.
+
+    >>> over_time(5400)
+    'it took longer than its time limit of 90 minutes; what it committed stays'
+    """
+    return f"it took longer than its time limit of {seconds / 60:g} minutes; what it committed stays"
+
+
 def _advice(error: BaseException) -> str | None:
     message = str(error)
     found = next((advice for sign, advice in SIGNS if sign in message), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -13,10 +14,11 @@ from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from time import monotonic
 from typing import Any
 
 from rlfocal.jobs import fork_server
-from rlfocal.jobs.faults import explained, killed
+from rlfocal.jobs.faults import explained, killed, over_time
 
 Send = Callable[[Any], None]
 SECONDS_TO_EXIT = 60
@@ -34,33 +36,40 @@ def run_each(
     at_once: int,
     on_event: Callable[[str, Any], None],
     preload: Sequence[str] = (),
+    seconds: float | None = None,
 ) -> dict[str, str | None]:
     """Runs `job(send, *arguments[name])` in a process per name, at most `at_once` of them at a time.
 
     Calls `on_event(name, event)` here for everything a job sends. Returns, by name, None or the reason in one
     sentence why the process ended early. Processes die with the caller, and what they started with them.
-    `preload`: modules that processes find imported already; the first call decides.
+    `preload`: modules that processes find imported already; the first call decides. `seconds`: how long each
+    may take; then it is ended.
     """
     waiting = list(arguments)
     running: dict[str, tuple[Connection, BaseProcess]] = {}
     ended: dict[str, str | None] = {}
+    until: dict[str, float] = {}
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
                 name = waiting.pop(0)
                 running[name] = _start(job, arguments[name], preload)
+                until[name] = math.inf if seconds is None else monotonic() + seconds
             # The sentinel too: a grandchild may hold the connection open after its parent's death.
-            ready = wait(
-                [end for connection, process in running.values() for end in (connection, process.sentinel)]
-            )
+            ends = [end for connection, process in running.values() for end in (connection, process.sentinel)]
+            first = min(until[name] for name in running)
+            ready = wait(ends, None if first == math.inf else max(0.0, first - monotonic()))
             for name, (connection, process) in list(running.items()):
-                if connection not in ready and process.sentinel not in ready:
-                    continue
                 last = _forward(connection, partial(on_event, name))
                 if last is not None or process.sentinel in ready:
                     del running[name]
                     _finish(connection, process)
                     ended[name] = _reason(last, process.exitcode)
+                elif seconds is not None and monotonic() >= until[name]:
+                    del running[name]
+                    _kill(process)
+                    connection.close()
+                    ended[name] = over_time(seconds)
     finally:
         for _, process in running.values():
             _kill(process)

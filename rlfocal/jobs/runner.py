@@ -15,11 +15,12 @@ from rlfocal.extraction.partition import doc_rows
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.failures import plain
 from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure
+from rlfocal.jobs.faults import over_time
 from rlfocal.jobs.partitions import Job, is_covered
 from rlfocal.jobs.processes import run_each
 from rlfocal.jobs.shards import discard_leftovers
 from rlfocal.jobs.worker import extract
-from rlfocal.pool.hub import pinned
+from rlfocal.pool.hub import HubError, pinned
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse, check_location, open_warehouse
 from warehouse.alignment import refusal, shortening
@@ -39,6 +40,8 @@ class Plan:
     """The models, pinned to the commits that will run."""
     failed: dict[str, str]
     """Models that cannot run at all, and why."""
+    unreached: set[str]
+    """Those of them that may run when the hub answers again."""
     refused: list[Failure]
     covered: list[PartitionKey]
     """Partitions that are committed already."""
@@ -122,17 +125,19 @@ def extract_model(
     tasks: Sequence[TaskDocuments] | None = None,
     jobs: int = 1,
     replace_documents: bool = False,
+    seconds: float | None = None,
     on_progress: OnProgress | None = None,
 ) -> ModelOutcome:
     """`extract_pool` for one model; `jobs` is how many such calls share the machine's cores.
 
+    `seconds`: how long its process may take; then it is ended, and what it has not committed is missing.
     `tasks` saves building the prompts again for every model: `load_tasks(pool.benchmarks, limit, datasets)`.
     """
     backend = backend or pool.backend
     check_backend(backend)
     [spec] = pool.choose(models=[model]).models
     wanted = load_tasks(pool.benchmarks, limit, datasets) if tasks is None else tasks
-    [outcome] = _extract(location, [spec], wanted, backend, jobs, replace_documents, on_progress)
+    [outcome] = _extract(location, [spec], wanted, backend, jobs, replace_documents, on_progress, seconds)
     return outcome
 
 
@@ -155,6 +160,7 @@ def _extract(
     jobs: int,
     replace_documents: bool,
     on_progress: OnProgress | None,
+    seconds: float | None = None,
 ) -> list[ModelOutcome]:
     with open_warehouse(location) as warehouse:
         warehouse.put_models(models)
@@ -180,8 +186,15 @@ def _extract(
         if pending
     }
     preload = PRELOADED.get(backend, ())
-    failed = plan.failed | run_each(extract, arguments, at_once=jobs, on_event=report, preload=preload)
-    return [_outcome(m.model, tasks, plan.pending.get(m.model), failed.get(m.model), events) for m in models]
+    ended = run_each(extract, arguments, at_once=jobs, on_event=report, preload=preload, seconds=seconds)
+    failed = plan.failed | ended
+    lasting = plan.failed.keys() - plan.unreached
+    if seconds is not None:
+        lasting |= {name for name, reason in ended.items() if reason == over_time(seconds)}
+    return [
+        _outcome(m.model, tasks, plan.pending.get(m.model), failed.get(m.model), m.model in lasting, events)
+        for m in models
+    ]
 
 
 def _plan(
@@ -191,13 +204,15 @@ def _plan(
     committed: Mapping[PartitionKey, Committed],
 ) -> Plan:
     """Leaves out what is committed already, and what would replace a partition by a shorter one."""
-    plan = Plan({}, {}, {}, [], [])
+    plan = Plan({}, {}, {}, set(), [], [])
     for model in models:
         try:
             spec = pinned(model)
             weights = weights_digest(spec)
         except (InputError, OSError) as error:
             plan.failed[model.model] = plain(error)
+            if isinstance(error, HubError):
+                plan.unreached.add(model.model)
             continue
         plan.specs[model.model] = spec
         plan.pending[model.model] = []
@@ -208,7 +223,7 @@ def _plan(
             if is_covered(job, there):
                 plan.covered.append(key)
             elif there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
-                plan.refused.append(Failure("extract", *key, reason))
+                plan.refused.append(Failure("extract", *key, reason, lasting=True))
             else:
                 plan.pending[model.model].append(job)
     return plan
@@ -236,7 +251,9 @@ def _refuse_other_documents(
             if others and len(kept) < len(jobs):
                 plan.pending[model] = kept
                 plan.refused.append(
-                    Failure("extract", model, benchmark, name, refusal(found, others, benchmark))
+                    Failure(
+                        "extract", model, benchmark, name, refusal(found, others, benchmark), lasting=True
+                    )
                 )
 
 
@@ -245,6 +262,7 @@ def _outcome(
     tasks: Sequence[TaskDocuments],
     jobs: Sequence[Job] | None,
     reason: str | None,
+    lasting: bool,
     events: Sequence[Event],
 ) -> ModelOutcome:
     """Every partition is committed, skipped or missing."""
@@ -256,7 +274,8 @@ def _outcome(
     seen = {(c.benchmark, c.task) for c in committed} | {(m.benchmark, m.task) for m in missing}
     why = reason or "its process ended before this task"
     present = {(p.benchmark, p.task) for p in own if isinstance(p, AlreadyCommitted)}
-    missing += [Failure("extract", model, *task, why) for task in wanted if task not in seen | present]
+    left = [task for task in wanted if task not in seen | present]
+    missing += [Failure("extract", model, *task, why, lasting) for task in left]
     skipped = tuple(p for p in everything if p in present or (p not in wanted and p not in seen))
     return ModelOutcome(model, committed, skipped, tuple(missing))
 

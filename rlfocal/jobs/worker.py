@@ -93,7 +93,7 @@ def _run(extraction: Extraction, job: Job, *, wait: bool) -> bool:
     except DiskFullError:
         raise  # every further partition would fail too, after hours of work for nothing
     except Exception as error:
-        event = Failure("extract", *key, explained(error))
+        event = Failure("extract", *key, explained(error), isinstance(error, InputError))
     extraction.send(event)
     return True
 

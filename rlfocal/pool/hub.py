@@ -18,7 +18,12 @@ LAB_PREFIX = "rlfocal-lab/"
 COMMIT = re.compile("[0-9a-f]{40}")
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json"}
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+TOO_MANY, SERVER_ERROR = 429, 500  # statuses of HTTP
 NO_WEIGHTS = {"training_args.bin", "optimizer.pt", "scheduler.pt"}  # what a training run leaves beside them
+
+
+class HubError(InputError):
+    """The hub could not be asked now; another try may help."""
 
 
 def local_weights(model: ModelSpec) -> Path | None:
@@ -131,7 +136,7 @@ def _explained(model: ModelSpec, local_only: bool) -> Iterator[None]:
         offline = os.environ.get("HF_HUB_OFFLINE", "") in ("1", "true", "True", "ON", "YES")
         unreached = "HF_HUB_OFFLINE is set" if offline else f"{endpoint} cannot be reached"
         why = "the hub was not asked" if local_only else unreached
-        raise InputError(
+        raise (InputError if local_only or offline else HubError)(
             f"{name}: {repo} at {model.revision!r} is not in the local cache, and {why}; download it where "
             f"there is a network (`hf download {repo} --revision {model.revision}`), or give a directory"
         ) from error
@@ -145,6 +150,7 @@ def _explained(model: ModelSpec, local_only: bool) -> Iterator[None]:
             f"{name}: hf_repo {repo!r} is neither a directory here nor a hub id (owner/name)"
         ) from error
     except errors.HfHubHTTPError as error:
-        raise InputError(
+        status = error.response.status_code if error.response is not None else 0
+        raise (HubError if status == TOO_MANY or status >= SERVER_ERROR else InputError)(
             f"{name}: the hub refuses {repo}: {plain(error)}; check HF_TOKEN (`hf auth whoami`), or unset it"
         ) from error

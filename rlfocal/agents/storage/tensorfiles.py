@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,6 +60,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], form: Format, about
 def read_about(path: Path, form: Format) -> dict[str, Any]:
     """The JSON of a file whose digest is right. Raises UnusableError."""
     return _about(_content(path), form)
+
+
+def trained_on(checkpoints: Path) -> set[int]:
+    """The snapshots that the checkpoints under a folder were trained on."""
+    found = set()
+    for path in checkpoints.rglob("*.safetensors"):
+        with suppress(UnusableError):  # a damaged checkpoint pins nothing; training again replaces it
+            found.add(read_about(path, CHECKPOINT)["snapshot"])
+    return found
 
 
 def read_tensors(path: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]:

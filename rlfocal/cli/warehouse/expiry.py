@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,12 +39,13 @@ def expire(
     The newest is always kept, and so are those that evaluations or training runs read, which `--snapshot N`
     reproduces.
     """
+    from rlfocal.agents.storage.tensorfiles import trained_on
     from warehouse import open_warehouse
     from warehouse.upkeep.expiry import expire as let_go
 
     age = None if older_than is None else _age(older_than)
     with open_warehouse(warehouse, create=False) as opened:
-        trained = _trained_on(opened.location.checkpoints)
+        trained = trained_on(opened.location.checkpoints)
         found = let_go(
             opened, keep=keep, older_than=age, evaluated=evaluated, trained=trained, dry_run=not yes
         )
@@ -77,17 +76,6 @@ def compact(warehouse: Location = None, as_json: Json = False) -> None:
     else:
         before, after = counted(found.files_before, "file"), counted(found.files_after, "file")
         typer.echo(f"{before} merged into {after}" if before != after else f"nothing to merge in {after}")
-
-
-def _trained_on(checkpoints: Path) -> set[int]:
-    """The snapshots that this machine's checkpoints were trained on."""
-    from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_about
-
-    found = set()
-    for path in checkpoints.rglob("*.safetensors"):
-        with suppress(UnusableError):  # a damaged checkpoint pins nothing; training again replaces it
-            found.add(read_about(path, CHECKPOINT)["snapshot"])
-    return found
 
 
 def _age(text: str) -> timedelta:

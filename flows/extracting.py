@@ -1,0 +1,125 @@
+"""One model's answers: the unit of GPU work, here or on whatever worker takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from prefect import flow, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.states import Failed
+from prefect.tasks import Task, exponential_backoff
+
+from flows.ending import ended
+from flows.parameters import Count, Name, Names
+from flows.progress import tell
+from flows.summary import sentence
+from rlfocal.errors import RunError
+from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.failures import plain
+from rlfocal.jobs.events import share_of_tasks
+from rlfocal.jobs.runner import ModelOutcome
+from rlfocal.jobs.runner import extract_model as extract_now
+from rlfocal.pool import PoolSpec, load_pool
+from rlfocal.pool.specs import Backend
+from rlfocal.wording import counted
+
+RETRIES = 2
+FIRST_DELAY = 5
+"""Seconds before the first retry; then twice that."""
+
+
+def may_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+    """Whether another try can end otherwise: not where each failure would come again."""
+    outcome: Any = state.data
+    while isinstance(outcome, State):
+        outcome = outcome.data
+    outcome = getattr(outcome, "result", outcome)  # Prefect's record of it
+    return not isinstance(outcome, ModelOutcome) or not all(gap.lasting for gap in outcome.missing)
+
+
+@task(
+    task_run_name="extract {model}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    retries=RETRIES,
+    retry_delay_seconds=exponential_backoff(FIRST_DELAY),
+    retry_condition_fn=may_help,
+)
+def extract(
+    location: str | None,
+    pool: PoolSpec,
+    model: str,
+    backend: str,
+    limit: int | None,
+    jobs: int,
+    minutes: int | None,
+    tasks: Sequence[TaskDocuments],
+) -> ModelOutcome | State[ModelOutcome]:
+    """Every answer of one model, in its own process; another try leaves alone what the first committed."""
+    title = f"extract {model}"
+    outcome = extract_now(
+        location,
+        pool,
+        model,
+        backend=backend,
+        limit=limit,
+        jobs=jobs,
+        tasks=tasks,
+        seconds=None if minutes is None else 60.0 * minutes,
+        on_progress=share_of_tasks(tell, len(tasks)),
+    )
+    if outcome.missing:
+        return Failed(
+            message=f"{counted(len(outcome.missing), 'partition')}: {outcome.missing[0].reason}", data=outcome
+        )
+    tell(title, 1.0)
+    return outcome
+
+
+@flow(name="extract-model", flow_run_name="extract {model}", persist_result=False)
+def extract_model(
+    model: Name,
+    pool: Name = "lab",
+    warehouse: Name | None = None,
+    benchmarks: Names | None = None,
+    limit: Count | None = None,
+    datasets: Name | None = None,
+    backend: Backend | None = None,
+    minutes: Count | None = None,
+) -> ModelOutcome | State[ModelOutcome]:
+    """Answer every benchmark of a pool with one of its models, and commit the answers.
+
+    What is committed already is left alone, and what another run extracts just now is waited for.
+
+    Args:
+        model: The model's name in the pool.
+        pool: The pool: lab, small, paper, or the path of a YAML file on the worker.
+        warehouse: A directory that every worker reaches, or the URI of a Postgres catalogue without its
+            password. Default: RLFOCAL_WAREHOUSE of the worker, else .rlfocal/warehouse in its checkout.
+        benchmarks: Only these benchmarks of the pool. Default: all.
+        limit: Only the first documents of each task, this many. Default: all.
+        datasets: A mirror of the data sets on the worker, as `rlfocal datasets mirror` makes it. Default: the
+            hub.
+        backend: The engine. Default: the pool's.
+        minutes: The time limit of each try, in minutes; a model that takes longer is ended, and what it
+            committed stays. Default: none.
+    """
+
+    def work() -> ModelOutcome:
+        chosen = load_pool(pool).choose([model], benchmarks)
+        tasks = load_tasks(chosen.benchmarks, limit, datasets)
+        engine = backend or chosen.backend
+        state = extract(warehouse, chosen, model, engine, limit, 1, minutes, tasks, return_state=True)
+        outcome: Any = state.result(raise_on_failure=False)
+        if not isinstance(outcome, ModelOutcome):
+            raise RunError(f"extract {model}: {plain(outcome)}")
+        for gap in outcome.missing:
+            get_run_logger().error("failed: %s", sentence(gap))
+        if outcome.missing:
+            n = counted(len(outcome.missing), "partition")
+            raise RunError(f"{n} of {model} missing: {outcome.missing[0].reason}")
+        return outcome
+
+    return ended(warehouse, work)
