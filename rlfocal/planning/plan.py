@@ -10,10 +10,9 @@ from pathlib import Path
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.engines.backends import check_backend
-from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.fingerprint import fingerprint, holds, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
 from rlfocal.failures import plain
-from rlfocal.jobs.partitions import Job, is_covered
 from rlfocal.planning.estimate import Cost, assumptions, cost, too_large
 from rlfocal.planning.gpus import GPU
 from rlfocal.planning.workload import Workload, mean_answer, of_documents, of_size
@@ -164,8 +163,9 @@ def _missing(
             todo.append(part)
             unsure |= any(key.benchmark == part.benchmark.name for key in mine)
             continue
-        job = Job(part.task, fingerprint(spec, weights, part.task, backend))
-        if not is_covered(job, mine.get(job.key(model.model))):
+        there = mine.get(PartitionKey(model.model, part.task.benchmark, part.task.task))
+        wanted = fingerprint(spec, weights, part.task, backend)
+        if not holds(there, wanted, len(part.task.documents)):
             todo.append(part)
     note = f"{model.model}: partitions that only --datasets can compare are counted in full."
     return todo, note if unsure else None
