@@ -144,7 +144,7 @@ def simulate(works: Sequence[Work], n_gpus: int) -> Schedule:
     bars: list[Bar] = []
     now = 0.0
     while True:
-        while (work := choose(waiting, _running(engines, left, now), len(free))) is not None:
+        while free and (work := choose(waiting, _running(engines, left, now), len(free))) is not None:
             if work in waiting:
                 waiting.remove(work)
             gpus, free = tuple(free[: work.gpus]), free[work.gpus :]
