@@ -107,14 +107,15 @@ def record(
         with claimed(done, model, task, wait=False) as mine:
             if not mine:
                 continue
+            benchmark, name = task.split("/")
             if is_done(done, model, task):
-                send(AlreadyCommitted(model, *task.split("/")))
+                send(AlreadyCommitted(model, benchmark, name))
                 continue
             time.sleep(tasks[task])
             # One write, so that lines of several processes do not mix.
             with (done / "done").open("a") as file_of_done:
                 file_of_done.write(f"{model} {task}\n")
-        send(Extracted(model, *task.split("/"), 1, tasks[task]))
+        send(Extracted(model, benchmark, name, 1, tasks[task]))
     for gpu in gpus:
         _write(folder, Record(model, gpu, os.getpid(), "end", time.time()))
 
@@ -127,7 +128,8 @@ def wait_for_others(
         with claimed(done, model, task, wait=True):
             if not is_done(done, model, task):
                 return
-        send(AlreadyCommitted(model, *task.split("/")))
+        benchmark, name = task.split("/")
+        send(AlreadyCommitted(model, benchmark, name))
 
 
 def is_done(done: Path, model: str, task: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,13 +19,13 @@ from hypothesis import strategies as st
 
 from rlfocal.errors import InputError
 from rlfocal.jobs.processes import Processes, Send
-from rlfocal.placement import devices as devices_module
 from rlfocal.placement.devices import Device, find_gpus, parsed, sees_only, used_by_others, visible
 from rlfocal.placement.leases import FOLDER, lease_folder, offered
 from rlfocal.placement.schedule import (
     Bar,
     Running,
     Schedule,
+    Span,
     Work,
     choose,
     finish,
@@ -96,7 +97,7 @@ def test_the_driver_lists_gpus_and_who_uses_them(tmp_path: Path, monkeypatch: py
 
 
 def test_a_machine_without_a_driver_has_what_it_pretends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices_module.shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     assert (
         find_gpus({}) == find_gpus({"CUDA_VISIBLE_DEVICES": "0,1"}) == find_gpus({"RLFOCAL_GPUS": ""}) == ()
     )
@@ -209,8 +210,8 @@ def test_a_schedule_by_hand() -> None:
     assert made == Schedule(
         3,
         (
-            Bar("b", (0, 1), 0, 6, (("b/0", 1, 3), ("b/1", 3, 5), ("b/2", 5, 6))),
-            Bar("a", (2,), 0, 7, (("b/0", 1, 7),)),
+            Bar("b", (0, 1), 0, 6, (Span("b/0", 1, 3), Span("b/1", 3, 5), Span("b/2", 5, 6))),
+            Bar("a", (2,), 0, 7, (Span("b/0", 1, 7),)),
         ),
         7,
         19 / 3 if 19 / 3 > 7 else 7,

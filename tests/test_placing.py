@@ -179,6 +179,6 @@ def kill(run: subprocess.Popen[str], chance: random.Random) -> None:
 
 def leads_a_group(process: psutil.Process) -> bool:
     try:
-        return os.getpgid(process.pid) == process.pid
+        return os.getpgid(int(process.pid)) == process.pid
     except ProcessLookupError:
         return False

@@ -48,7 +48,7 @@ class Processes:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Kills what still runs."""
         for _, process in self._running.values():
             _kill(process)

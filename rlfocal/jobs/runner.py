@@ -223,7 +223,7 @@ def _run_on_gpus(
     }
     loads = {name: of_documents(job.task, None) for jobs in named.values() for name, job in jobs.items()}
     works = {
-        model: work(specs[model], {name: loads[name] for name in jobs}, sheet)
+        model: work(specs[model], [([name], loads[name]) for name in jobs], sheet)
         for model, jobs in named.items()
     }
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
-from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,8 @@ class Running:
     """Seconds of each task that none of them has begun."""
 
 
-class Span(NamedTuple):
+@dataclass(frozen=True)
+class Span:
     """A task's seconds on the clock of its schedule."""
 
     task: str

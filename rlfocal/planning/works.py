@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 
 from rlfocal.placement.schedule import Work
 from rlfocal.planning.estimate import cost
@@ -11,11 +11,16 @@ from rlfocal.planning.workload import Workload
 from rlfocal.pool.specs import ModelSpec
 
 
-def work(model: ModelSpec, workloads: Mapping[str, Workload], gpu: GPU) -> Work:
-    """The work of one model, `workloads` being its tasks': its GPUs share a task, and start side by side."""
-    costs = {task: cost(model, [workload], gpu) for task, workload in workloads.items()}
-    seconds = {
-        task: 3600 * (c.prefill_hours + c.decode_hours) / model.tensor_parallel for task, c in costs.items()
-    }
-    start = 3600 * max((c.start_hours for c in costs.values()), default=0.0) / model.tensor_parallel
+def work(model: ModelSpec, loads: Iterable[tuple[Sequence[str], Workload]], gpu: GPU) -> Work:
+    """The work of one model; `loads` are tasks and the workload that they have in equal parts.
+
+    A model's GPUs share each task, and start side by side.
+    """
+    seconds: dict[str, float] = {}
+    start = 0.0
+    for tasks, workload in loads:
+        spent = cost(model, [workload], gpu)
+        start = 3600 * spent.start_hours / model.tensor_parallel
+        whole = 3600 * (spent.prefill_hours + spent.decode_hours) / model.tensor_parallel
+        seconds |= dict.fromkeys(tasks, whole / len(tasks))
     return Work(model.model, model.tensor_parallel, start, seconds)
