@@ -47,8 +47,14 @@ class Box:
             each.mkdir(parents=True, exist_ok=True)
         return self
 
-    def run(self, works: Sequence[Work], patience: float = 0.0) -> dict[str, str | None]:
-        """Runs the works to their end."""
+    @property
+    def devices(self) -> list[Device]:
+        return [Device(str(i), f"{self.folder}-{i}") for i in range(self.n_gpus)]
+
+    def run(
+        self, works: Sequence[Work], patience: float = 0.0, devices: Sequence[Device] | None = None
+    ) -> dict[str, str | None]:
+        """Runs the works to their end, on pretended GPUs or `devices`."""
         by_model = {work.model: work for work in works}
 
         def arguments(model: str, left: Collection[str]) -> tuple[Any, ...]:
@@ -58,7 +64,7 @@ class Box:
         return run_on_gpus(
             Jobs(record, wait_for_others, arguments),
             works,
-            [Device(str(i), f"{self.folder}-{i}") for i in range(self.n_gpus)],
+            self.devices if devices is None else devices,
             self.folder / "leases",
             on_event=lambda model, event: None,
             patience=patience,
@@ -92,8 +98,17 @@ def record(
 ) -> None:
     """Takes the seconds that its work says, on the GPUs that its environment names.
 
-    A lock of its own a GPU, which has nothing to do with the leases, tells whether another one uses it.
+    Unless it joins others, it does nothing for a model that another process has begun.
     """
+    with claimed(done, model, "model", wait=False) as first:
+        if first or joins:
+            _serve(send, model, start, tasks, folder, done)
+
+
+def _serve(
+    send: Send, model: str, start: float, tasks: Mapping[str, float], folder: Path, done: Path
+) -> None:
+    """A lock of its own a GPU, which has nothing to do with the leases, tells whether another one uses it."""
     gpus = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
     used = [os.open(folder / "used" / gpu, os.O_RDWR | os.O_CREAT) for gpu in gpus]
     for gpu, file in zip(gpus, used, strict=True):

@@ -20,6 +20,7 @@ import pytest
 from recording_engines import Box, Record, finished
 from test_kill import kill_tree
 
+from rlfocal.jobs import placing
 from rlfocal.placement.devices import Device
 from rlfocal.placement.leases import offered
 from rlfocal.placement.schedule import Work
@@ -71,9 +72,8 @@ def check_done_once(works: Sequence[Work], done: Path) -> None:
 
 def is_released(box: Box) -> bool:
     deadline = time.monotonic() + 5
-    devices = [Device(str(i), f"{box.folder}-{i}") for i in range(box.n_gpus)]
     while time.monotonic() < deadline:
-        with offered(box.folder / "leases", devices) as offer:
+        with offered(box.folder / "leases", box.devices) as offer:
             if len(offer.devices) == box.n_gpus:
                 return True
         time.sleep(0.02)
@@ -114,6 +114,30 @@ def test_gpus_stay_free_for_others_for_a_while(tmp_path: Path) -> None:
     box = Box(tmp_path / "box", 4, tmp_path / "done").make()
     assert box.run([Work("last", 1, 0.0, {f"b/{i}": 0.1 for i in range(8)})], patience=60) == {"last": None}
     assert {r.gpu for r in box.records()} == {"0"}
+
+
+def test_gpus_that_others_use_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And a model that cannot do without them fails, once it has waited long enough."""
+    monkeypatch.setattr(placing, "FOREIGN_PATIENCE", 0.5)
+    monkeypatch.setattr(placing, "SECONDS_OF_FOREIGN_USE", 0.1)
+    monkeypatch.setattr(placing, "used_by_others", lambda devices: {"GPU-1": 41210})
+    box = Box(tmp_path / "box", 3, tmp_path / "done").make()
+    devices = [Device(str(i), f"GPU-{i}", "NVIDIA H100", is_shared=True) for i in range(3)]
+    works = [
+        Work("three", 3, 0, {"b/0": 0.1}),
+        Work("two", 2, 0, {"b/0": 0.1}),
+        Work("one", 1, 0, {"b/0": 0.1}),
+    ]
+    reasons = box.run(works, devices=devices)
+    assert reasons == {
+        "three": "it needs 3 GPUs, but others use 1; end what uses them",
+        "two": None,
+        "one": None,
+    }
+    assert {r.gpu for r in box.records()} == {"0", "2"}
+    assert caplog.messages == ["GPU 1 is left out: others use 41,210 MiB of it (more than 1,024)"]
 
 
 @pytest.mark.slow

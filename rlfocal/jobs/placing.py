@@ -193,6 +193,7 @@ class _Placing:
         with offered(self.folder, [device for device in self.devices if device not in taken]) as offer:
             free = self._unused(offer.devices, waiting)
             if (work := choose(waiting, running, len(free))) is None:
+                self._tell_waiting()
                 return None
             foreign = used_by_others(free)
             self._tell(foreign)
@@ -239,6 +240,11 @@ class _Placing:
                     "GPU %s is left out: others use %s MiB of it (more than %s)",
                     *(device.name, f"{foreign[device.uuid]:,}", f"{FREE_MIB:,}"),
                 )
+
+    def _tell_waiting(self) -> None:
+        if self.waiting and not self.engines and "waiting" not in self._told:
+            self._told.add("waiting")
+            _log.warning("waiting for GPUs: other runs of rlfocal have them")
 
     def _give_up(self, n_unheld: int, foreign: Mapping[str, int]) -> None:
         """Fails what waits for GPUs that are nobody's lease, but in use, for a minute."""
