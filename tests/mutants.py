@@ -1,4 +1,4 @@
-"""`make mutants`: breaks one line of the agents at a time, and sees a fast test fail.
+"""`make mutants`: breaks one line of the agents or of GPU placement at a time, and sees a fast test fail.
 
 Every mutant is applied alone to a copy of the tree, where the tests named for it have to fail.
 """
@@ -17,6 +17,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 FOCAL, SEQUENTIAL = "rlfocal/agents/rl_focal/", "rlfocal/agents/rl_focal_sequential/"
 METHODS = "rlfocal/methods/"
+PLACEMENT = "rlfocal/placement/"
 MOST_SECONDS = 300
 
 
@@ -276,6 +277,41 @@ MUTANTS = (
         ".float().argmax(-1, keepdim=True)",
         ".float().cumsum(-1).argmax(-1, keepdim=True)",
         "test_agents_environment.py::test_environment_is_the_papers",
+    ),
+    Mutant(
+        "GPUs: a lease keeps nobody away", PLACEMENT + "leases.py",
+        "flock(file, LOCK_EX | LOCK_NB)", "pass",
+        "test_placement.py::test_gpus_are_taken_together_or_not_at_all "
+        "test_placement.py::test_a_lease_ends_with_the_last_process_of_its_engine",
+    ),
+    Mutant(
+        "GPUs: a lease ends with the engine's first process", "rlfocal/jobs/processes.py",
+        "lease.guard()", "pass", "test_placement.py::test_a_lease_ends_with_the_last_process_of_its_engine",
+    ),
+    Mutant(
+        "GPUs: whoever gave a lease keeps it", "rlfocal/jobs/processes.py",
+        "lease.close()", "pass", "test_placement.py::test_a_job_that_ends_gives_its_gpus_back",
+    ),
+    Mutant(
+        "GPUs: an engine sees all of them", "rlfocal/jobs/placing.py",
+        "sees_only(lease.devices)", "sees_only(self.devices)",
+        "test_placing.py::test_models_run_side_by_side_on_gpus_of_their_own",
+    ),
+    Mutant(
+        "GPUs: two models on one of them", PLACEMENT + "schedule.py",
+        "free[work.gpus :]", "free[1:]",
+        "test_placement.py::test_a_schedule_by_hand "
+        "test_placement.py::test_no_gpu_is_idle_while_a_model_waits",
+    ),
+    Mutant(
+        "GPUs: narrow models first", PLACEMENT + "schedule.py",
+        "(-work.gpus, -work.seconds", "(work.gpus, -work.seconds",
+        "test_placement.py::test_who_comes_next test_placement.py::test_no_gpu_is_idle_while_a_model_waits",
+    ),
+    Mutant(
+        "GPUs: the last model has one", PLACEMENT + "schedule.py",
+        "return max(helped)[2] if helped else None", "return None",
+        "test_placing.py::test_the_tasks_of_the_last_model_are_shared_out",
     ),
 )  # fmt: skip
 

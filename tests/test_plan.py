@@ -17,10 +17,13 @@ from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.jobs.runner import extract_pool
+from rlfocal.placement.schedule import Bar, Schedule
+from rlfocal.planning.drawing import letters, rows
 from rlfocal.planning.estimate import Cost, cost, too_large, weights_gb
 from rlfocal.planning.gpus import GPU, GPUS, find_gpu
 from rlfocal.planning.plan import plan_pool
 from rlfocal.planning.workload import Workload, of_documents, of_size
+from rlfocal.planning.works import work
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import Benchmark, BenchmarkSize, ModelSpec
 
@@ -95,6 +98,29 @@ def test_hours_are_those_of_the_stated_assumptions() -> None:
     assert half.prefill_hours == pytest.approx(spent.prefill_hours / 2)
     assert half.decode_hours == spent.decode_hours  # a step reads every expert
     assert cost(dense, [], SIMPLE).hours == 0
+
+
+def test_a_model_of_two_gpus_works_half_as_long_by_the_clock() -> None:
+    model = ModelSpec(model="m", hf_repo="o/m", params_b=10, dtype="bfloat16", tensor_parallel=2)
+    one = Workload("b", 1, 10, 10, 1e6, 64e3, 40, 5e6, one_token=True)
+    two = Workload("c", 2, 20, 20, 2e6, 0, 80, 9e6, one_token=True)
+    placed = work(model, [(["b/t"], one), (["c/u", "c/v"], two)], SIMPLE)
+    assert (placed.model, placed.gpus) == ("m", 2)
+    assert placed.start == pytest.approx(120 + 20)
+    prefill, decode = 575, 1000 * 20 / 600  # seconds of one GPU, as above
+    assert placed.tasks == pytest.approx(
+        {"b/t": (prefill + decode) / 2, "c/u": prefill / 2, "c/v": prefill / 2}
+    )
+
+
+def test_a_schedule_is_drawn_gpu_by_gpu() -> None:
+    bars = (Bar("late", (2,), 4, 8, ()), Bar("wide", (0, 1), 0, 6, ()), Bar("late", (0,), 7, 8, ()))
+    drawn = Schedule(3, bars, 8, 5)
+    assert letters(drawn) == {"wide": "A", "late": "B"}
+    assert rows(drawn, 8) == ["AAAAAA·B", "AAAAAA··", "····BBBB"]
+    assert rows(drawn, 4) == ["AAAB", "AAA·", "··BB"]
+    many = Schedule(1, tuple(Bar(f"m{i:02}", (0,), i, i + 1, ()) for i in range(54)), 54, 54)
+    assert rows(many, 54) == ["ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz##"]
 
 
 def test_weights_that_do_not_fit_are_told() -> None:
@@ -175,6 +201,18 @@ def test_a_plan_asks_no_network_and_writes_nothing(tmp_path: Path) -> None:
         assert total == pytest.approx(sum(m[key] for m in made["models"]))
     assert made["totals"]["partitions"] == 12 * 86
     assert any("stated sizes" in note for note in made["warnings"])
+    schedule = made["schedule"]
+    assert schedule["gpus"] == 8
+    assert schedule["lower_bound"] <= schedule["makespan"] <= 1.15 * schedule["lower_bound"]
+    hours = {m["model"]: m["hours"] for m in made["models"]}
+    for model, spent in hours.items():  # further engines of a model cost a start each
+        own = [bar for bar in schedule["bars"] if bar["model"] == model]
+        assert sum((bar["end"] - bar["begin"]) * len(bar["gpus"]) for bar in own) / 3600 >= 0.99 * spent
+        assert sum(len(bar["tasks"]) for bar in own) == 86
+    few = rlfocal(environment, "plan", "--pool", "paper", "--gpus", "4", "-w", str(location))
+    said = " ".join(few.stdout.split())
+    assert "Schedule on 4 x H100" in said
+    assert "Mixtral-8x22b: needs 8 GPUs, more than the 4 of the schedule; it would not run" in said
     shown = rlfocal(environment, "plan", "--pool", "paper", "--gpu", "L4", "-w", str(location))
     assert "Llama-2-70b: 138 GB of weights do not fit into 4 x 24 GB" in " ".join(shown.stdout.split())
 

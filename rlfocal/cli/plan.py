@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,9 @@ from rlfocal.cli.support.options import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rlfocal.placement.schedule import Schedule
     from rlfocal.planning.plan import Plan
     from rlfocal.terminal import Listing
 
@@ -40,6 +43,10 @@ def plan(
     backend: Backend = None,
     datasets: Datasets = None,
     gpu: Annotated[str, typer.Option(help="H100, H200, A100, L40S or L4.")] = "H100",
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="GPUs of the box.", show_default="this machine's, else 8"),
+    ] = None,
     gpu_price: Annotated[
         float | None,
         typer.Option(min=0, metavar="DOLLARS", help="Of a GPU-hour.", show_default="a round figure"),
@@ -51,10 +58,12 @@ def plan(
 
     Partitions that are committed already are left out. Documents are counted if they are available locally
     (the embedded pool, `--datasets`), otherwise taken from the benchmark's stated size. Needs no network.
+    Ends with the schedule: which model has which GPU when, and how long all of it takes.
     """
     with _offline():
+        from rlfocal.placement.devices import find_gpus
         from rlfocal.planning.gpus import find_gpu
-        from rlfocal.planning.plan import plan_pool
+        from rlfocal.planning.plan import GPUS_OF_A_BOX, plan_pool
         from rlfocal.pool import load_pool
 
         made = plan_pool(
@@ -62,12 +71,13 @@ def plan(
             warehouse,
             backend=backend,
             gpu=find_gpu(gpu),
+            gpus=gpus or len(find_gpus()) or GPUS_OF_A_BOX,
             dollars=gpu_price,
             limit=limit,
             datasets=datasets,
         )
     if as_json:
-        print_json(asdict(made) | {"totals": _totals(made)})
+        print_json(asdict(made) | {"totals": _totals(made), "schedule": _bars(made.schedule)})
     else:
         _print(made)
 
@@ -112,6 +122,9 @@ def _print(made: Plan) -> None:
     console.print()
     console.print(_model_table(made))
     console.print()
+    if made.schedule.bars:
+        _print_schedule(console, made)
+        console.print()
     for line in made.assumptions:
         console.print(Text(line, style="dim"))
     for line in made.warnings:
@@ -182,6 +195,30 @@ def _model_table(made: Plan) -> Listing:
         style="bold",
     )
     return table
+
+
+def _bars(schedule: Schedule) -> dict[str, Any]:
+    """The schedule with each bar's tasks by name; all times in seconds."""
+    bars = [asdict(bar) | {"tasks": [span.task for span in bar.tasks]} for bar in schedule.bars]
+    return asdict(schedule) | {"bars": bars}
+
+
+def _print_schedule(console: Console, made: Plan) -> None:
+    """A bar per GPU over time, and whose the letters are."""
+    from rich.text import Text
+
+    from rlfocal.planning.drawing import letters, rows
+
+    schedule = made.schedule
+    hours, bound = schedule.makespan / 3600, schedule.lower_bound / 3600
+    title = f"Schedule on {schedule.gpus} x {made.gpu}: {hours:.2f} hours (at best {bound:.2f})"
+    console.print(Text(title, style="bold"))
+    columns = max(10, min(console.width, 100) - 8)
+    for gpu, row in enumerate(rows(schedule, columns)):
+        console.print(Text(f"GPU {gpu:<3} {row}"), soft_wrap=True)
+    ends = f"{hours:.2f} h"
+    console.print(Text(f"        0{ends:>{columns - 1}}", style="dim"), soft_wrap=True)
+    console.print(Text("  ".join(f"{sign} {model}" for model, sign in letters(schedule).items())))
 
 
 def _tokens(n: float) -> str:

@@ -8,6 +8,7 @@ import json
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import local_weights
 from rlfocal.pool.specs import ModelSpec
+from warehouse.store import Committed
 
 # Raise this when the numbers that an engine computes from the same input change.
 REVISION = 2
@@ -35,6 +36,12 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
         "task": [task.benchmark, task.task, task.digest],
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def holds(committed: Committed | None, wanted: str, n_docs: int) -> bool:
+    """Whether a committed partition is of the fingerprint `wanted` and has its first `n_docs` documents."""
+    # Limits take documents in one order.
+    return committed is not None and committed.fingerprint == wanted and committed.n_docs >= n_docs
 
 
 def weights_digest(model: ModelSpec) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from rlfocal.extraction.fingerprint import holds
 from rlfocal.extraction.tasks import TaskDocuments
 from warehouse import Warehouse
 from warehouse.store import Committed, PartitionKey
@@ -29,7 +30,5 @@ def partition_lock(warehouse: Warehouse, key: PartitionKey, *, wait: bool) -> Ab
 
 
 def is_covered(job: Job, committed: Committed | None) -> bool:
-    """Whether the committed partition has all of the job: limits take documents in one order."""
-    if committed is None:
-        return False
-    return committed.fingerprint == job.fingerprint and committed.n_docs >= len(job.task.documents)
+    """Whether the committed partition has all of the job."""
+    return holds(committed, job.fingerprint, len(job.task.documents))

@@ -6,6 +6,7 @@ import contextlib
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -14,11 +15,13 @@ from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 from rlfocal.jobs import fork_server
 from rlfocal.jobs.faults import explained, killed, over_time
+from rlfocal.placement.leases import Lease
 
 Send = Callable[[Any], None]
 SECONDS_TO_EXIT = 60
@@ -27,6 +30,78 @@ _starting = threading.Lock()
 
 class _Ended(str):
     """A job's last message: why it failed, or nothing."""
+
+
+class Processes:
+    """Processes that run side by side, each for one name; they die with the caller, and all they started.
+
+    `on_event(name, event)` is called here for everything that a job sends. `preload`: modules that processes
+    find imported already; the first call decides. `seconds`: how long each may take; then it is ended.
+    """
+
+    def __init__(
+        self,
+        on_event: Callable[[str, Any], None],
+        preload: Sequence[str] = (),
+        seconds: float | None = None,
+    ) -> None:
+        self._on_event = on_event
+        self._preload = preload
+        self._seconds = math.inf if seconds is None else seconds
+        self._running: dict[str, tuple[Connection, BaseProcess]] = {}
+        self._until: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Kills what still runs."""
+        for _, process in self._running.values():
+            _kill(process)
+
+    def start(
+        self,
+        name: str,
+        job: Callable[..., None],
+        arguments: tuple[Any, ...],
+        environment: Mapping[str, str] | None = None,
+        lease: Lease | None = None,
+    ) -> None:
+        """Runs `job(send, *arguments)`, in `environment` beside the caller's own.
+
+        The lease passes to the process, which imports the job's modules only once it has its environment.
+        """
+        self._running[name] = _start(job, arguments, self._preload, environment or {}, lease)
+        self._until[name] = monotonic() + self._seconds
+
+    def wait(self, seconds: float | None = None) -> dict[str, str | None]:
+        """Waits until a process sends something or ends, at most `seconds`.
+
+        Returns those that ended, by name, with None or the reason in one sentence why they ended early.
+        """
+        # The sentinel too: a grandchild may hold the connection open after its parent's death.
+        ends = [
+            end for connection, process in self._running.values() for end in (connection, process.sentinel)
+        ]
+        first = min((self._until[name] for name in self._running), default=math.inf) - monotonic()
+        least = min(math.inf if seconds is None else seconds, max(0.0, first))
+        ready = wait(ends, None if least == math.inf else least)
+        ended: dict[str, str | None] = {}
+        for name, (connection, process) in list(self._running.items()):
+            last = _forward(connection, partial(self._on_event, name))
+            if last is not None or process.sentinel in ready:
+                del self._running[name]
+                _finish(connection, process)
+                ended[name] = _reason(last, process.exitcode)
+            elif monotonic() >= self._until[name]:
+                del self._running[name]
+                _kill(process)
+                connection.close()
+                ended[name] = over_time(self._seconds)
+        return ended
 
 
 def run_each(
@@ -46,33 +121,13 @@ def run_each(
     may take; then it is ended.
     """
     waiting = list(arguments)
-    running: dict[str, tuple[Connection, BaseProcess]] = {}
     ended: dict[str, str | None] = {}
-    until: dict[str, float] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
+    with Processes(on_event, preload, seconds) as processes:
+        while waiting or processes:
+            while waiting and len(processes) < at_once:
                 name = waiting.pop(0)
-                running[name] = _start(job, arguments[name], preload)
-                until[name] = math.inf if seconds is None else monotonic() + seconds
-            # The sentinel too: a grandchild may hold the connection open after its parent's death.
-            ends = [end for connection, process in running.values() for end in (connection, process.sentinel)]
-            first = min(until[name] for name in running)
-            ready = wait(ends, None if first == math.inf else max(0.0, first - monotonic()))
-            for name, (connection, process) in list(running.items()):
-                last = _forward(connection, partial(on_event, name))
-                if last is not None or process.sentinel in ready:
-                    del running[name]
-                    _finish(connection, process)
-                    ended[name] = _reason(last, process.exitcode)
-                elif seconds is not None and monotonic() >= until[name]:
-                    del running[name]
-                    _kill(process)
-                    connection.close()
-                    ended[name] = over_time(seconds)
-    finally:
-        for _, process in running.values():
-            _kill(process)
+                processes.start(name, job, arguments[name])
+            ended |= processes.wait()
     return ended
 
 
@@ -116,16 +171,27 @@ def _reason(last: _Ended | None, exitcode: int | None) -> str | None:
 
 
 def _start(
-    job: Callable[..., None], arguments: tuple[Any, ...], preload: Sequence[str]
+    job: Callable[..., None],
+    arguments: tuple[Any, ...],
+    preload: Sequence[str],
+    environment: Mapping[str, str],
+    lease: Lease | None,
 ) -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("forkserver")
     receiver, sender = context.Pipe(duplex=False)
+    # Pickled apart: reading it imports the job's modules, which must find the environment as it is to be.
+    work = ForkingPickler.dumps((job, arguments))
+    given = (sender, {**os.environ, **environment}, lease, bytes(work))
     # Not a daemon: an engine may need processes of its own.
-    process = context.Process(target=_run, args=(sender, dict(os.environ), job, arguments), daemon=False)
-    with _starting, _main_hidden(), _deaf_to_ctrl_c(), fork_server.owned():
-        context.set_forkserver_preload([fork_server.__name__, *preload])
-        process.start()
-    sender.close()
+    process = context.Process(target=_run, args=given, daemon=False)
+    try:
+        with _starting, _main_hidden(), _deaf_to_ctrl_c(), fork_server.owned():
+            context.set_forkserver_preload([fork_server.__name__, *preload])
+            process.start()
+    finally:
+        sender.close()
+        if lease is not None:
+            lease.close()  # it is the process's from now on, and ends with it
     return receiver, process
 
 
@@ -157,15 +223,16 @@ def _main_hidden() -> Iterator[None]:
                 delattr(main, name)
 
 
-def _run(
-    sender: Connection, environment: dict[str, str], job: Callable[..., None], arguments: tuple[Any, ...]
-) -> None:
+def _run(sender: Connection, environment: dict[str, str], lease: Lease | None, work: bytes) -> None:
     os.setsid()  # a group of its own, which ends as one
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C too, and ends its children
+    if lease is not None:
+        lease.guard()
     threading.Thread(target=_die_with_parent, daemon=True).start()
     os.environ.update(environment)  # the fork server may have been started before a change
     os.dup2(2, 1)  # stdout belongs to the caller's result
     try:
+        job, arguments = pickle.loads(work)
         job(sender.send, *arguments)
     except Exception as error:
         sender.send(_Ended(explained(error)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.engines.backends import check_backend
@@ -17,9 +18,16 @@ from rlfocal.failures import plain
 from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure
 from rlfocal.jobs.faults import over_time
 from rlfocal.jobs.partitions import Job, is_covered
+from rlfocal.jobs.placing import Jobs, run_on_gpus
 from rlfocal.jobs.processes import run_each
 from rlfocal.jobs.shards import discard_leftovers
-from rlfocal.jobs.worker import extract
+from rlfocal.jobs.worker import extract, extract_on_gpus, wait_for_others
+from rlfocal.placement.devices import Device, find_gpus
+from rlfocal.placement.leases import lease_folder
+from rlfocal.placement.schedule import in_order
+from rlfocal.planning.gpus import DEFAULT, GPUS, gpu_of
+from rlfocal.planning.workload import of_documents
+from rlfocal.planning.works import work
 from rlfocal.pool.hub import HubError, pinned
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse, check_location, open_warehouse
@@ -97,6 +105,7 @@ def extract_pool(
 ) -> ExtractionReport:
     """Extracts every partition of the pool that the warehouse lacks, `jobs` models at a time.
 
+    On GPUs, as many engines run as there are GPUs for, and at most `jobs` where that is given.
     `datasets` is a local mirror of the data sets. `limit` takes the first documents of every task; a longer
     partition that is committed already stays. A task whose documents differ from those that other models
     answered is refused; with `replace_documents`, the first commit drops all models' answers to the old ones.
@@ -109,7 +118,7 @@ def extract_pool(
     check_location(location)
     tasks = load_tasks(pool.benchmarks, limit, datasets)
     outcomes = _extract(
-        location, pool.models, tasks, backend, jobs or default_jobs(backend), replace_documents, on_progress
+        location, pool.models, tasks, backend, jobs, replace_documents, on_progress, at_once=jobs
     )
     return ExtractionReport(tuple(outcomes), perf_counter() - started)
 
@@ -137,7 +146,9 @@ def extract_model(
     check_backend(backend)
     [spec] = pool.choose(models=[model]).models
     wanted = load_tasks(pool.benchmarks, limit, datasets) if tasks is None else tasks
-    [outcome] = _extract(location, [spec], wanted, backend, jobs, replace_documents, on_progress, seconds)
+    [outcome] = _extract(
+        location, [spec], wanted, backend, jobs, replace_documents, on_progress, seconds=seconds
+    )
     return outcome
 
 
@@ -148,8 +159,8 @@ def is_filled(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocument
 
 
 def default_jobs(backend: str) -> int:
-    """How many models run at once by default: with vLLM, one model takes the memory of a whole GPU."""
-    return 1 if backend == "vllm" else 2
+    """How many models run at once by default: one a GPU, and on a CPU 2, or 1 with vLLM."""
+    return len(_gpus(backend)) or (1 if backend == "vllm" else 2)
 
 
 def _extract(
@@ -157,11 +168,13 @@ def _extract(
     models: Sequence[ModelSpec],
     tasks: Sequence[TaskDocuments],
     backend: str,
-    jobs: int,
+    jobs: int | None,
     replace_documents: bool,
     on_progress: OnProgress | None,
+    at_once: int | None = None,
     seconds: float | None = None,
 ) -> list[ModelOutcome]:
+    """`jobs`: how many models share the machine's cores; `at_once`: the most engines on GPUs."""
     with open_warehouse(location) as warehouse:
         warehouse.put_models(models)
         committed = warehouse.committed()
@@ -172,7 +185,6 @@ def _extract(
             _refuse_other_documents(plan, warehouse, committed)
         for key in plan.covered:
             discard_leftovers(warehouse, key)
-    threads = max(1, cores() // jobs)
     events: list[Event] = [*plan.refused]
 
     def report(_: str, event: Event) -> None:
@@ -180,13 +192,20 @@ def _extract(
         if on_progress is not None:
             on_progress(event)
 
-    arguments = {
-        name: (location, plan.specs[name], backend, pending, threads)
-        for name, pending in plan.pending.items()
-        if pending
-    }
+    pending = {name: left for name, left in plan.pending.items() if left}
+    gpus = _gpus(backend)
+    jobs = jobs or len(gpus) or default_jobs(backend)
+    threads = max(1, cores() // jobs)
     preload = PRELOADED.get(backend, ())
-    ended = run_each(extract, arguments, at_once=jobs, on_event=report, preload=preload, seconds=seconds)
+    if gpus:
+        ended = _run_on_gpus(
+            location, plan.specs, backend, pending, threads, gpus, at_once, seconds, report, preload
+        )
+    else:
+        arguments = {
+            name: (location, plan.specs[name], backend, left, threads) for name, left in pending.items()
+        }
+        ended = run_each(extract, arguments, at_once=jobs, on_event=report, preload=preload, seconds=seconds)
     failed = plan.failed | ended
     lasting = plan.failed.keys() - plan.unreached
     if seconds is not None:
@@ -195,6 +214,51 @@ def _extract(
         _outcome(m.model, tasks, plan.pending.get(m.model), failed.get(m.model), m.model in lasting, events)
         for m in models
     ]
+
+
+def _gpus(backend: str) -> tuple[Device, ...]:
+    """Those that engines here may use; a server's are its own."""
+    return () if backend == "openai" else find_gpus()
+
+
+def _run_on_gpus(
+    location: str | Path | None,
+    specs: Mapping[str, ModelSpec],
+    backend: str,
+    pending: Mapping[str, Sequence[Job]],
+    threads: int,
+    gpus: Sequence[Device],
+    at_once: int | None,
+    seconds: float | None,
+    report: Callable[[str, Event], None],
+    preload: Sequence[str],
+) -> dict[str, str | None]:
+    sheet = gpu_of(gpus[0].product) or GPUS[DEFAULT]
+    named = {
+        model: {f"{job.task.benchmark}/{job.task.task}": job for job in jobs}
+        for model, jobs in pending.items()
+    }
+    loads = {name: of_documents(job.task, None) for jobs in named.values() for name, job in jobs.items()}
+    works = {
+        model: work(specs[model], [([name], loads[name]) for name in jobs], sheet)
+        for model, jobs in named.items()
+    }
+
+    def arguments(model: str, left: Collection[str]) -> tuple[Any, ...]:
+        jobs = [named[model][task] for task in in_order(works[model].tasks) if task in left]
+        return location, specs[model], backend, jobs, threads
+
+    return run_on_gpus(
+        Jobs(extract_on_gpus, wait_for_others, arguments),
+        list(works.values()),
+        gpus,
+        lease_folder(),
+        at_once=at_once,
+        seconds=seconds,
+        on_event=report,
+        # CUDA reads its environment once: what a process is to see must be set before torch is imported.
+        preload=() if gpus[0].product else preload,
+    )
 
 
 def _plan(
@@ -270,8 +334,10 @@ def _outcome(
     wanted = everything if jobs is None else [(job.task.benchmark, job.task.task) for job in jobs]
     own = [e for e in events if e.model == model]
     committed = tuple(e for e in own if isinstance(e, Extracted))
-    missing = [e for e in own if isinstance(e, Failure)]
-    seen = {(c.benchmark, c.task) for c in committed} | {(m.benchmark, m.task) for m in missing}
+    made = {(c.benchmark, c.task) for c in committed}
+    # One engine of a model may fail at what another one does.
+    missing = [e for e in own if isinstance(e, Failure) and (e.benchmark, e.task) not in made]
+    seen = made | {(m.benchmark, m.task) for m in missing}
     why = reason or "its process ended before this task"
     present = {(p.benchmark, p.task) for p in own if isinstance(p, AlreadyCommitted)}
     left = [task for task in wanted if task not in seen | present]

@@ -56,17 +56,73 @@ def extract(
     if not jobs:
         return
     engine = start_engine(model, backend, threads)
+    with open_warehouse(location) as warehouse:
+        extraction = _extraction(send, warehouse, model, backend, engine)
+        for job in _busy(extraction, jobs):
+            _run(extraction, job, wait=True)
+
+
+def extract_on_gpus(
+    send: Send,
+    location: str | Path | None,
+    model: ModelSpec,
+    backend: str,
+    jobs: Sequence[Job],
+    threads: int,
+    joins: bool,
+) -> None:
+    """`extract`, but it keeps no GPU waiting: it leaves out partitions that others are making.
+
+    Unless it `joins`, it does nothing where another process has begun with the model.
+    """
+    from warehouse import open_warehouse
+
+    with open_warehouse(location) as warehouse, warehouse.lock(f"model {model.model}", wait=False) as first:
+        jobs = _left(send, warehouse, model.model, jobs)
+        if not (first or joins) or all(_is_made_elsewhere(warehouse, model.model, job) for job in jobs):
+            return
+        engine = start_engine(model, backend, threads)
+        _busy(_extraction(send, warehouse, model, backend, engine), jobs)
+
+
+def wait_for_others(
+    send: Send,
+    location: str | Path | None,
+    model: ModelSpec,
+    backend: str,
+    jobs: Sequence[Job],
+    threads: int,
+) -> None:
+    """Waits until other processes have committed these partitions, or one of them was given up."""
+    from warehouse import open_warehouse
+
+    with open_warehouse(location) as warehouse:
+        for job in jobs:
+            with partition_lock(warehouse, job.key(model.model), wait=True):
+                if _left(send, warehouse, model.model, [job]):
+                    return
+
+
+def _extraction(
+    send: Send, warehouse: Warehouse, model: ModelSpec, backend: str, engine: Engine
+) -> Extraction:
     record = {
         "model": model.model,
         "backend": backend,
         "settings": {"hf_repo": model.hf_repo, "revision": model.revision, **engine.settings()},
         "versions": engine.versions(),
     }
-    with open_warehouse(location) as warehouse:
-        extraction = Extraction(model.model, engine, warehouse, send, record)
-        busy = [job for job in jobs if not _run(extraction, job, wait=False)]
-        for job in busy:
-            _run(extraction, job, wait=True)
+    return Extraction(model.model, engine, warehouse, send, record)
+
+
+def _busy(extraction: Extraction, jobs: Sequence[Job]) -> list[Job]:
+    """Runs the jobs; returns those that other processes have the locks of."""
+    return [job for job in jobs if not _run(extraction, job, wait=False)]
+
+
+def _is_made_elsewhere(warehouse: Warehouse, model: str, job: Job) -> bool:
+    with partition_lock(warehouse, job.key(model), wait=False) as mine:
+        return not mine
 
 
 def _left(send: Send, warehouse: Warehouse, model: str, jobs: Sequence[Job]) -> list[Job]:

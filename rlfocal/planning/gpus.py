@@ -31,6 +31,8 @@ GPUS = {
     )
 }
 
+DEFAULT = "H100"
+
 
 def gpu_of(device: str) -> GPU | None:
     """The GPU that a driver's device name means, such as "NVIDIA H100 80GB HBM3"."""

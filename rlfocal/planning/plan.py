@@ -10,18 +10,21 @@ from pathlib import Path
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.engines.backends import check_backend
-from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.fingerprint import fingerprint, holds, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
 from rlfocal.failures import plain
-from rlfocal.jobs.partitions import Job, is_covered
+from rlfocal.placement.schedule import Schedule, Work, simulate
 from rlfocal.planning.estimate import Cost, assumptions, cost, too_large
 from rlfocal.planning.gpus import GPU
 from rlfocal.planning.workload import Workload, mean_answer, of_documents, of_size
+from rlfocal.planning.works import work
 from rlfocal.pool.hub import pinned
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.locations import exists, locate
 from warehouse.store import Committed, PartitionKey
+
+GPUS_OF_A_BOX = 8
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Plan:
     benchmarks: tuple[Workload, ...]
     """For one model without partitions."""
     models: tuple[ModelPlan, ...]
+    schedule: Schedule
+    """Of the models that fit on the box, if all begins at once and every estimate is right."""
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -72,13 +77,15 @@ def plan_pool(
     *,
     backend: str | None = None,
     gpu: GPU,
+    gpus: int = GPUS_OF_A_BOX,
     dollars: float | None = None,
     limit: int | None = None,
     datasets: str | Path | None = None,
 ) -> Plan:
     """What `extract` would do for a pool, without a network: documents are counted if available locally.
 
-    `dollars` is the price of a GPU-hour. Raises InputError for a benchmark without documents and `size`.
+    `gpus` are how many the box has; `dollars` is the price of a GPU-hour. Raises InputError for a benchmark
+    without documents and `size`.
     """
     backend = backend or pool.backend
     check_backend(backend)
@@ -86,11 +93,19 @@ def plan_pool(
     parts, notes = _parts(pool.benchmarks, limit, datasets)
     committed = _committed(location)
     models = []
+    works: list[Work] = []
     for model in pool.models:
         todo, unsure = _missing(model, parts, backend, committed)
         models.append(_model_plan(model, parts, todo, gpu, price))
         notes += [warning] if (warning := too_large(model, gpu)) and todo else []
         notes += [unsure] if unsure else []
+        if todo and model.tensor_parallel > gpus:
+            notes.append(
+                f"{model.model}: needs {model.tensor_parallel} GPUs, more than the {gpus} of the schedule; "
+                "it would not run"
+            )
+        elif todo:
+            works.append(work(model, [(_tasks(part), part.workload) for part in todo], gpu))
     by_benchmark = [
         reduce(add, [p.workload for p in parts if p.benchmark.name == b.name]) for b in pool.benchmarks
     ]
@@ -99,6 +114,7 @@ def plan_pool(
         gpu.name,
         tuple(by_benchmark),
         tuple(models),
+        simulate(works, gpus),
         tuple(assumptions(gpu, price)),
         tuple(notes),
     )
@@ -164,11 +180,18 @@ def _missing(
             todo.append(part)
             unsure |= any(key.benchmark == part.benchmark.name for key in mine)
             continue
-        job = Job(part.task, fingerprint(spec, weights, part.task, backend))
-        if not is_covered(job, mine.get(job.key(model.model))):
+        there = mine.get(PartitionKey(model.model, part.task.benchmark, part.task.task))
+        wanted = fingerprint(spec, weights, part.task, backend)
+        if not holds(there, wanted, len(part.task.documents)):
             todo.append(part)
     note = f"{model.model}: partitions that only --datasets can compare are counted in full."
     return todo, note if unsure else None
+
+
+def _tasks(part: Part) -> list[str]:
+    """The names of the tasks that a part is about."""
+    named = part.benchmark.tasks if part.task is None else [part.task.task]
+    return [f"{part.benchmark.name}/{task}" for task in named]
 
 
 def _model_plan(model: ModelSpec, parts: list[Part], todo: list[Part], gpu: GPU, price: float) -> ModelPlan:

@@ -62,7 +62,10 @@ Jobs = Annotated[int, typer.Option(min=1, help="How many models run at once, one
 EngineJobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs", min=1, show_default="2; vllm: 1", help="How many models run at once, one process each."
+        "--jobs",
+        min=1,
+        show_default="all that fit on the GPUs; on a CPU 2, vllm: 1",
+        help="How many models run at once, one process each.",
     ),
 ]
 ReplaceDocuments = Annotated[

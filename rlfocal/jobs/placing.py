@@ -1,0 +1,262 @@
+"""Engines on GPUs: starts one wherever GPUs are free and it helps, until every task is accounted for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from rlfocal.jobs.events import AlreadyCommitted, Event, Progress
+from rlfocal.jobs.processes import Processes
+from rlfocal.placement.devices import FREE_MIB, Device, sees_only, used_by_others
+from rlfocal.placement.leases import Lease, offered
+from rlfocal.placement.schedule import Running, Work, choose, in_order, ordered
+from rlfocal.wording import counted
+
+SECONDS_BETWEEN_LOOKS = 0.2
+PATIENCE = 10.0
+"""Seconds that GPUs stay free for others' models before one that runs already takes them too."""
+FOREIGN_PATIENCE = 60.0
+"""Seconds after which a model fails if others use GPUs that it needs; a driver frees memory within some."""
+SECONDS_OF_FOREIGN_USE = 5.0
+"""Until the driver is asked again whether others use GPUs still."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """What runs in processes, and what it is given."""
+
+    extract: Callable[..., None]
+    """Called with `send`, the arguments, and whether to work on a model that other processes have begun."""
+    wait: Callable[..., None]
+    """Called with `send` and the arguments, without a GPU: until other processes end what they work on."""
+    arguments: Callable[[str, Collection[str]], tuple[Any, ...]]
+    """Of a model and those of its tasks that are left."""
+
+
+@dataclass
+class _Engine:
+    """A process of a model: an engine, or one that waits."""
+
+    model: str
+    lease: Lease | None
+    """None if it waits for others."""
+    joins: bool
+    begun: float
+    since: float | None = None
+    """When it last began a task, by `monotonic`; None while it starts."""
+
+
+def run_on_gpus(
+    jobs: Jobs,
+    works: Sequence[Work],
+    devices: Sequence[Device],
+    folder: Path,
+    *,
+    at_once: int | None = None,
+    seconds: float | None = None,
+    on_event: Callable[[str, Event], None],
+    preload: Sequence[str] = (),
+    patience: float = PATIENCE,
+) -> dict[str, str | None]:
+    """Runs every model of `works` on GPUs of its own, in a process per engine, at most `at_once` of them.
+
+    Each engine sees its GPUs alone, and holds them by a lease in `folder`, so that several callers share a
+    machine; one that takes longer than `seconds` is ended. Calls `on_event(model, event)` here for everything
+    that is sent. Returns, by model, None or the reason in one sentence why some tasks are not accounted for.
+    """
+    placing = _Placing(jobs, devices, folder, at_once, on_event, patience)
+    for work in ordered(works):
+        placing.add(work)
+    with Processes(placing.heard, preload, seconds) as processes:
+        placing.start(processes)
+        while processes or placing.waiting:
+            ended = processes.wait(SECONDS_BETWEEN_LOOKS)
+            for key, reason in ended.items():
+                placing.ended(processes, key, reason)
+            placing.start(processes)
+    return placing.reasons
+
+
+@dataclass
+class _Placing:
+    """What is known of a run."""
+
+    jobs: Jobs
+    devices: Sequence[Device]
+    folder: Path
+    at_once: int | None
+    on_event: Callable[[str, Event], None]
+    patience: float
+    works: dict[str, Work] = field(default_factory=dict)
+    left: dict[str, set[str]] = field(default_factory=dict)
+    """Tasks that are neither committed nor reported as failed, by model."""
+    waiting: list[str] = field(default_factory=list)
+    begun_elsewhere: list[str] = field(default_factory=list)
+    """Models that other processes were at work on; the last of `waiting`."""
+    engines: dict[str, _Engine] = field(default_factory=dict)
+    reasons: dict[str, str | None] = field(default_factory=dict)
+    _n_started: int = 0
+    _crashed: set[str] = field(default_factory=set)
+    """Models that get no further engine beside those at work."""
+    _free_since: dict[Device, float] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+    _stuck_since: float | None = None
+    _next_look: float = 0.0
+
+    def add(self, work: Work) -> None:
+        """Puts a model in the queue, or fails it where the machine has too few GPUs."""
+        self.works[work.model], self.left[work.model] = work, set(work.tasks)
+        if work.gpus > len(self.devices):
+            self.reasons[work.model] = (
+                f"it needs {counted(work.gpus, 'GPU')} (tensor_parallel), but only {len(self.devices)} may "
+                "be used here; run it on a larger machine, or lower tensor_parallel in its pool entry"
+            )
+        else:
+            self.waiting.append(work.model)
+
+    def heard(self, key: str, event: Event) -> None:
+        """Passes an event on, unless another engine has said the same of its task."""
+        engine = self.engines[key]
+        now = monotonic()
+        if engine.since is None:
+            self._start_took(engine.model, now - engine.begun)
+            engine.since = now
+        task = f"{event.benchmark}/{event.task}"
+        if not isinstance(event, Progress):
+            engine.since = now
+            if isinstance(event, AlreadyCommitted) and task not in self.left[engine.model]:
+                return
+            self.left[engine.model].discard(task)
+        self.on_event(engine.model, event)
+
+    def _start_took(self, model: str, seconds: float) -> None:
+        work = self.works[model]
+        self.works[model] = replace(work, start=min(work.start, seconds))
+
+    def ended(self, processes: Processes, key: str, reason: str | None) -> None:
+        """What a process's end means for its model."""
+        engine = self.engines.pop(key)
+        model = engine.model
+        if reason is not None:
+            self._crashed.add(model)
+        if any(other.model == model for other in self.engines.values()):
+            return
+        if reason is not None or not self.left[model]:
+            self.reasons[model] = reason if self.left[model] else None
+        elif engine.lease is None:  # the others gave up
+            self.waiting.insert(0, model)
+        elif not engine.joins:
+            self.waiting.append(model)
+            self.begun_elsewhere.append(model)
+        else:
+            self._launch(processes, model, None, joins=True)
+
+    def start(self, processes: Processes) -> None:
+        """Starts engines for as long as there are GPUs for another one."""
+        while self.at_once is None or self._n_engines() < self.at_once:
+            placed = None if monotonic() < self._next_look else self._placed()
+            if placed is None:
+                return
+            model, lease = placed
+            joins = model not in self.waiting or model in self.begun_elsewhere
+            if model in self.waiting:
+                self.waiting.remove(model)
+            self._launch(processes, model, lease, joins=joins)
+
+    def _n_engines(self) -> int:
+        return sum(engine.lease is not None for engine in self.engines.values())
+
+    def _launch(self, processes: Processes, model: str, lease: Lease | None, *, joins: bool) -> None:
+        self._n_started += 1
+        key = f"{model} {self._n_started}"
+        given = self.jobs.arguments(model, self.left[model])
+        self.engines[key] = _Engine(model, lease, joins, monotonic())
+        if lease is None:
+            processes.start(key, self.jobs.wait, given)
+        else:
+            seen = sees_only(lease.devices)
+            processes.start(key, self.jobs.extract, (*given, joins), seen, lease)
+
+    def _placed(self) -> tuple[str, Lease] | None:
+        """The model that comes next and its GPUs; None where none can start now."""
+        late = [model for model in self.waiting if model in self.begun_elsewhere]
+        first = ordered(self.works[model] for model in self.waiting if model not in late)
+        waiting = first + ordered(self.works[model] for model in late)
+        running = [] if waiting else self._running()
+        taken = {
+            device for engine in self.engines.values() if engine.lease for device in engine.lease.devices
+        }
+        with offered(self.folder, [device for device in self.devices if device not in taken]) as offer:
+            free = self._unused(offer.devices, waiting)
+            if (work := choose(waiting, running, len(free))) is None:
+                self._tell_waiting()
+                return None
+            foreign = used_by_others(free)
+            self._tell(foreign)
+            free = [device for device in free if device.uuid not in foreign]
+            work = choose(waiting, running, len(free))
+            if work is None:
+                self._next_look = monotonic() + SECONDS_OF_FOREIGN_USE
+                self._give_up(len(free) + len(foreign), foreign)
+                return None
+            self._stuck_since = None
+            return work.model, offer.take(free[: work.gpus])
+
+    def _unused(self, free: Sequence[Device], waiting: Sequence[Work]) -> list[Device]:
+        """Those that a model may take now: one that runs already leaves GPUs to others for a while."""
+        now = monotonic()
+        self._free_since = {device: self._free_since.get(device, now) for device in free}
+        if waiting:
+            return list(free)
+        return [device for device, since in self._free_since.items() if now - since >= self.patience]
+
+    def _running(self) -> list[Running]:
+        """An estimate: the engines of a model are assumed to be at its longest tasks that are left."""
+        now = monotonic()
+        found = []
+        for model, work in self.works.items():
+            engines = [e for e in self.engines.values() if e.model == model and e.lease is not None]
+            if not engines or model in self._crashed:
+                continue
+            tasks = in_order({task: work.tasks[task] for task in self.left[model]})
+            ready = [e.since for e in engines if e.since is not None]
+            starting = [max(0.0, e.begun + work.start - now) for e in engines if e.since is None]
+            at_work = zip(ready, tasks, strict=False)
+            busy = [max(0.0, work.tasks[task] - (now - since)) for since, task in at_work]
+            idle = [0.0] * (len(ready) - len(busy))
+            unbegun = tuple(work.tasks[task] for task in tasks[len(busy) :])
+            found.append(Running(work, (*busy, *idle, *starting), unbegun))
+        return found
+
+    def _tell(self, foreign: Mapping[str, int]) -> None:
+        for device in self.devices:
+            if device.uuid in foreign and device.uuid not in self._told:
+                self._told.add(device.uuid)
+                _log.warning(
+                    "GPU %s is left out: others use %s MiB of it (more than %s)",
+                    *(device.name, f"{foreign[device.uuid]:,}", f"{FREE_MIB:,}"),
+                )
+
+    def _tell_waiting(self) -> None:
+        if self.waiting and not self.engines and "waiting" not in self._told:
+            self._told.add("waiting")
+            _log.warning("waiting for GPUs: other runs of rlfocal have them")
+
+    def _give_up(self, n_unheld: int, foreign: Mapping[str, int]) -> None:
+        """Fails what waits for GPUs that are nobody's lease, but in use, for a minute."""
+        if n_unheld < len(self.devices):
+            self._stuck_since = None
+            return
+        self._stuck_since = self._stuck_since or monotonic()
+        if monotonic() - self._stuck_since < FOREIGN_PATIENCE:
+            return
+        used = ", ".join(device.name for device in self.devices if device.uuid in foreign)
+        for model in self.waiting:
+            needs = counted(self.works[model].gpus, "GPU")
+            self.reasons[model] = f"it needs {needs}, but others use {used}; end what uses them"
+        self.waiting.clear()
