@@ -23,12 +23,13 @@ from prefect.client.schemas.filters import (
     WorkerFilter,
     WorkerFilterStatus,
 )
-from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.objects import FlowRun, State, StateType, TaskRun
 from prefect.concurrency.sync import concurrency
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
+from prefect.tasks import Task, exponential_backoff
 
 from flows.progress import tell
 from rlfocal.jobs.runner import default_jobs
@@ -96,7 +97,19 @@ def make_limit(workers: Workers, backend: str, jobs: int | None) -> int:
     return limit
 
 
-@task(task_run_name="extract {model}", cache_policy=NO_CACHE, persist_result=False)
+def _was_raised(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+    """Whether it did not get to its end: a client that has not reached its server yet does not try again."""
+    return isinstance(state.data, BaseException)
+
+
+@task(
+    task_run_name="extract {model}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+    retries=4,
+    retry_delay_seconds=exponential_backoff(10),
+    retry_condition_fn=_was_raised,
+)
 def hand_over(model: str, gpus: int, workers: Workers, parameters: dict[str, Any]) -> State[Any]:
     """Has a worker extract a model; where it dies, another. Ends as the last of these runs does."""
     title = f"extract {model}"

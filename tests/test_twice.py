@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import postgres_server
 import pytest
 from test_flow import write_pool
 from tiny_models import save_model, write_tasks
@@ -17,7 +18,14 @@ from warehouse import open_warehouse
 
 
 @pytest.mark.slow
-def test_two_regenerations_at_once_do_the_work_once(place: str, tmp_path: Path) -> None:
+def test_two_regenerations_at_once_do_the_work_once(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Postgres; on SQLite where that is missing (and in tests/test_night.py, through a server)."""
+    place = str(tmp_path / "warehouse")
+    if postgres_server.programs() is not None:
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+        place = f"{request.getfixturevalue('postgres').database()}?data={tmp_path / 'data'}"
     write_tasks(tmp_path / "tasks")
     pool = write_pool(tmp_path, {name: save_model(tmp_path / name, name) for name in ("llama", "gpt2")})
     words = ["regenerate", "--pool", str(pool), "--limit", "12", "--seeds", "1", "--json", "-w", place]
@@ -41,6 +49,7 @@ def test_two_regenerations_at_once_do_the_work_once(place: str, tmp_path: Path) 
     told: list[dict[str, Any]] = [json.loads(out) for out, _ in said]
     assert sorted((one["extracted"], one["present"]) for one in told) == [(0, 4), (4, 0)]
     assert sum("waiting for it to finish" in err for _, err in said) == 1
+    assert "postgresql://lake:" not in str(said)
     with open_warehouse(place, read_only=True) as opened:
         assert opened.rows("SELECT count(*), count(DISTINCT (model, task)) FROM extractions") == [(4, 4)]
         runs = "SELECT count(*), count(DISTINCT (run_id, task, split)) FROM evaluations"
