@@ -202,7 +202,8 @@ def kill(run: subprocess.Popen[str], chance: random.Random) -> None:
 
 
 def leads_a_group(process: psutil.Process) -> bool:
+    pid = int(process.pid)
     try:
-        return os.getpgid(int(process.pid)) == process.pid
+        return os.getpgid(pid) == pid
     except ProcessLookupError:
         return False
