@@ -36,9 +36,9 @@ def random_works(chance: random.Random, n_gpus: int) -> list[Work]:
             f"m{number}",
             chance.choice(widths),
             chance.uniform(0, 0.05),
-            {f"b/{task}": chance.uniform(0.01, 0.1) for task in range(chance.randint(1, 6))},
+            {f"b/{task}": chance.uniform(0.01, 0.1) for task in range(chance.randint(1, 4))},
         )
-        for number in range(chance.randint(2, 7))
+        for number in range(chance.randint(6, 12))
     ]
 
 
