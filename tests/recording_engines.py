@@ -138,13 +138,30 @@ def _serve(
 def wait_for_others(
     send: Send, model: str, start: float, tasks: Mapping[str, float], folder: Path, done: Path
 ) -> None:
-    """As the real one does: until a task is done, or free again."""
-    for task in in_order(tasks):
+    """As the real one does: until the tasks are done, or one of them is free and nobody has the model."""
+    left = in_order(tasks)
+    is_held = True
+    while is_held:
+        with claimed(done, model, "model", wait=False) as mine:
+            left = _left(send, model, left, done)
+        is_held = bool(left) and not mine
+        if is_held:
+            time.sleep(0.1)
+    for task in left:
         with claimed(done, model, task, wait=True):
-            if not is_done(done, model, task):
+            if _left(send, model, [task], done):
                 return
+
+
+def _left(send: Send, model: str, tasks: Sequence[str], done: Path) -> list[str]:
+    left = []
+    for task in tasks:
         benchmark, name = task.split("/")
-        send(AlreadyCommitted(model, benchmark, name))
+        if is_done(done, model, task):
+            send(AlreadyCommitted(model, benchmark, name))
+        else:
+            left.append(task)
+    return left
 
 
 def is_done(done: Path, model: str, task: str) -> bool:

@@ -2,84 +2,47 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import current_thread
 
 import pytest
-from test_extractions_at_once import tables
+from test_extractions_at_once import commits, tables
 
+from rlfocal.extraction.tasks import load_tasks
+from rlfocal.jobs import runner
 from rlfocal.jobs.runner import default_jobs, extract_pool
 from rlfocal.pool import load_pool
-from rlfocal.pool.specs import PoolSpec
-
-EXTRACTION = """
-import json, sys
-from pathlib import Path
-from rlfocal.jobs import runner
-from rlfocal.pool.specs import PoolSpec
-
-pool = PoolSpec.model_validate_json(Path(sys.argv[1]).read_text())
-runner.PRELOADED = {"hf": (*runner.PRELOADED["hf"], "counted_engine")}
-print("ready", flush=True)
-sys.stdin.readline()
-report = runner.extract_pool(sys.argv[2], pool, limit=8)
-models, reasons = [c.model for c in report.committed], [gap.reason for gap in report.missing]
-print(json.dumps([models, reasons, report.n_skipped]))
-"""
-
-
-@pytest.fixture
-def pool() -> PoolSpec:
-    """Two models and six partitions of the embedded pool; one model takes two GPUs."""
-    chosen = load_pool("lab").choose(["lab-llama-small", "lab-gemma-small"], ["lab-musr"])
-    wide, narrow = chosen.models
-    return chosen.model_copy(update={"models": (wide.model_copy(update={"tensor_parallel": 2}), narrow)})
-
-
-def box(folder: Path, name: str, gpus: str, pool: PoolSpec, warehouse: Path) -> subprocess.Popen[str]:
-    """An extraction on a machine of its own, which waits for a line."""
-    spec = folder / "pool.json"
-    spec.write_text(pool.model_dump_json())
-    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    own = {
-        "RLFOCAL_GPUS": gpus,
-        "RLFOCAL_LEASES": str(folder / name),
-        "COUNTED": str(folder / "counted"),
-        "PYTHONPATH": paths,
-        "OMP_NUM_THREADS": "1",
-    }
-    return subprocess.Popen(
-        [sys.executable, "-c", EXTRACTION, str(spec), str(warehouse)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | own,
-    )
+from warehouse import open_warehouse
 
 
 @pytest.mark.slow
-def test_machines_share_a_warehouse(tmp_path: Path, pool: PoolSpec) -> None:
-    """Two boxes: one set of work, with the rows of an extraction without GPUs."""
-    boxes = [box(tmp_path, name, gpus, pool, tmp_path / "w") for name, gpus in (("a", "0,1"), ("b", "0,1"))]
-    for one in boxes:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "ready\n"
-    for one in boxes:
-        assert one.stdin is not None
-        one.stdin.write("go\n")
-        one.stdin.flush()
-    said = [one.communicate()[0] for one in boxes]
-    reports = [json.loads(line) for line in said]
-    assert [missing for _, missing, _ in reports] == [[], []]
-    committed = [model for models, _, _ in reports for model in models]
-    assert Counter(committed) == {model.model: 3 for model in pool.models}
-    assert [len(models) + skipped for models, _, skipped in reports] == [6, 6]
-    assert all(models for models, _, _ in reports), "both had something to do"
-    assert set(Counter((tmp_path / "counted").read_text().splitlines()).values()) == {1}
+def test_machines_share_a_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two machines of two GPUs: one set of work, with the rows of an extraction without GPUs."""
+    chosen = load_pool("lab").choose(["lab-llama-small", "lab-gemma-small"], ["lab-musr"])
+    wide, narrow = chosen.models
+    pool = chosen.model_copy(update={"models": (wide.model_copy(update={"tensor_parallel": 2}), narrow)})
+
+    def leases() -> Path:
+        folder = tmp_path / current_thread().name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    tasks = load_tasks(pool.benchmarks, 8)
+    monkeypatch.setattr(runner, "load_tasks", lambda *_: tasks)  # no two threads may build prompts at once
+    monkeypatch.setattr(runner, "lease_folder", leases)
+    monkeypatch.setenv("RLFOCAL_GPUS", "0,1")
+    open_warehouse(tmp_path / "w").close()
+    with ThreadPoolExecutor(2, "machine") as machines:
+        calls = [machines.submit(extract_pool, tmp_path / "w", pool, limit=8) for _ in range(2)]
+    reports = [call.result() for call in calls]
+    assert [report.missing for report in reports] == [[], []]
+    assert Counter(c.model for r in reports for c in r.committed) == {model.model: 3 for model in pool.models}
+    assert [len(r.committed) + r.n_skipped for r in reports] == [6, 6]
+    assert len(commits(str(tmp_path / "w"))) == 6
+    assert {path.name for path in tmp_path.glob("machine*")} == {"machine_0", "machine_1"}
+    monkeypatch.delenv("RLFOCAL_GPUS")
     assert not extract_pool(tmp_path / "cpu", pool, limit=8).missing
     assert tables(str(tmp_path / "w")) == tables(str(tmp_path / "cpu"))
 

@@ -36,9 +36,9 @@ def random_works(chance: random.Random, n_gpus: int) -> list[Work]:
             f"m{number}",
             chance.choice(widths),
             chance.uniform(0, 0.05),
-            {f"b/{task}": chance.uniform(0.01, 0.1) for task in range(chance.randint(1, 6))},
+            {f"b/{task}": chance.uniform(0.01, 0.1) for task in range(chance.randint(1, 4))},
         )
-        for number in range(chance.randint(2, 7))
+        for number in range(chance.randint(6, 12))
     ]
 
 
@@ -202,7 +202,8 @@ def kill(run: subprocess.Popen[str], chance: random.Random) -> None:
 
 
 def leads_a_group(process: psutil.Process) -> bool:
+    pid = int(process.pid)
     try:
-        return os.getpgid(int(process.pid)) == process.pid
+        return os.getpgid(pid) == pid
     except ProcessLookupError:
         return False

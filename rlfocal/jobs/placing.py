@@ -45,9 +45,8 @@ class _Engine:
     model: str
     lease: Lease | None
     """None if it waits for others."""
-    joins: bool
     begun: float
-    since: float | None = None
+    since: float | None
     """When it last began a task, by `monotonic`; None while it starts."""
 
 
@@ -96,8 +95,8 @@ class _Placing:
     left: dict[str, set[str]] = field(default_factory=dict)
     """Tasks that are neither committed nor reported as failed, by model."""
     waiting: list[str] = field(default_factory=list)
-    begun_elsewhere: list[str] = field(default_factory=list)
-    """Models that other processes were at work on; the last of `waiting`."""
+    given_up: set[str] = field(default_factory=set)
+    """Models that other processes had begun and, at least in part, left undone."""
     engines: dict[str, _Engine] = field(default_factory=dict)
     reasons: dict[str, str | None] = field(default_factory=dict)
     _n_started: int = 0
@@ -106,6 +105,7 @@ class _Placing:
     _free_since: dict[Device, float] = field(default_factory=dict)
     _told: set[str] = field(default_factory=set)
     _stuck_since: float | None = None
+    _held_since: float | None = None
     _next_look: float = 0.0
 
     def add(self, work: Work) -> None:
@@ -123,20 +123,19 @@ class _Placing:
         """Passes an event on, unless another engine has said the same of its task."""
         engine = self.engines[key]
         now = monotonic()
-        if engine.since is None:
-            self._start_took(engine.model, now - engine.begun)
-            engine.since = now
-        task = f"{event.benchmark}/{event.task}"
+        if isinstance(event, AlreadyCommitted):
+            is_new = f"{event.benchmark}/{event.task}" in self.left[engine.model]
+        else:
+            is_new = True
+            if engine.since is None:
+                work = self.works[engine.model]
+                self.works[engine.model] = replace(work, start=min(work.start, now - engine.begun))
+                engine.since = now
         if not isinstance(event, Progress):
-            engine.since = now
-            if isinstance(event, AlreadyCommitted) and task not in self.left[engine.model]:
-                return
-            self.left[engine.model].discard(task)
-        self.on_event(engine.model, event)
-
-    def _start_took(self, model: str, seconds: float) -> None:
-        work = self.works[model]
-        self.works[model] = replace(work, start=min(work.start, seconds))
+            engine.since = engine.since and now
+            self.left[engine.model].discard(f"{event.benchmark}/{event.task}")
+        if is_new:
+            self.on_event(engine.model, event)
 
     def ended(self, processes: Processes, key: str, reason: str | None) -> None:
         """What a process's end means for its model."""
@@ -148,13 +147,11 @@ class _Placing:
             return
         if reason is not None or not self.left[model]:
             self.reasons[model] = reason if self.left[model] else None
-        elif engine.lease is None:  # the others gave up
-            self.waiting.insert(0, model)
-        elif not engine.joins:
+        elif engine.lease is None:
             self.waiting.append(model)
-            self.begun_elsewhere.append(model)
-        else:
-            self._launch(processes, model, None, joins=True)
+            self.given_up.add(model)
+        else:  # other processes are at it
+            self._launch(processes, model, None)
 
     def start(self, processes: Processes) -> None:
         """Starts engines for as long as there are GPUs for another one."""
@@ -163,7 +160,7 @@ class _Placing:
             if placed is None:
                 return
             model, lease = placed
-            joins = model not in self.waiting or model in self.begun_elsewhere
+            joins = model not in self.waiting or model in self.given_up
             if model in self.waiting:
                 self.waiting.remove(model)
             self._launch(processes, model, lease, joins=joins)
@@ -171,11 +168,12 @@ class _Placing:
     def _n_engines(self) -> int:
         return sum(engine.lease is not None for engine in self.engines.values())
 
-    def _launch(self, processes: Processes, model: str, lease: Lease | None, *, joins: bool) -> None:
+    def _launch(self, processes: Processes, model: str, lease: Lease | None, *, joins: bool = True) -> None:
         self._n_started += 1
         key = f"{model} {self._n_started}"
         given = self.jobs.arguments(model, self.left[model])
-        self.engines[key] = _Engine(model, lease, joins, monotonic())
+        now = monotonic()
+        self.engines[key] = _Engine(model, lease, begun=now, since=now if lease is None else None)
         if lease is None:
             processes.start(key, self.jobs.wait, given)
         else:
@@ -184,9 +182,7 @@ class _Placing:
 
     def _placed(self) -> tuple[str, Lease] | None:
         """The model that comes next and its GPUs; None where none can start now."""
-        late = [model for model in self.waiting if model in self.begun_elsewhere]
-        first = ordered(self.works[model] for model in self.waiting if model not in late)
-        waiting = first + ordered(self.works[model] for model in late)
+        waiting = ordered(self.works[model] for model in self.waiting)
         running = [] if waiting else self._running()
         taken = {
             device for engine in self.engines.values() if engine.lease for device in engine.lease.devices
@@ -216,11 +212,14 @@ class _Placing:
         return [device for device, since in self._free_since.items() if now - since >= self.patience]
 
     def _running(self) -> list[Running]:
-        """An estimate: the engines of a model are assumed to be at its longest tasks that are left."""
+        """An estimate: the engines of a model are assumed to be at its longest tasks that are left.
+
+        Where a process waits for others, one engine of theirs is.
+        """
         now = monotonic()
         found = []
         for model, work in self.works.items():
-            engines = [e for e in self.engines.values() if e.model == model and e.lease is not None]
+            engines = [e for e in self.engines.values() if e.model == model]
             if not engines or model in self._crashed:
                 continue
             tasks = in_order({task: work.tasks[task] for task in self.left[model]})
@@ -243,7 +242,12 @@ class _Placing:
                 )
 
     def _tell_waiting(self) -> None:
-        if self.waiting and not self.engines and "waiting" not in self._told:
+        if not self.waiting or self.engines:
+            self._held_since = None
+            return
+        now = monotonic()
+        self._held_since = self._held_since or now
+        if now - self._held_since > PATIENCE and "waiting" not in self._told:
             self._told.add("waiting")
             _log.warning("waiting for GPUs: other runs of rlfocal have them")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,8 @@ from warehouse import Warehouse
 from warehouse.alignment import shortening
 from warehouse.disk import DiskFullError
 from warehouse.store import Committed, PartitionKey
+
+SECONDS_BETWEEN_LOOKS = 2.0
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,18 @@ def wait_for_others(
     jobs: Sequence[Job],
     threads: int,
 ) -> None:
-    """Waits until other processes have committed these partitions, or one of them was given up."""
+    """Waits until other processes have committed these partitions, or have left one of them undone."""
     from warehouse import open_warehouse
 
     with open_warehouse(location) as warehouse:
-        for job in jobs:
+        is_held = True
+        while is_held:
+            with warehouse.lock(f"model {model.model}", wait=False) as mine:
+                jobs = _left(send, warehouse, model.model, jobs)
+            is_held = bool(jobs) and not mine
+            if is_held:
+                sleep(SECONDS_BETWEEN_LOOKS)
+        for job in jobs:  # others, who have joined, may be at these
             with partition_lock(warehouse, job.key(model.model), wait=True):
                 if _left(send, warehouse, model.model, [job]):
                     return

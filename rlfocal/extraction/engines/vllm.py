@@ -19,6 +19,7 @@ from rlfocal.pool.specs import ModelSpec
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # one process a model, so that its end frees the GPU
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # the warehouse's threads survive no fork
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
