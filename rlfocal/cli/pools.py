@@ -169,8 +169,8 @@ def add_model(
         bool,
         typer.Option(
             "--until-clear",
-            help="Extract 100, 200, 400, ... documents of each task, and stop as soon as no best pool can have "
-            "the model.",
+            help="Extract 100, 200, 400, ... documents of each task, and stop as soon as no best pool can "
+            "have the model.",
         ),
     ] = False,
     force: Annotated[
@@ -188,7 +188,8 @@ def add_model(
     The page: accuracy by task, diversity to every model, whom it copies, the best pools and RL-Focal with and
     without it, which model it makes superfluous, what it costs. A wrong entry, and a model whose first 20
     answers cannot be those of a working one, change nothing. A pool that ships with rlfocal is copied to
-    ./pools, or in a checkout to ./.rlfocal/pools; its name then means the copy. `remove-model` is the reverse.
+    ./pools (in a checkout of rlfocal, ./.rlfocal/pools), and its name then means the copy. `remove-model`
+    is the reverse.
     """
     from rlfocal.atomic import write_file
     from rlfocal.newcomers import add_model as add
@@ -224,7 +225,7 @@ def remove_model(
     pool: Annotated[
         str,
         typer.Argument(
-            metavar="[POOL]",
+            metavar="POOL",
             help="The pool's name or its YAML file; without one, the model is in no pool.",
             show_default=False,
             autocompletion=completion.pools,
@@ -249,15 +250,11 @@ def remove_model(
     """
     if model is None:
         if keep_answers:
-            raise InputError(
-                "--keep-answers changes a pool's file; name the pool, as in `remove-model POOL MODEL`"
-            )
+            raise InputError("--keep-answers changes a pool's file; name the pool before the model")
         _remove_answers(pool, benchmarks, warehouse, as_json=as_json)
         return
     if benchmarks is not None:
-        raise InputError(
-            "--benchmarks is for a model without a pool; a pool's model leaves all of its benchmarks"
-        )
+        raise InputError("--benchmarks is for a model without a pool: give the model alone")
     from rlfocal.newcomers import remove_model as remove
 
     removed = remove(pool, model, warehouse=warehouse, keep_answers=keep_answers)

@@ -18,7 +18,8 @@ def with_entry(pool: str, entry: str) -> str:
     models = _models(pool)
     last = _end(models.value[-1])
     if models.flow_style:
-        return pool[:last] + ", " + json.dumps(YAML(typ="safe").load(entry), ensure_ascii=False) + pool[last:]
+        values = json.dumps(YAML(typ="safe").load(entry), ensure_ascii=False)
+        return f"{pool[:last]}, {values}{pool[last:]}"
     root = YAML().compose(entry)
     own = entry[root.start_mark.index : _line_end(entry, _end(root))].replace("\r\n", "\n")
     column = models.start_mark.column
@@ -46,6 +47,7 @@ def without_entry(pool: str, model: str) -> str:
 
 def _models(pool: str) -> SequenceNode:
     root = YAML().compose(pool)
+    models: SequenceNode
     [models] = [value for key, value in root.value if key.value == "models"]
     return models
 

@@ -147,7 +147,9 @@ def _replace(target: Path, text: str, models: tuple[ModelSpec, ...], wrong: str)
     """Writes a pool's file. InputError, with nothing written, unless it then reads as having these models."""
     with replacing(target) as staged:
         staged.write_bytes(text.encode())
-        if _pool(staged).models != models:
+        with _explained(wrong):
+            is_as_meant = _pool(staged).models == models
+        if not is_as_meant:
             raise InputError(wrong)
 
 
@@ -156,7 +158,7 @@ def _explained(wrong: str) -> Iterator[None]:
     """InputError where aliases hide what is to be edited."""
     try:
         yield
-    except (ValueError, LookupError, AttributeError) as error:
+    except (InputError, ValueError, LookupError, AttributeError) as error:
         raise InputError(wrong) from error
 
 
