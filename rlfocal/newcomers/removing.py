@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlfocal.errors import InputError, unknown
 from rlfocal.pool import load_pool, remove_from_pool
+from rlfocal.wording import counted
 from warehouse import open_warehouse
 from warehouse.upkeep.corrections import remove_from_benchmarks
 
@@ -38,7 +39,9 @@ class Removed:
         if self.file is not None:
             gone = "is deleted, as the pool is as it ships again" if self.is_deleted else "is as before"
             done.append(f"{self.model} is out of {self.file}, which {gone}")
-        done.append(f"{self.partitions} partitions and {self.runs} runs removed from the warehouse")
+        if self.partitions or self.runs:
+            taken = f"{counted(self.partitions, 'partition')} and {counted(self.runs, 'run')}"
+            done.append(f"{taken} removed from the warehouse")
         return "; ".join(done)
 
 
