@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from html import unescape
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from rlfocal.newcomers.beside import Beside, said_beside
 from rlfocal.newcomers.clearing import Gain, gains, ruled_out, shrunk_mean
 from rlfocal.newcomers.copying import Errors, common_errors, most_like
 from rlfocal.newcomers.entry import check_entry
-from rlfocal.newcomers.figures import Pair, superfluous
+from rlfocal.newcomers.figures import Pair, Price, Score, Standing, superfluous
+from rlfocal.newcomers.page import Newcomer
 from rlfocal.newcomers.plausibility import (
     Answered,
     Scored,
@@ -426,6 +428,45 @@ def test_what_is_ruled_out_early_stays_out_on_real_data(real_warehouse: Path) ->
             out.append(model)
     assert {"tiiuae/falcon-7b", "mosaicml/mpt-7b"} <= set(out)
     assert not {"01-ai/Yi-34B", "Qwen/Qwen-72B", "deepseek-ai/deepseek-llm-67b-base"} & set(out)
+
+
+HOSTILE = ('$b_{$ \\1 <b> [/b] "', "a|b*c_d`e", "模型 \N{ROBOT FACE}", "m" * 90)
+
+
+def test_names_stay_names_on_the_page() -> None:
+    pairs = tuple(Pair(name, 10, 0.1, None, 0.2, 0.3, None) for name in HOSTILE)
+    score = Score("*", 10, 0.5, None)
+    standing = Standing(HOSTILE[0], score, 10, 1, 5, (score,), pairs, (), (), ())
+    price = Price(1.0, None, 2, None, None, 3.0, 10, 0.5)
+    page = Newcomer(
+        model=HOSTILE[1],
+        hf_repo="org/x",
+        revision="main",
+        pool="p",
+        file=Path("p.yaml"),
+        is_copy_of_shipped=True,
+        was_there=False,
+        price=price,
+        standings=(standing,),
+        likeness=None,
+        superfluous=None,
+        extracted=1,
+        present=0,
+        missing=(),
+        stopped=None,
+        notes=(),
+        faults=(),
+    )
+    html, markdown, text = page.to_html(), page.to_markdown(), page.to_text(300)
+    assert "<b>" not in html
+    shown = unescape(html)
+    for name in HOSTILE:
+        assert name in shown
+        assert name in text
+    rows = [line for line in markdown.splitlines() if line.startswith("|")]
+    sizes = {len(line.replace("\\|", "").split("|")) for line in rows}
+    assert sizes == {2 + 2, 5 + 2, 6 + 2}  # columns, and what lies outside of the outer bars
+    assert "your own copy of a pool that ships" in text
 
 
 def test_pairs_of_all_pools_have_one_order(lab: list[Beside]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from rlfocal.errors import InputError
 from rlfocal.evaluation.leaderboard import cents, percent
 from rlfocal.newcomers import Newcomer, add_model, remove_model
+from rlfocal.newcomers.plausibility import Fault
 from rlfocal.newcomers.showing import parts
 from rlfocal.pool import find_pool, load_pool, remove_from_pool
 from rlfocal.pool.shipped import weights_dir
@@ -30,7 +31,7 @@ params_b: 0.0002
 price: 0.05
 """
 STATE = {
-    "accuracy": "SELECT * REPLACE (round(stderr, 12) AS stderr) FROM accuracy ORDER BY benchmark, task, model",
+    "accuracy": "SELECT * REPLACE (round(stderr, 12) AS stderr) FROM accuracy ORDER BY ALL",
     "models": "SELECT * FROM models ORDER BY ALL",
     "docs": "SELECT * FROM docs ORDER BY ALL",
     "extractions": "SELECT * FROM extractions ORDER BY ALL",
@@ -300,31 +301,38 @@ def inverted(head: Any) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "figure"),
-    [(constant, "lab-musr: "), (inverted, r"lab-musr: [0-3] of 21 right; a guess has [3-9]")],
+    [(constant, "lab-gpqa: "), (inverted, r"lab-gpqa: [0-5] of 60 right; a guess has [6-9] or more")],
 )
 def test_a_model_that_cannot_work_is_refused(
     spoil: Callable[[Any], None], figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlfocal.newcomers.smoke.DOCUMENTS", 60)
     pool, entry = tmp_path / "mine.yaml", tmp_path / "entry.yaml"
-    pool.write_text(mine(["lab-musr"]))
+    pool.write_text(mine(["lab-gpqa"]))
     folder = spoiled(tmp_path / "model", spoil)
     entry.write_text(f"{{model: spoiled, hf_repo: {folder}, params_b: 0.0002}}\n")
     with pytest.raises(InputError, match=figure) as caught:
         add_model(str(pool), entry, warehouse=str(tmp_path / "warehouse"))
     assert "nothing is changed" in str(caught.value)
     assert "--force takes it in nevertheless" in str(caught.value)
-    assert pool.read_text() == mine(["lab-musr"])
+    assert pool.read_text() == mine(["lab-gpqa"])
     assert not (tmp_path / "warehouse").exists()
-    if spoil is inverted:
-        place = str(tmp_path / "warehouse")
-        page = add_model(str(pool), entry, warehouse=place, limit=10, seeds=0, force=True)
-        assert "Taken in although" in page.to_markdown()
-        assert load_pool(str(pool)).models[-1].model == "spoiled"
-        removed = remove_model(str(pool), "spoiled", warehouse=place)
-        assert removed.partitions == 3
-        with open_warehouse(place, read_only=True) as warehouse:
-            assert warehouse.rows("SELECT count(*) FROM docs") == [(0,)]
+
+
+def test_it_is_taken_in_by_force_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = Fault("b: 0 of 20 right", "a guess has 1", "Look.")
+    monkeypatch.setattr("rlfocal.newcomers.adding.look", lambda *_: [fault])
+    pool, entry, place = tmp_path / "mine.yaml", tmp_path / "entry.yaml", str(tmp_path / "warehouse")
+    pool.write_text(mine(["lab-gpqa"]))
+    entry.write_text(ENTRY)
+    page = add_model(str(pool), entry, warehouse=place, limit=10, seeds=0, force=True)
+    assert page.faults == (str(fault),)
+    assert "Taken in although its first answers are not plausible: b: 0 of 20" in page.to_markdown()
+    assert load_pool(str(pool)).models[-1].model == "thirteenth"
+    assert remove_model(str(pool), "thirteenth", warehouse=place).partitions == 1
+    with open_warehouse(place, read_only=True) as warehouse:
+        assert warehouse.rows("SELECT count(*) FROM docs") == [(0,)]  # nobody else had answered them
 
 
 def test_it_stops_once_it_is_clear(lab_warehouse: Path, tmp_path: Path) -> None:
