@@ -197,19 +197,37 @@ def test_a_model_is_added_with_one_entry_and_one_command(cli: Cli, tmp_path: Pat
     assert cli("extract", "--pool", "mine.yaml", "--limit", "16").code == 0
     refused = cli("add-model", "mine.yaml", "torn.yaml", "--limit", "16")
     assert refused.code == 2
-    assert "torn cannot answer" in refused.err
+    assert "has no config.json" in refused.err
     assert Path("mine.yaml").read_text() == POOL
-    added = cli("add-model", "mine.yaml", "good.yaml", "--limit", "16")
+    added = cli("add-model", "mine.yaml", "good.yaml", "--limit", "16", "--no-train")
     assert added.code == 0, added.err
-    assert "gemma: accuracy" in added.out
-    assert "focal diversity of the pair" in added.out
+    assert "added gemma to mine.yaml" in added.err
+    assert "gemma in pool mine" in added.out
+    assert "focal diversity" in added.out
     assert "phi" in added.out
+    assert "gemma in pool mine" in Path(".rlfocal/gemma.html").read_text("utf-8")
     answered = cli("sql", "SELECT model, n FROM accuracy ORDER BY model", "--format", "csv")
     assert answered.out.split() == ["model,n", "gemma,16", "phi,16"]
-    again = cli("add-model", "mine.yaml", "good.yaml", "--limit", "16")
+    again = cli("add-model", "mine.yaml", "good.yaml", "--no-train", "--json")  # as many as phi answered
     assert again.code == 0, again.err
     assert "gemma is already in mine.yaml" in again.err
+    assert "the other models answered 16 documents of each task, so gemma answers as many" in again.err
+    page = json.loads(again.out)
+    assert (page["extracted"], page["present"], page["was_there"]) == (0, 1, True)
     Path("other.yaml").write_text("{model: gemma, hf_repo: rlfocal-lab/lab-gemma2, params_b: 0.0002}\n")
     clash = cli("add-model", "mine.yaml", "other.yaml")
     assert clash.code == 2
     assert "already has a model 'gemma', with other settings" in clash.err
+    removed = cli("remove-model", "mine.yaml", "gemma")
+    assert removed.out == (
+        "gemma is out of mine.yaml, which is as before; 1 partition and 0 runs removed from the warehouse\n"
+    )
+    assert Path("mine.yaml").read_text() == POOL
+    answered = cli("sql", "SELECT model, n FROM accuracy", "--format", "csv")
+    assert answered.out.split() == ["model,n", "phi,16"]
+    assert cli("remove-model", "mine.yaml", "gemma").out == "nothing to do: gemma is already removed\n"
+    wrong = cli("remove-model", "mine.yaml", "gema")
+    assert wrong.code == 2
+    assert "unknown model 'gema' in pool 'mine'" in wrong.err
+    for arguments in (["phi", "--keep-answers"], ["mine.yaml", "phi", "--benchmarks", "lab-gpqa"]):
+        assert cli("remove-model", *arguments).code == 2

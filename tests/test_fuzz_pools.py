@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rlfocal.errors import InputError
 from rlfocal.planning.gpus import GPUS
 from rlfocal.planning.plan import plan_pool
-from rlfocal.pool import add_to_pool, load_entry, load_pool
+from rlfocal.pool import add_to_pool, load_entry, load_pool, remove_from_pool
 
 SIZE = {"documents": 10, "choices": 4, "preamble_tokens": 0, "document_tokens": 90.5, "choice_tokens": 1}
 ENTRY = {
@@ -123,6 +123,8 @@ def test_entries(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
             entry = load_entry(path)
             add_to_pool(str(pool), entry, path)
             assert load_pool(str(pool)).models[-1] == entry
+            assert remove_from_pool(str(pool), entry.model) == pool
+            assert pool.read_bytes() == before
             return
     finally:
         assert not list(folder.glob(".mine*"))

@@ -123,11 +123,12 @@ def test_ten_passes_of_every_word_problem_are_there(opened: Warehouse) -> None:
 
 
 def test_a_new_model_shows_accuracy_and_diversity(opened: Warehouse) -> None:
-    from rlfocal.report import newcomer
+    from rlfocal.newcomers.standing import see
 
-    standings = newcomer(opened, "lab-phi")
-    assert [s.benchmark for s in standings] == sorted(["lab-gsm8k", *CHOICES])
-    for s in standings:
-        assert s.n_models == 12
-        assert set(s.focal_diversity) == set(MODELS) - {"lab-phi"}
-        assert all(value is not None and 0 <= value <= 1 for value in s.focal_diversity.values())
+    for benchmark in ("lab-gsm8k", *CHOICES):
+        seen = see(opened, benchmark, "lab-phi", MODELS)
+        assert seen is not None
+        assert seen.standing.n_models == 12
+        assert {pair.model for pair in seen.standing.pairs} == set(MODELS) - {"lab-phi"}
+        focal = [pair.focal_diversity for pair in seen.standing.pairs]
+        assert all(value is not None and 0 <= value <= 1 for value in focal)

@@ -29,7 +29,7 @@ from rlfocal.errors import InputError
 from rlfocal.evaluation.leaderboard import Board, Standing
 from rlfocal.merit.intervals import paired_bootstrap
 from rlfocal.methods import methods_for, named
-from rlfocal.report import leaderboard, newcomer, print_newcomer, print_table
+from rlfocal.report import leaderboard, print_table
 from rlfocal.report.curves import learning
 from rlfocal.report.figures.cost import cost_accuracy
 from rlfocal.report.html import write_report
@@ -723,7 +723,6 @@ def test_names_stay_names(warehouse: Warehouse, tmp_path: Path) -> None:
     assert any(benchmark in words for words in page.words)
     out = StringIO()
     print_table(leaderboard(warehouse), Console(file=out, width=400))
-    print_newcomer(newcomer(warehouse, names[0]), Console(file=out, width=400))
     assert all(name in out.getvalue() for name in names)
 
 

@@ -1,9 +1,9 @@
-"""Commands that run a pool: regenerate, extract, add-model."""
+"""Commands that run a pool or change it: regenerate, extract, add-model, remove-model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,6 +36,10 @@ from rlfocal.wording import counted
 
 if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
+
+PoolArgument = Annotated[
+    str, typer.Argument(help="The pool's name or its YAML file.", autocompletion=completion.pools)
+]
 
 
 @command("regenerate", "Run a pool of LLMs")
@@ -150,67 +154,126 @@ def extract(
 
 @command("add-model", "Run a pool of LLMs")
 def add_model(
-    pool: Annotated[
-        str, typer.Argument(help="The pool's name or its YAML file.", autocompletion=completion.pools)
-    ],
+    pool: PoolArgument,
     entry: Annotated[
         Path, typer.Argument(help="YAML with model, hf_repo, params_b and the other keys of a pool entry.")
     ],
     backend: Backend = None,
     limit: Limit = None,
     datasets: Datasets = None,
+    seeds: Annotated[int, typer.Option(min=1, metavar="K", help="Seeds of RL-Focal before and after.")] = 1,
+    no_train: Annotated[
+        bool, typer.Option("--no-train", help="Leave out RL-Focal before and after.")
+    ] = False,
+    until_clear: Annotated[
+        bool,
+        typer.Option(
+            "--until-clear",
+            help="Extract 100, 200, 400, ... documents of each task, and stop as soon as no best pool can "
+            "have the model.",
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Take in a model whose first answers are not plausible.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The HTML page to write.", show_default=".rlfocal/MODEL.html"),
+    ] = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Check an entry, try the model, add it to the pool, and run the pool's benchmarks on it.
+    """Check an entry, try the model, add it to the pool, run the pool's benchmarks, and say what it brings.
 
-    Prints its accuracy and its diversity to the others. A wrong entry, or a model that cannot answer
-    one document, changes nothing.
+    The page: accuracy by task, diversity to every model, whom it copies, the best pools and RL-Focal with and
+    without it, which model it makes superfluous, what it costs. A wrong entry, and a model whose first 20
+    answers cannot be those of a working one, change nothing. A pool that ships with rlfocal is copied to
+    ./pools (in a checkout of rlfocal, ./.rlfocal/pools), and its name then means the copy. `remove-model`
+    is the reverse.
     """
-    from rlfocal.jobs.runner import extract_pool
-    from rlfocal.pool import add_to_pool, find_pool, load_entry, load_pool
-    from rlfocal.report import newcomer, print_newcomer
-    from warehouse import check_location, open_warehouse
+    from rlfocal.atomic import write_file
+    from rlfocal.newcomers import add_model as add
 
-    spec = load_entry(entry)
-    known = load_pool(pool)
-    check_location(warehouse)
-    alone = known.model_copy(update={"models": (spec,)})
-    if spec in known.models:  # an earlier call was interrupted: extract what is missing
-        file = find_pool(pool)
-        typer.echo(f"{spec.model} is already in {file}", err=True)
-    else:
-        if spec.model in {m.model for m in known.models}:
-            raise InputError(
-                f"pool {pool!r} already has a model {spec.model!r}, with other settings; "
-                f"give {entry} another name"
-            )
-        _try(alone, backend, datasets)
-        file = add_to_pool(pool, spec, entry)
-        typer.echo(f"added {spec.model} to {file}", err=True)
-    with extraction_bars(alone) as on_progress:
-        report = extract_pool(
-            warehouse, alone, backend=backend, limit=limit, datasets=datasets, jobs=1, on_progress=on_progress
+    with progress_bars() as on_progress:
+        found = add(
+            pool,
+            entry,
+            warehouse=warehouse,
+            backend=backend,
+            limit=limit,
+            datasets=None if datasets is None else str(datasets),
+            seeds=0 if no_train else seeds,
+            until_clear=until_clear,
+            force=force,
+            on_progress=on_progress,
+            say=lambda line: typer.echo(line, err=True),
         )
-    with open_warehouse(warehouse, read_only=True) as opened:
-        seen = newcomer(opened, spec.model)
+    page = output or REPORT.parent / f"{found.model}.html"
+    write_file(page, found.to_html())
     if as_json:
-        print_json({"pool": file, "missing": report.missing, "benchmarks": seen})
+        print_json(found)
     else:
-        print_extraction(report)
-        print_newcomer(seen)
-    if report.missing:
+        typer.echo(found.to_text(get_terminal_size().columns))
+        typer.echo(f"page: {page}")
+    if found.missing:
+        print_failures(found.missing, "partition")
         raise typer.Exit(1)
 
 
-def _try(alone: PoolSpec, backend: str | None, datasets: Path | None) -> None:
-    """Let the pool's one model answer one document, in a warehouse that is thrown away."""
-    from rlfocal.jobs.runner import extract_pool
+@command("remove-model", "Run a pool of LLMs")
+def remove_model(
+    pool: Annotated[
+        str,
+        typer.Argument(
+            metavar="POOL",
+            help="The pool's name or its YAML file; without one, the model is in no pool.",
+            show_default=False,
+            autocompletion=completion.pools,
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Argument(help="Its name.", show_default=False, autocompletion=completion.model),
+    ] = None,
+    keep_answers: Annotated[
+        bool, typer.Option("--keep-answers", help="Change the pool's file only.")
+    ] = False,
+    benchmarks: Benchmarks = None,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Take a model out of a pool again: the reverse of add-model. Repeating it writes nothing.
 
-    name = alone.models[0].model
-    typer.echo(f"trying {name} on one document ...", err=True)
-    first = alone.choose(benchmarks=[alone.benchmarks[0].name])
-    with TemporaryDirectory() as folder:
-        tried = extract_pool(Path(folder) / "try", first, backend=backend, limit=1, datasets=datasets, jobs=1)
-    if tried.missing:
-        raise InputError(f"{name} cannot answer: {tried.missing[0].reason}; the pool is unchanged")
+    The pool's file is as it was before, to the byte; the model's answers to its benchmarks go, and the runs
+    there of pools with it. Earlier snapshots keep them. Without a POOL, only what it answered goes (in the
+    named benchmarks, or all), and past evaluations stay.
+    """
+    if model is None:
+        if keep_answers:
+            raise InputError("--keep-answers changes a pool's file; name the pool before the model")
+        _remove_answers(pool, benchmarks, warehouse, as_json=as_json)
+        return
+    if benchmarks is not None:
+        raise InputError("--benchmarks is for a model without a pool: give the model alone")
+    from rlfocal.newcomers import remove_model as remove
+
+    removed = remove(pool, model, warehouse=warehouse, keep_answers=keep_answers)
+    if as_json:
+        print_json(removed)
+    else:
+        typer.echo(str(removed))
+
+
+def _remove_answers(model: str, benchmarks: str | None, warehouse: str | None, *, as_json: bool) -> None:
+    from warehouse import open_warehouse
+    from warehouse.upkeep.corrections import remove_model as remove
+
+    with open_warehouse(warehouse, create=False) as opened:
+        n = remove(opened, model, names(benchmarks, "--benchmarks"))
+        result = {"partitions": n, "snapshot": opened.snapshot()}
+    if as_json:
+        print_json(result)
+    elif n:
+        typer.echo(f"{counted(n, 'partition')} of {model} removed")
+    else:
+        typer.echo(f"nothing to do: {model} is already removed")

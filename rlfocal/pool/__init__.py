@@ -1,6 +1,14 @@
 """Pools: which models answer which benchmarks. A model and a benchmark are values, read from YAML."""
 
-from rlfocal.pool.files import add_to_pool, find_pool, load_benchmarks, load_entry, load_pool
+from rlfocal.pool.files import (
+    add_to_pool,
+    find_pool,
+    is_shipped,
+    load_benchmarks,
+    load_entry,
+    load_pool,
+    remove_from_pool,
+)
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 
 __all__ = [
@@ -9,7 +17,9 @@ __all__ = [
     "PoolSpec",
     "add_to_pool",
     "find_pool",
+    "is_shipped",
     "load_benchmarks",
     "load_entry",
     "load_pool",
+    "remove_from_pool",
 ]

@@ -1,8 +1,9 @@
-"""Reading pools, entries and benchmarks from YAML, and adding an entry to a pool."""
+"""Reading pools, entries and benchmarks from YAML, and changing which models a pool has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,12 +15,15 @@ from ruamel.yaml import YAML
 from rlfocal.atomic import replacing
 from rlfocal.errors import InputError, unknown
 from rlfocal.failures import without_secrets
+from rlfocal.pool.editing import with_entry, without_entry
 from rlfocal.pool.reading import read_text, read_yaml
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 
 Value = TypeVar("Value", ModelSpec, PoolSpec, Benchmark)
 SHOWN = 2  # of the problems of one file
 PACKAGE = Path(str(resources.files("rlfocal")))
+OWN = (Path(".rlfocal") / "pools", Path("pools"))
+"""Folders of the user's pools; the first counts. In a checkout of rlfocal, `pools` holds those that ship."""
 
 
 def packaged(name: str) -> Path:
@@ -29,21 +33,22 @@ def packaged(name: str) -> Path:
 
 
 def find_pool(pool: str) -> Path:
-    """The file of a pool: a path, ./pools/NAME.yaml, or one that ships with rlfocal. Else InputError."""
+    """The file of a pool: a path, or the first NAME.yaml in ./.rlfocal/pools, ./pools and what ships with
+    rlfocal. Else InputError."""
     if Path(pool).suffix in {".yaml", ".yml"}:
         if Path(pool).is_file():
             return Path(pool)
         raise InputError(
             f"pool file {pool!r} does not exist; give a pool ({', '.join(pool_names())}) or a YAML file"
         )
-    for folder in (Path("pools"), packaged("pools")):
+    for folder in (*OWN, packaged("pools")):
         if (path := folder / f"{pool}.yaml").is_file():
             return path
     raise unknown("pool", pool, pool_names())
 
 
 def pool_names() -> list[str]:
-    folders = (Path("pools"), packaged("pools"))
+    folders = (*OWN, packaged("pools"))
     return sorted({path.stem for folder in folders if folder.is_dir() for path in folder.glob("*.yaml")})
 
 
@@ -81,31 +86,85 @@ def load_benchmarks() -> dict[str, Benchmark]:
 
 
 def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
-    """Append an entry to a pool's file, comments kept; a shipped pool is copied to ./pools first.
+    """Write an entry (the text of `source`) at the end of a pool's models; every other byte stays.
 
-    Raises InputError, and leaves the file unchanged, if the pool with the entry could not be read back.
+    Returns the file that has it: the pool's own, or, of a pool that ships with rlfocal, the user's copy.
+    Raises InputError, and changes nothing, if the pool with the entry could not be read back.
     """
-    path = find_pool(pool)
-    target = Path("pools") / path.name if path.parent == packaged("pools") else path
-    yaml = _yaml()
-    content = yaml.load(read_text(path))
-    content["models"].append(yaml.load(read_text(source)))
-    if entry.model in {m["model"] for m in content["models"][:-1]}:
+    path, target = _editable(find_pool(pool))
+    before = _pool(path).models
+    if entry.model in {model.model for model in before}:
         raise InputError(
             f"pool {pool!r} already has a model {entry.model!r}; choose another name in {source}"
         )
-    with replacing(target) as staged:
-        yaml.dump(content, staged)
-        if _pool(staged).models[-1] != entry:
-            raise InputError(f"{source} means something else in {target}; write it without anchors and tags")
+    wrong = f"{source} means something else in {target}; write it without anchors and tags"
+    with _explained(wrong):
+        added = with_entry(_raw(path), read_text(source))
+    _replace(target, added, (*before, entry), wrong)
     return target
 
 
-def _yaml() -> YAML:
-    yaml = YAML()  # round-trip: keeps comments and order
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    yaml.width = 120
-    return yaml
+def remove_from_pool(pool: str, model: str) -> Path | None:
+    """Take a model out of a pool's file; every other byte stays. None where the pool has no such model.
+
+    Returns the file that was changed. The user's copy of a pool that ships with rlfocal is deleted once it is
+    as it ships. Raises InputError, and changes nothing, for the only model of a pool.
+    """
+    path, target = _editable(find_pool(pool))
+    before = _pool(path).models
+    left = tuple(other for other in before if other.model != model)
+    if left == before:
+        return None
+    if not left:
+        raise InputError(f"{model!r} is the only model of {path}, and a pool needs one; delete the file")
+    wrong = f"{model!r} cannot be cut out of {path}, which uses anchors or tags; delete its entry by hand"
+    with _explained(wrong):
+        remaining = without_entry(_raw(path), model)
+    shipped = packaged("pools") / target.name
+    if target.parent in OWN and shipped.is_file() and _raw(shipped) == remaining:
+        target.unlink(missing_ok=True)
+        with suppress(OSError):  # it holds other pools
+            target.parent.rmdir()
+    else:
+        _replace(target, remaining, left, wrong)
+    return target
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether a pool's file is one that ships with rlfocal, which is never changed."""
+    return path.resolve().parent == packaged("pools").resolve()
+
+
+def _editable(path: Path) -> tuple[Path, Path]:
+    """(the file that says what a pool is now, the file that a change of it is written to)."""
+    if not is_shipped(path):
+        return path, path
+    [target, *_] = (folder / path.name for folder in reversed(OWN) if not is_shipped(folder / path.name))
+    return (target if target.is_file() else path), target
+
+
+def _replace(target: Path, text: str, models: tuple[ModelSpec, ...], wrong: str) -> None:
+    """Writes a pool's file. InputError, with nothing written, unless it then reads as having these models."""
+    with replacing(target) as staged:
+        staged.write_bytes(text.encode())
+        with _explained(wrong):
+            is_as_meant = _pool(staged).models == models
+        if not is_as_meant:
+            raise InputError(wrong)
+
+
+@contextmanager
+def _explained(wrong: str) -> Iterator[None]:
+    """InputError where aliases hide what is to be edited."""
+    try:
+        yield
+    except (InputError, ValueError, LookupError, AttributeError) as error:
+        raise InputError(wrong) from error
+
+
+def _raw(path: Path) -> str:
+    """The text as it is on disk, line breaks and byte order mark included."""
+    return path.read_bytes().decode()
 
 
 def _definitions(entries: Sequence[Any], registry: Mapping[str, Benchmark], path: Path) -> list[Any]:

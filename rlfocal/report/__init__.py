@@ -2,13 +2,10 @@
 
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.report.html import write_report
-from rlfocal.report.newcomer import newcomer, print_newcomer
 from rlfocal.report.tables import print_table
 
 __all__ = [
     "leaderboard",
-    "newcomer",
-    "print_newcomer",
     "print_table",
     "write_report",
 ]

@@ -63,7 +63,7 @@ def pool_choice(
     if not counted or len(models) < 2:
         return None
     total = sum(count for _, count in counted)
-    max_size = min(_largest_enumerable(_n_models(warehouse, benchmark)), len(models))
+    max_size = min(largest_enumerable(_n_models(warehouse, benchmark)), len(models))
     every = _all_pools(warehouse, benchmark, max_size, set(models)) if max_size > 1 else {}
     present = answering(warehouse, benchmark)
 
@@ -116,7 +116,7 @@ def _n_models(warehouse: Warehouse, benchmark: str) -> int:
     return int(n)
 
 
-def _largest_enumerable(n: int) -> int:
+def largest_enumerable(n: int) -> int:
     """The largest size up to which all pools of n models are few enough to look at; below 2 if none is."""
     sizes = (
         size for size in range(1, n + 1) if sum(comb(n, k) for k in range(2, size + 1)) <= ALL_POOLS_LIMIT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -56,6 +57,40 @@ def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | N
         if len(going) == len(committed):
             warehouse.connection.execute("DELETE FROM models WHERE model = ?", [model])
     return len(going)
+
+
+class Gone(NamedTuple):
+    """What a removal took from the warehouse."""
+
+    partitions: int
+    runs: int
+    was_known: bool
+    """Whether the warehouse has or had the model."""
+
+
+def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequence[str]) -> Gone:
+    """Deletes what a model answered in some benchmarks, documents there that nobody else answered, and the
+    runs on leaderboards there of pools with it: what is left is as if it had never been added.
+
+    All of it or nothing, as one snapshot; earlier ones keep it. Done a second time, it writes nothing.
+    """
+    connection, message = warehouse.connection, f"remove {model} from its pool"
+    named = {"model": model, "benchmarks": list(benchmarks)}
+    with warehouse.transaction(message):
+        committed = warehouse.committed(model)
+        for statement in connection.extract_statements(script("corrections/what_goes")):
+            connection.execute(statement, named)
+        going = [key for key in committed if key.benchmark in benchmarks]
+        runs = int(warehouse.rows("SELECT count(*) FROM temp.gone_runs")[0][0])
+        was_known = model in _models(warehouse) or _was_done(warehouse, message)
+        if going:
+            writing.drop_partitions(connection, going)
+        if going or runs:
+            connection.execute(script("corrections/remove_from_benchmarks"))
+            writing.digest_docs(connection)
+        if len(going) == len(committed) and model in _models(warehouse):
+            connection.execute("DELETE FROM models WHERE model = ?", [model])
+    return Gone(len(going), runs, was_known)
 
 
 def rename_model(warehouse: Warehouse, old: str, new: str) -> int:

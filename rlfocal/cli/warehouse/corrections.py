@@ -1,4 +1,4 @@
-"""Commands that correct the warehouse: correct-labels, remove-model, rename-model. Each is a new snapshot."""
+"""Commands that correct the warehouse: correct-labels, rename-model. Each is a new snapshot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Benchmarks, Json, Location, names, print_json
+from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.wording import counted
 
 Model = Annotated[
@@ -43,27 +43,6 @@ def correct_labels(
         result = {"corrected": n, "snapshot": opened.snapshot()}
     done = f"{counted(n, 'document')} corrected"
     _print(result, done if n else f"nothing to do: the documents are already as in {file}", as_json=as_json)
-
-
-@command("remove-model", "Keep a warehouse")
-def remove_model(
-    model: Model,
-    benchmarks: Benchmarks = None,
-    warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
-    """Remove what a model answered. Past evaluations stay, and earlier snapshots still have its rows.
-
-    Repeating it writes nothing.
-    """
-    from warehouse import open_warehouse
-    from warehouse.upkeep.corrections import remove_model as remove
-
-    with open_warehouse(warehouse, create=False) as opened:
-        n = remove(opened, model, names(benchmarks, "--benchmarks"))
-        result = {"partitions": n, "snapshot": opened.snapshot()}
-    done = f"{counted(n, 'partition')} of {model} removed"
-    _print(result, done if n else f"nothing to do: {model} is already removed", as_json=as_json)
 
 
 @command("rename-model", "Keep a warehouse")

@@ -1,0 +1,7 @@
+"""Models that join a pool and leave it: what is checked before, what one brings, and how to undo it."""
+
+from rlfocal.newcomers.adding import add_model
+from rlfocal.newcomers.page import Newcomer
+from rlfocal.newcomers.removing import Removed, remove_model
+
+__all__ = ["Newcomer", "Removed", "add_model", "remove_model"]

@@ -1,0 +1,88 @@
+"""The text of a pool's file with a model more or less: comments, order and every other byte stay."""
+
+from __future__ import annotations
+
+import json
+from textwrap import indent
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
+
+
+def with_entry(pool: str, entry: str) -> str:
+    """The pool's text with an entry's text as its last model, the entry's comments between its keys included.
+
+    Both are known to be valid; of texts with anchors or tags the result may not be, so check it.
+    """
+    models = _models(pool)
+    last = _end(models.value[-1])
+    if models.flow_style:
+        values = json.dumps(YAML(typ="safe").load(entry), ensure_ascii=False)
+        return f"{pool[:last]}, {values}{pool[last:]}"
+    root = YAML().compose(entry)
+    own = entry[root.start_mark.index : _line_end(entry, _end(root))].replace("\r\n", "\n")
+    column = models.start_mark.column
+    added = " " * column + "- " + indent(own, " " * (column + 2)).lstrip(" ")
+    newline = "\r\n" if "\r\n" in pool else "\n"
+    at = _line_end(pool, last)
+    return pool[:at] + newline + added.replace("\n", newline) + pool[at:]
+
+
+def without_entry(pool: str, model: str) -> str:
+    """The pool's text without a model that it has: the reverse of `with_entry`."""
+    models = _models(pool)
+    items = models.value
+    [at] = [number for number, item in enumerate(items) if _name(item) == model]
+    if models.flow_style:
+        start = _end(items[at - 1]) if at else items[0].start_mark.index
+        end = _end(items[at]) if at or len(items) == 1 else items[1].start_mark.index
+        return pool[:start] + pool[end:]
+    start = _dash_line(pool, items[at].start_mark.index, models.start_mark.column)
+    # From the end of the line before to the end of its own, so that a missing last newline stays missing.
+    before = pool.rfind("\n", 0, start)
+    before -= pool[before - 1 : before] == "\r"
+    return pool[:before] + pool[_line_end(pool, _end(items[at])) :]
+
+
+def _models(pool: str) -> SequenceNode:
+    root = YAML().compose(pool)
+    models: SequenceNode
+    [models] = [value for key, value in root.value if key.value == "models"]
+    return models
+
+
+def _name(item: MappingNode) -> Any:
+    return next((value.value for key, value in item.value if key.value == "model"), None)
+
+
+def _end(node: Node) -> int:
+    """Where a node's text ends. A block collection's own mark lies behind the comments that follow it."""
+    if isinstance(node, CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        if isinstance(last, tuple):
+            key, value = last
+            return max(_end(key), _end(value))  # an alias stands for a node further up
+        return _end(last)
+    end: int = node.end_mark.index
+    if isinstance(node, ScalarNode) and node.style in ("|", ">"):
+        end -= 1  # its mark is at the start of the line after it
+    return end
+
+
+def _line_end(text: str, at: int) -> int:
+    """Where the line ends that `at` lies in, its line break left out."""
+    end = text.find("\n", at)
+    if end < 0:
+        return len(text)
+    return end - (text[end - 1 : end] == "\r")
+
+
+def _dash_line(text: str, at: int, column: int) -> int:
+    """Where the line starts that has the dash of the item at `at`: itself, or further up."""
+    start = text.rfind("\n", 0, at) + 1
+    while start and (
+        text[start : start + column].strip(" ") or text[start + column : start + column + 1] != "-"
+    ):
+        start = text.rfind("\n", 0, start - 1) + 1
+    return start

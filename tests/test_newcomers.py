@@ -1,0 +1,475 @@
+"""What a new model's first answers, errors and pools say about it: by hand, against oracles, on real data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from html import unescape
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import norm
+from scipy.stats import t as student
+from statsmodels.stats.proportion import proportion_confint
+
+from rlfocal.errors import InputError
+from rlfocal.newcomers.beside import Beside, said_beside
+from rlfocal.newcomers.clearing import Gain, gains, ruled_out, shrunk_mean
+from rlfocal.newcomers.copying import Errors, common_errors, most_like
+from rlfocal.newcomers.entry import check_entry
+from rlfocal.newcomers.figures import Pair, Price, Score, Standing, superfluous
+from rlfocal.newcomers.page import Newcomer
+from rlfocal.newcomers.plausibility import (
+    Answered,
+    Scored,
+    faults_of_answers,
+    faults_of_choices,
+    faults_of_tokenizer,
+)
+from rlfocal.newcomers.pools import best_pools, every_pool_of, losses
+from rlfocal.pool.specs import ModelSpec
+from warehouse import Warehouse, open_warehouse
+
+LAB = ("lab-mmlu", "lab-bbh", "lab-musr", "lab-gpqa", "lab-gsm8k")
+
+
+def scored(chosen: Sequence[int], labels: Sequence[int], n_choices: int = 4) -> Scored:
+    logprobs = [
+        [0.0 if c == choice else -1.0 - i % 3 for c in range(n_choices)] for i, choice in enumerate(chosen)
+    ]
+    return Scored(logprobs, np.full(len(chosen) * n_choices, -0.5), labels)
+
+
+# First answers
+
+
+@pytest.mark.parametrize("n_choices", [2, 4, 5])
+def test_below_chance_is_where_a_guess_hardly_comes(n_choices: int) -> None:
+    """Against the binomial distribution, summed exactly."""
+    p = Fraction(1, n_choices)
+    refused = []
+    for n_right in range(21):
+        labels = [i % n_choices for i in range(20)]
+        chosen = [label if i < n_right else (label + 1) % n_choices for i, label in enumerate(labels)]
+        at_most = sum(math.comb(20, k) * p**k * (1 - p) ** (20 - k) for k in range(n_right + 1))
+        faults = faults_of_choices("b", scored(chosen, labels, n_choices))
+        assert bool(faults) == (at_most < Fraction(5, 1000)), n_right
+        refused += [n_right] if faults else []
+    assert refused == {2: [0, 1, 2, 3], 4: [0], 5: []}[n_choices]
+    [fault] = faults_of_choices("b", scored([(i + 1) % 2 for i in range(20)], [i % 2 for i in range(20)], 2))
+    assert fault.figure == "b: 0 of 20 right"
+    assert fault.bound == "a guess has 4 or more with a probability of 99.5%"
+
+
+def test_a_label_that_is_no_choice_is_never_right() -> None:
+    assert faults_of_choices("b", scored([i % 2 for i in range(20)], [-1] * 20, 2))
+
+
+def test_the_same_choice_throughout() -> None:
+    labels = [i % 4 for i in range(20)]
+    [fault] = faults_of_choices("b", scored([2] * 20, labels))
+    assert fault.figure == "b: choice 2 to all 20 documents"
+    assert faults_of_choices("b", scored([2] * 19 + [0], labels)) == []
+    assert faults_of_choices("b", scored([2] * 20, [2] * 20)) == []  # the labels are all the same, too
+    assert faults_of_choices("b", scored([2] * 9, labels[:9])) == []  # too few to say
+
+
+def test_flat_log_probs() -> None:
+    flat = Scored([[-1.5, -1.5, -1.5]] * 3, np.full(9, -1.5), [0, 1, 2])
+    [fault] = faults_of_choices("b", flat)
+    assert "equally likely" in fault.figure
+    assert faults_of_choices("b", replace(flat, logprobs=[[-1.5] * 3, [-1.5] * 3, [-1.5, -1.4, -1.5]])) == []
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 0.1])
+def test_log_probs_that_are_none(odd: float) -> None:
+    tokens = np.full(80, -0.5)
+    tokens[7] = odd
+    [fault] = faults_of_choices(
+        "b", replace(scored([i % 4 for i in range(20)], [0] * 20), token_logprobs=tokens)
+    )
+    assert fault.figure == "b: 1 of 80 log-probs are NaN, infinite or positive"
+    tokens[7] = 0.0
+    assert not faults_of_choices("b", scored([i % 4 for i in range(20)], [i % 4 for i in range(20)]))
+
+
+def test_free_answers() -> None:
+    assert faults_of_answers("g", Answered([["1", None], ["2", "3"]] * 10)) == []
+    [none] = faults_of_answers("g", Answered([[None, None]] * 10))
+    assert none.figure == "g: no answer in any of 20 texts"
+    [same] = faults_of_answers("g", Answered([["7", "7", None]] * 10))
+    assert same.figure == "g: the answer '7' to all 10 documents"
+    assert faults_of_answers("g", Answered([["7"]] * 9)) == []
+    assert faults_of_answers("g", Answered([])) == []
+
+
+class Spelling:
+    """A tokenizer of characters; those it does not know are lost."""
+
+    def __init__(self, known: str, lower: bool = False) -> None:
+        self.known, self.lower = known, lower
+
+    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+        return {"input_ids": [self.known.find(c) for c in (text.lower() if self.lower else text)]}
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        return "".join("?" if i < 0 else self.known[i] for i in ids)
+
+
+def test_a_tokenizer_gives_back_what_it_reads() -> None:
+    whole = Spelling("abc dé")
+    assert faults_of_tokenizer(whole, ["a b c", "dé", ""]) == []
+    assert faults_of_tokenizer(Spelling("abc", lower=True), ["ABC"]) == []
+    [fault] = faults_of_tokenizer(whole, ["abc", "ab x", "cx"])
+    assert fault.figure == "tokenizer: 2 of 3 texts changed by encoding and decoding, 'x' to '?'"
+
+
+# The entry
+
+
+def entry(folder: Path, **given: Any) -> ModelSpec:
+    return ModelSpec.model_validate({"model": "m", "hf_repo": str(folder), "params_b": 1, **given})
+
+
+def test_an_entry_is_held_against_the_models_own_configuration(tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "model.safetensors"):
+        (tmp_path / name).touch()
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "llama", "max_position_embeddings": 256, "num_attention_heads": 6}')
+    assert check_entry(entry(tmp_path, context_length=256), "hf") == entry(tmp_path, context_length=256)
+    with pytest.raises(InputError, match=r"context_length 257 is beyond the 256 tokens.*at most 256"):
+        check_entry(entry(tmp_path, context_length=257), "hf")
+    with pytest.raises(InputError, match=r"6 attention heads .* tensor_parallel 4 GPUs; give one of 1, 2$"):
+        check_entry(entry(tmp_path, tensor_parallel=4), "vllm")
+    check_entry(entry(tmp_path, tensor_parallel=4), "hf")
+    check_entry(entry(tmp_path, tensor_parallel=2), "vllm")
+    config.write_text(
+        '{"model_type": "llama", "max_position_embeddings": 256, "rope_scaling": {"factor": 4}}'
+    )
+    check_entry(entry(tmp_path, context_length=1024), "hf")
+    config.write_text('{"model_type": "gemma3", "text_config": {"max_position_embeddings": 128}}')
+    with pytest.raises(InputError, match="beyond the 128"):
+        check_entry(entry(tmp_path, context_length=129), "hf")
+    with pytest.raises(InputError, match="does not exist"):
+        check_entry(entry(tmp_path / "nowhere"), "hf")
+
+
+def test_gpus_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("tokenizer.json", "model.safetensors"):
+        (tmp_path / name).touch()
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "num_attention_heads": 8}')
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    check_entry(entry(tmp_path, tensor_parallel=2), "vllm")
+    with pytest.raises(InputError, match="tensor_parallel 4 needs as many GPUs, and 2 can be seen here"):
+        check_entry(entry(tmp_path, tensor_parallel=4), "vllm")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    check_entry(entry(tmp_path, tensor_parallel=4), "vllm")
+
+
+# Copies
+
+
+def test_the_limit_by_hand() -> None:
+    others = {("a", "b"): (40, 100), ("a", "c"): (50, 100), ("b", "c"): (60, 100), ("a", "d"): (9, 10)}
+    pairs = {pair: Errors(n, k) for pair, (k, n) in others.items()}
+    found = most_like("m", pairs | {("a", "m"): Errors(200, 190), ("b", "m"): Errors(3, 3)})
+    assert found is not None
+    odds = [math.log((k + 0.5) / (100 - k + 0.5)) for k in (40, 50, 60)]  # of (a, d) there are too few
+    reach = student.ppf(0.999, 2) * np.std(odds, ddof=1) * math.sqrt(1 + 1 / 3)
+    assert found.n_pairs == 3
+    assert found.limit == pytest.approx(min(0.9, 1 / (1 + math.exp(-np.mean(odds) - reach))))
+    assert found.model == "a"  # three alike of three are less sure
+    low, _ = proportion_confint(190, 200, alpha=0.001, method="wilson")
+    assert found.low == pytest.approx(low)
+    assert found.is_copy == (low > found.limit)
+    few = most_like("m", {("a", "m"): Errors(200, 199)})
+    assert few is not None
+    assert (few.limit, few.n_pairs, few.is_copy) == (0.9, 0, True)
+    assert most_like("m", {("a", "m"): Errors(0, 0)}) is None
+
+
+def beside(predictions: Any, labels: Any, model: str = "a", **given: Any) -> Beside:
+    said = np.array(predictions, dtype=np.int64)
+    T, N = said.shape
+    whole: dict[str, Any] = {
+        "benchmark": "b",
+        "kind": "choices",
+        "model": model,
+        "models": tuple("abcdefgh"[:N]),
+        "tasks": np.full(T, "t"),
+        "is_train": np.ones(T, dtype=np.bool_),
+        "predictions": said,
+        "labels": np.array(labels, dtype=np.int64),
+        "has_several_wrong": np.ones(T, dtype=np.bool_),
+    }
+    return Beside(**whole | given)
+
+
+def test_errors_in_common_by_hand() -> None:
+    said = [[0, 0], [1, 1], [1, 2], [-1, -1], [2, 0], [1, 1]]
+    labels = [0, 0, 0, 0, 0, -1]
+    whole = beside(said, labels)
+    # Both wrong: 1, 2, 3 and 5. The same: 1 and 5; saying nothing is not the same.
+    assert common_errors([whole]) == {("a", "b"): Errors(4, 2)}
+    assert common_errors([whole, whole]) == {("a", "b"): Errors(8, 4)}
+    two_choices = replace(whole, has_several_wrong=np.array([True, False, True, True, True, True]))
+    assert common_errors([two_choices]) == {("a", "b"): Errors(3, 1)}
+
+
+@pytest.fixture(scope="module")
+def lab(lab_warehouse: Path) -> list[Beside]:
+    with open_warehouse(lab_warehouse, read_only=True) as warehouse:
+        return read(warehouse, LAB)
+
+
+def read(warehouse: Warehouse, benchmarks: Sequence[str]) -> list[Beside]:
+    found = []
+    for name in benchmarks:
+        models = [
+            m
+            for (m,) in warehouse.rows(
+                "SELECT DISTINCT model FROM outcomes WHERE benchmark = ? ORDER BY 1", [name]
+            )
+        ]
+        said = said_beside(warehouse, name, models[0], models)
+        assert said is not None
+        found.append(said)
+    return found
+
+
+def noised(warehouse: Warehouse, said: Beside, model: str, sigma: float) -> Beside:
+    """With one more model, `~copy`: the log-probs of `model` with normal noise."""
+    rows = warehouse.rows(
+        "SELECT list(logprob ORDER BY choice) FROM choice_logprobs WHERE benchmark = ? AND model = ? "
+        "GROUP BY task, doc_id ORDER BY task, doc_id",
+        [said.benchmark, model],
+    )
+    rng = np.random.default_rng(0)
+    copy = [int(np.argmax(np.array(row) + rng.normal(0, sigma, len(row)))) for (row,) in rows]
+    predictions = np.column_stack([said.predictions, copy])
+    return replace(said, model="~copy", models=(*said.models, "~copy"), predictions=predictions)
+
+
+@pytest.mark.slow
+def test_a_noised_copy_is_called_one_and_no_honest_model_is(lab: list[Beside], lab_warehouse: Path) -> None:
+    errors = common_errors(lab)
+    closest = [most_like(model, errors) for model in lab[0].models]
+    assert not [found for found in closest if found is None or found.is_copy]
+    with open_warehouse(lab_warehouse, read_only=True) as warehouse:
+        for sigma, model in product((0.05, 0.5), lab[0].models):
+            with_copy = [noised(warehouse, said, model, sigma) for said in lab if said.kind == "choices"]
+            found = most_like("~copy", common_errors(with_copy))
+            assert found is not None
+            assert (found.model, found.is_copy) == (model, True), sigma
+
+
+@pytest.mark.slow
+def test_real_models_are_told_from_copies(real_warehouse: Path) -> None:
+    with open_warehouse(real_warehouse, read_only=True) as warehouse:
+        for name in ("mmlu", "bbh", "gsm8k"):
+            [said] = read(warehouse, [name])
+            errors = common_errors([said])
+            alarms = [m for m in said.models if (f := most_like(m, errors)) is not None and f.is_copy]
+            assert alarms == [], name
+        [said] = read(warehouse, ["mmlu"])
+        for model in said.models[::5]:
+            found = most_like("~copy", common_errors([noised(warehouse, said, model, 0.05)]))
+            assert found is not None
+            assert (found.model, found.is_copy) == (model, True)
+
+
+# Pools
+
+
+@pytest.mark.parametrize("benchmark", ["lab-gpqa", "lab-gsm8k"])
+@pytest.mark.slow
+def test_best_pools_are_those_of_sql(lab: list[Beside], lab_warehouse: Path, benchmark: str) -> None:
+    [said] = [replace(one, model="lab-phi") for one in lab if one.benchmark == benchmark]
+    tried = every_pool_of(said)
+    assert tried is not None
+    with open_warehouse(lab_warehouse, read_only=True) as warehouse:
+        every = warehouse.rows(
+            "SELECT models, size, plurality_accuracy FROM all_pools(?, 4, split := 'train')", [benchmark]
+        )
+        test = "SELECT plurality_accuracy FROM pool_diversity(?, ?, split := 'test')"
+        for best in best_pools(tried)[1:4]:
+            for has_it, pool in ((True, best.with_it), (False, best.without)):
+                assert pool is not None
+                ranked = [
+                    (-accuracy, sorted(m))
+                    for m, size, accuracy in every
+                    if size == best.size and ("lab-phi" in m) == has_it
+                ]
+                accuracy, models = min(ranked)
+                assert pool.train == pytest.approx(-accuracy, abs=1e-12)
+                assert list(pool.models) == models  # of equals the alphabetically first
+                assert warehouse.rows(test, [benchmark, models]) == [(pytest.approx(pool.test, abs=1e-12),)]
+
+
+def test_losses_by_hand() -> None:
+    # a is right on 0 to 5, b on 4 to 9, c on 0 to 4: the best is a, without it b.
+    said = np.array([[int(i > 5), int(i < 4), int(i > 4)] for i in range(10)])
+    tried = every_pool_of(beside(said, [0] * 10))
+    assert tried is not None
+    votes = (said.sum(axis=1) < 2).mean()
+    best = max(0.6, votes)
+    assert losses(tried)["c"] == pytest.approx(best - 0.6)
+    apart = [[Pair("b", 10, 0.2, None, 0.0, None, None), Pair("c", 10, 0.1, None, 0.0, None, None)]]
+    found = superfluous("a", [losses(tried)], apart)
+    assert found is not None
+    assert found.loss == min(losses(tried)["b"], losses(tried)["c"])
+    equal = superfluous("a", [{"a": 0.3, "b": 0.0, "c": 0.0}], apart)
+    assert equal is not None
+    assert equal.model == "c"  # the one more like it
+
+
+def test_nothing_to_compare_with() -> None:
+    alone = beside([[0], [1]], [0, 0])
+    tried = every_pool_of(alone)
+    assert tried is not None
+    [best] = best_pools(tried)
+    assert (best.size, best.without, best.gain, best.enters) == (1, None, None, True)
+    assert gains(alone, {"t": 2}) == []
+    assert every_pool_of(replace(alone, is_train=np.zeros(2, dtype=np.bool_))) is None
+    assert superfluous("a", [{"a": 0.5}], [[]]) is None
+
+
+# Until it is clear
+
+
+def test_shrinking_by_hand() -> None:
+    """Two tasks, of 4 and 2 of 100 and 300 documents."""
+    values = np.array([1.0, 0.0, 0.0, -1.0, -1.0, -1.0])
+    tasks = np.array(["s", "s", "s", "s", "t", "t"])
+    mean, stderr = shrunk_mean(values, tasks, {"s": 100, "t": 300})
+    overall, by_task = -2 / 6, {"s": 0.0, "t": -1.0}
+    shrunk = {name: (n * by_task[name] + 24 * overall) / (n + 24) for name, n in (("s", 4), ("t", 2))}
+    assert mean == pytest.approx(0.25 * shrunk["s"] + 0.75 * shrunk["t"])
+    within = 2 / 4  # squares within s: 2, within t: 0; documents less tasks: 4
+    own = {"s": 0.25 * 4 / 28, "t": 0.75 * 2 / 26}
+    rest = 1 - own["s"] - own["t"]
+    variance = within * ((own["s"] + rest * 4 / 6) ** 2 / 4 + (own["t"] + rest * 2 / 6) ** 2 / 2)
+    assert stderr == pytest.approx(math.sqrt(variance))
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_weights_add_up(seed: int) -> None:
+    """Of equal values the mean is that value, whatever the tasks' sizes."""
+    rng = np.random.default_rng(seed)
+    tasks = rng.choice(["s", "t", "u"], 30)
+    sizes = {name: int(rng.integers(1, 500)) for name in "stu"}
+    value = float(rng.normal())
+    mean, stderr = shrunk_mean(np.full(30, value), tasks, sizes)
+    assert mean == pytest.approx(value)
+    assert stderr == pytest.approx(0)
+
+
+def test_the_interval_holds_what_it_says() -> None:
+    """One task: the ordinary interval of a mean, which covers the truth in 99 % of samples."""
+    rng = np.random.default_rng(0)
+    tasks, reach, covered = np.full(200, "t"), norm.ppf(0.995), 0
+    for _ in range(1000):
+        mean, stderr = shrunk_mean(rng.choice([-1.0, 0.0, 1.0], 200, p=[0.2, 0.7, 0.1]), tasks, {"t": 5000})
+        covered += abs(mean + 0.1) <= reach * stderr
+    assert 978 <= covered <= 998
+
+
+def test_one_size_that_may_be_entered_is_enough_to_go_on() -> None:
+    low, high = Gain("b", 1, -0.1, -0.2, -0.05), Gain("c", 3, -0.01, -0.03, 0.01)
+    assert ruled_out([]) is None
+    assert ruled_out([low, high]) is None
+    why = ruled_out([low, replace(high, high=-0.001)])
+    assert why is not None
+    assert "at 3 on c" in why
+    assert "1.0 points below" in why
+    assert "0.1 to 3.0" in why
+
+
+def first(said: Beside, n: int) -> tuple[Beside, dict[str, int]]:
+    """The first documents of each task, 80 % of them train, and how many there are in all."""
+    keep, train = np.zeros(len(said.tasks), dtype=np.bool_), np.zeros(len(said.tasks), dtype=np.bool_)
+    whole = {str(task): int((said.tasks == task).sum()) for task in np.unique(said.tasks)}
+    for task in whole:
+        at: NDArray[np.int64] = np.flatnonzero(said.tasks == task)[:n]
+        keep[at], train[at[: 4 * len(at) // 5]] = True, True
+    return (
+        replace(
+            said,
+            tasks=said.tasks[keep],
+            is_train=train[keep],
+            predictions=said.predictions[keep],
+            labels=said.labels[keep],
+            has_several_wrong=said.has_several_wrong[keep],
+        ),
+        whole,
+    )
+
+
+@pytest.mark.slow
+def test_what_is_ruled_out_early_stays_out_on_real_data(real_warehouse: Path) -> None:
+    with open_warehouse(real_warehouse, read_only=True) as warehouse:
+        [said] = read(warehouse, ["mmlu"])
+    out = []
+    for model in said.models:
+        one = replace(said, model=model)
+        if ruled_out(gains(*first(one, 100))) is not None:
+            whole = every_pool_of(one)
+            assert whole is not None
+            sizes = range(len(gains(one, first(one, 1)[1])))
+            assert not [size for size in sizes if best_pools(whole)[size].enters], model
+            out.append(model)
+    assert {"tiiuae/falcon-7b", "mosaicml/mpt-7b"} <= set(out)
+    assert not {"01-ai/Yi-34B", "Qwen/Qwen-72B", "deepseek-ai/deepseek-llm-67b-base"} & set(out)
+
+
+HOSTILE = ('$b_{$ \\1 <b> [/b] "', "a|b*c_d`e", "模型 \N{ROBOT FACE}", "m" * 90)
+
+
+def test_names_stay_names_on_the_page() -> None:
+    pairs = tuple(Pair(name, 10, 0.1, None, 0.2, 0.3, None) for name in HOSTILE)
+    score = Score("*", 10, 0.5, None)
+    standing = Standing(HOSTILE[0], score, 10, 1, 5, (score,), pairs, (), (), ())
+    price = Price(1.0, None, 2, None, None, 3.0, 10, 0.5)
+    page = Newcomer(
+        model=HOSTILE[1],
+        hf_repo="org/x",
+        revision="main",
+        pool="p",
+        file=Path("p.yaml"),
+        is_copy_of_shipped=True,
+        was_there=False,
+        price=price,
+        standings=(standing,),
+        likeness=None,
+        superfluous=None,
+        extracted=1,
+        present=0,
+        missing=(),
+        stopped=None,
+        notes=(),
+        faults=(),
+    )
+    html, markdown, text = page.to_html(), page.to_markdown(), page.to_text(300)
+    assert "<b>" not in html
+    shown = unescape(html)
+    for name in HOSTILE:
+        assert name in shown
+        assert name in text
+    rows = [line for line in markdown.splitlines() if line.startswith("|")]
+    sizes = {len(line.replace("\\|", "").split("|")) for line in rows}
+    assert sizes == {2 + 2, 5 + 2, 6 + 2}  # columns, and what lies outside of the outer bars
+    assert "your own copy of a pool that ships" in text
+
+
+def test_pairs_of_all_pools_have_one_order(lab: list[Beside]) -> None:
+    for said in lab:
+        assert said.models == tuple(sorted(said.models))
+        assert set(common_errors([said])) == set(combinations(said.models, 2))

@@ -1,0 +1,351 @@
+"""A 13th embedded model joins a pool and leaves it: what is extracted, what its page says, what is left
+behind."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rlfocal.errors import InputError
+from rlfocal.evaluation.leaderboard import cents, percent
+from rlfocal.newcomers import Newcomer, add_model, remove_model
+from rlfocal.newcomers.plausibility import Fault
+from rlfocal.newcomers.showing import parts
+from rlfocal.pool import find_pool, load_pool, remove_from_pool
+from rlfocal.pool.shipped import weights_dir
+from warehouse import Warehouse, open_warehouse
+from warehouse.upkeep.corrections import remove_from_benchmarks
+from warehouse.upkeep.integrity import examine
+
+pytestmark = pytest.mark.slow
+BENCHMARKS = ["lab-gpqa", "lab-gsm8k"]
+ENTRY = """\
+# The thirteenth.
+model: thirteenth   # lab-phi under another name
+hf_repo: rlfocal-lab/lab-phi
+params_b: 0.0002
+price: 0.05
+"""
+STATE = {
+    "accuracy": "SELECT * REPLACE (round(stderr, 12) AS stderr) FROM accuracy ORDER BY ALL",
+    "models": "SELECT * FROM models ORDER BY ALL",
+    "docs": "SELECT * FROM docs ORDER BY ALL",
+    "extractions": "SELECT * FROM extractions ORDER BY ALL",
+    "choices": "SELECT count(*), sum(hash(c)) FROM choice_logprobs AS c",
+    "answers": "SELECT count(*), sum(hash(p)) FROM answer_passes AS p",
+    "pools": "SELECT * FROM all_pools('lab-gpqa', 2) ORDER BY models",
+    "leaderboards": "SELECT DISTINCT models FROM current_evaluations WHERE len(models) > 12",
+}
+
+
+class Place(NamedTuple):
+    """A pool and its warehouse."""
+
+    pool: Path
+    entry: Path
+    warehouse: str
+
+    def state(self) -> dict[str, list[Any]]:
+        with open_warehouse(self.warehouse, read_only=True) as opened:
+            return {name: opened.rows(sql) for name, sql in STATE.items()}
+
+    def copied(self, folder: Path) -> Place:
+        shutil.copytree(self.warehouse, folder / "warehouse")
+        shutil.copy(self.pool, folder / "mine.yaml")
+        shutil.copy(self.entry, folder / "entry.yaml")
+        return Place(folder / "mine.yaml", folder / "entry.yaml", str(folder / "warehouse"))
+
+
+class Added(NamedTuple):
+    place: Place
+    text: bytes
+    """Of the pool's file before."""
+    before: dict[str, list[Any]]
+    page: Newcomer
+    said: list[str]
+
+
+def mine(benchmarks: list[str]) -> str:
+    """The embedded pool on some benchmarks, with a comment behind its models."""
+    shipped = find_pool("lab").read_text("utf-8")
+    named = shipped.replace(
+        "[lab-mmlu, lab-bbh, lab-musr, lab-gpqa, lab-gsm8k]", f"[{', '.join(benchmarks)}]"
+    )
+    return named + "# the end\n"
+
+
+@pytest.fixture(scope="module")
+def added(lab_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Added:
+    folder = tmp_path_factory.mktemp("added")
+    shutil.copytree(lab_warehouse, folder / "warehouse")
+    place = Place(folder / "mine.yaml", folder / "entry.yaml", str(folder / "warehouse"))
+    place.pool.write_text(mine(BENCHMARKS))
+    place.entry.write_text(ENTRY)
+    before, text, said = place.state(), place.pool.read_bytes(), []
+    page = add_model(str(place.pool), place.entry, warehouse=place.warehouse, seeds=1, say=said.append)
+    return Added(place, text, before, page, said)
+
+
+@pytest.fixture
+def opened(added: Added) -> Iterator[Warehouse]:
+    with open_warehouse(added.place.warehouse, read_only=True) as warehouse:
+        yield warehouse
+
+
+def test_its_partitions_and_nothing_else_are_extracted(added: Added) -> None:
+    now = added.place.state()
+    new = [row for row in now["extractions"] if row not in added.before["extractions"]]
+    assert [row for row in added.before["extractions"] if row not in now["extractions"]] == []
+    assert sorted((row[1], row[2]) for row in new) == [("thirteenth", name) for name in BENCHMARKS]
+    assert (added.page.extracted, added.page.present, added.page.missing) == (2, 0, ())
+    assert now["docs"] == added.before["docs"]
+    assert added.said == [f"added thirteenth to {added.place.pool}"]
+    assert "  - model: thirteenth   # lab-phi under another name\n" in added.place.pool.read_text()
+    assert added.place.pool.read_text().endswith("price: 0.05\n# the end\n")
+
+
+def test_it_is_called_the_copy_that_it_is(added: Added) -> None:
+    assert added.page.copies == "lab-phi"
+    assert added.page.superfluous is not None
+    assert added.page.superfluous.model == "lab-phi"
+    assert "thirteenth is a copy of lab-phi, or nearly one: 100.00 % of the" in added.page.to_markdown()
+
+
+def tables(page: str) -> dict[tuple[str, str], dict[str, list[str]]]:
+    """The Markdown's tables by part and first heading: rows by their first cell."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    part, rows = "", None
+    for line in page.splitlines():
+        if line.startswith("#"):
+            part = line.lstrip("# ")
+        cells = [cell.strip().replace("\\", "") for cell in line.strip("|").split(" | ")]
+        if not line.startswith("|"):
+            rows = None
+        elif rows is None:
+            rows = found.setdefault((part, cells[0]), {})
+        elif not cells[0].startswith("---"):
+            rows[cells[0]] = cells[1:]
+    return found
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def test_the_page_says_what_sql_says(added: Added, opened: Warehouse) -> None:
+    page = tables(added.page.to_markdown())
+    accuracy = page["Accuracy", "benchmark"]
+    for name in BENCHMARKS:
+        whole = opened.rows(
+            "SELECT n, accuracy, stderr, (SELECT count(*) FROM benchmark_accuracy AS o "
+            "WHERE o.benchmark = b.benchmark AND o.accuracy > b.accuracy) + 1 "
+            "FROM benchmark_accuracy AS b WHERE benchmark = ? AND model = 'thirteenth'",
+            [name],
+        )
+        [(n, share, stderr, rank)] = whole
+        assert accuracy[name] == [str(n), percent(share), f"±{percent(stderr)}", f"{rank} of 13"]
+        pairs = opened.rows(
+            "SELECT if(d.model_a = 'thirteenth', d.model_b, d.model_a), disagreement, q_statistic, "
+            "double_fault, same_error FROM pairwise_diversity(?) AS d "
+            "JOIN agreement(?) USING (model_a, model_b) WHERE 'thirteenth' IN (model_a, model_b)",
+            [name, name],
+        )
+        shown = page["How differently it fails", name]
+        assert len(pairs) == len(shown) == 12
+        for other, *values, same_error in pairs:
+            [(focal,)] = opened.rows(
+                "SELECT focal_diversity FROM pool_diversity(?, ?)", [name, sorted(["thirteenth", other])]
+            )
+            assert shown[other] == [*map(number, values), number(focal), number(same_error)]
+        check_pools(page["Best pools", name], name, opened)
+        agents = page["RL-Focal before and after", name]
+        rows = opened.rows(
+            "SELECT method || if(list_contains(models, 'thirteenth'), ' with it', ' without it'), accuracy, "
+            "mean_pool_size, cost, n FROM current_evaluations WHERE benchmark = ? AND task = '*' "
+            "AND method IN ('rl_focal', 'rl_focal_sequential')",
+            [name],
+        )
+        assert len(rows) == len(agents) == 4
+        for method, share, size, cost, n in rows:
+            assert agents[method] == [percent(share), f"{size:.2f}", cents(cost), "1", str(n)]
+    [(n_docs, seconds, price)] = opened.rows(
+        "SELECT sum(n_docs), sum(seconds), any_value(price) FROM extractions JOIN models USING (model) "
+        "WHERE model = 'thirteenth'"
+    )
+    cost = page["What it costs", ""]
+    assert cost["documents answered"] == [f"{n_docs:,}"]
+    assert cost["seconds its engine took"] == [f"{seconds:,.1f}"]
+    assert cost["cents per 1,000 queries"] == [cents(price)]
+
+
+def check_pools(shown: dict[str, list[str]], benchmark: str, opened: Warehouse) -> None:
+    """Sizes 1 to 4 of the page against `all_pools`, `outcomes` and `pool_diversity`."""
+    every = opened.rows(
+        "SELECT models, size, plurality_accuracy FROM all_pools(?, 4, split := 'train') UNION ALL "
+        "SELECT [model], 1, avg(correct::INT) FROM outcomes WHERE benchmark = ? AND split = 'train' "
+        "GROUP BY model",
+        [benchmark, benchmark],
+    )
+    for size in range(1, 5):
+        for has_it, name in ((True, f"{size} with it"), (False, f"{size} without it")):
+            of_size = [row for row in every if row[1] == size and ("thirteenth" in row[0]) == has_it]
+            best, models = min((-share, sorted(names)) for names, _, share in of_size)
+            test = opened.rows(
+                "SELECT avg(correct::INT) FROM outcomes WHERE benchmark = ? AND split = 'test' AND model = ?"
+                if size == 1
+                else "SELECT plurality_accuracy FROM pool_diversity(?, ?, split := 'test')",
+                [benchmark, models[0] if size == 1 else models],
+            )
+            cells = shown[name]
+            assert (cells[0], cells[1], cells[-1]) == (percent(-best), percent(test[0][0]), ", ".join(models))
+
+
+def test_html_terminal_and_markdown_say_the_same(added: Added) -> None:
+    html, text, markdown = added.page.to_html(), added.page.to_text(400), added.page.to_markdown()
+    cells = [
+        cell for part in parts(added.page) for table in part.tables for row in table.rows for cell in row
+    ]
+    sentences = [sentence for part in parts(added.page) for sentence in part.sentences]
+    assert len(cells) > 200
+    for words in (*cells, *sentences):
+        assert words in text or words.strip() in text
+        assert words.replace("<", "&lt;").replace("'", "&#39;") in html
+        assert words.strip() in markdown.replace("\\", "")
+    assert "http" not in html
+    assert "<script" not in html
+
+
+def test_again_goes_on_where_it_stopped(added: Added, tmp_path: Path) -> None:
+    place = added.place.copied(tmp_path)
+    with open_warehouse(place.warehouse) as warehouse:
+        warehouse.connection.execute(
+            "DELETE FROM extractions WHERE model = 'thirteenth' AND benchmark = 'lab-gpqa'"
+        )
+    page = add_model(str(place.pool), place.entry, warehouse=place.warehouse, seeds=0)
+    assert (page.was_there, page.extracted, page.present) == (True, 1, 1)
+    assert page.standings[0].agents == ()
+    place.entry.write_text(ENTRY.replace("0.0002", "0.0003"))
+    with pytest.raises(InputError, match="already has a model 'thirteenth', with other settings"):
+        add_model(str(place.pool), place.entry, warehouse=place.warehouse)
+
+
+def interrupted_after_the_file(place: Place) -> None:
+    remove_from_pool(str(place.pool), "thirteenth")
+
+
+def interrupted_after_the_rows(place: Place) -> None:
+    with open_warehouse(place.warehouse) as warehouse:
+        remove_from_benchmarks(warehouse, "thirteenth", BENCHMARKS)
+
+
+@pytest.mark.parametrize("interrupted", [None, interrupted_after_the_file, interrupted_after_the_rows])
+def test_out_again_all_is_as_before(
+    added: Added, tmp_path: Path, interrupted: Callable[[Place], None] | None
+) -> None:
+    place = added.place.copied(tmp_path)
+    if interrupted is not None:
+        interrupted(place)
+    removed = remove_model(str(place.pool), "thirteenth", warehouse=place.warehouse)
+    assert not removed.is_nothing
+    assert place.pool.read_bytes() == added.text
+    assert place.state() == added.before
+    with open_warehouse(place.warehouse) as warehouse:
+        assert examine(warehouse).is_sound
+        snapshot = warehouse.snapshot()
+    again = remove_model(str(place.pool), "thirteenth", warehouse=place.warehouse)
+    assert again.is_nothing
+    assert str(again) == "nothing to do: thirteenth is already removed"
+    assert again.snapshot == snapshot
+    with pytest.raises(InputError, match="unknown model 'fourteenth'"):
+        remove_model(str(place.pool), "fourteenth", warehouse=place.warehouse)
+    with open_warehouse(place.warehouse, read_only=True, snapshot=snapshot - 1) as earlier:
+        rows = earlier.rows("SELECT count(*) FROM extractions WHERE model = 'thirteenth'")
+        assert rows == [(0 if interrupted is interrupted_after_the_rows else 2,)]
+
+
+def test_its_answers_may_stay(added: Added, tmp_path: Path) -> None:
+    place = added.place.copied(tmp_path)
+    before = place.state()
+    removed = remove_model(str(place.pool), "thirteenth", warehouse=place.warehouse, keep_answers=True)
+    assert (removed.file, removed.partitions) == (place.pool, 0)
+    assert place.pool.read_bytes() == added.text
+    assert place.state() == before
+
+
+def spoiled(folder: Path, spoil: Callable[[Any], None]) -> Path:
+    """lab-phi with another output layer."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    shutil.copytree(weights_dir("lab-phi"), folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        spoil(model.lm_head)
+    model.save_pretrained(folder)
+    return folder
+
+
+def constant(head: Any) -> None:
+    head.weight.zero_()
+    head.bias.zero_()
+
+
+def inverted(head: Any) -> None:
+    head.weight.neg_()
+    head.bias.neg_()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "figure"),
+    [(constant, "lab-gpqa: "), (inverted, r"lab-gpqa: [0-5] of 60 right; a guess has [6-9] or more")],
+)
+def test_a_model_that_cannot_work_is_refused(
+    spoil: Callable[[Any], None], figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlfocal.newcomers.smoke.DOCUMENTS", 60)
+    pool, entry = tmp_path / "mine.yaml", tmp_path / "entry.yaml"
+    pool.write_text(mine(["lab-gpqa"]))
+    folder = spoiled(tmp_path / "model", spoil)
+    entry.write_text(f"{{model: spoiled, hf_repo: {folder}, params_b: 0.0002}}\n")
+    with pytest.raises(InputError, match=figure) as caught:
+        add_model(str(pool), entry, warehouse=str(tmp_path / "warehouse"))
+    assert "nothing is changed" in str(caught.value)
+    assert "--force takes it in nevertheless" in str(caught.value)
+    assert pool.read_text() == mine(["lab-gpqa"])
+    assert not (tmp_path / "warehouse").exists()
+
+
+def test_it_is_taken_in_by_force_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = Fault("b: 0 of 20 right", "a guess has 1", "Look.")
+    monkeypatch.setattr("rlfocal.newcomers.adding.look", lambda *_: [fault])
+    pool, entry, place = tmp_path / "mine.yaml", tmp_path / "entry.yaml", str(tmp_path / "warehouse")
+    pool.write_text(mine(["lab-gpqa"]))
+    entry.write_text(ENTRY)
+    page = add_model(str(pool), entry, warehouse=place, limit=10, seeds=0, force=True)
+    assert page.faults == (str(fault),)
+    assert "Taken in although its first answers are not plausible: b: 0 of 20" in page.to_markdown()
+    assert load_pool(str(pool)).models[-1].model == "thirteenth"
+    assert remove_model(str(pool), "thirteenth", warehouse=place).partitions == 1
+    with open_warehouse(place, read_only=True) as warehouse:
+        assert warehouse.rows("SELECT count(*) FROM docs") == [(0,)]  # nobody else had answered them
+
+
+def test_it_stops_once_it_is_clear(lab_warehouse: Path, tmp_path: Path) -> None:
+    shutil.copytree(lab_warehouse, tmp_path / "warehouse")
+    pool, entry, place = tmp_path / "mine.yaml", tmp_path / "entry.yaml", str(tmp_path / "warehouse")
+    pool.write_text(mine(["lab-gsm8k"]))
+    entry.write_text("{model: weak, hf_repo: rlfocal-lab/lab-gemma-small, params_b: 0.00005}\n")
+    page = add_model(str(pool), entry, warehouse=place, until_clear=True, seeds=1)
+    assert page.stopped is not None
+    assert page.stopped.startswith("after 100 documents of each task, no best pool has it")
+    assert page.standings[0].score.n == 100
+    assert page.standings[0].agents == ()
+    assert "RL-Focal was not trained, because weak answered only a part" in page.to_markdown()
+    assert "Stopped early: after 100 documents of each task" in page.to_markdown()
+    with open_warehouse(place, read_only=True) as warehouse:
+        assert warehouse.rows("SELECT n_docs FROM extractions WHERE model = 'weak'") == [(100,)]
