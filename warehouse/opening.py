@@ -56,6 +56,11 @@ def needs_upgrade(warehouse: Warehouse) -> bool:
     return _version(warehouse.connection, warehouse.location) < SCHEMA_VERSION
 
 
+def check_tables(connection: duckdb.DuckDBPyConnection, place: Location, snapshot: int) -> None:
+    """Raises InputError unless the catalogue in use, which shows `snapshot`, has tables that can be read."""
+    _check_version(_version(connection, place), place, snapshot)
+
+
 def _attach_or_create(
     connection: duckdb.DuckDBPyConnection,
     place: Location,
