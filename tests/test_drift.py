@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.contingency_tables import mcnemar
+from test_cli import Result
 from test_cli import cli as cli
+from test_cli import toy as toy
 from test_snapshots import put, put_answers
 from test_warehouse import SCORES, THREE, choice_rows, docs, extraction
 
@@ -33,6 +35,7 @@ from rlfocal.drift import (
 )
 from rlfocal.errors import InputError
 from rlfocal.merit.counts import paired_counts
+from rlfocal.report.drift import drift_part
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.corrections import correct_labels, remove_model
 
@@ -293,6 +296,33 @@ def test_the_command(warehouse: Warehouse, cli: Callable[..., Any]) -> None:
     assert cli("drift", "--from", str(a), "--to", str(a), "--fail", *place).code == 0
     assert "no snapshot 99" in cli("drift", "--from", "99", *place).err
     assert cli("drift", "--flipped", "2", *place).code == 2
+
+
+def test_the_report_tells_of_it(toy: Result, cli: Callable[..., Result]) -> None:
+    def page() -> str:
+        assert cli("evaluate", "-b", "toy", "--methods", "best_single,plurality").code == 0
+        written = cli("report")
+        assert written.code == 0, written.err
+        return Path(written.out.strip()).read_text("utf-8")
+
+    assert 'id="drift"' not in page()
+    with open_warehouse() as warehouse:
+        touched(warehouse, "model = 'strong' AND doc_id < 5 AND choice = 2")
+    told = page()
+    assert "strong drifted on toy/t; 5 of 150 log-probs (3.33%) moved by +0.05 on average" in told
+    assert '<th scope="row">strong</th>' in told.partition('id="drift"')[2]
+
+
+def test_a_lost_file_of_an_earlier_snapshot_costs_the_report_its_part_alone(warehouse: Warehouse) -> None:
+    put(warehouse, BEFORE.tolist())
+    listed = "SELECT data_file FROM ducklake_list_files('warehouse', 'choice_logprobs')"
+    [(file,)] = warehouse.rows(listed)
+    put(warehouse, moved(BEFORE, 0.5))
+    part = drift_part(warehouse)
+    assert part is not None
+    assert [beyond for beyond, _ in part.rows] == [True]
+    Path(file).unlink()
+    assert drift_part(warehouse) is None
 
 
 @given(
