@@ -52,7 +52,8 @@ HALF = {"settings": {"dtype": "bfloat16"}}
 
 
 def moved(scores: Any, by: Any) -> list[list[float]]:
-    return (np.asarray(scores) + by).tolist()
+    sums: list[list[float]] = (np.asarray(scores) + by).tolist()
+    return sums
 
 
 def relabelled(doc_id: int, label: int) -> pa.Table:

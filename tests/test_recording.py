@@ -7,6 +7,7 @@ import logging
 import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from rlfocal.errors import InputError
 from rlfocal.extraction import logs
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
+from rlfocal.extraction.engines import backends
 from rlfocal.extraction.recording import begin, gpus
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.jobs import worker
@@ -80,7 +82,8 @@ def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, location: Path, engine: Scripted, *jobs: Job) -> list[Any]:
-    monkeypatch.setattr(worker, "start_engine", lambda *_: engine)
+    monkeypatch.setattr(backends, "import_module", lambda _: SimpleNamespace(load=lambda *_: engine))
+    monkeypatch.setattr(backends, "local_weights", lambda _: None)
     sent: list[Any] = []
     worker.extract(sent.append, location, MODEL, "hf", jobs, 1)
     return [event for event in sent if isinstance(event, Extracted | Failure)]

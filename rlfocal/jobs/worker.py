@@ -15,7 +15,7 @@ import pyarrow as pa
 from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document, Engine
 from rlfocal.extraction.engines.backends import start_engine
-from rlfocal.extraction.logs import log, start_log
+from rlfocal.extraction.logs import log
 from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows
 from rlfocal.extraction.recording import begin, measured
 from rlfocal.extraction.tasks import TaskDocuments
@@ -58,10 +58,7 @@ def extract(
         jobs = _left(send, warehouse, model.model, jobs)
     if not jobs:
         return
-    start_log()
-    started = perf_counter()
     engine = start_engine(model, backend, threads)
-    log("engine started", model=model.model, backend=backend, seconds=perf_counter() - started)
     record = {
         "model": model.model,
         "backend": backend,
@@ -156,8 +153,8 @@ def _answers(extraction: Extraction, job: Job, folder: Path) -> Shard:
         shard = shards.read(doc_ids, schema)
         if shard is None:
             shard = _ask(extraction, task, documents)
-            about = {"shard": number, "n_docs": len(documents), "seconds": shard.seconds}
-            log("shard answered", **job.key(extraction.model)._asdict(), **about)
+            about = {**job.key(extraction.model)._asdict(), "shard": number, "n_docs": len(documents)}
+            log("shard answered", **about, seconds=shard.seconds)
             if len(documents) < len(task.documents):  # a shard that is the partition is committed at once
                 shards.write(doc_ids, shard)
         made.append(shard)
