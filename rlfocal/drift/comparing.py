@@ -146,14 +146,14 @@ def before_last_extraction(warehouse: Warehouse) -> int:
     commits = warehouse.connection.execute(script("drift/answer_commits"), {"last": shown}).fetchall()
     seen: set[PartitionKey] = set()
     before = shown
-    for at, (number, answers, in_records, evaluations) in enumerate(commits):
+    for at, (number, answers, inserts, in_records, evaluations) in enumerate(commits):
         if answers:
             written = records.get(number, set()) if in_records else _partitions_written(warehouse, number)
-            if written & seen:
+            if inserts and written & seen:  # what was removed and came again is compared with what it was
                 return int(number)
-            seen |= written
+            seen |= written if inserts else set()
             before = int(commits[min(at + 1, len(commits) - 1)][0])
-        elif seen and evaluations:
+        elif before < shown and evaluations:
             break
     return before
 
