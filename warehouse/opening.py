@@ -14,7 +14,7 @@ from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
 from warehouse.writing import digest_docs
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
@@ -44,7 +44,7 @@ def open_warehouse(
             version = _upgrade(connection, place)
         _check_version(version, place, snapshot)
         if version < SCHEMA_VERSION:
-            _lend_views(connection)
+            _lend_views(connection, version)
     except BaseException:
         connection.close()
         raise
@@ -54,6 +54,11 @@ def open_warehouse(
 def needs_upgrade(warehouse: Warehouse) -> bool:
     """Whether it was only read since rlfocal's schema became newer than its own."""
     return _version(warehouse.connection, warehouse.location) < SCHEMA_VERSION
+
+
+def check_tables(connection: duckdb.DuckDBPyConnection, place: Location, snapshot: int) -> None:
+    """Raises InputError unless the catalogue in use, which shows `snapshot`, has tables that can be read."""
+    _check_version(_version(connection, place), place, snapshot)
 
 
 def _attach_or_create(
@@ -106,8 +111,11 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
         raise InputError(f"warehouse {place.name} has no tables {when}")
 
 
-def _lend_views(connection: duckdb.DuckDBPyConnection) -> None:
+def _lend_views(connection: duckdb.DuckDBPyConnection, version: int) -> None:
     """Gives this connection what readers need and an older schema lacks: only a write may add it."""
+    connection.execute(script("upgrades/read_before_8"))
+    if version >= 7:
+        return
     if _has_variants(connection):
         connection.execute(script("upgrades/variants"))
         connection.execute(script("upgrades/read_before_6"))

@@ -15,7 +15,7 @@ import duckdb
 from warehouse.connecting import attach
 from warehouse.errors import unknown
 from warehouse.locations import Location
-from warehouse.opening import open_warehouse
+from warehouse.opening import check_tables, open_warehouse
 from warehouse.scripts import script
 from warehouse.store import Warehouse
 
@@ -131,7 +131,7 @@ def diff(
 
     Raises InputError for a snapshot that does not exist or has no tables, and for an unknown benchmark.
     """
-    with _both(location, before, after) as opened:
+    with both_snapshots(location, before, after) as opened:
         if benchmark is not None:
             either = "SELECT benchmark FROM before.docs UNION SELECT benchmark FROM warehouse.docs"
             known = [name for (name,) in opened.rows(either)]
@@ -144,13 +144,13 @@ def diff(
 
 
 @contextmanager
-def _both(location: str | Path | Location | None, before: int, after: int) -> Iterator[Warehouse]:
+def both_snapshots(location: str | Path | Location | None, before: int, after: int) -> Iterator[Warehouse]:
     """The warehouse as of `after`, with itself as of `before` attached under that name."""
-    open_warehouse(location, snapshot=before).close()  # says what is wrong with it, if anything
     with open_warehouse(location, snapshot=after) as opened:
         attach(
             opened.connection, opened.location, name="before", read_only=True, create=False, snapshot=before
         )
+        check_tables(opened.connection, opened.location, before)
         opened.connection.execute("USE warehouse")
         yield opened
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from logging import ERROR
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
@@ -14,7 +15,9 @@ import pyarrow as pa
 from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document, Engine
 from rlfocal.extraction.engines.backends import start_engine
+from rlfocal.extraction.logs import log
 from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows
+from rlfocal.extraction.recording import begin, measured
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure, Progress
 from rlfocal.jobs.faults import explained
@@ -159,6 +162,7 @@ def _run(extraction: Extraction, job: Job, *, wait: bool) -> bool:
         raise  # every further partition would fail too, after hours of work for nothing
     except Exception as error:
         event = Failure("extract", *key, explained(error), isinstance(error, InputError))
+        log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
     extraction.send(event)
     return True
 
@@ -177,7 +181,9 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     if there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
         raise InputError(reason)
     extraction.engine.check(task.documents, task.sampling)
+    retries = begin(folder)
     rows, seconds = _answers(extraction, job, folder)
+    made = measured(rows, seconds, retries, extraction.record["settings"])
     written = warehouse.put_partition(
         doc_rows(task),
         rows,
@@ -189,11 +195,14 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
             "n_docs": len(task.documents),
             "n_whole": task.n_whole,
             "seconds": seconds,
+            **made,
         },
         replace_documents=job.replace_documents,
         unless=lambda: is_covered(job, committed()),  # if the lock was lost in the meantime
     )
     discard(folder)
+    if written:
+        log("partition committed", **key._asdict(), n_docs=len(task.documents), seconds=seconds, **made)
     return Extracted(*key, len(task.documents), seconds) if written else AlreadyCommitted(*key)
 
 
@@ -204,11 +213,13 @@ def _answers(extraction: Extraction, job: Job, folder: Path) -> Shard:
     schema = CHOICES if task.sampling is None else PASSES
     made: list[Shard] = []
     done = 0
-    for documents in _groups(task, extraction.engine.shard):
+    for number, documents in enumerate(_groups(task, extraction.engine.shard)):
         doc_ids = [d.doc_id for d in documents]
         shard = shards.read(doc_ids, schema)
         if shard is None:
             shard = _ask(extraction, task, documents)
+            about = {**job.key(extraction.model)._asdict(), "shard": number, "n_docs": len(documents)}
+            log("shard answered", **about, seconds=shard.seconds)
             if len(documents) < len(task.documents):  # a shard that is the partition is committed at once
                 shards.write(doc_ids, shard)
         made.append(shard)

@@ -18,6 +18,7 @@ from rlfocal.errors import InputError
 from rlfocal.evaluation.comparable import SINGLE
 from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
 from rlfocal.report.curves import CAPTIONS, learning
+from rlfocal.report.drift import drift_part
 from rlfocal.report.explained import explained_part
 from rlfocal.report.figures import Drawn, figures_of
 from rlfocal.report.inputs import inputs_digest, is_made_from, marked
@@ -105,6 +106,7 @@ def write_report(
         sections=_sections(warehouse, boards, on_progress),
         overview=_overview(boards),
         studies=_studies(warehouse, benchmarks),
+        drift=drift_part(warehouse),
         paper=paper_tables(warehouse) if paper else (),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
     )

@@ -47,10 +47,22 @@ CREATE TABLE IF NOT EXISTS extractions (
     fingerprint VARCHAR, backend VARCHAR, settings JSON, versions JSON,
     n_docs BIGINT, seconds DOUBLE, committed_at TIMESTAMPTZ,
     n_whole BIGINT,                     -- documents the task had without a limit; NULL where that is not known
-    digest VARCHAR                      -- of the rows, in any order; NULL for those written before schema 3
+    digest VARCHAR,                     -- of the rows, in any order; NULL for those written before schema 3
+    n_prompt_tokens BIGINT,             -- of the prompts, each once a document, and of the choices
+    n_generated_tokens BIGINT,          -- of the sampled texts
+    tokens_per_second DOUBLE,           -- of both; what a cache spared the engine counts, too
+    retries BIGINT,                     -- how often it was begun before, and failed or was killed
+    gpus VARCHAR,                       -- as in CUDA_VISIBLE_DEVICES; NULL for a CPU or a server's
+    host VARCHAR                        -- this and what is above: NULL for imports, and before schema 8
 );
 ALTER TABLE extractions ADD COLUMN IF NOT EXISTS n_whole BIGINT;            -- schema 2
 ALTER TABLE extractions ADD COLUMN IF NOT EXISTS digest VARCHAR;            -- schema 3
+ALTER TABLE extractions ADD COLUMN IF NOT EXISTS n_prompt_tokens BIGINT;    -- schema 8, as what follows
+ALTER TABLE extractions ADD COLUMN IF NOT EXISTS n_generated_tokens BIGINT;
+ALTER TABLE extractions ADD COLUMN IF NOT EXISTS tokens_per_second DOUBLE;
+ALTER TABLE extractions ADD COLUMN IF NOT EXISTS retries BIGINT;
+ALTER TABLE extractions ADD COLUMN IF NOT EXISTS gpus VARCHAR;
+ALTER TABLE extractions ADD COLUMN IF NOT EXISTS host VARCHAR;
 
 -- Of each task's documents, in any order, so that bits that flip on disk show (schema 4).
 CREATE TABLE IF NOT EXISTS doc_digests (benchmark VARCHAR, task VARCHAR, digest VARCHAR);

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from time import perf_counter
 from typing import get_args
 
 from rlfocal.errors import unknown
 from rlfocal.extraction.engine import Engine
+from rlfocal.extraction.logs import log, start_log
 from rlfocal.pool.hub import local_weights
 from rlfocal.pool.specs import Backend, ModelSpec
 
@@ -16,7 +18,10 @@ BACKENDS: tuple[Backend, ...] = get_args(Backend)
 def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:
     """Loads a model with the `load` of its backend's module. `threads` is for CPU kernels."""
     check_backend(backend)
+    start_log()
+    started = perf_counter()
     engine: Engine = import_module(f"{__package__}.{backend}").load(model, local_weights(model), threads)
+    log("engine started", model=model.model, backend=backend, seconds=perf_counter() - started)
     return engine
 
 

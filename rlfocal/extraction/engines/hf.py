@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -25,6 +26,7 @@ from rlfocal.extraction.engines.groups import (
     choice_scores,
     groups,
 )
+from rlfocal.extraction.engines.memory import FLOAT, free_bytes, logit_bytes, narrowed
 from rlfocal.extraction.engines.prefill import PREAMBLE, Prefiller, token_scores
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
 from rlfocal.extraction.engines.tokens import UNLIMITED, Encoder, Tokens, max_length
@@ -47,8 +49,10 @@ class HFEngine:
         context_length: int | None = None,
         truncation: Literal["refuse", "keep"] = "refuse",
         batch_tokens: int = BATCH_TOKENS,
+        logit_mib: int | None = None,
         shard: int = 128,
     ) -> None:
+        """`logit_mib`: memory for logits at once; by default as much as is free, up to a GiB."""
         self.shard = shard
         self._model = model.eval()
         self._tokenizer = tokenizer
@@ -58,6 +62,9 @@ class HFEngine:
         # The last token of a choice is predicted, never read.
         self._window = Window(self._max_length, self._max_length + 1, truncation)
         self._eos = _eos_tokens(model, tokenizer)
+        budget = logit_mib * 2**20 if logit_mib else logit_bytes(free_bytes(torch.device(model.device)))
+        self._logit_rows = max(2, budget // (FLOAT * model.config.get_text_config().vocab_size))
+        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._prefiller = Prefiller(model, self._max_length)
         self.shares_prefix = self._sharing_is_exact()
         if not self.shares_prefix:
@@ -73,6 +80,7 @@ class HFEngine:
             "commit": getattr(config, "_commit_hash", None),
             "max_length": self._max_length,
             "batch_tokens": self._batch_tokens,
+            "logit_rows": min(self._logit_rows, self._batch_tokens),
             "shares_prefix": self.shares_prefix,
             "shares_preamble": self._prefiller.free_masks,
         }
@@ -88,7 +96,8 @@ class HFEngine:
         self.check(documents)
         encoded = self._encoder.choices(documents)
         share = self.shares_prefix
-        asked = [g for i, e in enumerate(encoded) for g in groups(i, e, self._window, share=share)]
+        whole = (g for i, e in enumerate(encoded) for g in groups(i, e, self._window, share=share))
+        asked = [g for group in whole for g in narrowed(group, self._logit_rows - 1)]
         score_batch = self._score_shared if share else self._score_plain
         found: dict[tuple[int, int], Scored] = {}
         for batch in self._batches(asked):
@@ -106,7 +115,7 @@ class HFEngine:
         prompts = answer_prompts(self._encoder, documents, sampling, self._window)
         stops = StopStrings(self._tokenizer, sampling.stop, self._model.config.get_text_config().vocab_size)
         longest = max(map(len, prompts)) + sampling.max_tokens
-        at_once = max(1, self._batch_tokens // (longest * sampling.passes))
+        at_once = min(self._batch_tokens // longest, self._logit_rows) // sampling.passes or 1
         for start in range(0, len(documents), at_once):
             some = slice(start, start + at_once)
             numbers = uniforms(
@@ -127,12 +136,13 @@ class HFEngine:
         ordered = sorted(groups, key=lambda group: (common(group), _length(group)), reverse=True)
         for _, alike in groupby(ordered, key=common):
             batch: list[Group] = []
-            held = 0
+            held = widest = 0
             for group in alike:
-                cost = self._cost(group)
-                if batch and held + cost > self._batch_tokens:
+                cost, widest = self._cost(group), max(widest, self._rows(group))
+                too_many = held + cost > self._batch_tokens or (len(batch) + 1) * widest > self._logit_rows
+                if batch and too_many:
                     yield batch
-                    batch, held = [], 0
+                    batch, held, widest = [], 0, self._rows(group)
                 batch.append(group)
                 held += cost
             yield batch
@@ -142,6 +152,14 @@ class HFEngine:
         several = sum(len(suffix) > 1 for suffix in group.suffixes)
         copies = 1 if self._prefiller.free_masks else max(1, several)
         return copies * len(group.prefix) + sum(map(len, group.suffixes))
+
+    def _rows(self, group: Group) -> int:
+        """Rows of logits that a group takes in a batch whose rows are all padded to its width."""
+        longest = max(map(len, group.suffixes))
+        if not self.shares_prefix:
+            return longest
+        together = sum(map(len, group.suffixes))
+        return 1 + (together if self._prefiller.free_masks else longest * len(group.suffixes))
 
     def _score_shared(self, batch: Sequence[Group]) -> Iterator[tuple[tuple[int, int], Scored]]:
         """Every prefix once; the choices' further tokens continue its cache."""
@@ -159,7 +177,8 @@ class HFEngine:
         """lm-eval's way, a whole sequence per choice, all of one length: no padding, no cache."""
         inputs = self._prefiller.tensor([(g.prefix + g.suffixes[0])[:-1] for g in batch])
         kept = max(len(g.suffixes[0]) for g in batch)
-        logits = self._model(input_ids=inputs, use_cache=False).logits[:, -kept:]
+        options = {"logits_to_keep": kept} if self._keeps else {}
+        logits = self._model(input_ids=inputs, use_cache=False, **options).logits[:, -kept:]
         for row, group in zip(logits, batch, strict=True):
             [suffix] = group.suffixes
             logprobs, greedy = token_scores(row[-len(suffix) :], self._prefiller.tensor(suffix))

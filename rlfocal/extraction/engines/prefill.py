@@ -13,6 +13,8 @@ from torch import Tensor
 from rlfocal.extraction.engines.groups import Scored
 from rlfocal.extraction.engines.tokens import Tokens, common_length
 
+VALUES = 2**24
+"""Logits that are copied at once, 64 MiB in single precision: rows are scored in parts."""
 PREAMBLE = 16
 """Tokens that all prefixes of a batch must begin with for them to be read on their own."""
 
@@ -140,9 +142,19 @@ class Prefiller:
 
 def token_scores(logits: Tensor, targets: Tensor) -> tuple[list[float], list[bool]]:
     """Log-probability of each row's target, and whether it is the likeliest. logits: rows x vocabulary."""
+    at_once = max(1, VALUES // logits.shape[-1])
+    scored = [
+        _token_scores(some, wanted)
+        for some, wanted in zip(logits.split(at_once), targets.split(at_once), strict=True)
+    ]
+    logprobs, greedy = (torch.cat(parts) for parts in zip(*scored, strict=True))
+    return logprobs.tolist(), greedy.tolist()
+
+
+def _token_scores(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     logits = logits.float()
     chosen = logits.gather(-1, targets[:, None]).squeeze(-1)
-    return (chosen - logits.logsumexp(dim=-1)).tolist(), (logits.argmax(dim=-1) == targets).tolist()
+    return chosen - logits.logsumexp(dim=-1), logits.argmax(dim=-1) == targets
 
 
 def _chain(row: Sequence[Tokens], part: slice) -> list[int]:

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+VALUES = 2**21
+"""Logits that are drawn from at once: some eight copies in double precision, 128 MiB."""
 LIKELY = 64  # tokens that are searched for the nucleus first
 
 
@@ -28,6 +30,12 @@ def draw(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> T
     """
     if temperature == 0:
         return logits.argmax(dim=-1)
+    at_once = max(1, VALUES // logits.shape[-1])
+    parts = zip(logits.split(at_once), uniform.split(at_once), strict=True)
+    return torch.cat([_drawn(some, numbers, temperature, top_p) for some, numbers in parts])
+
+
+def _drawn(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
     # Double precision, so that rounding rarely moves a boundary past a drawn number.
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)
     uniform = uniform.to(probabilities)[:, None]

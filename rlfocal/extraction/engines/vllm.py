@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from typing import Any, Literal
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
+from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.tokens import Encoder
 from rlfocal.pool.specs import ModelSpec
@@ -30,7 +31,9 @@ CPU_ARGUMENTS = {
     "enable_chunked_prefill": False,  # seeded prompts read in parts fail: CPU generators cannot go back
     "kv_cache_memory_bytes": 2**30,
 }
-GPU_ARGUMENTS = {"block_size": 16, "max_num_batched_tokens": 16384}
+GPU_ARGUMENTS = {"block_size": 16}
+BATCHED = {"least": 256, "most": 16384}
+"""Bounds of max_num_batched_tokens: fewer are slow, more are no faster."""
 TOLERANCES = {"float32": 1e-4}
 TOLERANCE = 0.25  # half precision, where a cached prefix was computed in another batch
 
@@ -222,7 +225,23 @@ def start(*, dtype: str, threads: int | None = None, **arguments: Any) -> Any:
             "dtype": "float32" if cpu and dtype == "auto" else dtype,
             "enable_prefix_caching": True,
             "use_tqdm_on_load": False,
-            **(CPU_ARGUMENTS if cpu else GPU_ARGUMENTS),
+            **(CPU_ARGUMENTS if cpu else gpu_arguments(current_platform, arguments)),
             **arguments,
         }
     )
+
+
+def gpu_arguments(platform: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What suits a GPU of vLLM's `platform` and the model of `given`, which may say how much vLLM claims."""
+    from transformers import AutoConfig
+    from vllm import EngineArgs
+
+    config = AutoConfig.from_pretrained(
+        given["model"],
+        revision=given.get("revision"),
+        trust_remote_code=given.get("trust_remote_code", False),
+    )
+    claimed = given.get("gpu_memory_utilization", EngineArgs.gpu_memory_utilization)
+    room = int((1 - claimed) * platform.get_device_total_memory())
+    tokens = prompt_tokens(config.get_text_config().vocab_size, room, **BATCHED)
+    return GPU_ARGUMENTS | {"max_num_batched_tokens": tokens}

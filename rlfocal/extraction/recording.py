@@ -1,0 +1,77 @@
+"""What the record of a partition says of its making: tokens, speed, where, how often begun."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rlfocal.atomic import write_file
+from warehouse.disk import writing_to
+
+_BEGUN = "begun"
+
+
+class Tokens(NamedTuple):
+    """Tokens of a partition, or of a part of it."""
+
+    prompt: int
+    """Prompts, each counted once a document, and the choices' own tokens."""
+    generated: int
+    """Of sampled texts."""
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.generated
+
+
+def tokens_of(rows: pa.Table) -> Tokens:
+    """Counts the tokens of rows of `choice_logprobs` or `answer_passes`, whole documents of one task."""
+    prompts = rows.group_by("doc_id").aggregate([("n_prompt_tokens", "max")])["n_prompt_tokens_max"]
+    read, answered = (pc.sum(column).as_py() or 0 for column in (prompts, rows["n_tokens"]))
+    return Tokens(read + answered, 0) if "choice" in rows.column_names else Tokens(read, answered)
+
+
+def measured(rows: pa.Table, seconds: float, retries: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of `extractions` for a partition's `rows`, for which its engine took `seconds`."""
+    tokens = tokens_of(rows)
+    return {
+        "n_prompt_tokens": tokens.prompt,
+        "n_generated_tokens": tokens.generated,
+        "tokens_per_second": tokens.total / seconds if seconds > 0 else None,
+        "retries": retries,
+        "gpus": gpus(settings),
+        "host": platform.node(),
+    }
+
+
+def gpus(settings: Mapping[str, Any]) -> str | None:
+    """Which GPUs of the host an engine runs on, as CUDA_VISIBLE_DEVICES has them; None for a CPU.
+
+    >>> gpus({"device": "cpu"})
+    """
+    if not str(settings.get("device")).startswith("cuda"):
+        return None
+    n = int(settings.get("tensor_parallel") or 1)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return ",".join(visible.split(",")[:n] if visible else map(str, range(n)))
+
+
+def begin(folder: Path) -> int:
+    """Notes that a partition whose shards are in `folder` is begun; returns how often it was before.
+
+    The note goes with the shards, once the partition is committed. Raises DiskFullError if the disk is full.
+    """
+    note = folder / _BEGUN
+    try:
+        before = int(note.read_text())
+    except (OSError, ValueError):  # not begun yet, or the note is torn
+        before = 0
+    with writing_to(folder):
+        write_file(note, str(before + 1))
+    return before

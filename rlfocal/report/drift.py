@@ -1,0 +1,47 @@
+"""The report's part about drift: whether the last extraction left models' answers as they were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+from rlfocal.drift import Drift, before_last_extraction, drift_since, sentences
+from rlfocal.drift.wording import HEADER, LISTED, cells
+from rlfocal.errors import InputError
+from rlfocal.wording import counted
+from warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class DriftPart:
+    """What the page shows of it."""
+
+    said: tuple[str, ...]
+    header: tuple[str, ...]
+    rows: tuple[tuple[bool, tuple[str, ...]], ...]
+    """(whether it is beyond a threshold, its cells), the drifted ones first."""
+    more: str
+    """How many rows are left out, in words; empty for none."""
+
+
+def drift_part(warehouse: Warehouse) -> DriftPart | None:
+    """None where the last extraction began the warehouse, and where what was before it is lost."""
+    try:
+        drift = drift_since(warehouse, before_last_extraction(warehouse))
+    except (duckdb.IOException, duckdb.InvalidInputException, InputError):
+        return None  # files that only earlier snapshots need may be gone: `rlfocal doctor` tells
+    if not (drift.same or drift.rows or drift.gone):
+        return None
+    return _part(drift)
+
+
+def _part(drift: Drift) -> DriftPart:
+    rows = sorted(drift.rows, key=lambda row: not row.reasons)
+    left_out = len(rows) - LISTED
+    return DriftPart(
+        tuple(sentences(drift)),
+        HEADER,
+        tuple((bool(row.reasons), tuple(cells(row))) for row in rows[:LISTED]),
+        f"and {counted(left_out, 'partition')} more: rlfocal drift --json" if left_out > 0 else "",
+    )
