@@ -282,7 +282,6 @@ MUTANTS = (
         "GPUs: a lease keeps nobody away", PLACEMENT + "leases.py",
         "flock(file, LOCK_EX | LOCK_NB)", "pass",
         "test_placement.py::test_gpus_are_taken_together_or_not_at_all "
-        "test_placing.py::test_two_runs_share_a_machine "
         "test_placement.py::test_a_lease_ends_with_the_last_process_of_its_engine",
     ),
     Mutant(

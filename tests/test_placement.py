@@ -283,7 +283,7 @@ def rest_after(works: Sequence[Work], bars: Sequence[Bar], second: float) -> lis
 
 @pytest.mark.parametrize("widths", [(1,), (1, 1, 1, 2, 4), (1, 2, 4, 8)])
 def test_random_pools_come_near_the_lower_bound(widths: tuple[int, ...]) -> None:
-    """1,000 pools in all: at most the longest start and task beyond it, and within 15 % in pools of a night.
+    """1,002 pools in all: at most the longest start and task beyond it, and within 15 % in pools of a night.
 
     Such a pool is one whose lower bound is five times the longest start and task. Each is killed at random,
     and what is left is scheduled as well.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import time
 from collections import Counter, defaultdict
@@ -138,6 +139,21 @@ def test_gpus_that_others_use_are_left_out(
     }
     assert {r.gpu for r in box.records()} == {"0", "2"}
     assert caplog.messages == ["GPU 1 is left out: others use 41,210 MiB of it (more than 1,024)"]
+
+
+def test_an_engine_that_is_killed_is_its_model_s_end_alone(tmp_path: Path) -> None:
+    box = Box(tmp_path / "box", 2, tmp_path / "done").make()
+    works = [Work(name, 1, 0.1, {"b/0": 0.5, "b/1": 0.4}) for name in ("first", "second")]
+    run = box.start(works)
+    while not (engines := [r.pid for r in box.records() if r.model == "first"]):
+        time.sleep(0.01)
+    os.kill(engines[0], signal.SIGKILL)
+    reasons = json.loads(run.communicate(timeout=60)[0])
+    assert reasons.pop("first").startswith("its process was killed by SIGKILL")
+    assert reasons == {"second": None}
+    assert box.run(works) == {"first": None, "second": None}
+    check_never_shared(box)
+    check_done_once(works, box.done)
 
 
 @pytest.mark.slow
