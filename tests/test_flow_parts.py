@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from night import ROOT
 from prefect import get_client
-from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
+from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import (
     PREFECT_LOCAL_STORAGE_PATH,
     PREFECT_RESULTS_PERSIST_BY_DEFAULT,
@@ -159,6 +162,32 @@ def test_the_limit_is_made_once_and_forgotten_places_are_given_back(monkeypatch:
     with get_client(sync_client=True) as client:
         client.update_global_concurrency_limit(workers.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=4))
     assert takes_a_place() == 1
+
+
+def test_a_kubernetes_pool_takes_the_template_and_is_told_how_many_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    template = json.loads((ROOT / "packaging" / "kubernetes" / "base-job-template.json").read_text())
+    assert workers.find_workers() is None, "what is no deployment's run keeps its models"
+    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "any")
+    assert workers.find_workers() is None
+    with get_client(sync_client=True) as client:
+        client.create_work_pool(WorkPoolCreate(name="kube", type="kubernetes", base_job_template=template))
+        flow = client.create_flow(extracting.extract_model)
+        made = client.create_deployment(flow, name="extract-model", work_pool_name="kube")
+        assert workers.find_workers() is None
+        client.send_worker_heartbeat("kube", "one", heartbeat_interval_seconds=30)
+        assert workers.find_workers() == workers.Workers("kube", 1, has_gpus=True)
+
+        def run(gpus: int) -> Any:
+            asked = {"model": "llama"}
+            return client.create_flow_run_from_deployment(
+                made, parameters=asked, job_variables={"gpus": gpus}
+            )
+
+        assert run(4).job_variables == {"gpus": 4}
+        with pytest.raises(PrefectHTTPStatusError, match="gpus"):
+            run(-1)
 
 
 def test_a_password_never_becomes_a_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
