@@ -86,8 +86,8 @@ def regenerate(
             hub.
         backend: The engine. Default: the pool's.
         jobs: How many models run at once, one process each. Default: as many as there are GPUs, and without
-            one 2, or 1 with vllm; where models are handed over to workers, that for each worker, and once made, what the server's limit
-            rlfocal-models says.
+            one 2, or 1 with vllm; where models are handed over to workers, that for each worker, and once
+            made, what the server's limit rlfocal-models says.
         minutes_per_model: The time limit of each try to extract a model, in minutes; one that takes longer is
             ended, and what it committed stays. Default: none.
         seeds: Methods that use randomness are trained with the seeds 0, 1, ... below this number.
