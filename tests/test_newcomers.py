@@ -34,7 +34,7 @@ from rlfocal.newcomers.plausibility import (
     faults_of_choices,
     faults_of_tokenizer,
 )
-from rlfocal.newcomers.pools import best_pools, every_pool_of, losses
+from rlfocal.newcomers.pools import best_for_money, best_pools, every_pool_of, losses
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
 
@@ -314,6 +314,24 @@ def test_best_pools_are_those_of_sql(lab: list[Beside], lab_warehouse: Path, ben
                 assert warehouse.rows(test, [benchmark, models]) == [(pytest.approx(pool.test, abs=1e-12),)]
 
 
+def test_pools_for_the_same_money() -> None:
+    """Three models, of which the dear one is right and the cheap new one nearly so."""
+    said = np.array([[int(i == 0), 0, int(i < 5)] for i in range(10)])  # a is new
+    tried = every_pool_of(beside(said, [0] * 10))
+    assert tried is not None
+    best = best_pools(tried)
+    cheap, dear = best_for_money(tried, best, {"a": 0.1, "b": 5.0, "c": 0.2})
+    assert (cheap.cents, cheap.without.models, cheap.any_model.models) == (5.0, ("b",), ("b",))
+    assert (dear.cents, dear.without.models) == (5.2, ("b",))
+    [poor, *_] = best_for_money(tried, best, {"a": 0.1, "b": 5.0, "c": 6.0})
+    assert (poor.cents, poor.any_model.models) == (5.0, ("b",))
+    swapped = every_pool_of(beside(said[:, [1, 0, 2]], [0] * 10))
+    assert swapped is not None
+    [first, *_] = best_for_money(swapped, best_pools(swapped), {"a": 1.0, "b": 1.0, "c": 1.0})
+    assert (first.cents, first.without.models, first.any_model.models) == (1.0, ("b",), ("a",))
+    assert best_for_money(tried, best, {"a": 0.1, "b": None, "c": 0.2}) == ()
+
+
 def test_losses_by_hand() -> None:
     # a is right on 0 to 5, b on 4 to 9, c on 0 to 4: the best is a, without it b.
     said = np.array([[int(i > 5), int(i < 4), int(i > 4)] for i in range(10)])
@@ -436,7 +454,7 @@ HOSTILE = ('$b_{$ \\1 <b> [/b] "', "a|b*c_d`e", "模型 \N{ROBOT FACE}", "m" * 9
 def test_names_stay_names_on_the_page() -> None:
     pairs = tuple(Pair(name, 10, 0.1, None, 0.2, 0.3, None) for name in HOSTILE)
     score = Score("*", 10, 0.5, None)
-    standing = Standing(HOSTILE[0], score, 10, 1, 5, (score,), pairs, (), (), ())
+    standing = Standing(HOSTILE[0], score, 10, 1, 5, (score,), pairs, (), (), (), ())
     price = Price(1.0, None, 2, None, None, 3.0, 10, 0.5)
     page = Newcomer(
         model=HOSTILE[1],
