@@ -281,8 +281,7 @@ def test_out_again_all_is_as_before(
     with pytest.raises(InputError, match="unknown model 'fourteenth'"):
         remove_model(str(place.pool), "fourteenth", warehouse=place.warehouse)
     with open_warehouse(place.warehouse, read_only=True, snapshot=snapshot - 1) as earlier:
-        rows = earlier.rows("SELECT count(*) FROM extractions WHERE model = 'thirteenth'")
-        assert rows == [(0 if interrupted is interrupted_after_the_rows else 2,)]
+        assert earlier.rows("SELECT count(*) FROM extractions WHERE model = 'thirteenth'") == [(2,)]
 
 
 def test_its_answers_may_stay(added: Added, tmp_path: Path) -> None:
