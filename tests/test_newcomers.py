@@ -178,18 +178,28 @@ def test_gpus_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_limit_by_hand() -> None:
-    others = {("a", "b"): (40, 100), ("a", "c"): (50, 100), ("b", "c"): (60, 100), ("a", "d"): (9, 10)}
-    pairs = {pair: Errors(n, k) for pair, (k, n) in others.items()}
+    shares = dict(zip(combinations("abcd", 2), (40, 42, 44, 46, 48, 50), strict=True))
+    pairs = {pair: Errors(100, same) for pair, same in shares.items()} | {("a", "e"): Errors(10, 9)}
     found = most_like("m", pairs | {("a", "m"): Errors(200, 190), ("b", "m"): Errors(3, 3)})
     assert found is not None
-    odds = [math.log((k + 0.5) / (100 - k + 0.5)) for k in (40, 50, 60)]  # of (a, d) there are too few
-    reach = student.ppf(0.999, 2) * np.std(odds, ddof=1) * math.sqrt(1 + 1 / 3)
-    assert found.n_pairs == 3
-    assert found.limit == pytest.approx(min(0.9, 1 / (1 + math.exp(-np.mean(odds) - reach))))
+    odds = [
+        math.log((same + 0.5) / (100 - same + 0.5)) for same in shares.values()
+    ]  # of (a, e) there are too few
+    reach = student.ppf(0.999, 5) * np.std(odds, ddof=1) * math.sqrt(1 + 1 / 6)
+    assert found.n_pairs == 6
+    assert found.limit == pytest.approx(1 / (1 + math.exp(-np.mean(odds) - reach)))
+    assert found.limit < 0.9
     assert found.model == "a"  # three alike of three are less sure
     low, _ = proportion_confint(190, 200, alpha=0.001, method="wilson")
     assert found.low == pytest.approx(low)
-    assert found.is_copy == (low > found.limit)
+    assert found.is_copy
+    honest = most_like("m", pairs | {("a", "m"): Errors(200, 110)})
+    assert honest is not None
+    assert not honest.is_copy
+    wide = {pair: Errors(100, same) for pair, same in zip(shares, (5, 95, 5, 95, 5, 95), strict=True)}
+    capped = most_like("m", wide | {("a", "m"): Errors(200, 190)})
+    assert capped is not None
+    assert capped.limit == 0.9
     few = most_like("m", {("a", "m"): Errors(200, 199)})
     assert few is not None
     assert (few.limit, few.n_pairs, few.is_copy) == (0.9, 0, True)
@@ -333,20 +343,19 @@ def test_pools_for_the_same_money() -> None:
 
 
 def test_losses_by_hand() -> None:
-    # a is right on 0 to 5, b on 4 to 9, c on 0 to 4: the best is a, without it b.
-    said = np.array([[int(i > 5), int(i < 4), int(i > 4)] for i in range(10)])
-    tried = every_pool_of(beside(said, [0] * 10))
+    # Right are: a on 0 to 7, b on 4 to 9, c on all but 4 to 7; a tie is wrong. All three together never fail.
+    right = np.array([[i < 8, i > 3, not 3 < i < 8] for i in range(10)])
+    tried = every_pool_of(beside(right.astype(np.int64), [1] * 10))
     assert tried is not None
-    votes = (said.sum(axis=1) < 2).mean()
-    best = max(0.6, votes)
-    assert losses(tried)["c"] == pytest.approx(best - 0.6)
+    assert losses(tried) == pytest.approx({"a": 0.4, "b": 0.2, "c": 0.2})
     apart = [[Pair("b", 10, 0.2, None, 0.0, None, None), Pair("c", 10, 0.1, None, 0.0, None, None)]]
     found = superfluous("a", [losses(tried)], apart)
     assert found is not None
-    assert found.loss == min(losses(tried)["b"], losses(tried)["c"])
-    equal = superfluous("a", [{"a": 0.3, "b": 0.0, "c": 0.0}], apart)
-    assert equal is not None
-    assert equal.model == "c"  # the one more like it
+    assert (found.model, found.disagreement) == ("c", 0.1)  # of equals the one more like it
+    assert found.loss == pytest.approx(0.2)
+    found = superfluous("a", [{"a": 0.3, "b": 0.0, "c": 0.1}, {"a": 0.3, "b": 0.1, "c": 0.1}], apart * 2)
+    assert found is not None
+    assert (found.model, found.loss) == ("b", 0.05)
 
 
 def test_nothing_to_compare_with() -> None:
