@@ -35,6 +35,7 @@ LONGEST = (
     "test_sequential",
     "test_import_kill",
     "test_lab_pool",
+    "test_newcomers_lab",
     "test_extraction",
     "test_documents_guard",
     "test_idle",

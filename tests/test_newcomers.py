@@ -34,7 +34,7 @@ from rlfocal.newcomers.plausibility import (
     faults_of_choices,
     faults_of_tokenizer,
 )
-from rlfocal.newcomers.pools import best_pools, every_pool_of, losses
+from rlfocal.newcomers.pools import best_for_money, best_pools, every_pool_of, losses
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
 
@@ -178,18 +178,28 @@ def test_gpus_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_limit_by_hand() -> None:
-    others = {("a", "b"): (40, 100), ("a", "c"): (50, 100), ("b", "c"): (60, 100), ("a", "d"): (9, 10)}
-    pairs = {pair: Errors(n, k) for pair, (k, n) in others.items()}
+    shares = dict(zip(combinations("abcd", 2), (40, 42, 44, 46, 48, 50), strict=True))
+    pairs = {pair: Errors(100, same) for pair, same in shares.items()} | {("a", "e"): Errors(10, 9)}
     found = most_like("m", pairs | {("a", "m"): Errors(200, 190), ("b", "m"): Errors(3, 3)})
     assert found is not None
-    odds = [math.log((k + 0.5) / (100 - k + 0.5)) for k in (40, 50, 60)]  # of (a, d) there are too few
-    reach = student.ppf(0.999, 2) * np.std(odds, ddof=1) * math.sqrt(1 + 1 / 3)
-    assert found.n_pairs == 3
-    assert found.limit == pytest.approx(min(0.9, 1 / (1 + math.exp(-np.mean(odds) - reach))))
+    odds = [
+        math.log((same + 0.5) / (100 - same + 0.5)) for same in shares.values()
+    ]  # of (a, e) there are too few
+    reach = student.ppf(0.999, 5) * np.std(odds, ddof=1) * math.sqrt(1 + 1 / 6)
+    assert found.n_pairs == 6
+    assert found.limit == pytest.approx(1 / (1 + math.exp(-np.mean(odds) - reach)))
+    assert found.limit < 0.9
     assert found.model == "a"  # three alike of three are less sure
     low, _ = proportion_confint(190, 200, alpha=0.001, method="wilson")
     assert found.low == pytest.approx(low)
-    assert found.is_copy == (low > found.limit)
+    assert found.is_copy
+    honest = most_like("m", pairs | {("a", "m"): Errors(200, 110)})
+    assert honest is not None
+    assert not honest.is_copy
+    wide = {pair: Errors(100, same) for pair, same in zip(shares, (5, 95, 5, 95, 5, 95), strict=True)}
+    capped = most_like("m", wide | {("a", "m"): Errors(200, 190)})
+    assert capped is not None
+    assert capped.limit == 0.9
     few = most_like("m", {("a", "m"): Errors(200, 199)})
     assert few is not None
     assert (few.limit, few.n_pairs, few.is_copy) == (0.9, 0, True)
@@ -314,21 +324,38 @@ def test_best_pools_are_those_of_sql(lab: list[Beside], lab_warehouse: Path, ben
                 assert warehouse.rows(test, [benchmark, models]) == [(pytest.approx(pool.test, abs=1e-12),)]
 
 
-def test_losses_by_hand() -> None:
-    # a is right on 0 to 5, b on 4 to 9, c on 0 to 4: the best is a, without it b.
-    said = np.array([[int(i > 5), int(i < 4), int(i > 4)] for i in range(10)])
+def test_pools_for_the_same_money() -> None:
+    """Three models, of which the dear one is right and the cheap new one nearly so."""
+    said = np.array([[int(i == 0), 0, int(i < 5)] for i in range(10)])  # a is new
     tried = every_pool_of(beside(said, [0] * 10))
     assert tried is not None
-    votes = (said.sum(axis=1) < 2).mean()
-    best = max(0.6, votes)
-    assert losses(tried)["c"] == pytest.approx(best - 0.6)
+    best = best_pools(tried)
+    cheap, dear = best_for_money(tried, best, {"a": 0.1, "b": 5.0, "c": 0.2})
+    assert (cheap.cents, cheap.without.models, cheap.any_model.models) == (5.0, ("b",), ("b",))
+    assert (dear.cents, dear.without.models) == (5.2, ("b",))
+    [poor, *_] = best_for_money(tried, best, {"a": 0.1, "b": 5.0, "c": 6.0})
+    assert (poor.cents, poor.any_model.models) == (5.0, ("b",))
+    swapped = every_pool_of(beside(said[:, [1, 0, 2]], [0] * 10))
+    assert swapped is not None
+    [first, *_] = best_for_money(swapped, best_pools(swapped), {"a": 1.0, "b": 1.0, "c": 1.0})
+    assert (first.cents, first.without.models, first.any_model.models) == (1.0, ("b",), ("a",))
+    assert best_for_money(tried, best, {"a": 0.1, "b": None, "c": 0.2}) == ()
+
+
+def test_losses_by_hand() -> None:
+    # Right are: a on 0 to 7, b on 4 to 9, c on all but 4 to 7; a tie is wrong. All three together never fail.
+    right = np.array([[i < 8, i > 3, not 3 < i < 8] for i in range(10)])
+    tried = every_pool_of(beside(right.astype(np.int64), [1] * 10))
+    assert tried is not None
+    assert losses(tried) == pytest.approx({"a": 0.4, "b": 0.2, "c": 0.2})
     apart = [[Pair("b", 10, 0.2, None, 0.0, None, None), Pair("c", 10, 0.1, None, 0.0, None, None)]]
     found = superfluous("a", [losses(tried)], apart)
     assert found is not None
-    assert found.loss == min(losses(tried)["b"], losses(tried)["c"])
-    equal = superfluous("a", [{"a": 0.3, "b": 0.0, "c": 0.0}], apart)
-    assert equal is not None
-    assert equal.model == "c"  # the one more like it
+    assert (found.model, found.disagreement) == ("c", 0.1)  # of equals the one more like it
+    assert found.loss == pytest.approx(0.2)
+    found = superfluous("a", [{"a": 0.3, "b": 0.0, "c": 0.1}, {"a": 0.3, "b": 0.1, "c": 0.1}], apart * 2)
+    assert found is not None
+    assert (found.model, found.loss) == ("b", 0.05)
 
 
 def test_nothing_to_compare_with() -> None:
@@ -421,10 +448,9 @@ def test_what_is_ruled_out_early_stays_out_on_real_data(real_warehouse: Path) ->
     for model in said.models:
         one = replace(said, model=model)
         if ruled_out(gains(*first(one, 100))) is not None:
-            whole = every_pool_of(one)
-            assert whole is not None
-            sizes = range(len(gains(one, first(one, 1)[1])))
-            assert not [size for size in sizes if best_pools(whole)[size].enters], model
+            on_all = gains(*first(one, len(one.tasks)))
+            assert on_all
+            assert all(gain.is_ruled_out for gain in on_all), model
             out.append(model)
     assert {"tiiuae/falcon-7b", "mosaicml/mpt-7b"} <= set(out)
     assert not {"01-ai/Yi-34B", "Qwen/Qwen-72B", "deepseek-ai/deepseek-llm-67b-base"} & set(out)
@@ -436,7 +462,7 @@ HOSTILE = ('$b_{$ \\1 <b> [/b] "', "a|b*c_d`e", "模型 \N{ROBOT FACE}", "m" * 9
 def test_names_stay_names_on_the_page() -> None:
     pairs = tuple(Pair(name, 10, 0.1, None, 0.2, 0.3, None) for name in HOSTILE)
     score = Score("*", 10, 0.5, None)
-    standing = Standing(HOSTILE[0], score, 10, 1, 5, (score,), pairs, (), (), ())
+    standing = Standing(HOSTILE[0], score, 10, 1, 5, (score,), pairs, (), (), (), ())
     price = Price(1.0, None, 2, None, None, 3.0, 10, 0.5)
     page = Newcomer(
         model=HOSTILE[1],

@@ -62,7 +62,8 @@ def add_model(
     spec, known = load_entry(entry), load_pool(pool)
     check_location(warehouse)
     engine = backend or known.backend
-    was_there, faults = spec in known.models, ()
+    was_there = spec in known.models
+    faults: tuple[str, ...] = ()
     if not was_there:
         if spec.model in {m.model for m in known.models}:
             raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,8 @@ class Beside:
     @property
     def wrong(self) -> Mask:
         """(T, N)"""
-        return (self.predictions != self.labels[:, None]) | (self.labels[:, None] < 0)
+        wrong: Mask = (self.predictions != self.labels[:, None]) | (self.labels[:, None] < 0)
+        return wrong
 
 
 def said_beside(warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]) -> Beside | None:
@@ -69,8 +71,8 @@ def said_beside(warehouse: Warehouse, benchmark: str, model: str, others: Sequen
     models = tuple(name for name in names if name in complete)
     keep = np.isin(found["model"].to_numpy(zero_copy_only=False).astype(np.str_), models)
 
-    def column(name: str) -> NDArray[np.generic]:
-        values = found[name].to_numpy(zero_copy_only=False)[keep]
+    def column(name: str) -> NDArray[Any]:
+        values: NDArray[Any] = found[name].to_numpy(zero_copy_only=False)[keep]
         return values.reshape(n_docs, len(models))
 
     predictions, correct = column("said").astype(np.int64), column("correct").astype(np.bool_)

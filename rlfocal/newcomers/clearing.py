@@ -48,7 +48,9 @@ class Gain:
 
 
 def gains(said: Beside, n_whole: Mapping[str, int]) -> list[Gain]:
-    """For each size up to that of the best pool without it, as larger ones are no better.
+    """For each size up to that of the best pool without it, as larger ones are no better; against the best
+    pool of at most that size. Left out: sizes at which the model changes nothing, because its best pool is
+    right where a smaller one without it is.
 
     `n_whole`: documents of each task. Empty where there are no other models or no train documents.
     """
@@ -56,7 +58,8 @@ def gains(said: Beside, n_whole: Mapping[str, int]) -> list[Gain]:
     if tried is None or (best := tried.best(~tried.has_it)) is None:
         return []
     sizes = tried.pools.sum(axis=1)
-    return [_gain(tried, sizes == size, size, n_whole) for size in range(1, int(sizes[best]) + 1)]
+    found = (_gain(tried, sizes, size, n_whole) for size in range(1, int(sizes[best]) + 1))
+    return [gain for gain in found if gain is not None]
 
 
 def ruled_out(found: Sequence[Gain]) -> str | None:
@@ -92,12 +95,16 @@ def shrunk_mean(
     return float(coefficients @ means), sqrt(variance * float((coefficients**2 / counts).sum()))
 
 
-def _gain(tried: Tried, of_size: NDArray[np.bool_], size: int, n_whole: Mapping[str, int]) -> Gain:
+def _gain(tried: Tried, sizes: NDArray[np.int64], size: int, n_whole: Mapping[str, int]) -> Gain | None:
+    """None where the model's best pool is but a smaller one without it."""
     said = tried.said
-    with_it, without = tried.best(of_size & tried.has_it), tried.best(of_size & ~tried.has_it)
+    with_it = tried.best((sizes == size) & tried.has_it)
+    without = tried.best((sizes <= size) & ~tried.has_it)
     assert with_it is not None
     assert without is not None
     right = [is_right(said, tried.pools[at])[said.is_train].astype(np.float64) for at in (with_it, without)]
+    if sizes[without] < size and (right[0] == right[1]).all():
+        return None
     mean, stderr = shrunk_mean(right[0] - right[1], said.tasks[said.is_train], n_whole)
     reach = NormalDist().inv_cdf((1 + LEVEL) / 2) * stderr
     return Gain(said.benchmark, size, mean, mean - reach, mean + reach)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlfocal.jobs.events import Failure
 from rlfocal.newcomers.copying import Likeness
-from rlfocal.newcomers.pools import BestPools
+from rlfocal.newcomers.pools import BestPools, ForMoney
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class Standing:
     tasks: tuple[Score, ...]
     pairs: tuple[Pair, ...]
     pools: tuple[BestPools, ...]
+    money: tuple[ForMoney, ...]
+    """By rising budget; empty where a price is unknown."""
     agents: tuple[Agents, ...]
     left_out: tuple[str, ...]
     """Models that did not answer all documents that this one did, so that no pool here has them."""

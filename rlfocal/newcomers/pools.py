@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,17 @@ class BestPools:
     def enters(self) -> bool:
         """Whether the best pool of this size has it."""
         return self.without is None or self.with_it.train > self.without.train
+
+
+@dataclass(frozen=True)
+class ForMoney:
+    """The best pools on train documents whose members' prices add up to no more than a budget."""
+
+    cents: float
+    """Per 1,000 queries: what the best pool of some size without the model costs."""
+    without: Pool
+    any_model: Pool
+    """With or without it."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +105,26 @@ def best_pools(tried: Tried) -> tuple[BestPools, ...]:
     return tuple(found)
 
 
+def best_for_money(
+    tried: Tried, best: Sequence[BestPools], prices: Mapping[str, float | None]
+) -> tuple[ForMoney, ...]:
+    """For what each size's best pool without the model costs; none where a price is unknown."""
+    each = [prices.get(name) for name in tried.said.models]
+    known = [price for price in each if price is not None]
+    if len(known) < len(each):
+        return ()
+    # Rounded, or the order of a sum would decide whether a pool is within its own cost.
+    cost = (tried.pools @ np.array(known)).round(9)
+    of_best = {pool.models: cost[_at(tried, pool)] for one in best if (pool := one.without) is not None}
+    found = []
+    for budget in sorted(set(map(float, of_best.values()))):
+        without, either = tried.best((cost <= budget) & ~tried.has_it), tried.best(cost <= budget)
+        assert without is not None
+        assert either is not None
+        found.append(ForMoney(budget, _pool(tried, without), _pool(tried, either)))
+    return tuple(found)
+
+
 def losses(tried: Tried) -> dict[str, float]:
     """How much the best pool of any size loses on train documents if it may not have a model, for each."""
     best = float(tried.accuracies.max())
@@ -108,6 +140,10 @@ def is_right(said: Beside, pool: Mask) -> Mask:
     winner = plurality(said.predictions, pool, said.kind)
     right: Mask = (winner == said.labels) & (said.labels >= 0)
     return right
+
+
+def _at(tried: Tried, pool: Pool) -> int:
+    return int((tried.pools == np.isin(tried.said.models, pool.models)).all(axis=1).argmax())
 
 
 def _pool(tried: Tried, at: int) -> Pool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlfocal.errors import InputError, unknown
+from rlfocal.errors import unknown
 from rlfocal.pool import load_pool, remove_from_pool
 from rlfocal.wording import counted
 from warehouse import open_warehouse
-from warehouse.upkeep.corrections import remove_from_benchmarks
+from warehouse.connecting import MissingWarehouseError
+from warehouse.upkeep.corrections import Gone, is_known, remove_from_benchmarks
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,20 @@ def remove_model(
     """
     known = load_pool(pool)
     benchmarks = [benchmark.name for benchmark in known.benchmarks]
-    partitions, runs, snapshot, had_it = 0, 0, None, False
+    gone, snapshot = Gone(0, 0, was_known=False), None
     # The file first: a run that starts in between must not extract the model again.
     file = remove_from_pool(pool, model)
-    if not keep_answers:
-        try:
-            with open_warehouse(warehouse, create=False) as opened:
-                partitions, runs, had_it = remove_from_benchmarks(opened, model, benchmarks)
-                snapshot = opened.snapshot()
-        except InputError:
-            if file is None:
-                raise
-    if file is None and not had_it:
+    try:
+        with open_warehouse(warehouse, create=False, read_only=keep_answers) as opened:
+            if keep_answers:
+                gone = gone._replace(was_known=is_known(opened, model))
+            else:
+                gone = remove_from_benchmarks(opened, model, benchmarks)
+            snapshot = opened.snapshot()
+    except MissingWarehouseError:  # it was never extracted
+        if file is None:
+            raise
+    if file is None and not gone.was_known:
         raise unknown("model", model, [m.model for m in known.models], f"pool {known.name!r}")
-    return Removed(model, file, file is not None and not file.exists(), partitions, runs, snapshot)
+    is_deleted = file is not None and not file.exists()
+    return Removed(model, file, is_deleted, gone.partitions, gone.runs, snapshot)

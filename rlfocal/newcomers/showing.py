@@ -63,6 +63,11 @@ def parts(page: Figures) -> tuple[Part, ...]:
             tuple(_pools(s) for s in page.standings if s.pools),
         ),
         Part(
+            "Best pools for the same money",
+            ("Of all pools whose prices add up to no more than that of a best pool without it.",),
+            tuple(_money(s) for s in page.standings if s.money),
+        ),
+        Part(
             "RL-Focal before and after",
             ("Trained on train documents, counted on test documents; means over seeds.",),
             tuple(_agents(s) for s in page.standings if s.agents),
@@ -213,6 +218,16 @@ def _pools(standing: Standing) -> Table:
         if best.without is not None:
             rows.append((f"{best.size} without it", *_pool(best.without)))
         rows.append((f"{best.size} with it", *_pool(best.with_it, best)))
+    return Table((standing.benchmark, *header), tuple(rows), n_texts=1)
+
+
+def _money(standing: Standing) -> Table:
+    header = ("train %", "test %", "the best pool")
+    rows: list[tuple[str, ...]] = []
+    for one in standing.money[:SHOWN_SIZES]:
+        for which, pool in (("without it", one.without), ("with any", one.any_model)):
+            train, test, _, names = _pool(pool)
+            rows.append((f"{cents(one.cents)} ¢ {which}", train, test, names))
     return Table((standing.benchmark, *header), tuple(rows), n_texts=1)
 
 

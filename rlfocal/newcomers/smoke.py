@@ -52,7 +52,9 @@ def look(
             place, alone, spec.model, backend=backend, tasks=tasks, on_progress=on_progress
         )
         if outcome.missing:
-            raise InputError(f"{spec.model} cannot answer: {outcome.missing[0].reason}")
+            raise InputError(
+                f"{spec.model} cannot answer: {outcome.missing[0].reason}; the pool is unchanged"
+            )
         with open_warehouse(place, read_only=True) as warehouse:
             found = [fault for name in _names(tasks) for fault in _faults(warehouse, name)]
     return found + faults_of_tokenizer(_tokenizer(spec), _texts(tasks))

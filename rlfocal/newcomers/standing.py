@@ -13,7 +13,7 @@ from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.comparable import known
 from rlfocal.newcomers.beside import Beside, said_beside
 from rlfocal.newcomers.figures import Agents, Pair, Price, Score, Standing
-from rlfocal.newcomers.pools import best_pools, every_pool_of, losses
+from rlfocal.newcomers.pools import best_for_money, best_pools, every_pool_of, losses
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -45,6 +45,8 @@ def see(
     n, accuracy, stderr, rank, n_models = row
     [(n_whole,)] = warehouse.rows("SELECT count(*) FROM docs WHERE benchmark = ?", [benchmark])
     tried = every_pool_of(said)
+    prices = dict(warehouse.rows("SELECT model, price FROM models"))
+    pools = () if tried is None else best_pools(tried)
     standing = Standing(
         benchmark,
         Score("*", n, accuracy, stderr),
@@ -53,7 +55,8 @@ def see(
         n_models,
         tuple(scores),
         _pairs(warehouse, benchmark, model, others),
-        () if tried is None else best_pools(tried),
+        pools,
+        () if tried is None else best_for_money(tried, pools, prices),
         agents,
         tuple(sorted(set(_answering(warehouse, benchmark, others)) - set(said.models))),
     )

@@ -20,9 +20,9 @@ def with_entry(pool: str, entry: str) -> str:
     if models.flow_style:
         values = json.dumps(YAML(typ="safe").load(entry), ensure_ascii=False)
         return f"{pool[:last]}, {values}{pool[last:]}"
-    root = YAML().compose(entry)
-    own = entry[root.start_mark.index : _line_end(entry, _end(root))].replace("\r\n", "\n")
-    column = models.start_mark.column
+    root: Node = YAML().compose(entry)
+    own: str = entry[root.start_mark.index : _line_end(entry, _end(root))].replace("\r\n", "\n")
+    column: int = models.start_mark.column
     added = " " * column + "- " + indent(own, " " * (column + 2)).lstrip(" ")
     newline = "\r\n" if "\r\n" in pool else "\n"
     at = _line_end(pool, last)

@@ -82,15 +82,20 @@ def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequenc
             connection.execute(statement, named)
         going = [key for key in committed if key.benchmark in benchmarks]
         runs = int(warehouse.rows("SELECT count(*) FROM temp.gone_runs")[0][0])
-        was_known = model in _models(warehouse) or _was_done(warehouse, message)
+        was_known = is_known(warehouse, model) or _was_done(warehouse, message)
         if going:
             writing.drop_partitions(connection, going)
         if going or runs:
             connection.execute(script("corrections/remove_from_benchmarks"))
             writing.digest_docs(connection)
-        if len(going) == len(committed) and model in _models(warehouse):
+        if len(going) == len(committed) and is_known(warehouse, model):
             connection.execute("DELETE FROM models WHERE model = ?", [model])
     return Gone(len(going), runs, was_known)
+
+
+def is_known(warehouse: Warehouse, model: str) -> bool:
+    """Whether the warehouse has a model's description or answers."""
+    return model in _models(warehouse)
 
 
 def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
