@@ -23,6 +23,7 @@ from pydantic import Field
 
 from flows import REPORT
 from flows.deploying import check_checkout
+from flows.drift import DriftLimits, compared, marked, newest_snapshot, to_train_on
 from flows.pages import accuracies, log_sentences, publish
 from flows.server import prefect_server
 from flows.summary import ALL, IncompleteError, Summary, sentence
@@ -83,11 +84,13 @@ def extract(
 
 @task(task_run_name="train and evaluate on {benchmark}", cache_policy=NO_CACHE)
 def train_and_evaluate(
-    location: str | None, benchmark: str, models: Sequence[str], seeds: int
+    location: str | None, benchmark: str, models: Sequence[str], seeds: int, snapshot: int | None = None
 ) -> tuple[Evaluation, ...]:
     """Every method on one benchmark; a run that the warehouse holds for the same data is not repeated."""
     with open_warehouse(location) as warehouse:
-        return evaluate(warehouse, benchmark, models=models, seeds=seeds, on_progress=_on_progress).rows
+        return evaluate(
+            warehouse, benchmark, models=models, seeds=seeds, snapshot=snapshot, on_progress=_on_progress
+        ).rows
 
 
 @task(task_run_name="report", cache_policy=NO_CACHE)
@@ -109,6 +112,7 @@ def regenerate(
     jobs: Count | None = None,
     seeds: Count = 3,
     report: Name = str(REPORT),
+    drift: DriftLimits | None = None,
 ) -> Summary | State[Summary]:
     """Fill the warehouse from a pool, train and evaluate every method on it, and write the report.
 
@@ -128,6 +132,7 @@ def regenerate(
         jobs: How many models run at once, one process each. Default: 2, and 1 with vllm.
         seeds: Methods that use randomness are trained with the seeds 0, 1, ... below this number.
         report: The HTML file to write on the worker.
+        drift: When answers that differ from those before count as drift; the run then ends as Drifted.
     """
     log_sentences()
     try:
@@ -139,11 +144,13 @@ def regenerate(
         work = f"{chosen.model_dump_json()} {limit} {datasets} {backend} {seeds}"
         with _alone(warehouse, work, chosen.name):
             before = accuracies(warehouse)
-            summary = _regenerate(chosen, tasks, gaps, warehouse, backend, limit, jobs, seeds, report)
+            summary = _regenerate(
+                chosen, tasks, gaps, warehouse, backend, limit, jobs, seeds, report, drift or DriftLimits()
+            )
             publish(summary, warehouse, before)
     except (InputError, RunError) as error:
         return _failed(error)
-    return _failed(IncompleteError(summary)) if summary.gaps else summary
+    return _failed(IncompleteError(summary)) if summary.gaps else marked(summary)
 
 
 def _regenerate(
@@ -156,16 +163,19 @@ def _regenerate(
     jobs: int,
     seeds: int,
     report: str,
+    limits: DriftLimits,
 ) -> Summary:
     """The work itself; `gaps` are the tasks that did not load."""
     started = perf_counter()
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks}
     before = _committed(location)
+    start = newest_snapshot(location)
 
     extractions = _extract_all(pool, tasks, location=location, backend=backend, limit=limit, jobs=jobs)
     for model, state in zip(pool.models, extractions, strict=True):
         gaps += _missing(model.model, state.result(raise_on_failure=False))
     extracted = {key for key, made in _committed(location).items() if before.get(key) != made} & wanted
+    drift = compared(location, start, limits) if extracted else None
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
 
     evaluations: list[Evaluation] = []
@@ -173,14 +183,21 @@ def _regenerate(
     loaded = {t.benchmark for t in tasks}
     for benchmark in (b for b in pool.benchmarks if b.name in loaded):
         failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL)}
-        whole = [m.model for m in pool.models if m.model not in failed]
+        snapshot, kept = to_train_on(drift, limits, benchmark.name, before)
+        whole = [m.model for m in pool.models if m.model not in failed and (kept is None or m.model in kept)]
         if not whole:  # an empty list would mean all models that the warehouse holds, other pools' too
             gaps.append(
                 Failure("evaluate", ALL, benchmark.name, ALL, "no model of the pool answered all of it")
             )
             continue
         evaluated = train_and_evaluate(
-            location, benchmark.name, quote(whole), seeds, return_state=True, wait_for=_ended(extractions)
+            location,
+            benchmark.name,
+            quote(whole),
+            seeds,
+            snapshot,
+            return_state=True,
+            wait_for=_ended(extractions),
         )
         trained.append(evaluated)
         if evaluated.is_completed():
@@ -200,6 +217,7 @@ def _regenerate(
         report=reported.result() if reported.is_completed() else None,
         gaps=tuple(gaps),
         seconds=perf_counter() - started,
+        drift=drift,
     )
 
 
