@@ -125,6 +125,15 @@ def test_one_in_a_hundred_moved_by_a_twentieth(place: str) -> None:
         assert row.logprobs.mean == pytest.approx(0.05 * 4 / 1200, abs=1e-12)
 
 
+def test_what_was_rewritten_is_drift_however_little_it_moved(warehouse: Warehouse) -> None:
+    put(warehouse, SCORES, **HALF)
+    touched(warehouse, "doc_id = 0", by=1e-6)
+    [row] = drift_since(warehouse, before_last_extraction(warehouse)).beyond
+    assert row.logprobs is not None
+    assert (row.logprobs.n_moved, row.logprobs.n_beyond) == (3, 3)
+    assert row.reasons == ("its answers differ, although it was not extracted again",)
+
+
 def test_the_same_extracted_again_is_no_drift(warehouse: Warehouse) -> None:
     put(warehouse, SCORES)
     a = put_answers(warehouse, [["yes"], ["no"]], ["It is yes", "It is no"])
