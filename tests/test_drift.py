@@ -261,8 +261,10 @@ def test_an_accuracy_that_falls_within_the_log_prob_limit(warehouse: Warehouse) 
     b = put(warehouse, [[-1.0, -0.9998, -3.0]] * 20 + close[20:])
     [row] = drift_between(warehouse.location, a, b, Thresholds().changed(flipped=1)).beyond
     assert row.reasons == ("the accuracy changed by -5.00 points, more than 1 and more than chance",)
-    put(warehouse, [[-1.0, -0.9998, -3.0]] * 3 + close[3:])
-    assert not drift_since(warehouse, a).beyond
+    put(warehouse, [[-1.0, -0.9998, -3.0]] * 5 + close[5:])
+    [by_chance] = drift_since(warehouse, a).rows
+    assert by_chance.change.mean == -0.0125
+    assert not by_chance.reasons
 
 
 def test_the_last_extraction(warehouse: Warehouse) -> None:
