@@ -294,8 +294,17 @@ def test_the_last_extraction(warehouse: Warehouse) -> None:
     assert drift_since(warehouse, there).beyond  # its numbers were touched above
     with open_warehouse(warehouse.location, snapshot=first) as then:
         assert before_last_extraction(then) == empty
+
+
+def test_compacting_is_no_extraction(warehouse: Warehouse) -> None:
+    empty = warehouse.snapshot()
+    for model in ("m", "other"):
+        put(warehouse, BEFORE.tolist(), model)
+    evaluated(warehouse)
+    last = warehouse.snapshot()
     warehouse.connection.execute("CALL ducklake_merge_adjacent_files('warehouse')")
-    assert before_last_extraction(warehouse) == there
+    assert warehouse.snapshot() > last
+    assert before_last_extraction(warehouse) == empty
 
 
 def test_the_command(warehouse: Warehouse, cli: Callable[..., Any]) -> None:
