@@ -20,7 +20,7 @@ from rlfocal.failures import plain
 T = TypeVar("T")
 
 
-def ended(warehouse: str | None, work: Callable[[], T]) -> T | State[T]:
+def ended(warehouse: str | None, work: Callable[[], T | State[T]]) -> T | State[T]:
     """What `work` returns, or a failed state whose message is one sentence. Checks what every flow needs."""
     _log_sentences()
     try:

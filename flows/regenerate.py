@@ -19,6 +19,7 @@ from prefect.utilities.annotations import quote
 
 from flows import REPORT
 from flows.deploying import TAG
+from flows.drift import DriftLimits, compared, marked, newest_snapshot, to_train_on
 from flows.ending import ended
 from flows.models import Asked, extract_all
 from flows.pages import accuracies, publish
@@ -41,11 +42,13 @@ from warehouse.store import Committed, PartitionKey
 
 @task(task_run_name="train and evaluate on {benchmark}", cache_policy=NO_CACHE, persist_result=False)
 def train_and_evaluate(
-    location: str | None, benchmark: str, models: Sequence[str], seeds: int
+    location: str | None, benchmark: str, models: Sequence[str], seeds: int, snapshot: int | None = None
 ) -> tuple[Evaluation, ...]:
     """Every method on one benchmark; a run that the warehouse holds for the same data is not repeated."""
     with open_warehouse(location) as warehouse:
-        return evaluate(warehouse, benchmark, models=models, seeds=seeds, on_progress=tell).rows
+        return evaluate(
+            warehouse, benchmark, models=models, seeds=seeds, snapshot=snapshot, on_progress=tell
+        ).rows
 
 
 @task(task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
@@ -68,6 +71,7 @@ def regenerate(
     minutes_per_model: Count | None = None,
     seeds: Count = 3,
     report: Name = str(REPORT),
+    drift: DriftLimits | None = None,
 ) -> Summary | State[Summary]:
     """Fill the warehouse from a pool, train and evaluate every method on it, and write the report.
 
@@ -92,9 +96,10 @@ def regenerate(
             ended, and what it committed stays. Default: none.
         seeds: Methods that use randomness are trained with the seeds 0, 1, ... below this number.
         report: The HTML file to write on the worker.
+        drift: When answers that differ from those before count as drift; the run then ends as Drifted.
     """
 
-    def work() -> Summary:
+    def work() -> Summary | State[Summary]:
         chosen = load_pool(pool).choose(models, benchmarks)
         engine = backend or chosen.backend
         tasks, gaps = _load_all(chosen.benchmarks, limit, datasets)
@@ -102,11 +107,11 @@ def regenerate(
         same = f"{chosen.model_dump_json()} {limit} {datasets} {engine} {seeds}"
         with _alone(warehouse, same, chosen.name):
             before = accuracies(warehouse)
-            summary = _regenerate(chosen, tasks, gaps, asked, seeds, report)
+            summary = _regenerate(chosen, tasks, gaps, asked, seeds, report, drift or DriftLimits())
             publish(summary, warehouse, before)
         if summary.gaps:
             raise IncompleteError(summary)
-        return summary
+        return marked(summary)
 
     return ended(warehouse, work)
 
@@ -118,16 +123,19 @@ def _regenerate(
     asked: Asked,
     seeds: int,
     report: str,
+    limits: DriftLimits,
 ) -> Summary:
     """The work itself; `gaps` are the tasks that did not load."""
     started = perf_counter()
     location = asked.warehouse
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks}
     before = _committed(location)
+    start = newest_snapshot(location)
 
     extractions, missing = extract_all(pool, tasks, asked)
     gaps += missing
     extracted = {key for key, made in _committed(location).items() if before.get(key) != made} & wanted
+    drift = compared(location, start, limits) if extracted else None
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
 
     evaluations: list[Evaluation] = []
@@ -135,14 +143,21 @@ def _regenerate(
     loaded = {t.benchmark for t in tasks}
     for benchmark in (b for b in pool.benchmarks if b.name in loaded):
         failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL)}
-        whole = [m.model for m in pool.models if m.model not in failed]
+        snapshot, kept = to_train_on(drift, limits, benchmark.name, before)
+        whole = [m.model for m in pool.models if m.model not in failed and (kept is None or m.model in kept)]
         if not whole:  # an empty list would mean all models that the warehouse holds, other pools' too
             gaps.append(
                 Failure("evaluate", ALL, benchmark.name, ALL, "no model of the pool answered all of it")
             )
             continue
         evaluated = train_and_evaluate(
-            location, benchmark.name, quote(whole), seeds, return_state=True, wait_for=_ended(extractions)
+            location,
+            benchmark.name,
+            quote(whole),
+            seeds,
+            snapshot,
+            return_state=True,
+            wait_for=_ended(extractions),
         )
         trained.append(evaluated)
         if evaluated.is_completed():
@@ -162,6 +177,7 @@ def _regenerate(
         report=reported.result() if reported.is_completed() else None,
         gaps=tuple(gaps),
         seconds=perf_counter() - started,
+        drift=drift,
     )
 
 

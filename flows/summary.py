@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlfocal.drift import Drift
 from rlfocal.errors import RunError
 from rlfocal.evaluation import Evaluation
 from rlfocal.jobs.events import Failure
@@ -26,6 +27,8 @@ class Summary:
     report: Path | None
     gaps: tuple[Failure, ...]
     seconds: float
+    drift: Drift | None = None
+    """How answers differ from those before the run; None where nothing was extracted."""
 
 
 class IncompleteError(RunError):

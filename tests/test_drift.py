@@ -125,6 +125,15 @@ def test_one_in_a_hundred_moved_by_a_twentieth(place: str) -> None:
         assert row.logprobs.mean == pytest.approx(0.05 * 4 / 1200, abs=1e-12)
 
 
+def test_what_was_rewritten_is_drift_however_little_it_moved(warehouse: Warehouse) -> None:
+    put(warehouse, SCORES, **HALF)
+    touched(warehouse, "doc_id = 0", by=1e-6)
+    [row] = drift_since(warehouse, before_last_extraction(warehouse)).beyond
+    assert row.logprobs is not None
+    assert (row.logprobs.n_moved, row.logprobs.n_beyond) == (3, 3)
+    assert row.reasons == ("its answers differ, although it was not extracted again",)
+
+
 def test_the_same_extracted_again_is_no_drift(warehouse: Warehouse) -> None:
     put(warehouse, SCORES)
     a = put_answers(warehouse, [["yes"], ["no"]], ["It is yes", "It is no"])
@@ -252,8 +261,10 @@ def test_an_accuracy_that_falls_within_the_log_prob_limit(warehouse: Warehouse) 
     b = put(warehouse, [[-1.0, -0.9998, -3.0]] * 20 + close[20:])
     [row] = drift_between(warehouse.location, a, b, Thresholds().changed(flipped=1)).beyond
     assert row.reasons == ("the accuracy changed by -5.00 points, more than 1 and more than chance",)
-    put(warehouse, [[-1.0, -0.9998, -3.0]] * 3 + close[3:])
-    assert not drift_since(warehouse, a).beyond
+    put(warehouse, [[-1.0, -0.9998, -3.0]] * 5 + close[5:])
+    [by_chance] = drift_since(warehouse, a).rows
+    assert by_chance.change.mean == -0.0125
+    assert not by_chance.reasons
 
 
 def test_the_last_extraction(warehouse: Warehouse) -> None:
@@ -283,8 +294,17 @@ def test_the_last_extraction(warehouse: Warehouse) -> None:
     assert drift_since(warehouse, there).beyond  # its numbers were touched above
     with open_warehouse(warehouse.location, snapshot=first) as then:
         assert before_last_extraction(then) == empty
+
+
+def test_compacting_is_no_extraction(warehouse: Warehouse) -> None:
+    empty = warehouse.snapshot()
+    for model in ("m", "other"):
+        put(warehouse, BEFORE.tolist(), model)
+    evaluated(warehouse)
+    last = warehouse.snapshot()
     warehouse.connection.execute("CALL ducklake_merge_adjacent_files('warehouse')")
-    assert before_last_extraction(warehouse) == there
+    assert warehouse.snapshot() > last
+    assert before_last_extraction(warehouse) == empty
 
 
 def test_the_command(warehouse: Warehouse, cli: Callable[..., Any]) -> None:

@@ -68,6 +68,7 @@ def regenerate(
     typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
     quieten()
     from flows.idle import find_done
+    from rlfocal.drift import sentences
     from rlfocal.report import leaderboard, print_table
     from warehouse import open_warehouse
 
@@ -96,6 +97,8 @@ def regenerate(
             print_table(leaderboard(opened, runs={row.run_id for row in summary.evaluations}))
         print_extracted(summary.extracted, summary.present)
         typer.echo(f"report: {summary.report}")
+        if summary.drift and summary.drift.beyond:
+            typer.echo("\n".join(sentences(summary.drift)))
     if summary.gaps:
         print_failures(summary.gaps, "step")
         raise typer.Exit(1)

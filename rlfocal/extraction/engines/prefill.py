@@ -143,11 +143,9 @@ class Prefiller:
 def token_scores(logits: Tensor, targets: Tensor) -> tuple[list[float], list[bool]]:
     """Log-probability of each row's target, and whether it is the likeliest. logits: rows x vocabulary."""
     at_once = max(1, VALUES // logits.shape[-1])
-    scored = [
-        _token_scores(some, wanted)
-        for some, wanted in zip(logits.split(at_once), targets.split(at_once), strict=True)
-    ]
-    logprobs, greedy = (torch.cat(parts) for parts in zip(*scored, strict=True))
+    parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
+    scored = [_token_scores(logits[part], targets[part]) for part in parts]
+    logprobs, greedy = (torch.cat(of_parts) for of_parts in zip(*scored, strict=True))
     return logprobs.tolist(), greedy.tolist()
 
 

@@ -31,8 +31,8 @@ def draw(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> T
     if temperature == 0:
         return logits.argmax(dim=-1)
     at_once = max(1, VALUES // logits.shape[-1])
-    parts = zip(logits.split(at_once), uniform.split(at_once), strict=True)
-    return torch.cat([_drawn(some, numbers, temperature, top_p) for some, numbers in parts])
+    parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
+    return torch.cat([_drawn(logits[part], uniform[part], temperature, top_p) for part in parts])
 
 
 def _drawn(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:

@@ -1,0 +1,87 @@
+"""What a regeneration does about drift: compares, shows, marks the run, keeps training off it if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from prefect.artifacts import create_markdown_artifact
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
+from pydantic import BaseModel, Field
+
+from rlfocal.drift import Drift, Thresholds, drift_since, markdown, sentences
+from warehouse import open_warehouse
+from warehouse.store import Committed, PartitionKey
+
+if TYPE_CHECKING:
+    from flows.summary import Summary
+
+NAME = "Drifted"
+"""Of the final state of a run whose answers drifted.
+
+It is a completed one: everything was extracted and stored, so that there is nothing to run again, and
+automations for failures stay quiet. Others can wait for the event `prefect.flow-run.Drifted`.
+"""
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class DriftLimits(BaseModel):
+    """When answers that differ from the stored ones count as drift; see docs/snapshots.md."""
+
+    logprob: Annotated[float, Field(ge=0)] | None = Field(
+        default=None,
+        description="By how much the log-prob of a token may differ. Default: 0.001; 0.1 in 16 bits.",
+    )
+    flipped: Share | None = Field(
+        default=None, description="Share of predictions that may flip. Default: 0.01; 0.05 in 16 bits."
+    )
+    accuracy: Share | None = Field(
+        default=None, description="By how much an accuracy, a fraction, may change. Default: 0.01."
+    )
+    keep_training: bool = Field(
+        default=False,
+        description="Train and evaluate benchmarks that drifted on the answers from before the run.",
+    )
+
+    def thresholds(self) -> Thresholds:
+        return Thresholds().changed(self.logprob, self.flipped, self.accuracy)
+
+
+def newest_snapshot(location: str | None) -> int:
+    with open_warehouse(location) as warehouse:
+        return warehouse.snapshot()
+
+
+def compared(location: str | None, snapshot: int, limits: DriftLimits) -> Drift:
+    """How answers differ from those of a snapshot; what is beyond the limits is shown as an artifact."""
+    with open_warehouse(location) as warehouse:
+        drift = drift_since(warehouse, snapshot, limits.thresholds())
+    if drift.rows or drift.gone:
+        create_markdown_artifact(key="regenerate-drift", markdown=markdown(drift))
+    return drift
+
+
+def to_train_on(
+    drift: Drift | None, limits: DriftLimits, benchmark: str, before: Mapping[PartitionKey, Committed]
+) -> tuple[int | None, set[str] | None]:
+    """The snapshot to train on, and the models that answered at it (None: the newest, and all)."""
+    if drift is None or not limits.keep_training:
+        return None, None
+    if benchmark not in {row.benchmark for row in drift.beyond}:
+        return None, None
+    tasks = {key.task for key in before if key.benchmark == benchmark}
+    models = {key.model for key in before if key.benchmark == benchmark}
+    whole = {m for m in models if all(PartitionKey(m, benchmark, task) in before for task in tasks)}
+    return drift.before, whole
+
+
+def marked(summary: Summary) -> Summary | State[Summary]:
+    """The summary, in a state named Drifted where answers are beyond the limits."""
+    if summary.drift is None or not summary.drift.beyond:
+        return summary
+    return Completed(name=NAME, message=" · ".join(_said(summary.drift)), data=summary)
+
+
+def _said(drift: Drift) -> Sequence[str]:
+    return sentences(drift)[:5]
