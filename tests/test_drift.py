@@ -48,7 +48,7 @@ CORRECTION = pa.schema(
         for name in ("row", "benchmark", "task", "doc_id", "label", "gold")
     ]
 )
-HALF = {"settings": {"dtype": "bfloat16"}}
+HALF: dict[str, Any] = {"settings": {"dtype": "bfloat16"}}
 
 
 def moved(scores: Any, by: Any) -> list[list[float]]:
