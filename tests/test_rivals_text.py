@@ -15,6 +15,7 @@ from worded_data import (
     decided,
     in_words,
     labels_in_words,
+    policy_of,
     slope,
     topical,
 )
@@ -22,6 +23,7 @@ from worded_data import (
 from rlfocal.methods._regression import fit_text_regression
 from rlfocal.methods._text import RIDGES, fit_directions, ridge_by_folds
 from rlfocal.methods.log_linear_text import Examples, Pool, minimised
+from rlfocal.policy import decide
 from rlfocal.text import TFIDF
 
 
@@ -137,3 +139,16 @@ def test_directions_are_uncorrelated_and_of_one_length() -> None:
     assert along.mean(axis=0) == pytest.approx(np.zeros(4), abs=1e-9)
     for nothing in (("",) * 5, ("same words",) * 5, ("one",)):
         assert fit_directions(TFIDF, nothing, 4).encode(["one", "two"]).shape == (2, 0)
+
+
+@pytest.mark.parametrize("name", ["rl_focal", "rl_focal_sequential"])
+def test_rl_focal_without_texts_is_what_it_is_on_data_that_have_none(name: str) -> None:
+    """A question's words tell which of two models to believe."""
+    data = topical(n_models=2)
+    blind = policy_of(f"{name}-text", data)
+    untold = policy_of(name, replace(data, questions=(), choices=()))
+    expected = decide(untold, replace(data, questions=(), choices=()).test)
+    found = decide(blind, data.test)
+    assert (found.predictions == expected.predictions).all()
+    assert (found.pools == expected.pools).all()
+    assert accuracy(name, data) > accuracy(f"{name}-text", data) + 0.1

@@ -200,7 +200,7 @@ def test_stacking_answers_what_exists_and_refuses_free_answers() -> None:
         with pytest.raises(InputError, match="'made' has free answers"):
             check_methods([name], make_answers(("ab", "a"), ("ab", "b")))
     assert not {"stacking", "constant_choice"} & set(methods_for(3, "answers"))
-    assert "constant_choice" not in with_references(["rl_focal"], "answers")
+    assert "constant_choice" not in with_references(["rl_focal"], make_answers(("ab", "a"), ("ab", "b")))
     always = replace(data, labels=np.zeros(len(data), dtype=np.int64))
     assert set(decided_by("stacking", always).predictions) == {0}
 
@@ -436,9 +436,12 @@ def _of_three(task: Dataset) -> float:
 @pytest.mark.slow
 def test_rl_focal_never_stands_alone(warehouse: Warehouse) -> None:
     rights = {name: [bool((i * k) % 3) for i in range(40)] for k, name in enumerate("klmn", 1)}
+    asked = replace(make_logits(5), questions=("which?",) * len(make_logits(5)))
+    untold = [name for name in named("reference") if name != "text_only"]
     for name in RL_FOCAL:
-        assert with_references([name, "oracle"]) == [name, "oracle", *named("reference")]
-    assert with_references(["stacking"]) == ["stacking"]
+        assert with_references([name, "oracle"], asked) == [name, "oracle", *named("reference")]
+        assert with_references([name, "oracle"], replace(asked, questions=())) == [name, "oracle", *untold]
+    assert with_references(["stacking"], asked) == ["stacking"]
     put_choices(warehouse, rights)
     rows = [row for row in evaluate(warehouse, "b", seeds=2).rows if row.task == "*"]
     of_its_size: set[str] = set()

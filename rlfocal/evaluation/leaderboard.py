@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.agents import RL_FOCAL
+from rlfocal.agents import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.evaluation.comparable import (
     SINGLE,
     BoardKey,
@@ -159,7 +159,7 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
     for name, runs in found.methods.items():
         is_compared = BASELINE in correct and name != BASELINE
         against = _difference(correct[name], correct[BASELINE]) if is_compared else None
-        is_rival = name != CEILING and not name.startswith(SINGLE)
+        is_rival = _is_rival(name)
         others = [one for one in ours if one != name] if is_rival else []
         above = {one: _difference(correct[one], correct[name]) for one in others}
         standings.append(
@@ -176,6 +176,11 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         verdicts=_verdicts(standings, _methods_of(warehouse, key, found)),
         notes=notes(warehouse, key, found),
     )
+
+
+def _is_rival(method: str) -> bool:
+    """Of RL-Focal's methods; each of these is one of the others."""
+    return method not in (CEILING, *WITHOUT_TEXTS) and not method.startswith(SINGLE)
 
 
 def _ours(standings: Iterable[Standing]) -> tuple[Standing, ...]:
@@ -266,7 +271,7 @@ def _verdicts(standings: Sequence[Standing], methods: Sequence[str]) -> tuple[st
     `methods`: what runs here unless methods are named.
     """
     ours = _ours(standings)
-    rivals = [s for s in standings if s.method != CEILING and not s.method.startswith(SINGLE)]
+    rivals = [s for s in standings if _is_rival(s.method)]
     rivals.sort(key=lambda s: (-s.accuracy, s.method == FLOOR))
     if ours:
         return tuple(

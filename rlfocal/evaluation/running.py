@@ -105,7 +105,7 @@ def _evaluate(
     skipped: dict[str, str] = {}
     if methods is not None and list(methods) == ["all"]:
         methods, skipped = every_method(dataset, setup.protocol, setup.settings)
-    names = with_references(known if methods is None else methods, dataset.kind)
+    names = with_references(known if methods is None else methods, dataset, setup.protocol)
     check_methods(names, dataset, setup.protocol, setup.settings)
     held = stored_runs(warehouse, dataset)
     usual = methods is None

@@ -23,9 +23,10 @@ PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "prices"]
 Settings = Mapping[str, Mapping[str, Any]]
 """What differs from the defaults, by method; under "" of every method that has such a setting."""
-Role = Literal["rl_focal", "reference", "constant_pool", "rival", "ceiling"]
+Role = Literal["rl_focal", "reference", "constant_pool", "rival", "control", "ceiling"]
 """`reference`: stands beside RL-Focal whatever is asked for; `constant_pool`: so does the one of as many
-models where all methods run; `ceiling`: reads the labels that it decides on, and is no rival."""
+models where all methods run; `control`: RL-Focal without one of its parts, no rival of it; `ceiling`: reads
+the labels that it decides on, and is no rival."""
 
 
 @dataclass(frozen=True)
@@ -200,10 +201,10 @@ def every_method(
     return named, left_out
 
 
-def with_references(names: Sequence[str], kind: Kind = "choices") -> list[str]:
-    """Each name once, and after them the kind's reference policies where RL-Focal is named."""
+def with_references(names: Sequence[str], data: Dataset, protocol: str = "frozen") -> list[str]:
+    """Each name once, and after them the reference policies that the data admit where RL-Focal is named."""
     known = entries()
-    beside = [name for name in named("reference", "ceiling") if kind in known[name].kinds]
+    beside = [name for name in named("reference", "ceiling") if known[name].lacks(data, protocol) is None]
     return list(dict.fromkeys([*names, *(beside if set(names) & set(named("rl_focal")) else [])]))
 
 

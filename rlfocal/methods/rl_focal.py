@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlfocal.agents import RL_FOCAL
+from rlfocal.agents import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.agents.recipes import configure, online_recipe, recipe
 from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.dataset import Dataset
@@ -33,6 +33,8 @@ class RLFocal:
     """Without one, nothing is saved."""
     on_progress: Callable[[float], None] | None = None
     """Called with the finished share of a fit."""
+    reads_texts: bool = True
+    """Whether agents see the questions' texts; trained without, they make nothing of any they meet later."""
     seeded: bool = True
 
     def __post_init__(self) -> None:
@@ -47,6 +49,8 @@ class RLFocal:
         return online_recipe(self.method)
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SomeAgents]:
+        if not self.reads_texts:
+            train = replace(train, questions=(), choices=())
         # torch takes seconds to import, and listing the methods must not.
         from rlfocal.agents.checkpoint import save_checkpoint
         from rlfocal.agents.storage.event_files import require_tensorboard, write_event_files
@@ -163,6 +167,25 @@ def _enter(name: str, asks: str, answers: str, *, is_usual: bool = True) -> None
     )(RLFocal)
 
 
+def _enter_without_texts(name: str, base: str) -> None:
+    register(
+        Entry(
+            name,
+            f"as `{base}`, but no agent sees the questions' texts",
+            f"as `{base}`",
+            role="control",
+            has_budgets=True,
+            fewest_models=2,
+            needs=("questions",),
+            is_default=False,
+            source=f"a control: what reading the questions is worth to `{base}`",
+            make=lambda making: RLFocal(
+                base, store=making.store, on_progress=making.on_progress, reads_texts=False
+            ),
+        )
+    )(RLFocal)
+
+
 _enter(
     "rl_focal",
     "the Decider: one pool per document, from the question, the last pool and its focal diversity",
@@ -173,6 +196,8 @@ _enter(
     "the Decider: after each answer or two, stop or ask the next models, by fitted Q-iteration",
     "softmax regressions over what was said so far",
 )
+for _name, _base in WITHOUT_TEXTS.items():
+    _enter_without_texts(_name, _base)
 _enter(
     "rl_focal_released",
     "the Decider of the authors' released code, every artefact of it a switch",

@@ -21,6 +21,7 @@ from rlfocal.text import TFIDF, Encoder, fit_encoder
         "nobody",
         "logistic regression from the question's text features to the right choice",
         kinds=("choices",),
+        role="reference",
         needs=("questions",),
         is_default=False,
         source="a control: what text features are worth without any model",

@@ -16,6 +16,7 @@ _HEADINGS = {
     "reference": "Methods: always beside RL-Focal",
     "constant_pool": "Methods: constant pools",
     "rival": "Methods: rivals",
+    "control": "Methods: RL-Focal's without one of their parts",
     "ceiling": "Methods: a ceiling, which reads the labels",
 }
 
