@@ -58,18 +58,20 @@ class RLFocalAgents(CallingAgents):
         return 1.0 if costs is None else float(costs.min())
 
     @torch.no_grad()
-    def decide(self, calls: Calls, most: float = np.inf, costs: Prices | None = None) -> Answered:
+    def decide(
+        self, calls: Calls, most: float = np.inf, costs: Prices | None = None, size: int | None = None
+    ) -> Answered:
         """Frozen: everything is as it was at the end of train, and both policies take their modes.
 
-        Where `most` is one of the budgets that the agents know, the so many models whose branches are
-        likeliest; else so where the Decider would ask more than `most`. With `costs`, the likeliest that
-        `most` still pays for, by the budget of as many models. Choices beyond those that train had are never
-        answered. Raises InputError as `decide_online` does.
+        Where `most` is one of the budgets that the agents know, or with a `size`, the so many models whose
+        branches are likeliest; else so where the Decider would ask more than `most`. With `costs`, the
+        likeliest that `most` still pays for, by the budget of as many models. Choices beyond those that train
+        had are never answered. Raises InputError as `decide_online` does.
         """
         self.check(calls)
-        told = self._told(most, costs)
+        told = self._told(most if size is None else size, costs)
         known = self.known(calls, told)
-        choose = partial(chosen_pool, most=most, size=told, costs=costs)
+        choose = partial(chosen_pool, most=most, size=told if size is None else size, costs=costs)
         heard = self._heard(calls, self.pools(known, choose))
         logits = self._logits(heard, known)
         answer = modal_answer(logits)
