@@ -170,7 +170,7 @@ def test_past_runs_and_agents_follow_a_new_name(place: str) -> None:
         put_four(warehouse)
         methods = ["rl_focal_sequential", "single:b", "best_plurality:2"]
         before = evaluate(warehouse, "b", methods=methods, seeds=1)
-        assert len(before.ran) == 8  # with the references
+        assert len(before.ran) == 9  # with the references
         [path] = train(warehouse, "b", seeds=1).checkpoints
         rename_model(warehouse, "b", "bb")
         assert warehouse.rows("SELECT DISTINCT models FROM evaluations") == [(["a", "bb", "c", "d"],)]
