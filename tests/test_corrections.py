@@ -237,8 +237,8 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
     assert {tuple(row.models) for row in later.rows} == {("a", "c", "d")}
     [board] = leaderboard(warehouse)
     assert (board.models, board.standings[0].method) == (("a", "c", "d"), "soft_vote")
-    left_out = "best_single,constant_choice,log_linear,oracle,plurality,rl_focal_sequential,soft_vote,text_only"
-    assert f"--methods {left_out} " in board.notes[0]
+    names = "best_single,constant_choice,log_linear,oracle,plurality,rl_focal_sequential,soft_vote,text_only"
+    assert f"--methods {names} " in board.notes[0]
     for model in "acd":
         remove_model(warehouse, model)
     write_report(warehouse, tmp_path / "report.html")
