@@ -137,7 +137,12 @@ def test_one_checkpoint_decides_at_any_budget(name: str) -> None:
         unbound = free.pools.sum(axis=1) <= most
         if name == "rl_focal_sequential" or unbound.all():
             assert (decided.predictions[unbound] == free.predictions[unbound]).all()
-    assert policy.within(Budget(3, "cents")) is None
+    cheap = policy.within(Budget(3, "cents"))  # the prices are 1, 2, 3, 4 and 5
+    assert cheap is not None
+    asked = decide(cheap, data.test.unlabelled()).pools
+    assert asked.any(axis=1).all()
+    assert (asked @ data.prices).max() <= 3
+    assert policy.within(Budget(0.5, "cents")) is None
     everything = policy.within(Budget(float("inf")))
     assert everything is not None
     assert (decide(everything, data.test.unlabelled()).pools == free.pools).all()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import combinations
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,8 @@ def within(seconds: float, folder: Path, expected: list[str]) -> bool:
 def test_a_lease_ends_with_the_last_process_of_its_engine(tmp_path: Path) -> None:
     """kill -9 of the engine alone leaves its own process at work, and so the GPU taken."""
     said: list[tuple[int, int, str, bool]] = []
+    # Else torch may be there for other tests.
+    is_first = vars(forkserver._forkserver)["_forkserver_pid"] is None
     with Processes(lambda _, event: said.append(event)) as processes:
         with offered(tmp_path, BOX) as offer:
             lease = offer.take(BOX[2:])
@@ -165,7 +168,7 @@ def test_a_lease_ends_with_the_last_process_of_its_engine(tmp_path: Path) -> Non
             processes.wait(0.1)
         [(engine, child, seen, has_torch)] = said
         assert seen == "2,3"
-        assert not has_torch
+        assert not (is_first and has_torch)
         assert free(tmp_path) == ["0", "1"]
         os.kill(engine, signal.SIGKILL)
         time.sleep(0.5)
