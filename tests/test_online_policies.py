@@ -14,6 +14,7 @@ from test_agents_training import stream
 from test_every_method import answers, choices
 from worded_data import BANDITS, in_words
 
+from rlfocal.agents import WITHOUT_TEXTS
 from rlfocal.dataset import Dataset
 from rlfocal.methods import every_method, make_method
 from rlfocal.policy import Decisions, OnlineAgents, OnlineLearner, decide, decide_online
@@ -96,5 +97,5 @@ def test_who_learns_follows_a_stream_that_turns(name: str) -> None:
 
 def test_nobody_else_learns_online() -> None:
     for data in (choices(), answers()):
-        for name in set(every_method(data, "online")[0]) - {*ONLINE, "rl_focal_released"}:
+        for name in set(every_method(data, "online")[0]) - {*ONLINE, *WITHOUT_TEXTS, "rl_focal_released"}:
             assert not isinstance(fitted(name, data), OnlineLearner | OnlineAgents), name
