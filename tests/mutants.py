@@ -40,6 +40,7 @@ EXPLORES = "test_online_learning.py::test_who_falls_short_of_what_train_promised
 TURNS = "test_online_policies.py::test_who_learns_follows_a_stream_that_turns"
 UP_TO = "test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
 BRUTE = "test_joint.py::test_what_a_model_more_is_worth_by_brute_force"
+CLEARLY_AHEAD = "test_online.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
 PEEK = "test_online.py::test_no_label_reaches_its_own_answer_or_an_earlier_one"
 COSTS = "test_sequential_costs.py::"
 UNASKED = "test_log_linear.py::test_a_model_that_was_not_asked_tells_nothing"
@@ -179,6 +180,14 @@ MUTANTS = (
         "if self.config.literal:\n", "if True:\n",
         "test_online_learning.py::test_a_stream_that_does_not_turn_costs_little "
         "test_online_learning.py::test_a_steady_decider_asks_whom_it_would_and_one_that_explores_others_too",
+    ),
+    Mutant(
+        "online, the vote leads by the noise", "rlfocal/agents/shared/tracking.py",
+        "CLEARLY = 1.5", "CLEARLY = 0.0", CLEARLY_AHEAD,
+    ),
+    Mutant(
+        "online, the vote leads when behind", "rlfocal/agents/shared/tracking.py",
+        "float(compared[1]) - float(compared[0])", "float(compared[0]) - float(compared[1])", CLEARLY_AHEAD,
     ),
     Mutant(
         "a bandit never learns", METHODS + "_bandits.py",

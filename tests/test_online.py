@@ -17,6 +17,7 @@ from test_sequential import SMALL
 from rlfocal.agents.rl_focal_sequential.fitting import fit_stage
 from rlfocal.agents.rl_focal_sequential.holding import hold_out
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows
+from rlfocal.agents.shared.tracking import Tracker
 from rlfocal.agents.shared.variant import SomeAgents
 from rlfocal.dataset import Dataset
 from rlfocal.methods import RLFocal
@@ -88,6 +89,23 @@ def test_online_sequential_follows_a_stream_that_turned() -> None:
     online = (agents.decide_online(rows).predictions == rows.labels)[late].mean()
     frozen = (decide(agents, rows).predictions == rows.labels)[late].mean()
     assert online > frozen + 0.2
+
+
+def test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label() -> None:
+    tracker = Tracker(np.full(3, 0.5), expected=0.5, size=2, seed=0)
+    ahead, behind = (False, True), (True, False)
+    asked, nobody = np.ones(3, dtype=np.bool_), np.zeros(3, dtype=np.bool_)
+
+    def leads_after(*compared: tuple[bool, bool]) -> bool:
+        for both in compared:
+            tracker.learn(asked, nobody, answered_right=False, compared=both)
+        return tracker.leads
+
+    assert not leads_after(ahead)
+    assert not leads_after(behind, ahead, ahead)
+    assert not leads_after((True, True), (False, False))  # both right, both wrong: nothing is learned
+    assert leads_after(*[ahead] * 6)
+    assert not leads_after(*[behind] * 4)
 
 
 def test_what_is_held_out_is_predicted_without_its_labels() -> None:

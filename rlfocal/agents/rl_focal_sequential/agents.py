@@ -146,8 +146,8 @@ class SequentialAgents(CallingAgents):
         return np.where(task < 0, self.temperature, 1.0)
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """The frozen agents' answers, or the vote of the models that are best by the labels so far, whichever
-        has lately been right more often. Only answers of models that were asked are learned from.
+        """The frozen agents' answers, or the vote of the models that are best by the labels so far, once that
+        has lately been right clearly more often. Only answers of models that were asked are learned from.
         """
         frozen, tracker = decide(self, documents), self.tracker()
         correct = documents.correct
