@@ -12,6 +12,7 @@ import pytest
 
 from rlfocal.errors import InputError
 from rlfocal.evaluation.leaderboard import cents, percent
+from rlfocal.jobs.placing import run_on_gpus
 from rlfocal.newcomers import Newcomer, add_model, remove_model
 from rlfocal.newcomers.plausibility import Fault
 from rlfocal.newcomers.showing import parts
@@ -350,6 +351,25 @@ def test_it_is_taken_in_by_force_and_leaves_nothing(tmp_path: Path, monkeypatch:
     assert remove_model(str(pool), "thirteenth", warehouse=place).partitions == 1
     with open_warehouse(place, read_only=True) as warehouse:
         assert warehouse.rows("SELECT count(*) FROM docs") == [(0,)]  # nobody else had answered them
+
+
+def test_as_many_engines_may_run_as_there_are_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watched call of the real scheduler: tasks as short as these are not worth a second engine."""
+    at_once = []
+
+    def run(*arguments: Any, **given: Any) -> Any:
+        at_once.append((len(arguments[2]), given["at_once"]))
+        return run_on_gpus(*arguments, **given)
+
+    monkeypatch.setattr("rlfocal.jobs.runner.run_on_gpus", run)
+    monkeypatch.setattr("rlfocal.newcomers.adding.look", lambda *_: [])
+    monkeypatch.setenv("RLFOCAL_GPUS", "0,1")
+    monkeypatch.setenv("RLFOCAL_LEASES", str(tmp_path / "leases"))
+    pool, entry = tmp_path / "mine.yaml", tmp_path / "entry.yaml"
+    pool.write_text(mine(["lab-gpqa"]))
+    entry.write_text(ENTRY)
+    add_model(str(pool), entry, warehouse=str(tmp_path / "warehouse"), limit=10, seeds=0)
+    assert at_once == [(2, None)]
 
 
 def test_it_stops_once_it_is_clear(lab_warehouse: Path, tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def _extract(
 
     pending = {name: left for name, left in plan.pending.items() if left}
     gpus = _gpus(backend)
-    jobs = jobs or len(gpus) or default_jobs(backend)
+    jobs = jobs or len(gpus) or min(default_jobs(backend), len(models))
     threads = max(1, cores() // jobs)
     preload = PRELOADED.get(backend, ())
     if gpus:

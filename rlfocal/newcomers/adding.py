@@ -149,7 +149,7 @@ def _extract(
 
     def extract(first: int | None) -> ExtractionReport:
         return extract_pool(
-            location, alone, backend=backend, limit=first, datasets=datasets, jobs=1, on_progress=on_event
+            location, alone, backend=backend, limit=first, datasets=datasets, on_progress=on_event
         )
 
     extracted, first = 0, FIRST
