@@ -12,7 +12,7 @@ from prefect.client.schemas.objects import State
 from flows.ending import ended
 from flows.parameters import Count, Name
 from rlfocal.agents.storage.tensorfiles import trained_on
-from rlfocal.doctor import diagnose
+from rlfocal.doctor.checks import diagnose
 from rlfocal.errors import RunError
 from rlfocal.wording import counted
 from warehouse import open_warehouse

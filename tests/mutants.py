@@ -190,40 +190,40 @@ MUTANTS = (
         "float(compared[1]) - float(compared[0])", "float(compared[0]) - float(compared[1])", CLEARLY_AHEAD,
     ),
     Mutant(
-        "a bandit never learns", METHODS + "_bandits.py",
+        "a bandit never learns", METHODS + "online/_bandits.py",
         "arms.learn(arm, context, float(turn.right[arm]))", "pass", f"{TURNS}[linucb] {TURNS}[thompson]",
     ),
     Mutant(
-        "hedge answers with the label", METHODS + "hedge.py",
+        "hedge answers with the label", METHODS + "online/hedge.py",
         "turn.answer(int(voted(turn.calls.call_all(), log_weights)[0]))",
         "turn.calls.call_all(), turn.answer(int(turn._labels[0]))", f"{UP_TO}[hedge-choices]",
     ),
     Mutant(
-        "hedge never learns", METHODS + "hedge.py",
+        "hedge never learns", METHODS + "online/hedge.py",
         "log_weights = reweighed(log_weights, ~turn.right, self.rate, self.share)", "pass",
         f"{TURNS}[hedge]",
     ),
     Mutant(
-        "hedge punishes who was right", METHODS + "hedge.py",
+        "hedge punishes who was right", METHODS + "online/hedge.py",
         "left = log_weights - rate * wrong", "left = log_weights - rate * ~wrong",
         "test_online_baselines.py::test_hedge_keeps_to_its_regret_bound",
     ),
     Mutant(
-        "sliding_best never learns", METHODS + "sliding_best.py",
+        "sliding_best never learns", METHODS + "online/sliding_best.py",
         "n_right = n_right + last[-1]", "pass", f"{TURNS}[sliding_best]",
     ),
     Mutant(
-        "sliding_best forgets nothing", METHODS + "sliding_best.py",
+        "sliding_best forgets nothing", METHODS + "online/sliding_best.py",
         "n_right = n_right - last.pop(0)", "pass",
         "test_online_baselines.py::test_sliding_best_by_brute_force",
     ),
     Mutant(
-        "the log-linear pool never learns", METHODS + "online_log_linear.py",
+        "the log-linear pool never learns", METHODS + "online/online_log_linear.py",
         "return parameters + np.linalg.solve(precision, slope), precision", "return parameters, precision",
         f"{TURNS}[online_log_linear]",
     ),
     Mutant(
-        "the log-linear pool forgets nothing", METHODS + "online_log_linear.py",
+        "the log-linear pool forgets nothing", METHODS + "online/online_log_linear.py",
         "keep = np.exp(-1 / memory)", "keep = 1.0",
         "test_online_baselines.py::test_the_log_linear_pool_learns_as_written_out",
     ),
@@ -239,7 +239,7 @@ MUTANTS = (
         + COSTS + "test_a_cheap_model_is_asked_first_and_the_dear_one_where_it_is_unsure",
     ),
     Mutant(
-        "a stage is left out though it pays", SEQUENTIAL + "ledgers.py",
+        "a stage is left out though it pays", SEQUENTIAL + "decider.py",
         "max(worth) <= best", "min(worth) > best",
         COSTS + "test_stages_left_out_were_not_worth_their_round",
     ),

@@ -25,7 +25,7 @@ from night import ROOT, Night
 from flows.deploying import TAG
 from flows.workers import LIMIT
 from flows.workers import TAG as HANDED_OVER
-from rlfocal.server import check_server
+from rlfocal.doctor.server import check_server
 from warehouse import open_warehouse
 
 PATIENCE = 900

@@ -22,7 +22,7 @@ from rlfocal.agents import RL_FOCAL
 from rlfocal.evaluation import evaluate, train
 from rlfocal.jobs.runner import extract_pool
 from rlfocal.methods import make_method
-from rlfocal.methods.stacking import Stacking
+from rlfocal.methods.fusing.stacking import Stacking
 from rlfocal.pool import load_pool
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse, writing

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlfocal.errors import InputError
 from rlfocal.imports.graded import UNKNOWN, GradedAnswer, GradedRows, forms, is_right
-from rlfocal.imports.numbering import natural, numbers
+from rlfocal.imports.reading.numbering import natural, numbers
 from rlfocal.imports.rows import Source, check_rows
 from warehouse.answers import normalise
 

@@ -29,7 +29,7 @@ from rlfocal.extraction.answers import extract_answer
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.imports.leaderboard import import_leaderboard
 from rlfocal.imports.lm_eval import import_lm_eval, read_lm_eval
-from rlfocal.imports.samples import sample
+from rlfocal.imports.reading.samples import sample
 from rlfocal.pool import Benchmark
 from warehouse import Warehouse
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
 from rlfocal.errors import InputError
-from rlfocal.imports.pickles import load_arrays
+from rlfocal.imports.reading.pickles import load_arrays
 from rlfocal.imports.released import PICKLED_MODELS, import_released
 from warehouse import Warehouse
 

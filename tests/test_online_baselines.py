@@ -19,10 +19,10 @@ from rlfocal.calls import Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import check_methods, make_method
-from rlfocal.methods.hedge import RATES, Hedge, reweighed, weights_along
-from rlfocal.methods.log_linear import evidence, fit_log_linear
-from rlfocal.methods.online_log_linear import RIDGE, OnlineLogLinear, features, newton_step, seen
-from rlfocal.methods.sliding_best import SlidingBest
+from rlfocal.methods.fusing.log_linear import evidence, fit_log_linear
+from rlfocal.methods.online.hedge import RATES, Hedge, reweighed, weights_along
+from rlfocal.methods.online.online_log_linear import RIDGE, OnlineLogLinear, features, newton_step, seen
+from rlfocal.methods.online.sliding_best import SlidingBest
 from rlfocal.policy import Decisions, Method, OnlineLearner, decide, decide_online
 
 FROM_ALL = ("hedge", "sliding_best", "online_log_linear")

@@ -18,10 +18,10 @@ from worded_data import (
 
 from rlfocal.errors import InputError
 from rlfocal.methods import check_methods, make_method
-from rlfocal.methods._bandits import Arms, contexts_of
 from rlfocal.methods._text import fit_directions
-from rlfocal.methods.linucb import LinUcb
-from rlfocal.methods.thompson import Thompson
+from rlfocal.methods.online._bandits import Arms, contexts_of
+from rlfocal.methods.online.linucb import LinUcb
+from rlfocal.methods.online.thompson import Thompson
 from rlfocal.policy import OnlineLearner, decide, decide_online
 from rlfocal.text import TFIDF
 

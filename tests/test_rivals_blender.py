@@ -14,8 +14,8 @@ from test_yardsticks import make_answers, make_logits
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods._pair_encoder import PairEncoder, fit_pair_encoder, texts_of
-from rlfocal.methods.llm_blender import (
+from rlfocal.methods.fusing._pair_encoder import PairEncoder, fit_pair_encoder, texts_of
+from rlfocal.methods.fusing.llm_blender import (
     Blended,
     FeatureRanker,
     LLMBlender,

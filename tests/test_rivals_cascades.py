@@ -15,11 +15,11 @@ from rival_data import CHOICES, accuracy, best_single, fitted, sampled, telling,
 from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits
 
-from rlfocal.methods import _cascades
-from rlfocal.methods._cascades import Chain, Table, best_chain, run
-from rlfocal.methods._confidence import entropy_of, fit_logistic, margin_of, top_probability_of
-from rlfocal.methods.dylan import Dylan, importance
-from rlfocal.methods.more_agents import MoreAgents
+from rlfocal.methods.cascades import _cascades
+from rlfocal.methods.cascades._cascades import Chain, Table, best_chain, run
+from rlfocal.methods.cascades._confidence import entropy_of, fit_logistic, margin_of, top_probability_of
+from rlfocal.methods.pools.dylan import Dylan, importance
+from rlfocal.methods.pools.more_agents import MoreAgents
 from rlfocal.policy import Budget, decide
 
 CASCADES = ("cascade", "frugalgpt")

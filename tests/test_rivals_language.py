@@ -15,8 +15,8 @@ from test_rivals_routers import ODD, TOPICS, accuracy, by_topic, odd, policy_of
 from rlfocal.errors import InputError
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import check_methods, entries, every_method
-from rlfocal.methods._language import parts_of
-from rlfocal.methods.routellm_bert import STRONG, TIE, WEAK, outcomes
+from rlfocal.methods.routers._language import parts_of
+from rlfocal.methods.routers.routellm_bert import STRONG, TIE, WEAK, outcomes
 from rlfocal.policy import Budget, decide
 from rlfocal.report.paper import paper_tables
 from warehouse import Warehouse

@@ -14,8 +14,8 @@ from worded_data import accuracy, knowers, topical
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods._towers import Towers
-from rlfocal.methods.eagle import Eagle, EagleRouter, elo
+from rlfocal.methods.routers._towers import Towers
+from rlfocal.methods.routers.eagle import Eagle, EagleRouter, elo
 from rlfocal.policy import Budget, decide
 
 

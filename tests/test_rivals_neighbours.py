@@ -16,10 +16,10 @@ from rlfocal.calls import Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import check_methods
-from rlfocal.methods._competence import COMPETENCES
-from rlfocal.methods._likeness import TEXT_WEIGHT, alike, fit_likeness, local_mean
 from rlfocal.methods._neighbours import Neighbours
-from rlfocal.methods.outputs_knn import OutputsKnn, Selector, _best
+from rlfocal.methods.neighbours._competence import COMPETENCES
+from rlfocal.methods.neighbours._likeness import TEXT_WEIGHT, alike, fit_likeness, local_mean
+from rlfocal.methods.neighbours.outputs_knn import OutputsKnn, Selector, _best
 from rlfocal.policy import Budget, decide
 
 NAMES = tuple(COMPETENCES)

@@ -11,9 +11,9 @@ from rival_data import accuracy, fitted, sampled
 from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits
 
-from rlfocal.methods._growing import grow
-from rlfocal.methods.likelihood_pool import TEMPERATURES, LikelihoodPool, calibrate
-from rlfocal.methods.mutual_information_pool import MutualInformationPool, mutual_information
+from rlfocal.methods.pools._growing import grow
+from rlfocal.methods.pools.likelihood_pool import TEMPERATURES, LikelihoodPool, calibrate
+from rlfocal.methods.pools.mutual_information_pool import MutualInformationPool, mutual_information
 from rlfocal.policy import decide
 
 

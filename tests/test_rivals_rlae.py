@@ -18,9 +18,9 @@ from worded_data import (
 )
 
 from rlfocal.agents.shared.networks import stacked_mlp
-from rlfocal.methods._rlae import states_of
-from rlfocal.methods._rlae_learning import Learning, Weighers, learn, rewards
 from rlfocal.methods._text import fit_directions
+from rlfocal.methods.rlae._rlae import states_of
+from rlfocal.methods.rlae._rlae_learning import Learning, Weighers, learn, rewards
 from rlfocal.text import TFIDF
 
 

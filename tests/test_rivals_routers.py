@@ -14,14 +14,14 @@ from test_methods import make_dataset
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import entries, make_method
-from rlfocal.methods._clusters import Clusters, fit_clusters
-from rlfocal.methods._pairs import Calibration, PairRouter, cuts_of, members_of, pair_of
-from rlfocal.methods.avengers import MixedRouter, RankedRouter
-from rlfocal.methods.guarded_knn import GuardedKNN, GuardedRouter
-from rlfocal.methods.hier_shrink import ShrunkMeans
-from rlfocal.methods.knn import NeighbourScores
+from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
+from rlfocal.methods.neighbours.avengers import MixedRouter, RankedRouter
+from rlfocal.methods.neighbours.guarded_knn import GuardedKNN, GuardedRouter
+from rlfocal.methods.neighbours.knn import NeighbourScores
 from rlfocal.methods.registry import Making
-from rlfocal.methods.routellm_sw import (
+from rlfocal.methods.routers._pairs import Calibration, PairRouter, cuts_of, members_of, pair_of
+from rlfocal.methods.routers.hier_shrink import ShrunkMeans
+from rlfocal.methods.routers.routellm_sw import (
     ELO,
     ChancesAgainst,
     Ratings,

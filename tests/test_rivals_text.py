@@ -20,9 +20,9 @@ from worded_data import (
     topical,
 )
 
-from rlfocal.methods._regression import fit_text_regression
 from rlfocal.methods._text import RIDGES, fit_directions, ridge_by_folds
-from rlfocal.methods.log_linear_text import Examples, Pool, minimised
+from rlfocal.methods.fusing._regression import fit_text_regression
+from rlfocal.methods.fusing.log_linear_text import Examples, Pool, minimised
 from rlfocal.policy import decide
 from rlfocal.text import TFIDF
 

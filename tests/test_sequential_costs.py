@@ -19,10 +19,8 @@ from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.recipes import configure
 from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.agents.rl_focal_sequential.asking import asking_order, paid_by_stage, price_shares
-from rlfocal.agents.rl_focal_sequential.calibration import fit_temperature, tempered
 from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.agents.rl_focal_sequential.decider import StageView, fit_decider
-from rlfocal.agents.rl_focal_sequential.ledgers import Ledger, worthwhile_stages
+from rlfocal.agents.rl_focal_sequential.decider import Ledger, StageView, fit_decider, worthwhile_stages
 from rlfocal.agents.rl_focal_sequential.training import train
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
@@ -30,6 +28,7 @@ from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.policy import decide
 from rlfocal.router import Router
 from rlfocal.statistics.calibration import reliability
+from rlfocal.statistics.temperature import fit_temperature, tempered
 
 QUICK = SequentialConfig(
     mean_pool=4.0,

@@ -31,8 +31,8 @@ from rlfocal.methods import (
     named,
     with_references,
 )
-from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
-from rlfocal.methods.stacking import Stacking
+from rlfocal.methods.fusing.log_linear import LogLinearPool, fit_log_linear
+from rlfocal.methods.fusing.stacking import Stacking
 from rlfocal.policy import Decisions, OnlineLearner, decide, decide_online
 from rlfocal.stream import Stream, Turn
 from warehouse import Warehouse

@@ -17,7 +17,10 @@ _REVISIONS = {
     "rl_focal_sequential": sequential.REVISION,
     "rl_focal_released": released.REVISION,
 }
-_ONLINE = {"rl_focal": f" online {rl_focal.ONLINE_REVISION}"}
+_ONLINE = {
+    "rl_focal": f" online {rl_focal.ONLINE_REVISION}",
+    "rl_focal_sequential": f" online {sequential.ONLINE_REVISION}",
+}
 _CONFIGURE = {
     "rl_focal": rl_focal.rl_focal_config,
     "rl_focal_sequential": sequential.sequential_config,

@@ -20,9 +20,9 @@ import duckdb
 from rlfocal.errors import InputError
 from rlfocal.imports.eval_samples import EvalSample, OwnAnswers, OwnChoices, eval_sample
 from rlfocal.imports.graded import GradedRows
-from rlfocal.imports.numbering import numbers
+from rlfocal.imports.reading.numbering import numbers
+from rlfocal.imports.reading.samples import parse_json, read_jsonl
 from rlfocal.imports.rows import CheckedRows, ImportReport, Source, check_rows
-from rlfocal.imports.samples import parse_json, read_jsonl
 from rlfocal.wording import counted
 from warehouse import Warehouse
 

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from rlfocal.errors import InputError
-from rlfocal.imports.files import load_table
+from rlfocal.imports.reading.files import load_table
 from rlfocal.imports.rows import KEYS
 from warehouse import Warehouse
 from warehouse.upkeep.corrections import correct_labels

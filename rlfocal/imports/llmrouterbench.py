@@ -25,8 +25,8 @@ import duckdb
 
 from rlfocal.errors import InputError
 from rlfocal.imports.graded import GradedAnswer, GradedRows, forms, is_right
+from rlfocal.imports.reading.samples import parse_json
 from rlfocal.imports.rows import CheckedRows, ImportReport, Source, check_rows
-from rlfocal.imports.samples import parse_json
 from rlfocal.wording import counted
 from warehouse import Warehouse
 from warehouse.store import PartitionKey

@@ -11,9 +11,9 @@ import duckdb
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.answers import extract_answer
-from rlfocal.imports.logs import Log, find_logs
+from rlfocal.imports.reading.logs import Log, find_logs
+from rlfocal.imports.reading.samples import LoggedSample, UnsupportedTaskError, read_rows, sample
 from rlfocal.imports.rows import CheckedRows, Gathered, ImportReport, Source, check_rows
-from rlfocal.imports.samples import LoggedSample, UnsupportedTaskError, read_rows, sample
 from rlfocal.pool import Benchmark, load_benchmarks
 from warehouse import Warehouse
 from warehouse.store import PartitionKey

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 
 from rlfocal.errors import InputError
-from rlfocal.imports.files import load_table
+from rlfocal.imports.reading.files import load_table
 from rlfocal.imports.rows import DOCS, SCORES, CheckedRows, ImportReport, Source, check_rows, count
 from warehouse import Warehouse
 

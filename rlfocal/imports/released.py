@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.answers import extract_answer
-from rlfocal.imports.files import first_line, load_table
-from rlfocal.imports.pickles import load_arrays
+from rlfocal.imports.reading.files import first_line, load_table
+from rlfocal.imports.reading.pickles import load_arrays
+from rlfocal.imports.reading.samples import read_jsonl
 from rlfocal.imports.rows import CheckedRows, Gathered, ImportReport, Source, check_rows
-from rlfocal.imports.samples import read_jsonl
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
 

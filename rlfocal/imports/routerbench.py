@@ -20,9 +20,9 @@ import duckdb
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.answers import extract_answer
-from rlfocal.imports.files import csv_columns, parquet_columns
 from rlfocal.imports.graded import GradedAnswer, GradedRows, forms, is_right
-from rlfocal.imports.numbering import natural
+from rlfocal.imports.reading.files import csv_columns, parquet_columns
+from rlfocal.imports.reading.numbering import natural
 from rlfocal.imports.rows import CheckedRows, ImportReport, Source, check_rows
 from rlfocal.wording import counted
 from warehouse import Warehouse

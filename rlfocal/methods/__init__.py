@@ -1,9 +1,12 @@
-"""Every way to choose and fuse, by the name it has in `evaluations.method`: a file each, under `register`."""
+"""Every way to choose and fuse, by the name it has in `evaluations.method`: a file each, under `register`.
+
+A folder holds methods of one family and, in files whose names begin with `_`, what they share.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.methods.registry import (
@@ -51,6 +54,6 @@ __all__ = [
 ]
 
 # A module that is imported registers its methods.
-for _module in iter_modules(__path__):
-    if not _module.name.startswith("_"):
-        import_module(f"{__name__}.{_module.name}")
+for _module in walk_packages(__path__, f"{__name__}."):
+    if not _module.name.rpartition(".")[2].startswith("_"):
+        import_module(_module.name)

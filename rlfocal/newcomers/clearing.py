@@ -22,7 +22,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.methods.hier_shrink import HierShrink
+from rlfocal.methods.routers.hier_shrink import HierShrink
 from rlfocal.newcomers.beside import Beside
 from rlfocal.newcomers.pools import Tried, every_pool_of, is_right
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.errors import InputError
-from rlfocal.imports.files import load_table
+from rlfocal.imports.reading.files import load_table
 
 COLUMNS = {"task": "VARCHAR", "doc_id": "BIGINT", "model": "VARCHAR", "score": "DOUBLE", "split": "VARCHAR"}
 REQUIRED = ("task", "doc_id", "model", "score")

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.agents.rl_focal_sequential.calibration import tempered
 from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
 from rlfocal.agents.rl_focal_sequential.decider import goes_on, view
 from rlfocal.agents.rl_focal_sequential.fusion import Fusion, TaskFusion
@@ -29,6 +28,7 @@ from rlfocal.agents.shared.variant import Account, CallingAgents, Mask
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.policy import Decisions, decide
+from rlfocal.statistics.temperature import tempered
 
 Floats = NDArray[np.float64]
 

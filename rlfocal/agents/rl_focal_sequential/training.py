@@ -20,14 +20,12 @@ from rlfocal.agents.rl_focal_sequential.asking import (
     priced_orders,
     stage_sizes,
 )
-from rlfocal.agents.rl_focal_sequential.calibration import fit_temperature
 from rlfocal.agents.rl_focal_sequential.config import REVISION, Recipe, SequentialConfig
-from rlfocal.agents.rl_focal_sequential.decider import StageView, view
+from rlfocal.agents.rl_focal_sequential.decider import Ledger, StageView, view, worthwhile_stages
 from rlfocal.agents.rl_focal_sequential.fitting import WEIGHTS, Fitted, Stage, TaskStage, fit_stage, fit_tasks
 from rlfocal.agents.rl_focal_sequential.fusion import Fusion, TaskFusion
 from rlfocal.agents.rl_focal_sequential.holding import hold_out, hold_out_rows, task_counts, telling
 from rlfocal.agents.rl_focal_sequential.kept import read_stages, write_stages
-from rlfocal.agents.rl_focal_sequential.ledgers import Ledger, worthwhile_stages
 from rlfocal.agents.rl_focal_sequential.observations import (
     Outputs,
     about,
@@ -55,6 +53,7 @@ from rlfocal.agents.shared.variant import Progress, check_train
 from rlfocal.agents.storage.resuming import Unfinished
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.policy import Episode
+from rlfocal.statistics.temperature import fit_temperature
 
 Floats = NDArray[np.float64]
 Slots = NDArray[np.int64]

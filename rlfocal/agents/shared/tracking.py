@@ -20,8 +20,11 @@ MEMORY = 100.0
 COMPARED = 20.0
 """Comparisons of the two ways to answer after which one counts 1/e."""
 CLEARLY = 1.5
-"""Standard errors of those comparisons by which the team has to be ahead: with none, the noise of a stream that
-does not turn cost 0.2 points of 16 constructed ones, with two it took a quarter longer to follow one that turns."""
+"""Standard errors of those comparisons by which the team has to be ahead.
+
+On 16 constructed streams, with none the noise of one that does not turn cost 0.2 points; with two, answers
+just after a turn were 3 points worse.
+"""
 PROBE = 0.1
 """Share of queries at which both ways are asked for, to compare them."""
 ALARM = 0.5

@@ -1,0 +1,1 @@
+"""Cheap models first, dearer ones where those are not sure."""

@@ -1,0 +1,56 @@
+"""A cascade: cheap models first, and the next one only where the last is not sure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods.cascades._cascades import AMONG, LONGEST, POINTS, Cascade, Floats, fit_cascade
+from rlfocal.methods.cascades._confidence import Logistic, fit_logistic, log_odds, top_probability_of
+from rlfocal.methods.registry import Entry, register
+
+
+@register(
+    Entry(
+        "cascade",
+        f"up to {LONGEST} models in turn, until the last one's calibrated top probability is high enough",
+        "what the last one answers",
+        has_budgets=True,
+        is_default=False,
+        source="rational LLM cascades (arXiv 2501.09345)",
+        differs=f"order and thresholds by grid on train ({POINTS} quantiles a model, every order of {AMONG} "
+        "models) instead of a copula model for a given order; top probabilities calibrated by Platt's method",
+    )
+)
+@dataclass(frozen=True)
+class CalibratedCascade:
+    """Stops at the first model whose calibrated top probability passes its threshold.
+
+    Calibrated: P(right) = σ(a · logit(top probability) + b), a and b a model's own, fitted on train. Order
+    and thresholds are those that are most often right on train, within a budget if there is one.
+    """
+
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
+        right = train.correct
+        curves = tuple(
+            fit_logistic(log_odds(top_probability_of(train, model))[:, None], right[:, model])
+            for model in range(len(train.models))
+        )
+        return [fit_cascade(train, CalibratedTop(curves))]
+
+
+@dataclass(frozen=True)
+class CalibratedTop:
+    """How likely a model is right, by its top probability."""
+
+    curves: tuple[Logistic, ...]
+    """One a model."""
+
+    def __call__(self, documents: Dataset, model: int) -> Floats:
+        return self.curves[model](log_odds(top_probability_of(documents, model))[:, None])

@@ -1,0 +1,71 @@
+"""FrugalGPT (Chen et al., 2023): a cascade of three services with a learned score of each answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods.cascades._cascades import AMONG, LONGEST, POINTS, Cascade, Floats, fit_cascade
+from rlfocal.methods.cascades._confidence import (
+    Logistic,
+    entropy_of,
+    fit_logistic,
+    margin_of,
+    top_probability_of,
+)
+from rlfocal.methods.registry import Entry, register
+
+
+@register(
+    Entry(
+        "frugalgpt",
+        f"up to {LONGEST} models in turn, until the last one's answer scores high enough",
+        "what the last one answers",
+        has_budgets=True,
+        is_default=False,
+        source="FrugalGPT (arXiv 2305.05176)",
+        differs="the score g is a logistic regression a model on its top probability, margin and entropy, "
+        f"not a DistilBERT on the texts; ordered triples of the {AMONG} models that are best on train "
+        f"or cheaper than all better ones; {POINTS} thresholds a model, then Nelder-Mead",
+    )
+)
+@dataclass(frozen=True)
+class FrugalGPT:
+    """Model k is believed where 1 - g_k < τ_k, else the next is asked; the last is always believed.
+
+    g_k(x, a): how likely k's answer a is right. All ordered triples and a grid of thresholds are tried for
+    the highest train accuracy whose mean cost keeps to the budget, and the best is moved on by Nelder-Mead.
+    Scores and thresholds are held as g_k >= 1 - τ_k.
+    """
+
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
+        right = train.correct
+        scores = tuple(
+            fit_logistic(features(train, model), right[:, model]) for model in range(len(train.models))
+        )
+        return [fit_cascade(train, AnswerScore(scores), polish=True)]
+
+
+@dataclass(frozen=True)
+class AnswerScore:
+    """g: how likely a model's answer is right."""
+
+    regressions: tuple[Logistic, ...]
+    """One a model."""
+
+    def __call__(self, documents: Dataset, model: int) -> Floats:
+        return self.regressions[model](features(documents, model))
+
+
+def features(documents: Dataset, model: int) -> Floats:
+    """(T, 3) top probability, margin, entropy."""
+    parts = [measure(documents, model) for measure in (top_probability_of, margin_of, entropy_of)]
+    return np.column_stack(parts)

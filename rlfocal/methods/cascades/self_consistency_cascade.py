@@ -1,0 +1,38 @@
+"""A cascade by self-consistency: a model is believed whose own passes agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods.cascades._cascades import LONGEST, Cascade, fit_cascade
+from rlfocal.methods.cascades._confidence import top_probability_of
+from rlfocal.methods.registry import Entry, register
+
+
+@register(
+    Entry(
+        "self_consistency_cascade",
+        f"up to {LONGEST} models in turn, until enough of the last one's passes agree",
+        "what the last one answers",
+        has_budgets=True,
+        is_default=False,
+        kinds=("answers",),
+        needs=("passes",),
+        source="LLM cascades by answer consistency (arXiv 2310.03094)",
+        differs="the share of stored passes that give the model's answer, uncalibrated; order and thresholds "
+        "as in `cascade`; a model counts as one call, however many passes it took",
+    )
+)
+@dataclass(frozen=True)
+class SelfConsistencyCascade:
+    """Stops at the first model whose share of passes for its own answer reaches its threshold."""
+
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
+        return [fit_cascade(train, top_probability_of)]

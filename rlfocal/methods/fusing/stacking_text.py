@@ -1,0 +1,55 @@
+"""Stacking with the question's text features beside what all models say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.methods._text import texts_of
+from rlfocal.methods.fusing._regression import TextRegression, fit_text_regression
+from rlfocal.methods.fusing.stacking import INVERSE_RIDGE, log_prob_features
+from rlfocal.methods.registry import Entry, register
+from rlfocal.text import TFIDF, Encoder, fit_encoder
+
+
+@register(
+    Entry(
+        "stacking+text",
+        "all",
+        "as `stacking`, with the question's text features beside the log-probs",
+        kinds=("choices",),
+        needs=("questions",),
+        is_default=False,
+        source="`stacking`, given the same text as the methods that read questions",
+    )
+)
+@dataclass(frozen=True)
+class StackingText:
+    """`stacking`, whose regression sees text features too; their ridge is chosen by folds of train."""
+
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[StackedText]:
+        encoder = fit_encoder(self.encoder, texts_of(train))
+        text = encoder.encode(texts_of(train))
+        said = log_prob_features(train)
+        return [StackedText(encoder, fit_text_regression(said, text, train.labels, INVERSE_RIDGE))]
+
+
+@dataclass(frozen=True)
+class StackedText:
+    """Answers the likeliest choice, as `stacking` does."""
+
+    encoder: Encoder
+    regression: TextRegression
+
+    def decide(self, calls: Calls) -> Answered:
+        documents = calls.call_all()
+        text = self.encoder.encode(texts_of(calls))
+        return self.regression.answer(log_prob_features(documents), text, documents.n_choices)

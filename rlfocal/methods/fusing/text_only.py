@@ -1,0 +1,56 @@
+"""What the question alone tells of the right choice: no LLM is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.methods._text import texts_of
+from rlfocal.methods.fusing._regression import TextRegression, fit_text_regression
+from rlfocal.methods.registry import Entry, register
+from rlfocal.text import TFIDF, Encoder, fit_encoder
+
+
+@register(
+    Entry(
+        "text_only",
+        "nobody",
+        "logistic regression from the question's text features to the right choice",
+        kinds=("choices",),
+        role="reference",
+        needs=("questions",),
+        is_default=False,
+        source="a control: what text features are worth without any model",
+    )
+)
+@dataclass(frozen=True)
+class TextOnly:
+    """Multinomial regression on text features, its ridge chosen by folds of train; asks no model."""
+
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ReadsOnly]:
+        encoder = fit_encoder(self.encoder, texts_of(train))
+        text = encoder.encode(texts_of(train))
+        nothing = np.zeros((len(train), 0))
+        return [ReadsOnly(encoder, fit_text_regression(nothing, text, train.labels, 1.0))]
+
+
+@dataclass(frozen=True)
+class ReadsOnly:
+    """Answers what the text makes likeliest."""
+
+    encoder: Encoder
+    regression: TextRegression
+
+    def decide(self, calls: Calls) -> Answered:
+        text = self.encoder.encode(texts_of(calls))
+        return self.regression.answer(np.zeros((len(calls), 0)), text, calls.n_choices)

@@ -1,0 +1,1 @@
+"""Who judges models by the train documents that are most like a new one."""

@@ -1,0 +1,176 @@
+"""Avengers: the models ranked in clusters of questions; and its cost-aware form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods._neighbours import questions_of
+from rlfocal.methods._routing import ask, cheapest_enough
+from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
+from rlfocal.methods.registry import Entry, register
+from rlfocal.policy import Budget
+from rlfocal.text import TFIDF
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BETA = 9.0
+"""How fast a cluster's weight falls with its distance from the question."""
+
+
+@register(
+    Entry(
+        "avengers",
+        "the model that ranks first in the question's cluster, of 30",
+        "what it answers",
+        is_default=False,
+        needs=("questions",),
+        source="LLMRouterBench (arXiv 2601.07206), after The Avengers (arXiv 2505.19797)",
+        differs="TF-IDF instead of a sentence encoder unless one is named; one answer instead of a vote of "
+        "samples",
+    )
+)
+@dataclass(frozen=True)
+class Avengers:
+    """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the `nearest` clusters j nearest to the question.
+
+    rank_jm counts from 0 the models with a higher mean correctness in cluster j (ties: the alphabetically
+    first leads), and p is the softmax of -9 · (1 - cos) to the clusters' centres.
+    """
+
+    clusters: int = 30
+    nearest: int = 1
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedRouter]:
+        _check("avengers", self.clusters, self.nearest)
+        return [RankedRouter(fit_clusters(train, self.encoder, self.clusters), self.nearest)]
+
+
+@dataclass(frozen=True)
+class RankedRouter:
+    """Asks by how high models rank in the nearest clusters."""
+
+    clusters: Clusters
+    nearest: int
+
+    def decide(self, calls: Calls) -> Answered:
+        questions = questions_of(calls)
+        picked = self.scores(questions).round(9).argmax(axis=1)
+        chances = over_nearest(self.clusters, questions, self.nearest, self.clusters.means)
+        return ask(calls, picked, chances[np.arange(len(picked)), picked])
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        """(T, N)"""
+        order = np.argsort(-self.clusters.means.round(9), axis=1, kind="stable")
+        ranks = np.argsort(order, axis=1, kind="stable")
+        return over_nearest(self.clusters, questions, self.nearest, 1 / (ranks + 1))
+
+
+@register(
+    Entry(
+        "avengers_pro",
+        "the model of the best mix of accuracy and cheapness in the question's 4 nearest clusters, of 60",
+        "what it answers",
+        has_budgets=True,
+        is_default=False,
+        needs=("questions", "prices"),
+        source="Avengers-Pro (arXiv 2508.12631)",
+        differs="TF-IDF instead of a sentence encoder unless one is named; a model's flat price, not its "
+        "cost in the cluster",
+    )
+)
+@dataclass(frozen=True)
+class AvengersPro:
+    """Asks argmax_m Σ_j p_j (α · accuracy_jm + (1 - α) · cheapness_jm) over the nearest clusters j.
+
+    Accuracy and cheapness are min-max scaled over the models of a cluster; a model whose price is unknown is
+    as cheap as the dearest.
+    """
+
+    alpha: float = 0.7
+    """α, between 0 and 1: what accuracy counts."""
+    clusters: int = 60
+    nearest: int = 4
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[MixedRouter]:
+        _check("avengers_pro", self.clusters, self.nearest)
+        if not 0 <= self.alpha <= 1:
+            raise InputError(f"avengers_pro: alpha={self.alpha:g}; give a number from 0 to 1")
+        found = fit_clusters(train, self.encoder, self.clusters)
+        return [MixedRouter(found, self.nearest, train.prices, questions_of(train), 1 - self.alpha)]
+
+
+@dataclass(frozen=True)
+class MixedRouter:
+    """Asks by accuracy and cheapness at once."""
+
+    clusters: Clusters
+    nearest: int
+    prices: Floats
+    """(N,) cents per 1,000 queries; NaN where unknown"""
+    questions: tuple[str, ...]
+    """of train"""
+    price_weight: float
+    """1 - α"""
+
+    def decide(self, calls: Calls) -> Answered:
+        questions = questions_of(calls)
+        picked = self._picked(questions, self.price_weight)
+        chances = over_nearest(self.clusters, questions, self.nearest, self.clusters.means)
+        return ask(calls, picked, chances[np.arange(len(picked)), picked])
+
+    def within(self, budget: Budget) -> MixedRouter | None:
+        """At most one model each; in cents, by the largest α that keeps to it on train."""
+        if budget.unit == "models":
+            return self if budget.amount >= 1 else None
+        weight = cheapest_enough(self._mean_train_price, self.prices, 1.0, budget.amount)
+        return None if weight is None else replace(self, price_weight=weight)
+
+    def _picked(self, questions: tuple[str, ...], weight: float) -> Ints:
+        """(T,)"""
+        cheapness = scaled(-self.prices[None])
+        mixed = (1 - weight) * scaled(self.clusters.means) + weight * cheapness
+        picked: Ints = over_nearest(self.clusters, questions, self.nearest, mixed).round(9).argmax(axis=1)
+        return picked
+
+    def _mean_train_price(self, weight: float) -> float:
+        return float(self.prices[self._picked(self.questions, weight)].mean())
+
+
+def over_nearest(clusters: Clusters, questions: tuple[str, ...], k: int, values: Floats) -> Floats:
+    """(T, N) of each cluster's values (K + 1, N), the mean over the k nearest by their softmax weights."""
+    near = clusters.near(questions, k)
+    weights = np.exp(BETA * (near.similarity - near.similarity.max(axis=1, initial=-1.0, keepdims=True)))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return np.asarray(np.einsum("tk,tkn->tn", weights, values[near.at]))
+
+
+def scaled(values: Floats) -> Floats:
+    """(K, N) from 0 to 1 over each row; 0 where all are equal, and where a value is unknown."""
+    known = np.isfinite(values)
+    low = np.where(known, values, np.inf).min(axis=1, keepdims=True)
+    high = np.where(known, values, -np.inf).max(axis=1, keepdims=True)
+    span = np.where(high > low, high - low, 1.0)
+    return np.where(known, (values - low) / span, 0.0)
+
+
+def _check(method: str, clusters: int, nearest: int) -> None:
+    if clusters < 1 or nearest < 1:
+        raise InputError(f"{method}: clusters={clusters}, nearest={nearest}; both must be at least 1")

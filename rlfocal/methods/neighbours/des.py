@@ -1,0 +1,89 @@
+"""Dynamic ensemble selection: the models that were right where train documents are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.methods.neighbours._competence import COMPETENCES, Competence
+from rlfocal.methods.neighbours._likeness import Likeness, fit_likeness
+from rlfocal.methods.registry import Entry, register
+from rlfocal.statistics.votes import soft_vote
+from rlfocal.text import TFIDF
+
+Floats = NDArray[np.float64]
+
+NEAREST = 50
+"""Neighbours that are looked at."""
+
+
+@register(
+    Entry(
+        "des",
+        "all; with `neighbours=text` the selected ones alone",
+        "a vote of those selected where train documents are alike; `dews`, `lwse`: their mean probability",
+        is_default=False,
+        fewest_models=2,
+        source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U (deskit), "
+        "META-DES (Cruz et al., 2015), DES-P (Woloszynski et al., 2012; both through DESlib)",
+        differs="documents are alike by what all models said of them, by text, or by both, not by features; "
+        f"the {NEAREST} nearest instead of 7 to 10",
+        argument="name",
+        names=tuple(COMPETENCES),
+        needs_argument=True,
+        make=lambda making: DynamicSelection(making.argument or ""),
+    )
+)
+@dataclass(frozen=True)
+class DynamicSelection:
+    """Weighs models by their competence among the nearest train documents.
+
+    knora_e: those right on all of them, or on as many of the nearest as any model is; knora_u: a vote per
+    neighbour that it is right on; ola: the one that is right on most; dews: softmax of the mean probability
+    of the right slot, of models of at least half the best one's; lwse: non-negative least squares from
+    probabilities to labels; meta_des: a naive Bayes model of five kinds of local competence; des_p: those
+    right more often than chance.
+    """
+
+    name: str
+    neighbours: str = "outputs"
+    """"text": asks the selected models alone; "outputs" or "both": has to ask all of them first."""
+    nearest: int = NEAREST
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selection]:
+        likeness = fit_likeness(self.neighbours, self.encoder, train)
+        known = likeness.vectors(train, range(len(train.models)))
+        kind = COMPETENCES[self.name]
+        fitted = kind.fit(known, train, min(self.nearest, len(train)))
+        asks_all = self.neighbours != "text" or kind.sees_answers
+        return [Selection(likeness, fitted, asks_all, kind.votes)]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A vote of the competent models, or their weighted mean probability."""
+
+    likeness: Likeness
+    competence: Competence
+    asks_all: bool
+    votes: bool
+
+    def decide(self, calls: Calls) -> Answered:
+        everybody = range(len(calls.models))
+        said = calls.call_all() if self.asks_all else calls.outputs()
+        weights = self.competence(self.likeness.vectors(said, everybody), said)
+        said = calls.call(weights > 0)
+        voted = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
+        weighed = weights[:, :, None] * (voted if self.votes else said.probs)
+        slots = soft_vote(weighed, weights > 0, calls.kind)
+        return Answered(slots, None if self.votes else weighed.sum(axis=1).max(axis=1, initial=0.0))

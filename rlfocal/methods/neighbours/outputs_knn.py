@@ -1,0 +1,170 @@
+"""A selector that asks one model first, and finds by what it said whether to ask another, and which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.methods.fusing.log_linear import LogLinearPool, fit_log_linear
+from rlfocal.methods.neighbours._likeness import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
+from rlfocal.methods.pools.greedy import best_on_train
+from rlfocal.methods.registry import Entry, register
+from rlfocal.policy import Budget, decide
+from rlfocal.text import TFIDF
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+TUNED = "tuned"
+AMONG = 16
+"""Models that may be asked next: where there are more, the most accurate on train."""
+NEAREST = (25, 50, 100, 200)
+"""Numbers of neighbours that are tried."""
+
+
+@register(
+    Entry(
+        "outputs_knn",
+        "the best model on train, then the one that helps most where train documents are alike, if any does",
+        "the `log_linear` of those asked",
+        has_budgets=True,
+        is_default=False,
+        fewest_models=2,
+        source="ours, after k-nearest-neighbour routers (RouterBench; arXiv 2505.12601)",
+        differs="neighbours by the log-probs of the model already asked, by text or by both, instead of by "
+        "text alone; their kind and number by leave-one-out on train",
+    )
+)
+@dataclass(frozen=True)
+class OutputsKnn:
+    """Asks a few models, then at most one more: whom, the nearest train documents tell.
+
+    The value of action a (nobody more, or model m) on a document is the share of its k nearest train
+    documents on which the log-linear pool of the models then asked is right. Another model is asked where
+    that is worth more than its price.
+    """
+
+    neighbours: str = TUNED
+    """"text", "outputs", "both", or "tuned": what is most often right on train, each document left out."""
+    probes: int = 1
+    """Models that are asked first."""
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selector]:
+        ranked = best_on_train(train, len(train.models)).tolist()
+        probes, more = ranked[: self.probes], ranked[self.probes :][:AMONG]
+        pools = [
+            fit_log_linear(train, _mask(asked, train)) for asked in (probes, *([*probes, m] for m in more))
+        ]
+        right = np.stack([decide(pool, train).predictions == train.labels for pool in pools], axis=1)
+        right = (right & (train.labels >= 0)[:, None]).astype(np.float64)
+        said = Calls(train).call(_mask(probes, train))
+        kinds = _kinds(train) if self.neighbours == TUNED else [self.neighbours]
+        tried = [fit_value(fit_likeness(by, self.encoder, train), said, probes, right) for by in kinds]
+        best = max(tried, key=lambda one: one.n_right)
+        return [Selector(tuple(probes), tuple(more), tuple(pools), best, train.prices)]
+
+
+def _kinds(train: Dataset) -> tuple[str, ...]:
+    """What may make documents alike: their texts only where there are any."""
+    return NEIGHBOURS if any(train.questions) else ("outputs",)
+
+
+def _mask(models: Sequence[int], documents: Dataset) -> Mask:
+    return np.isin(np.arange(len(documents.models)), models)
+
+
+@dataclass(frozen=True)
+class Value:
+    """What each action is worth where documents are alike, and how well that did on train."""
+
+    likeness: Likeness
+    k: int
+    known: Floats
+    """(n, D) train documents as vectors."""
+    right: Floats
+    """(n, A) where each action is right on train."""
+    left_out: Floats
+    """(n, A) every train document's values, itself left out."""
+    n_right: float
+
+    def __call__(self, said: Dataset, probes: Sequence[int]) -> Floats:
+        """(T, A)"""
+        found = alike(self.known, self.likeness.vectors(said, probes), self.k)
+        return local_mean(found, self.right, self.k)
+
+
+def fit_value(likeness: Likeness, said: Dataset, probes: Sequence[int], right: Floats) -> Value:
+    """With the number of neighbours whose choices are most often right on train; ties: the smaller."""
+    known = likeness.vectors(said, probes)
+    nearest = alike(known, known, NEAREST[-1], others=True)
+    tried = []
+    for k in NEAREST:
+        values = local_mean(nearest, right, k)
+        n_right = right[np.arange(len(right)), _best(values, None)].sum()
+        tried.append(Value(likeness, k, known, right, values, float(n_right)))
+    return max(tried, key=lambda one: one.n_right)
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Asks one more model where its value is above that of asking nobody by more than its toll."""
+
+    probes: tuple[int, ...]
+    more: tuple[int, ...]
+    pools: tuple[LogLinearPool, ...]
+    """Of the probes alone, then with each of `more`."""
+    value: Value
+    prices: Floats
+    tolls: Floats | None = None
+    """(A,) λ · cost of every action; None: nothing."""
+
+    def decide(self, calls: Calls) -> Answered:
+        models = np.arange(len(calls.models))
+        value = self.value(calls.call(np.isin(models, self.probes)), self.probes)
+        action = _best(value, self.tolls)
+        asked = np.array([-1, *self.more])[action]
+        said = calls.call(asked[:, None] == models)
+        slots = np.full(len(calls), -1, dtype=np.int64)
+        for one, pool in enumerate(self.pools):
+            here = np.flatnonzero(action == one)
+            slots[here] = decide(pool, said.take(here)).predictions
+        return Answered(slots, np.take_along_axis(value, action[:, None], axis=1)[:, 0])
+
+    def within(self, budget: Budget) -> Selector | None:
+        """With the smallest λ that keeps to the budget on train; None where the probes alone do not."""
+        cost = budget.costs(self.prices)
+        first, extra = cost[list(self.probes)].sum(), np.array([0.0, *cost[list(self.more)]])
+        left = budget.amount - first + 1e-9
+        if left < 0:
+            return None
+
+        def tolls(toll: float) -> Floats:
+            return np.where(np.isfinite(extra), toll * np.where(np.isfinite(extra), extra, 0.0), np.inf)
+
+        def keeps(toll: float) -> bool:
+            return bool(extra[_best(self.value.left_out, tolls(toll))].mean() <= left)
+
+        # No gain is above 1, so that a model whose toll is 2 is never asked.
+        low, high = 0.0, 2 / min((c for c in extra if 0 < c < np.inf), default=1.0)
+        if keeps(low):
+            return replace(self, tolls=tolls(low))
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (low, middle) if keeps(middle) else (middle, high)
+        return replace(self, tolls=tolls(high))
+
+
+def _best(value: Floats, tolls: Floats | None) -> NDArray[np.int64]:
+    """(T,) the action of the highest value (T, A) less its toll; ties: nobody, then the better model."""
+    action: NDArray[np.int64] = (value if tolls is None else value - tolls).round(9).argmax(axis=1)
+    return action

@@ -1,0 +1,1 @@
+"""Who learns from every label as it comes."""

@@ -1,0 +1,43 @@
+"""Thompson sampling: the model whose chance to be right is highest in a draw of what may be true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlfocal.methods.online._bandits import Arms, Bandit, Floats, Score
+from rlfocal.methods.registry import Entry, register
+
+
+@register(
+    Entry(
+        "thompson",
+        "one: the highest linear chance to be right, in a draw from what labels so far leave open",
+        "what it answers",
+        protocols=("online",),
+        fewest_models=2,
+        needs=("questions",),
+        is_default=False,
+        source="Agrawal and Goyal 2013, arXiv 1209.3352",
+        differs="starts with what train tells of every model, not with nothing (`warm_start`)",
+    )
+)
+@dataclass(frozen=True)
+class Thompson(Bandit):
+    """Calls argmax_m t_m · x with t_m drawn from N(θ_m, v² A_m⁻¹); only the called model learns."""
+
+    v: float = 0.5
+    """The standard deviation of a reward, which is 0 or 1."""
+    seeded = True
+
+    def score(self, seed: int) -> Score:
+        rng = np.random.default_rng(seed)
+
+        def drawn(arms: Arms, context: Floats) -> Floats:
+            # Of a Gaussian t the product t · x is one too, of variance v² xᵀ A⁻¹ x.
+            variances = np.einsum("i,nij,j->n", context, arms.inverses, context)
+            noise = rng.standard_normal(len(variances))
+            return np.asarray(arms.means @ context + self.v * np.sqrt(np.maximum(variances, 0.0)) * noise)
+
+        return drawn

@@ -1,0 +1,1 @@
+"""One pool of models for all documents, chosen on train."""

@@ -1,0 +1,182 @@
+"""The best constant pools: the same few models for every document, chosen on train for a way to fuse them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.methods.fusing.log_linear import fit_log_linear
+from rlfocal.methods.pools._budgets import affordable
+from rlfocal.methods.registry import Entry, register
+from rlfocal.policy import Budget, Policy, decide
+from rlfocal.statistics.diversity import every_pool, plurality_accuracy
+from rlfocal.statistics.votes import plurality, soft_vote
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+LARGEST = 6
+"""Models of the largest pool, unless a size is given."""
+
+
+class Fusion(Protocol):
+    """A way to fuse what the members of a pool say."""
+
+    @property
+    def enumerable(self) -> int:
+        """How many pools are tried one by one before forward selection takes over."""
+        ...
+
+    def fit(self, train: Dataset, pool: Mask) -> Policy: ...
+
+    def accuracies(self, train: Dataset, pools: Mask) -> Floats:
+        """(P,) of the pools (P, N) on train, each fitted there."""
+        ...
+
+
+@dataclass(frozen=True)
+class BestPool:
+    """The pool of `size` models, or of any size to 6, that is most often right on train when so fused.
+
+    Every pool is tried where they are few (a vote is quick to count, a regression is not); else models are
+    added one by one, each the one that helps most. Ties: the smaller pool, then the alphabetically first.
+    Where there are fewer models than `size`, all of them.
+    """
+
+    fusion: Fusion
+    size: int | None = None
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ChosenPool]:
+        n = len(train.models)
+        largest = min(self.size or LARGEST, n)
+        sizes = range(1 if self.size is None else largest, largest + 1)
+        if sum(comb(n, size) for size in sizes) <= self.fusion.enumerable:
+            every = np.vstack([np.eye(n, dtype=np.bool_), every_pool(n, largest)])
+            pools = every[np.isin(every.sum(axis=1), sizes)]
+        else:
+            pools = _grown(self.fusion, train, largest)[sizes[0] - 1 :]
+        accuracies = self.fusion.accuracies(train, pools)
+        best = self.fusion.fit(train, pools[accuracies.argmax()])
+        return [ChosenPool(best, self.fusion, train, pools, accuracies)]
+
+
+@dataclass(frozen=True)
+class ChosenPool:
+    """The pool that is best on train, and what it was chosen from."""
+
+    best: Policy
+    fusion: Fusion
+    train: Dataset
+    pools: Mask
+    """(P, N)"""
+    accuracies: Floats
+    """(P,)"""
+
+    def decide(self, calls: Calls) -> Answered:
+        return self.best.decide(calls)
+
+    def within(self, budget: Budget) -> Policy | None:
+        """The best of the pools that the budget bears."""
+        borne = affordable(self.pools, self.train.mean_costs, budget)
+        if not borne.any():
+            return None
+        at = np.where(borne, self.accuracies, -1.0).argmax()
+        return self.fusion.fit(self.train, self.pools[at])
+
+
+def _grown(fusion: Fusion, train: Dataset, size: int) -> Mask:
+    """(size, N) pools of 1, 2, ... models, each the one before and the model that helps most."""
+    pool, grown = np.zeros(len(train.models), dtype=np.bool_), []
+    for _ in range(size):
+        larger = (pool | np.eye(len(pool), dtype=np.bool_))[~pool]
+        pool = larger[fusion.accuracies(train, larger).argmax()]
+        grown.append(pool)
+    return np.stack(grown)
+
+
+@dataclass(frozen=True)
+class ConstantVote:
+    """The vote of the same models on every document."""
+
+    fusion: ByPlurality | BySoftVote
+    pool: Mask
+
+    def decide(self, calls: Calls) -> Answered:
+        return Answered(self.fusion.vote(calls.call(self.pool), self.pool))
+
+
+class ByPlurality(NamedTuple):
+    """The slot that most members predict."""
+
+    enumerable: int = 20_000
+
+    def vote(self, documents: Dataset, pool: Mask) -> NDArray[np.int64]:
+        return plurality(documents.predictions, pool, documents.kind)
+
+    def fit(self, train: Dataset, pool: Mask) -> Policy:
+        return ConstantVote(self, pool)
+
+    def accuracies(self, train: Dataset, pools: Mask) -> Floats:
+        return plurality_accuracy(train.predictions, train.labels, pools, train.kind)
+
+
+class BySoftVote(NamedTuple):
+    """The slot of the members' highest mean probability."""
+
+    enumerable: int = 200
+
+    def vote(self, documents: Dataset, pool: Mask) -> NDArray[np.int64]:
+        return soft_vote(documents.probs, pool, documents.kind)
+
+    def fit(self, train: Dataset, pool: Mask) -> Policy:
+        return ConstantVote(self, pool)
+
+    def accuracies(self, train: Dataset, pools: Mask) -> Floats:
+        return np.array([_accuracy(self.fit(train, pool), train) for pool in pools])
+
+
+class ByLogLinear(NamedTuple):
+    """A weight per member and a bias per choice."""
+
+    enumerable: int = 200
+
+    def fit(self, train: Dataset, pool: Mask) -> Policy:
+        return fit_log_linear(train, pool)
+
+    def accuracies(self, train: Dataset, pools: Mask) -> Floats:
+        return np.array([_accuracy(self.fit(train, pool), train) for pool in pools])
+
+
+def _accuracy(policy: Policy, documents: Dataset) -> float:
+    said = decide(policy, documents).predictions
+    return float(((said == documents.labels) & (documents.labels >= 0)).mean())
+
+
+def _enter(name: str, fusion: Fusion, chosen_by: str, answers: str) -> None:
+    register(
+        Entry(
+            name,
+            f"the pool of up to {LARGEST} models whose {chosen_by} is best on train",
+            answers,
+            role="constant_pool",
+            argument="size",
+            has_budgets=True,
+            make=lambda making: BestPool(fusion, making.size),
+        )
+    )(BestPool)
+
+
+_enter("best_plurality", ByPlurality(), "plurality", "the plurality")
+_enter("best_soft_vote", BySoftVote(), "soft vote", "the highest mean probability")
+_enter("best_log_linear", ByLogLinear(), "`log_linear`", "as `log_linear`")

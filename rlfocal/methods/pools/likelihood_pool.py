@@ -1,0 +1,132 @@
+"""The constant pool of the highest likelihood on train documents that it was not calibrated on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.methods.pools._growing import Grown, grow
+from rlfocal.methods.pools.constant_pools import LARGEST
+from rlfocal.methods.registry import Entry, register
+from rlfocal.policy import Budget
+from rlfocal.statistics.votes import soft_vote
+
+Floats = NDArray[np.float64]
+
+FOLDS = 5
+TEMPERATURES = np.geomspace(0.1, 10.0, 21)
+_FLOOR = 1e-3  # of a share, so that an answer that no member gave has a logarithm
+
+
+@register(
+    Entry(
+        "likelihood_pool",
+        f"the pool of up to {LARGEST} models whose calibrated probabilities are likeliest, held out",
+        "the highest mean calibrated probability",
+        has_budgets=True,
+        is_default=False,
+        source="calibrated log-likelihood of multi-LLM answers (arXiv 2510.02377)",
+        differs="chooses one pool for all documents instead of one answer a document; log-likelihood of the "
+        f"right choice, each model's temperature fitted on the other {FOLDS - 1} of {FOLDS} folds",
+        argument="size",
+        make=lambda making: LikelihoodPool(making.size or 0),
+    )
+)
+@dataclass(frozen=True)
+class LikelihoodPool:
+    """Grown greedily by Σ_t log(mean over members m of p_m(right slot)), over train documents held out.
+
+    For choices, p_m = softmax(log-probs / temperature_m). Free answers have no log-probs: there p_m is the
+    share of passes times how much of it was right on average. Temperatures are of a grid.
+    """
+
+    size: int = 0
+    """Models of the pool; 0: as many as help, up to LARGEST."""
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[CalibratedVote]:
+        scales, held_out = calibrate(train)
+        start = CalibratedVote((), scales, held_out, train.prices)
+        grown = start.grown(np.ones(len(train.models)), float(self.size or LARGEST), exact=self.size > 0)
+        return [grown]
+
+
+@dataclass(frozen=True)
+class CalibratedVote:
+    """The slot of the highest mean calibrated probability."""
+
+    members: Grown
+    scales: Floats
+    """(N,) of choices the temperature, of answers the factor."""
+    held_out: Floats
+    """(T, N) the calibrated probability of train's right slots, held out."""
+    prices: Floats
+
+    def decide(self, calls: Calls) -> Answered:
+        pool = np.isin(np.arange(len(calls.models)), self.members)
+        said = calls.call(pool)
+        calibrated = np.where(pool[:, None], _calibrated(said, self.scales), 0.0)
+        mean = calibrated.sum(axis=1) / max(len(self.members), 1)
+        return Answered(soft_vote(calibrated, pool, calls.kind), mean.max(axis=1, initial=0.0))
+
+    def grown(self, cost: Floats, amount: float, exact: bool) -> CalibratedVote:
+        """The pool that grows from nobody."""
+
+        def likelihood(members: Grown) -> float:
+            total = np.log(np.maximum(self.held_out[:, list(members)].mean(axis=1), _FLOOR)).sum()
+            return round(float(total), 9)
+
+        members = grow(likelihood, cost, amount, None if exact else LARGEST)
+        return CalibratedVote(members, self.scales, self.held_out, self.prices)
+
+    def within(self, budget: Budget) -> CalibratedVote | None:
+        """Grown by models that the budget can still pay; None where it can pay none."""
+        found = self.grown(budget.costs(self.prices), budget.amount, exact=False)
+        return found if found.members else None
+
+
+def calibrate(train: Dataset) -> tuple[Floats, Floats]:
+    """(N,) every model's scale, and (T', N) the calibrated probability of the right slot, held out.
+
+    Of the T' of T documents that have a right slot; the t-th of them is in fold t mod FOLDS.
+    """
+    rows = train.rows(train.labels >= 0)
+    fold = np.arange(len(rows)) % FOLDS
+    if train.kind == "answers":
+        share = _of_right(rows.probs, rows.labels)
+        factors = [(share[fold != f].sum(axis=0) + 1) / ((fold != f).sum() + 2) for f in (*range(FOLDS), -1)]
+        return factors[-1], share * np.array(factors)[fold]
+    logs = np.stack([_of_right(_log_softmax(rows, t), rows.labels) for t in TEMPERATURES])
+    best = [logs[:, fold != f].sum(axis=1).argmax(axis=0) for f in (*range(FOLDS), -1)]
+    held_out = np.exp(np.take_along_axis(logs, np.array(best)[fold][None], axis=0)[0])
+    # Of no document, every temperature is as likely: the first would be taken.
+    return TEMPERATURES[best[-1]] if len(rows) else np.ones(len(train.models)), held_out
+
+
+def _calibrated(documents: Dataset, scales: Floats) -> Floats:
+    """(T, N, C)"""
+    if documents.kind == "answers":
+        return documents.probs * scales[:, None]
+    return np.exp(_log_softmax(documents, scales[:, None]))
+
+
+def _log_softmax(documents: Dataset, temperature: Floats | float) -> Floats:
+    """(T, N, C) of the log-probs over a temperature; -inf where no slot is."""
+    from scipy.special import log_softmax
+
+    exists = np.arange(documents.probs.shape[2]) < documents.n_choices[:, None, None]
+    logs: Floats = log_softmax(np.where(exists, documents.logprobs / temperature, -np.inf), axis=2)
+    return logs
+
+
+def _of_right(given: Floats, labels: NDArray[np.int64]) -> Floats:
+    """(T, N) what of (T, N, C) belongs to the right slot."""
+    return np.take_along_axis(given, labels[:, None, None], axis=2)[:, :, 0]

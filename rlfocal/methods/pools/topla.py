@@ -1,0 +1,178 @@
+"""LLM-TOPLA: the team that is most diverse and most accurate, fused by a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.methods.pools._teams import Search, fitness
+from rlfocal.methods.registry import Entry, register
+from rlfocal.policy import Budget
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_LONG = 1000
+
+
+@register(
+    Entry(
+        "topla",
+        "the team with the best focal diversity and plurality on train",
+        "a network on the team's distributions side by side",
+        fewest_models=2,
+        has_budgets=True,
+        is_default=False,
+        source="LLM-TOPLA, arXiv 2410.03953; its team search as in the same group's pruning code",
+        differs="one softmax where their code has two (`as_coded`); answers are numbered by the team's "
+        "own votes, not by all models'; no test document is dropped, and no held-out one is trained on; "
+        "TOPLA-Summary needs texts of answers and is left out",
+    )
+)
+@dataclass(frozen=True)
+class Topla:
+    """Focal-diversity pruning, then TOPLA-Weighted.
+
+    The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N, its focal
+    diversity (Eq 8) and the accuracy of its plurality on train: of all teams of at least two where they are
+    at most `enumerable`, else by a genetic search (two-point crossover, steady-state selection, no mutation).
+    A network with two hidden layers of sigmoids maps the team's distributions to a slot, by cross-entropy and
+    Adam; of its epochs the best on a held-out part of train is kept.
+    """
+
+    focal_weight: float = 0.5
+    size_penalty: float = 0.0
+    """0.1 is in the group's code as an option."""
+    enumerable: int = 100_000
+    """Every team of 16 models is tried one by one, in seconds."""
+    population: int = 100
+    generations: int = 1000
+    parents: int = 50
+    saturation: int = 100
+    hidden: int = 100
+    learning_rate: float = 1e-3
+    batch: int = 64
+    small_batch: int = 4
+    """Of fewer than 1,000 train documents, as the authors' for BBH."""
+    epochs: int = 300
+    patience: int = 200
+    validation: float = 0.125
+    """Share of train that is held out: the paper's 10 of 80 %."""
+    slots: int = 30
+    """Of free answers, so many of the team's most voted are fused."""
+    as_coded: bool = False
+    """Whether the network ends in a sigmoid and a softmax before a cross-entropy that takes another softmax,
+    as in the authors' code. It hardly learns from few documents, so one softmax is the default."""
+    seeded = True
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FusedTeam]:
+        teams: dict[bytes, tuple[Mask, list[int]]] = {}
+        for seed in seeds:
+            team = self.team(train, seed, Budget(np.inf))
+            assert team is not None  # of two models or more, and no limit
+            teams.setdefault(team.tobytes(), (team, []))[1].append(seed)
+        fused = {one.seed: one for team, same in teams.values() for one in self.fuse(train, team, same)}
+        return [fused[seed] for seed in seeds]
+
+    def team(self, train: Dataset, seed: int, budget: Budget) -> Mask | None:
+        """(N,) the fittest team that the budget bears; None where it bears none."""
+        value = partial(fitness, train, focal_weight=self.focal_weight, size_penalty=self.size_penalty)
+        search = Search(self.enumerable, self.population, self.generations, self.parents, self.saturation)
+        return search.fittest(value, train.prices, budget, seed)
+
+    def fuse(self, train: Dataset, team: Mask, seeds: Sequence[int]) -> list[FusedTeam]:
+        """The team with a network for each seed."""
+        # torch takes seconds to import, and listing the methods must not.
+        from rlfocal.methods.pools._mlp import Training, fit_mlps
+
+        C = train.probs.shape[2]
+        n_slots = C if train.kind == "choices" else min(C, self.slots)
+        calls = Calls(train)
+        given = side_by_side(calls.call(team), team, n_slots)
+        labels = numbered_as_called(calls, train.labels)
+        taught = (labels >= 0) & (labels < n_slots)
+        how = Training(
+            self.hidden,
+            self.learning_rate,
+            self.batch if taught.sum() >= _LONG else self.small_batch,
+            self.epochs,
+            self.patience,
+            self.validation,
+            self.as_coded,
+        )
+        networks = fit_mlps(given[taught], labels[taught], n_slots, seeds, how)
+        return [
+            FusedTeam(self, train, seed, team, n_slots, network)
+            for seed, network in zip(seeds, networks, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class FusedTeam:
+    """Asks the team, and answers the slot that its network holds likeliest."""
+
+    method: Topla
+    train: Dataset
+    seed: int
+    team: Mask
+    """(N,)"""
+    n_slots: int
+    network: nn.Module
+
+    def decide(self, calls: Calls) -> Answered:
+        import torch
+
+        documents = calls.call(self.team)
+        given = side_by_side(documents, self.team, self.n_slots)
+        with torch.no_grad():
+            logits = self.network(torch.tensor(given, dtype=torch.float32)[None])[0].double()
+        exists = np.arange(self.n_slots) < documents.n_choices[:, None]
+        slots = np.where(exists, logits.numpy(), -np.inf).argmax(axis=1)
+        probability = None
+        if not self.method.as_coded:  # squashed twice, it says nothing of how likely the answer is
+            closed = logits.masked_fill(~torch.tensor(exists), -torch.inf)
+            probability = np.nan_to_num(torch.softmax(closed, 1).amax(1).numpy())
+        return Answered(np.where(exists.any(axis=1), slots, -1).astype(np.int64), probability)
+
+    def within(self, budget: Budget) -> FusedTeam | None:
+        """The fittest team that the budget bears, fused anew."""
+        team = self.method.team(self.train, self.seed, budget)
+        if team is None or (team == self.team).all():
+            return None if team is None else self
+        [fused] = self.method.fuse(self.train, team, [self.seed])
+        return fused
+
+
+def side_by_side(documents: Dataset, team: Mask, n_slots: int) -> Floats:
+    """(T, |S| · n_slots) the members' distributions over the first slots, 0 where there is none."""
+    probs = documents.probs[:, team, :n_slots]
+    missing = n_slots - probs.shape[2]
+    return np.pad(probs, ((0, 0), (0, 0), (0, missing))).reshape(len(documents), -1)
+
+
+def numbered_as_called(calls: Calls, labels: Integers) -> Integers:
+    """(T,) the labels, which are slots of the dataset, by the numbers that the calls gave them; -1 where
+    nobody who was called gave the right answer."""
+    if calls.kind == "choices":
+        return labels
+    width = int(calls.n_choices.max(initial=0))
+    stored = [calls.stored_slots(np.full(len(calls), slot)) for slot in range(width)]
+    found = (np.stack(stored, axis=1, dtype=np.int64) if stored else np.empty((len(calls), 0))) == labels[
+        :, None
+    ]
+    found &= labels[:, None] >= 0
+    return np.where(found.any(axis=1), found.argmax(axis=1) if width else -1, -1).astype(np.int64)

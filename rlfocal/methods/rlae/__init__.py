@@ -1,0 +1,1 @@
+"""RLAE: agents that weigh all models by reinforcement learning."""

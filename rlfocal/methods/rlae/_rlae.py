@@ -1,0 +1,102 @@
+"""RLAE with a single span: weights of all models, set for each document by Gaussian policies that PPO trains.
+
+Of the paper's process there is one step: the state is the question and how unsure each model is, the action
+a logit for each model, their softmax the weights w, the answer argmax_c Σ_k w_k q_k(c), the reward ±1. At a
+single step GAE is r - V(s), whatever γ and λ. Stored outputs cannot tell what the models would have said
+after another first span, so weights that change along an answer are impossible here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.methods._text import Directions, fit_directions, texts_of
+from rlfocal.statistics.votes import soft_vote
+from rlfocal.text import TFIDF
+
+if TYPE_CHECKING:
+    from rlfocal.methods.rlae._rlae_learning import Weighers
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rlae:
+    """What both ways to share the weighing out have in common."""
+
+    each_its_own: ClassVar[bool]
+    """Whether each model has an agent of its own, or one agent weighs them all."""
+    encoder: str = TFIDF
+    directions: int = 16
+    """Principal directions of the questions that the policies see."""
+    hidden: int = 64
+    iterations: int = 300
+    batch: int = 512
+    """Documents of an iteration."""
+    draws: int = 8
+    """Actions drawn for each of them."""
+    epochs: int = 4
+    """Gradient steps on an iteration's actions."""
+    clip: float = 0.2
+    learning_rate: float = 3e-3
+    spread: float = 1.0
+    """The policies' standard deviation at first; it is learned."""
+    seeded = True
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Weighed]:
+        # torch takes seconds to import, and listing the methods must not.
+        from rlfocal.methods.rlae._rlae_learning import Learning, learn
+
+        directions = fit_directions(self.encoder, texts_of(train), self.directions)
+        states = states_of(train, directions)
+        middle, spread = states.mean(axis=0), states.std(axis=0)
+        scale = np.where(spread > 1e-9, spread, 1.0)
+        how = Learning(
+            self.each_its_own,
+            self.hidden,
+            self.iterations,
+            self.batch,
+            self.draws,
+            self.epochs,
+            self.clip,
+            self.learning_rate,
+            self.spread,
+        )
+        learned = learn((states - middle) / scale, train.probs, train.labels, seeds, how)
+        return [Weighed(directions, middle, scale, weighers) for weighers in learned]
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Asks all models, and answers the highest mean probability, weighed by the policies' means."""
+
+    directions: Directions
+    middle: Floats
+    """(K + N,) the mean state on train"""
+    scale: Floats
+    """(K + N,) standard deviations"""
+    weighers: Weighers
+
+    def decide(self, calls: Calls) -> Answered:
+        documents = calls.call_all()
+        weights = self.weighers.weights((states_of(documents, self.directions) - self.middle) / self.scale)
+        weighed = weights[:, :, None] * documents.probs
+        slots = soft_vote(weighed, calls.called, calls.kind)
+        return Answered(slots, weighed.sum(axis=1).max(axis=1, initial=0.0))
+
+
+def states_of(documents: Dataset, directions: Directions) -> Floats:
+    """(T, K + N) the questions along their principal directions, and the entropy of each model in nats."""
+    p = documents.probs
+    entropies = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=2)
+    return np.hstack([directions.encode(texts_of(documents)), entropies])

@@ -1,0 +1,1 @@
+"""One model a document, by what its question tells."""

@@ -1,0 +1,88 @@
+"""Clusters of two sizes, each model's mean shrunk from the finer to the coarser to all of train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods._neighbours import questions_of
+from rlfocal.methods._routing import ScoreRouter, check_prices
+from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
+from rlfocal.methods.registry import Entry, register
+from rlfocal.text import TFIDF
+
+Floats = NDArray[np.float64]
+
+
+@register(
+    Entry(
+        "hier_shrink",
+        "the model with the best mean in the question's clusters, of 20 and of 100, shrunk to its mean",
+        "what it answers",
+        has_budgets=True,
+        is_default=False,
+        needs=("questions",),
+        source="empirical-Bayes routers in public code",
+        differs="every model has answered all of train here, so that n is the same for all",
+    )
+)
+@dataclass(frozen=True)
+class HierShrink:
+    """Asks argmax_m b2_m - λ · price_m.
+
+    b1 = (n20 · m20 + s · ȳ) / (n20 + s) and b2 = (n100 · m100 + s · b1) / (n100 + s), where n
+    documents are in the question's cluster, of 20 or of 100, m is the mean correctness on them, ȳ that on
+    all of train, and s = 24.
+    """
+
+    coarse: int = 20
+    fine: int = 100
+    strength: float = 24.0
+    """s: as many documents as the level above counts for."""
+    price_weight: float = 0.0
+    """λ: how much accuracy a cent per 1,000 queries is worth."""
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
+        if min(self.coarse, self.fine) < 1 or not self.strength > 0:
+            raise InputError(
+                f"hier_shrink: coarse={self.coarse}, fine={self.fine}, strength={self.strength:g}; all must "
+                "be above 0"
+            )
+        if self.price_weight:
+            check_prices("hier_shrink", "price_weight", self.price_weight, train)
+        levels = [fit_clusters(train, self.encoder, k) for k in (self.coarse, self.fine)]
+        scorer = ShrunkMeans(levels[0], levels[1], self.strength, questions_of(train))
+        return [ScoreRouter(scorer, train.prices, self.price_weight)]
+
+
+@dataclass(frozen=True)
+class ShrunkMeans:
+    """b2 of every model."""
+
+    coarse: Clusters
+    fine: Clusters
+    strength: float
+    questions: tuple[str, ...]
+    """of train"""
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        shrunk = np.broadcast_to(self.coarse.means[-1], (len(questions), self.coarse.means.shape[1]))
+        for level in (self.coarse, self.fine):
+            at = level.near(questions).at[:, 0]
+            n = level.sizes[at][:, None]
+            shrunk = (n * level.means[at] + self.strength * shrunk) / (n + self.strength)
+        return shrunk
+
+    def train_scores(self) -> Floats:
+        """As fitted: one document among many hardly moves its clusters' means."""
+        return self.scores(self.questions)

@@ -1,0 +1,78 @@
+"""EmbedLLM's matrix factorisation: a vector per model, learnt from who was right on what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods._neighbours import questions_of, vectors_of
+from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.routers._towers import ChancesOfRight, Learning, Towers, learn
+from rlfocal.text import TFIDF, fit_encoder
+
+
+@register(
+    Entry(
+        "mf",
+        "the model that a two-tower network holds likeliest to be right",
+        "what it answers",
+        has_budgets=True,
+        is_default=False,
+        needs=("questions",),
+        source="EmbedLLM (arXiv 2410.02223)",
+        differs="TF-IDF instead of a sentence encoder unless one is named; a step takes all models' answers "
+        "to a few documents; the last epoch is kept, not the one that is best on test",
+    )
+)
+@dataclass(frozen=True)
+class MatrixFactorisation:
+    """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), learnt by binary cross-entropy on who is right.
+
+    While learning, normal noise of the scale `noise` is added to e(x).
+    """
+
+    dimensions: int = 232
+    """of v"""
+    noise: float = 0.05
+    epochs: int = 50
+    batch: int = 128
+    """documents a step"""
+    rate: float = 1e-3
+    encoder: str = TFIDF
+    seeded = True
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
+        return [ScoreRouter(self._learnt(train, seed), train.prices) for seed in seeds]
+
+    def _learnt(self, train: Dataset, seed: int) -> ChancesOfRight:
+        # torch takes seconds to import, and listing the methods must not.
+        import torch
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        questions = questions_of(train)
+        encoder = fit_encoder(self.encoder, questions)
+        e = torch.tensor(vectors_of(encoder, questions), dtype=torch.float32)
+        c = torch.tensor(train.correct, dtype=torch.float32)
+        generator = torch.Generator().manual_seed(seed)
+        N, D, d = c.shape[1], e.shape[1], self.dimensions
+
+        def uniform(*shape: int, fan_in: int) -> torch.Tensor:
+            return torch.empty(shape).uniform_(-1, 1, generator=generator).div_(fan_in**0.5).requires_grad_()
+
+        v = torch.randn((N, d), generator=generator).requires_grad_()
+        W, u = uniform(D, d, fan_in=D), uniform(d, fan_in=D)
+        w, b = uniform(d, fan_in=d), uniform(1, fan_in=d)
+
+        def loss(batch: torch.Tensor) -> torch.Tensor:
+            noisy = e[batch] + self.noise * torch.randn(e[batch].shape, generator=generator)
+            return binary_cross_entropy_with_logits(((noisy @ W + u) * w) @ v.T + b, c[batch])
+
+        learn([v, W, u, w, b], loss, len(c), Learning(self.epochs, self.batch, self.rate), generator)
+        project, offset, models = ((x.detach().double().numpy()) for x in (W * w, u * w, v))
+        level = torch.zeros(D, dtype=torch.float64).numpy()
+        return ChancesOfRight(Towers(encoder, project, offset, models, level, float(b.detach())), questions)

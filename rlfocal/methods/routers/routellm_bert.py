@@ -1,0 +1,107 @@
+"""RouteLLM's BERT classifier: strong wins, tie, or weak wins, from the text of the question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods._neighbours import questions_of
+from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.routers._language import Language, Tuning, fine_tune, in_batches, load, parts_of, seeded
+from rlfocal.methods.routers._pairs import Calibration, PairRouter, pair_of, route
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+STRONG, TIE, WEAK = range(3)
+
+
+@register(
+    Entry(
+        "routellm_bert",
+        "the best model on train or the cheapest, by a fine-tuned encoder",
+        "what it answers",
+        fewest_models=2,
+        has_budgets=True,
+        is_default=False,
+        needs=("questions",),
+        needs_setting="model",
+        source="RouteLLM (arXiv 2406.18665), BERT classifier",
+        differs="battles are between right and wrong answers of train; any encoder of transformers; a tenth "
+        "of train sets the threshold, without a share of strong calls that of the best accuracy",
+    )
+)
+@dataclass(frozen=True)
+class BertRouter:
+    """Asks the strong model where 1 - (p_tie + p_weak) reaches a threshold, p by a fine-tuned classifier."""
+
+    model: str = ""
+    """A directory or a name on the hub, for AutoModelForSequenceClassification."""
+    strong_share: float = -1.0
+    """Share of strong calls, by a threshold calibrated on train; below 0: that of the best accuracy there."""
+    steps: int = 2000
+    batch: int = 16
+    """documents a step"""
+    rate: float = 1e-5
+    max_tokens: int = 512
+    seeded = True
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter]:
+        return [self._fitted(train, seed) for seed in seeds]
+
+    def _fitted(self, train: Dataset, seed: int) -> PairRouter:
+        pair, (learnt, held) = pair_of(train), parts_of(train)
+        questions, outcome = questions_of(train), outcomes(train, pair.strong, pair.weak)
+        with seeded(seed):
+            language = load("routellm_bert", self.model, "AutoModelForSequenceClassification", num_labels=3)
+            worth = StrongWins(language, self.max_tokens, self.batch)
+            tuning = Tuning(self.steps, self.batch, self.rate)
+            worth.learn([questions[i] for i in learnt], outcome[learnt], tuning)
+        values = worth.values(tuple(questions[i] for i in held))
+        calibration = Calibration.of(values, train.take(held), pair)
+        return route(worth, pair, train, calibration, self.strong_share)
+
+
+def outcomes(train: Dataset, strong: int, weak: int) -> Ints:
+    """(n,) who alone was right: STRONG, WEAK, or both or neither: TIE."""
+    strong_right, weak_right = train.correct[:, strong], train.correct[:, weak]
+    return np.where(strong_right == weak_right, TIE, np.where(strong_right, STRONG, WEAK)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class StrongWins:
+    """The classifier's probability that the strong model alone is right."""
+
+    language: Language
+    max_tokens: int
+    batch: int
+
+    def values(self, questions: tuple[str, ...]) -> Floats:
+        import torch
+
+        found: list[float] = []
+        with torch.no_grad():
+            for part in in_batches(self.language.tokens(questions, self.max_tokens), self.batch):
+                chances = self.language.model(**self.language.padded(part)).logits.double().softmax(dim=1)
+                found += chances[:, STRONG].tolist()
+        return np.array(found, dtype=np.float64)
+
+    def learn(self, questions: Sequence[str], outcome: Ints, tuning: Tuning) -> None:
+        """Cross-entropy of the outcome."""
+        import torch
+
+        tokens = self.language.tokens(questions, self.max_tokens)
+        labels = torch.tensor(outcome, device=self.language.model.device)
+
+        def loss(batch: Ints) -> torch.Tensor:
+            logits = self.language.model(**self.language.padded([tokens[i] for i in batch])).logits
+            return torch.nn.functional.cross_entropy(logits, labels[batch])
+
+        fine_tune(self.language.model, loss, len(tokens), tuning)

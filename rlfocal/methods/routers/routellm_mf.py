@@ -1,0 +1,146 @@
+"""RouteLLM's matrix factorisation: who wins a battle over a question, from a vector per model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods._neighbours import questions_of, vectors_of
+from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
+from rlfocal.methods.routers._towers import Learning, Towers, learn, logistic
+from rlfocal.text import TFIDF, fit_encoder
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@register(
+    Entry(
+        "routellm_mf",
+        "the best model on train or the cheapest, by a factorisation of who wins over which question",
+        "what it answers",
+        fewest_models=2,
+        has_budgets=True,
+        is_default=False,
+        needs=("questions",),
+        source="RouteLLM (arXiv 2406.18665), matrix factorisation",
+        differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
+        "unless one is named, with a constant beside it; an epoch takes one battle of each document; without "
+        "a share of strong calls, the threshold of the best accuracy on train",
+    )
+)
+@dataclass(frozen=True)
+class FactorisedBattles:
+    """Asks the strong model where σ(δ(strong, x) - δ(weak, x)) reaches a threshold.
+
+    δ(m, x) = w · (v_m / |v_m| ⊙ W [e(x), 1]) learns by cross-entropy to be higher for who is right than
+    for who is not; normal noise of the scale `noise` is added to e(x) meanwhile. More than two models: the
+    highest δ is asked.
+    """
+
+    n_models: int = 2
+    """Between how many models to choose: the strong one, the weak one, then the best on train."""
+    strong_share: float = -1.0
+    """Share of strong calls, by a threshold calibrated on train; below 0: that of the best accuracy there."""
+    dimensions: int = 128
+    """of v"""
+    noise: float = 0.1
+    epochs: int = 100
+    batch: int = 64
+    rate: float = 3e-4
+    decay: float = 1e-5
+    encoder: str = TFIDF
+    seeded = True
+
+    def recipe(self, n_train: int) -> str:
+        return "2"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter | ScoreRouter]:
+        return [self._fitted(train, seed) for seed in seeds]
+
+    def _fitted(self, train: Dataset, seed: int) -> PairRouter | ScoreRouter:
+        pair, members = pair_of(train), members_of(train, self.n_models)
+        strong = int(np.flatnonzero(members == pair.strong)[0])
+        questions, right = questions_of(train), train.correct[:, members]
+        towers = self._learnt(questions, right, seed)
+        if len(members) > 2:
+            scorer = ChancesAgainst(towers, strong, members, len(train.models), questions)
+            return ScoreRouter(scorer, train.prices, is_probability=False)
+        worth = StrongWins(towers, strong)
+        calibration = Calibration.of(worth.values(questions), train, pair)
+        return route(worth, pair, train, calibration, self.strong_share)
+
+    def _learnt(self, questions: tuple[str, ...], right: Mask, seed: int) -> Towers:
+        """From who of the members was right (n, M)."""
+        # torch takes seconds to import, and listing the methods must not.
+        import torch
+        from torch.nn.functional import normalize, softplus
+
+        encoder = fit_encoder(self.encoder, questions)
+        battles = np.flatnonzero(right.any(axis=1) & ~right.all(axis=1))
+        e = torch.tensor(vectors_of(encoder, questions)[battles], dtype=torch.float32)
+        won = torch.tensor(right[battles])
+        generator = torch.Generator().manual_seed(seed)
+        D, d = e.shape[1] + 1, self.dimensions
+        v = torch.randn((right.shape[1], d), generator=generator).requires_grad_()
+        W = torch.empty((D, d)).uniform_(-(D**-0.5), D**-0.5, generator=generator).requires_grad_()
+        w = torch.empty(d).uniform_(-(d**-0.5), d**-0.5, generator=generator).requires_grad_()
+
+        def loss(batch: torch.Tensor) -> torch.Tensor:
+            noisy = e[batch] + self.noise * torch.randn(e[batch].shape, generator=generator)
+            delta = ((noisy @ W[:-1] + W[-1]) * w) @ normalize(v, dim=1).T
+            draws = torch.rand(delta.shape, generator=generator)
+            winner = torch.where(won[batch], draws, -1.0).argmax(dim=1, keepdim=True)
+            loser = torch.where(won[batch], -1.0, draws).argmax(dim=1, keepdim=True)
+            return softplus(delta.gather(1, loser) - delta.gather(1, winner)).mean()
+
+        learning = Learning(self.epochs, self.batch, self.rate, self.decay)
+        learn([v, W, w], loss, len(battles), learning, generator)
+        project, models = (x.detach().double().numpy() for x in (W * w, normalize(v, dim=1)))
+        # Without a battle nothing tells models apart.
+        models = models if len(battles) else np.zeros_like(models)
+        return Towers(encoder, project[:-1], project[-1], models, np.zeros(D - 1), 0.0)
+
+
+@dataclass(frozen=True)
+class StrongWins:
+    """P(strong wins) of a pair."""
+
+    towers: Towers
+    strong: int
+    """its position in the pair"""
+
+    def values(self, questions: tuple[str, ...]) -> Floats:
+        delta = self.towers.log_odds(questions)
+        return logistic(delta[:, self.strong] - delta[:, 1 - self.strong])
+
+
+@dataclass(frozen=True)
+class ChancesAgainst:
+    """P(m wins against the strong model) of each of N models; -inf of those that do not take part."""
+
+    towers: Towers
+    strong: int
+    """its position among the members"""
+    members: Ints
+    """(M,) positions among the N models"""
+    n_models: int
+    questions: tuple[str, ...]
+    """of train"""
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        delta = self.towers.log_odds(questions)
+        scores = np.full((len(delta), self.n_models), -np.inf)
+        scores[:, self.members] = logistic(delta - delta[:, [self.strong]])
+        return scores
+
+    def train_scores(self) -> Floats:
+        """As fitted."""
+        return self.scores(self.questions)

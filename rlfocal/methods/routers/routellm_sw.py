@@ -1,0 +1,192 @@
+"""RouteLLM's similarity-weighted ranking: Bradley-Terry ratings anew for every question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods._neighbours import cosines, questions_of, vectors_of, without_itself
+from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
+from rlfocal.text import TFIDF, Encoder, fit_encoder
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+GAMMA = 10.0
+ELO = 400 / np.log(10)
+"""Points of Elo for a unit of log-odds."""
+_RIDGE = 1e-6
+_STEPS = 60
+
+
+@register(
+    Entry(
+        "routellm_sw",
+        "the best model on train or the cheapest, by Bradley-Terry ratings weighted by similarity",
+        "what it answers",
+        fewest_models=2,
+        has_budgets=True,
+        is_default=False,
+        needs=("questions",),
+        source="RouteLLM (arXiv 2406.18665), similarity-weighted ranking",
+        differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
+        "unless one is named; without a share of strong calls, the threshold of the best accuracy on train; "
+        "models are few, so that they are not merged into tiers",
+    )
+)
+@dataclass(frozen=True)
+class SimilarityWeighted:
+    """Asks the strong model where P(strong wins | x) reaches a threshold.
+
+    Every train question x_i is a battle of each two models: who alone is right wins, else a tie, which counts
+    as half a win for both. It weighs γ^(1 + cos(x, x_i) / max_j cos(x, x_j)), γ = 10. With R the weighted
+    Bradley-Terry ratings in Elo, P(strong wins) = 1 / (1 + 10^((R_weak - R_strong) / 400)). More than two
+    models: the highest rating is asked.
+    """
+
+    n_models: int = 2
+    """Between how many models to choose: the strong one, the weak one, then the best on train."""
+    strong_share: float = -1.0
+    """Share of strong calls, by a threshold calibrated on train; below 0: that of the best accuracy there."""
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "2"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter] | list[ScoreRouter]:
+        questions, pair = questions_of(train), pair_of(train)
+        members = members_of(train, self.n_models)
+        encoder = fit_encoder(self.encoder, questions)
+        right = train.correct[:, members].astype(float)
+        position = np.flatnonzero(members == pair.strong)[0]
+        ratings = Ratings(encoder, vectors_of(encoder, questions), right)
+        if len(members) == 2:
+            worth = StrongWins(ratings, int(position))
+            calibration = Calibration.of(worth.train_values(), train, pair)
+            return [route(worth, pair, train, calibration, self.strong_share)]
+        scorer = ChancesAgainst(ratings, int(position), members, len(train.models))
+        return [ScoreRouter(scorer, train.prices, is_probability=False)]
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Bradley-Terry ratings of M models, weighted by the similarity of a question to those of train."""
+
+    encoder: Encoder
+    vectors: Floats
+    """(n, D) of the train questions"""
+    right: Floats
+    """(n, M) whether each model was right on them"""
+
+    def of(self, questions: tuple[str, ...]) -> Floats:
+        """(T, M) Elo points, their mean 0."""
+        return self._rated(cosines(self.vectors, vectors_of(self.encoder, questions)))
+
+    def of_train(self) -> Floats:
+        """(n, M) each without its own battle."""
+        return self._rated(without_itself(cosines(self.vectors, self.vectors)))
+
+    def _rated(self, similarities: Iterator[tuple[slice, Floats]]) -> Floats:
+        M = self.right.shape[1]
+        both = np.einsum("na,nb->nab", self.right, self.right).reshape(-1, M * M)
+        parts = [bradley_terry(wins_of(battle_weights(part), both)) for _, part in similarities]
+        return np.concatenate(parts) if parts else np.empty((0, M))
+
+
+def battle_weights(similarity: Floats) -> Floats:
+    """(T, n) γ^(1 + S), rows summing to 1, from cosines; equal where nothing is similar."""
+    most = similarity.max(axis=1, keepdims=True)
+    # -inf is a question's similarity to itself, which stays out of its own ratings.
+    scaled = np.where(np.isneginf(similarity) | (most > 0), similarity / np.where(most > 0, most, 1.0), 0.0)
+    weights = GAMMA ** (1 + scaled)
+    total = weights.sum(axis=1, keepdims=True)
+    share: Floats = weights / np.where(total > 0, total, 1.0)
+    return share
+
+
+def wins_of(weights: Floats, both: Floats) -> Floats:
+    """(T, M, M) weighted wins of a over b, ties as half, from the rows' both-right indicators (n, M · M)."""
+    M = round(both.shape[1] ** 0.5)
+    right_too = (weights @ both).reshape(-1, M, M)
+    right = np.diagonal(right_too, axis1=1, axis2=2)
+    alone = right[:, :, None] - right_too
+    total = weights.sum(axis=1)[:, None, None]
+    wins: Floats = alone + (total - alone - alone.transpose(0, 2, 1)) / 2
+    return wins
+
+
+def bradley_terry(wins: Floats) -> Floats:
+    """(T, M) Elo ratings of mean 0 and the greatest likelihood, from weighted wins (T, M, M); by Newton.
+
+    A ridge of 1e-6 on the log-odds keeps the ratings of who wins always finite.
+    """
+    T, M = wins.shape[:2]
+    off = 1 - np.eye(M)
+    played, won = (wins + wins.transpose(0, 2, 1)) * off, (wins * off).sum(axis=2)
+    strengths = np.zeros((T, M))
+    for _ in range(_STEPS):
+        p = 1 / (1 + np.exp(strengths[:, None, :] - strengths[:, :, None]))
+        slope = won - (played * p).sum(axis=2) - _RIDGE * strengths
+        bend = -played * p * (1 - p)
+        bend[:, np.arange(M), np.arange(M)] = -bend.sum(axis=2) + _RIDGE
+        # Unchecked, Newton's steps overshoot where hardly anybody ever lost.
+        step = np.clip(np.linalg.solve(bend, slope[..., None])[..., 0], -1.0, 1.0)
+        strengths += step
+        if np.abs(step).max(initial=0.0) < 1e-9:
+            break
+    centred: Floats = ELO * (strengths - strengths.mean(axis=1, keepdims=True))
+    return centred
+
+
+def win_chance(rating: Floats, other: Floats) -> Floats:
+    """Elo's 1 / (1 + 10^((other - rating) / 400))."""
+    chance: Floats = 1 / (1 + 10 ** ((other - rating) / 400))
+    return chance
+
+
+@dataclass(frozen=True)
+class StrongWins:
+    """P(strong wins) of a pair."""
+
+    ratings: Ratings
+    strong: int
+    """its position in the pair"""
+
+    def values(self, questions: tuple[str, ...]) -> Floats:
+        return self._chance(self.ratings.of(questions))
+
+    def train_values(self) -> Floats:
+        return self._chance(self.ratings.of_train())
+
+    def _chance(self, rated: Floats) -> Floats:
+        return win_chance(rated[:, self.strong], rated[:, 1 - self.strong])
+
+
+@dataclass(frozen=True)
+class ChancesAgainst:
+    """P(m wins against the strong model) of each of N models; -inf of those that do not take part."""
+
+    ratings: Ratings
+    strong: int
+    """its position among the members"""
+    members: Ints
+    """(M,) positions among the N models"""
+    n_models: int
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        return self._placed(self.ratings.of(questions))
+
+    def train_scores(self) -> Floats:
+        return self._placed(self.ratings.of_train())
+
+    def _placed(self, rated: Floats) -> Floats:
+        scores = np.full((len(rated), self.n_models), -np.inf)
+        scores[:, self.members] = win_chance(rated, rated[:, [self.strong]])
+        return scores
