@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.groups import Window
-from rlfocal.extraction.engines.requests import Reading, Request, TokenScore, score
+from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
 
 VOCABULARY = 5
+ABLE = Abilities(next_tokens=True, shares_prefixes=True)
 words = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6).map(tuple)
 
 
@@ -51,6 +52,8 @@ class CachedModel:
         self.asked += 1
         if request.targets:
             return [logprob(prompt, token) for token in request.targets]
+        if request.forced:
+            return [logprob(prompt + request.forced[:i], token) for i, token in enumerate(request.forced)]
         return [
             logprob(prompt[:i], prompt[i]) if i > cached else None for i in range(request.start, len(prompt))
         ]
@@ -73,11 +76,11 @@ def documents(n: int) -> list[Document]:
 @given(
     st.lists(st.tuples(words, st.lists(words, min_size=1, max_size=4).map(tuple)), min_size=1, max_size=5),
     st.integers(1, 4),
-    st.booleans(),
+    st.builds(Abilities, st.booleans(), st.booleans(), st.integers(0, 4)),
     st.integers(7, 20),
 )
 def test_every_token_has_its_score_whatever_the_cache_hides(
-    pairs: list[tuple[Tokens, tuple[Tokens, ...]]], block: int, next_tokens: bool, reads: int
+    pairs: list[tuple[Tokens, tuple[Tokens, ...]]], block: int, able: Abilities, reads: int
 ) -> None:
     encoded = Encoded([EncodedDocument(*pair) for pair in pairs])
     window = Window(reads, reads, "keep")
@@ -86,7 +89,7 @@ def test_every_token_has_its_score_whatever_the_cache_hides(
         encoded,
         window,
         CachedModel(block),
-        next_tokens=next_tokens,
+        able,
     )
     for (context, tails), scores in zip(pairs, found, strict=True):
         for tail, scored in zip(tails, scores, strict=True):
@@ -104,7 +107,7 @@ def test_every_token_has_its_score_whatever_the_cache_hides(
 def test_single_tokens_take_one_request_a_question(tails: tuple[Tokens, ...], requests: int) -> None:
     model = CachedModel(block=4)
     encoded = Encoded([EncodedDocument((0, 1, 2, 3, 0, 1), tails)])
-    list(score(documents(1), encoded, Window(64, 64, "keep"), model, next_tokens=True))
+    list(score(documents(1), encoded, Window(64, 64, "keep"), model, ABLE))
     assert model.asked == requests
 
 
@@ -112,7 +115,7 @@ def test_a_preamble_is_read_once() -> None:
     preamble = tuple(i % VOCABULARY for i in range(64))
     pairs = [EncodedDocument((*preamble, i, i), ((1, 2), (2, 1), (3, 3), (4, 0))) for i in range(5)]
     model = CachedModel(block=4)
-    list(score(documents(5), Encoded(pairs), Window(99, 99, "keep"), model, next_tokens=True))
+    list(score(documents(5), Encoded(pairs), Window(99, 99, "keep"), model, ABLE))
     unique = len({(*p.context, *t)[: i + 1] for p in pairs for t in p.continuations for i in range(68)})
     assert model.read <= 2 * unique
 
