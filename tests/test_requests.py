@@ -34,6 +34,8 @@ class CachedModel:
     cache: set[Tokens] = field(default_factory=set)
     read: int = 0
     asked: int = 0
+    rows: int = 0
+    """Of logits, each as long as the vocabulary."""
 
     def __call__(self, requests: Sequence[Request]) -> list[Reading]:
         return [self.one(request) for request in requests]
@@ -50,6 +52,7 @@ class CachedModel:
         self.cache |= {prompt[:end] for end in range(self.block, len(prompt) + 1, self.block)}
         self.read += len(prompt) - cached
         self.asked += 1
+        self.rows += 1 if request.targets else len(request.forced) or len(prompt) - cached
         if request.targets:
             return [logprob(prompt, token) for token in request.targets]
         if request.forced:
@@ -109,6 +112,27 @@ def test_single_tokens_take_one_request_a_question(tails: tuple[Tokens, ...], re
     encoded = Encoded([EncodedDocument((0, 1, 2, 3, 0, 1), tails)])
     list(score(documents(1), encoded, Window(64, 64, "keep"), model, ABLE))
     assert model.asked == requests
+
+
+@pytest.mark.parametrize(
+    ("able", "rows"),
+    [
+        (Abilities(), 23 + 6 + 5),
+        (ABLE, 1 + 7 + 6),
+        (ABLE._replace(forced=2), 1 + 7 + 2),
+        (ABLE._replace(forced=3), 1 + 3 + 2),
+    ],
+)
+def test_contexts_are_read_without_their_tokens_log_probs(able: Abilities, rows: int) -> None:
+    """A context of 20 tokens, of which 16 stay in the cache, and choices of 3, 2 and 1 tokens, by hand.
+
+    Next tokens of the context take one row together. A choice that is read takes one for each of its tokens
+    and those of the context that are not in the cache, one that is decoded one for each of its own.
+    """
+    model = CachedModel(block=8)
+    encoded = Encoded([EncodedDocument(tuple(i % VOCABULARY for i in range(20)), ((1, 2, 3), (2, 1), (4,)))])
+    list(score(documents(1), encoded, Window(64, 64, "keep"), model, able))
+    assert model.rows == rows
 
 
 def test_a_preamble_is_read_once() -> None:

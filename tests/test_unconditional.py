@@ -22,7 +22,7 @@ from rlfocal.exporting import export
 from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.fingerprint import fingerprint, holds
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.extraction.unconditional import unconditional_logprobs
+from rlfocal.extraction.unconditional import unconditional_logprobs, with_unconditional
 from rlfocal.jobs.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
@@ -129,6 +129,23 @@ def test_each_text_is_asked_once_after_nothing() -> None:
     assert found == {" yes": -4, " no": -3, " perhaps": -8, " a": -2, " b": -2}
     assert [(d.context, d.messages, len(d.continuations)) for d in engine.asked] == [("", None, 1)] * 5
     assert engine.largest == engine.shard
+
+
+def test_each_row_has_its_own_choices() -> None:
+    texts = {7: (" yes", " no"), 9: (" a", " perhaps")}
+    some = [Document(i, "", "", 0, "", each, "a prompt", each) for i, each in texts.items()]
+    engine: Any = Counting()
+    given = pa.table(
+        {
+            "doc_id": [9, 7, 9, 7],
+            "choice": [1, 0, 0, 1],
+            "unconditional_logprob": [None] * 4,
+            "n_bytes": [1] * 4,
+        }
+    )
+    found = with_unconditional(given, engine, some)
+    assert found.column_names == given.column_names
+    assert found["unconditional_logprob"].to_pylist() == [-8, -4, -2, -3]
 
 
 def test_a_fingerprint_says_whether_they_are_there(tmp_path: Path) -> None:
