@@ -323,7 +323,7 @@ MUTANTS = (
     ),
     Mutant(
         "unconditional: another choice's", "rlfocal/extraction/unconditional.py",
-        "continuations[doc_id][choice]", "continuations[doc_id][-choice]", OWN_CHOICES,
+        "continuations[doc_id][choice]", "continuations[doc_id][choice - 1]", OWN_CHOICES,
     ),
     Mutant(
         "unconditional: added instead of taken off", "warehouse/sql/accuracy_norm.sql",

@@ -17,7 +17,6 @@ from tiny_models import tiny_model, tiny_tokenizer, write_tasks
 from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
-from rlfocal.doctor import examine
 from rlfocal.exporting import export
 from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.fingerprint import fingerprint, holds
@@ -28,6 +27,7 @@ from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.opening import SCHEMA_VERSION
 from warehouse.store import Committed
+from warehouse.upkeep.integrity import examine
 
 METRICS = ("acc", "acc_norm", "acc_mutual_info")
 TASKS = ("tiny_choices", "tiny_spaces")
