@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.groups import Window
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
+from rlfocal.extraction.engines.vllm import reading_of
 
 VOCABULARY = 5
 ABLE = Abilities(next_tokens=True, shares_prefixes=True)
@@ -24,6 +27,13 @@ def logprob(prefix: Tokens, token: int) -> TokenScore:
     """Each prefix has a distribution of its own."""
     weights = [1 + hash((prefix, t)) % 97 for t in range(VOCABULARY)]
     return TokenScore(math.log(weights[token] / sum(weights)), weights[token] == max(weights))
+
+
+class Entry(NamedTuple):
+    """vLLM's `Logprob`."""
+
+    logprob: float
+    rank: int
 
 
 @dataclass
@@ -151,3 +161,24 @@ def test_no_two_passes_of_whatever_documents_and_seeds_share_a_seed() -> None:
     assert len(set(drawn)) == len(drawn)
     assert max(drawn) < 2**63
     assert [sampled[0].seed_of(doc_id) for doc_id in range(3)] == [0, 10, 20]
+
+
+@pytest.mark.parametrize("leaves_out", [False, True])
+def test_what_vllm_returns_for_a_prompt_of_which_it_has_a_part_in_its_cache(leaves_out: bool) -> None:
+    """Prompt 5 6 7 8 9, of which 3 tokens are cached: what follows token 3, and it alone, is known."""
+    stale, known = {6: None, 7: None}, [{9: Entry(-2.0, 1)}]
+    rows: list[Any] = [None, *known] if leaves_out else [None, stale, stale, {8: Entry(-9.0, 1)}, *known]
+    output = SimpleNamespace(num_cached_tokens=3, prompt_logprobs=rows, outputs=[])
+    reading = reading_of(Request((5, 6, 7, 8, 9), 2), output)
+    assert reading == [None, None, TokenScore(-2.0, True)]
+
+
+def test_a_continuation_that_vllm_did_not_follow_is_unknown() -> None:
+    def output(*said: int) -> SimpleNamespace:
+        logprobs = [{token: Entry(-float(i), i + 1)} for i, token in enumerate(said)]
+        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=list(said), logprobs=logprobs)])
+
+    request = Request((5, 6), 2, forced=(7, 8))
+    assert reading_of(request, output(7, 8)) == [TokenScore(-0.0, True), TokenScore(-1.0, False)]
+    assert reading_of(request, output(7, 9)) == [None, None]
+    assert reading_of(request, output(7)) == [None, None]

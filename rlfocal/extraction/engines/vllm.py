@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -69,9 +69,9 @@ class VLLMEngine:
         self._forced = 0
         self._reuse = "skip_reading_prefix_cache" in fields
         self._flat = "flat_logprobs" in fields
-        if not self._sharing_is_exact():
+        if not _holds(self._sharing_is_exact):
             self._next_tokens = self._reuse = False
-        elif "extra_args" in fields and self._forcing_is_exact():
+        elif "extra_args" in fields and _holds(self._forcing_is_exact):
             self._forced = FORCED
 
     def settings(self) -> dict[str, object]:
@@ -130,7 +130,7 @@ class VLLMEngine:
 
     def _ask(self, requests: Sequence[Request]) -> list[Reading]:
         outputs = self._generate([r.prompt for r in requests], [self._parameters(r) for r in requests])
-        return [self._reading(r, output) for r, output in zip(requests, outputs, strict=True)]
+        return [reading_of(r, output) for r, output in zip(requests, outputs, strict=True)]
 
     def _parameters(self, request: Request) -> Any:
         options: dict[str, Any] = {"temperature": 0, "max_tokens": 1, "detokenize": False}
@@ -150,25 +150,6 @@ class VLLMEngine:
     def _generate(self, prompts: Sequence[Sequence[int]], parameters: Sequence[Any]) -> list[Any]:
         asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         return list(self._llm.generate(asked, list(parameters), use_tqdm=False))
-
-    def _reading(self, request: Request, output: Any) -> Reading:
-        if request.targets:
-            [drawn] = output.outputs[0].token_ids
-            known = output.outputs[0].logprobs[0]
-            return [TokenScore(known[token].logprob, token == drawn) for token in request.targets]
-        if request.forced:
-            [said] = output.outputs
-            if tuple(said.token_ids) != request.forced:
-                return [None] * len(request.forced)
-            entries = [known[token] for token, known in zip(request.forced, said.logprobs, strict=True)]
-            return [TokenScore(entry.logprob, entry.rank == 1) for entry in entries]
-        # Token i is predicted at position i - 1, which is not computed where the cache holds it.
-        first = max(request.start, (output.num_cached_tokens or 0) + 1)
-        hidden: list[TokenScore | None] = [None] * min(
-            first - request.start, len(request.prompt) - request.start
-        )
-        entries = [output.prompt_logprobs[i][request.prompt[i]] for i in range(first, len(request.prompt))]
-        return hidden + [TokenScore(entry.logprob, entry.rank == 1) for entry in entries]
 
     def _sharing_is_exact(self) -> bool:
         """Whether next tokens and cached prefixes give this model lm-eval's numbers, on made-up prompts."""
@@ -206,6 +187,37 @@ class VLLMEngine:
             for x, y in zip(expected, found, strict=True)
             for a, b in zip(x, y, strict=True)
         )
+
+
+def _holds(probe: Callable[[], bool]) -> bool:
+    """What the probe finds; False where vLLM refuses it, or returns less than was asked for."""
+    try:
+        return probe()
+    except (IndexError, KeyError, ValueError):
+        return False
+
+
+def reading_of(request: Request, output: Any) -> Reading:
+    """The scores of vLLM's `RequestOutput` of a request."""
+    if request.targets:
+        [drawn] = output.outputs[0].token_ids
+        known = output.outputs[0].logprobs[0]
+        return [TokenScore(known[token].logprob, token == drawn) for token in request.targets]
+    if request.forced:
+        [said] = output.outputs
+        if tuple(said.token_ids) != request.forced:
+            return [None] * len(request.forced)
+        entries = [known[token] for token, known in zip(request.forced, said.logprobs, strict=True)]
+        return [TokenScore(entry.logprob, entry.rank == 1) for entry in entries]
+    # Token i is predicted at position i - 1, which is not computed where the cache holds it.
+    first = max(request.start, (output.num_cached_tokens or 0) + 1)
+    hidden: list[TokenScore | None] = [None] * min(first - request.start, len(request.prompt) - request.start)
+    # vLLM's newer model runner leaves out what the cache holds, the older one returns something in its place.
+    left_out = len(request.prompt) - len(output.prompt_logprobs)
+    entries = [
+        output.prompt_logprobs[i - left_out][request.prompt[i]] for i in range(first, len(request.prompt))
+    ]
+    return hidden + [TokenScore(entry.logprob, entry.rank == 1) for entry in entries]
 
 
 def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
