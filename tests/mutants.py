@@ -1,4 +1,4 @@
-"""`make mutants`: breaks one line of the agents or of GPU placement at a time, and sees a fast test fail.
+"""`make mutants`: breaks a line of agents, GPU placement or extraction at a time, and sees a fast test fail.
 
 Every mutant is applied alone to a copy of the tree, where the tests named for it have to fail.
 """
@@ -43,6 +43,9 @@ BRUTE = "test_joint.py::test_what_a_model_more_is_worth_by_brute_force"
 CLEARLY_AHEAD = "test_online.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
 PEEK = "test_online.py::test_no_label_reaches_its_own_answer_or_an_earlier_one"
 COSTS = "test_sequential_costs.py::"
+OWN_CHOICES = "test_unconditional.py::test_each_row_has_its_own_choices"
+REQUESTS = "rlfocal/extraction/engines/requests.py"
+HIDDEN = "test_requests.py::test_every_token_has_its_score_whatever_the_cache_hides"
 UNASKED = "test_log_linear.py::test_a_model_that_was_not_asked_tells_nothing"
 
 MUTANTS = (
@@ -321,6 +324,35 @@ MUTANTS = (
         "GPUs: the last model has one", PLACEMENT + "schedule.py",
         "return max(helped)[2] if helped else None", "return None",
         "test_placing.py::test_the_tasks_of_the_last_model_are_shared_out",
+    ),
+    Mutant(
+        "unconditional: after a prompt", "rlfocal/extraction/unconditional.py",
+        'context="",', 'context="Answer:",',
+        "test_unconditional.py::test_each_text_is_asked_once_after_nothing",
+    ),
+    Mutant(
+        "unconditional: another choice's", "rlfocal/extraction/unconditional.py",
+        "continuations[doc_id][choice]", "continuations[doc_id][choice - 1]", OWN_CHOICES,
+    ),
+    Mutant(
+        "unconditional: added instead of taken off", "warehouse/sql/accuracy_norm.sql",
+        "c.logprob - c.unconditional_logprob", "c.logprob + c.unconditional_logprob",
+        "test_views.py::test_accuracy_by_mutual_information "
+        "test_views.py::test_mutual_information_needs_every_choice",
+    ),
+    Mutant(
+        "requests: a choice's first token is another's", REQUESTS,
+        "first = next_tokens[prefix, suffix[0]]", "first = min(next_tokens.values())", HIDDEN,
+    ),
+    Mutant(
+        "requests: the token behind the first is not read", REQUESTS,
+        "return Request(prefix + suffix, len(prefix) + 1)",
+        "return Request(prefix + suffix, len(prefix) + 2)", HIDDEN,
+    ),
+    Mutant(
+        "requests: contexts are not read on their own", REQUESTS,
+        "able.shares_prefixes or prefix not in longer", "prefix not in longer",
+        "test_requests.py::test_contexts_are_read_without_their_tokens_log_probs",
     ),
 )  # fmt: skip
 

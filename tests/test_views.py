@@ -20,7 +20,7 @@ from sklearn.calibration import calibration_curve
 from rlfocal.dataset import Kind
 from rlfocal.statistics.agreement import agreement, consensus
 from rlfocal.statistics.calibration import reliability
-from rlfocal.statistics.normalised import normalised_predictions
+from rlfocal.statistics.normalised import likelier_predictions, normalised_predictions
 from warehouse import Warehouse
 from warehouse.scripts import SCHEMA, script
 from warehouse.writing import append
@@ -120,6 +120,59 @@ def test_accuracy_norm(
 def _longest(scores: list[float], lengths: list[int]) -> int:
     per_unit = [x / length if length else -math.inf for x, length in zip(scores, lengths, strict=True)]
     return per_unit.index(max(per_unit))
+
+
+@FEW
+@given(data=scored(), shift=st.lists(SCORES.filter(math.isfinite), min_size=48, max_size=48))
+def test_accuracy_by_mutual_information(
+    sql: duckdb.DuckDBPyConnection,
+    data: tuple[np.ndarray, list[list[str]], np.ndarray],
+    shift: list[float],
+) -> None:
+    scores, _, labels = data
+    t, n, c = scores.shape
+    alone = np.array(shift[: scores.size]).reshape(scores.shape)
+    fill(
+        sql,
+        docs=[{"doc_id": i, "label": int(y), "split": "test"} for i, y in enumerate(labels)],
+        choice_logprobs=[
+            {
+                "doc_id": i,
+                "model": f"m{j}",
+                "choice": k,
+                "logprob": x,
+                "unconditional_logprob": float(alone[i, j, k]),
+            }
+            for (i, j, k), x in reversed(list(np.ndenumerate(scores)))
+        ],
+    )
+    gains = [[[scores[i, j, k] - alone[i, j, k] for k in range(c)] for j in range(n)] for i in range(t)]
+    brute = [[row.index(max(row)) for row in document] for document in gains]
+    predicted = likelier_predictions(scores, alone)
+    np.testing.assert_array_equal(predicted, brute)
+    found = sql.sql("FROM outcomes_norm ORDER BY doc_id, model").to_arrow_table().to_pydict()
+    assert found["prediction_mutual_info"] == predicted.ravel().tolist()
+    right = predicted == labels[:, None]
+    assert found["correct_mutual_info"] == right.ravel().tolist()
+    assert found["prediction"] == [None] * (t * n)
+    shares = sql.sql("FROM accuracy_norm ORDER BY model").to_arrow_table().to_pydict()
+    same(numbers(shares["acc_mutual_info"]), right.mean(axis=0))
+    stderr = right.std(axis=0, ddof=1) / math.sqrt(t) if t > 1 else np.full(n, np.nan)
+    same(numbers(shares["acc_mutual_info_stderr"]), stderr)
+
+
+def test_mutual_information_needs_every_choice(sql: duckdb.DuckDBPyConnection) -> None:
+    choices = [
+        {"doc_id": i, "model": m, "choice": k, "logprob": -1.0 - k, "unconditional_logprob": x}
+        for m, alone in (("all", [-1.0, -4.0, -1.0, -2.0]), ("some", [-1.0, -4.0, None, -1.0]))
+        for (i, k), x in zip([(0, 0), (0, 1), (1, 0), (1, 1)], alone, strict=True)
+    ]
+    fill(sql, docs=[{"doc_id": i, "label": i} for i in (0, 1)], choice_logprobs=choices)
+    # Choice 1 of document 0 gains 2, its choice 0 nothing; both of document 1 gain nothing.
+    found = sql.sql("SELECT model, prediction_mutual_info FROM outcomes_norm ORDER BY model, doc_id")
+    assert found.fetchall() == [("all", 1), ("all", 0), ("some", 1), ("some", None)]
+    shares = sql.sql("SELECT model, acc_mutual_info FROM accuracy_norm ORDER BY model")
+    assert shares.fetchall() == [("all", 0.0), ("some", None)]
 
 
 def test_normalising_needs_every_length(sql: duckdb.DuckDBPyConnection) -> None:

@@ -17,7 +17,9 @@ from tiny_models import tiny_model, tiny_tokenizer, write_tasks
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
+from rlfocal.extraction.engines.requests import Request
 from rlfocal.extraction.tasks import load_tasks
+from rlfocal.extraction.unconditional import unconditional_logprobs
 from rlfocal.jobs.runner import extract_pool
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec, load_benchmarks
 from warehouse import open_warehouse
@@ -140,6 +142,66 @@ def test_features_are_found(engines: Engines) -> None:
     settings = engines.vllm.settings()
     assert settings["next_tokens"] is True
     assert settings["shares_prefix"] is True
+    assert settings["forced"] > 1
+
+
+def test_short_choices_are_decoded_and_long_ones_read(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contexts are read without their tokens' log-probs, of which each takes a row of the vocabulary."""
+    asked: list[Request] = []
+    ask = engines.vllm._ask
+
+    def record(requests: Sequence[Request]) -> Any:
+        asked.extend(requests)
+        return ask(requests)
+
+    monkeypatch.setattr(engines.vllm, "_ask", record)
+    long = " fox" * 40
+    scores = assert_all_agree(engines, prompts(3, choices=(" yes", " the lazy dog", long)))
+    [lengths] = {tuple(len(s.token_ids) for s in row) for row in scores}
+    assert lengths[:2] == (1, 3)
+    assert sorted(len(r.forced) for r in asked if r.forced) == [3] * 3
+    assert [len(r.targets) for r in asked if r.targets] == [2] * 3
+    read = [r for r in asked if not r.forced and not r.targets]
+    assert [len(r.prompt) - r.start for r in read] == [lengths[2] - 1] * 3
+
+
+def test_decoding_goes_on_where_memory_runs_out(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests whose cache is taken away are begun again, in the middle of a choice."""
+    scheduler = engines.vllm._llm.llm_engine.engine_core.engine_core.scheduler
+    pool = scheduler.kv_cache_manager.block_pool
+    taken = pool.get_new_blocks(pool.get_num_free_blocks() - 24)
+    preempted = 0
+    preempt = scheduler._preempt_request
+
+    def count(*args: Any, **options: Any) -> Any:
+        nonlocal preempted
+        preempted += 1
+        return preempt(*args, **options)
+
+    monkeypatch.setattr(scheduler, "_preempt_request", count)
+    monkeypatch.setattr(engines.vllm, "_forced", 99)  # long enough for every request to need a block more
+    choices = tuple(f" {word}" + " the quick brown fox" * 8 for word in ("yes", "no", "maybe"))
+    documents = [replace(d, context="x" * 20 * d.doc_id + d.context) for d in prompts(12, choices)]
+    try:
+        found = list(engines.vllm.score(documents))
+    finally:
+        pool.free_blocks(taken)
+        monkeypatch.undo()
+    assert preempted
+    for scores, expected in zip(found, engines.hf.score(documents), strict=True):
+        for a, b in zip(scores, expected, strict=True):
+            assert a.token_logprobs == pytest.approx(b.token_logprobs, abs=TOLERANCE)
+
+
+def test_choices_alone_are_lm_evals(engines: Engines) -> None:
+    documents = [replace(d, continuations=c) for d in prompts(1) for c in KINDS.values()]
+    found = unconditional_logprobs(engines.vllm, documents)
+    alone = [replace(d, context="") for d in documents]
+    for document, expected in zip(alone, lm_eval_scores(engines, alone), strict=True):
+        for text, (logprob, _) in zip(document.continuations, expected, strict=True):
+            assert found[text] == pytest.approx(logprob, abs=TOLERANCE)
 
 
 def test_without_its_features_the_engine_asks_as_lm_eval_does(engines: Engines) -> None:
@@ -147,6 +209,7 @@ def test_without_its_features_the_engine_asks_as_lm_eval_does(engines: Engines) 
 
     plain = VLLMEngine(engines.vllm._llm, tiny_tokenizer(words=2000))
     plain._next_tokens = plain._reuse = False
+    plain._forced = 0
     documents = prompts(6, choices=("yes", " lazy dog", " dog"))
     for a, b in zip(plain.score(documents), engines.vllm.score(documents), strict=True):
         for x, y in zip(a, b, strict=True):

@@ -14,7 +14,7 @@ from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
 from warehouse.writing import digest_docs
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
@@ -113,6 +113,10 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
 
 def _lend_views(connection: duckdb.DuckDBPyConnection, version: int) -> None:
     """Gives this connection what readers need and an older schema lacks: only a write may add it."""
+    connection.execute(script("upgrades/read_before_9"))
+    _lend(connection, "accuracy_norm")
+    if version >= 8:
+        return
     connection.execute(script("upgrades/read_before_8"))
     if version >= 7:
         return
@@ -124,8 +128,11 @@ def _lend_views(connection: duckdb.DuckDBPyConnection, version: int) -> None:
             "CREATE OR REPLACE TEMP VIEW evaluations_before_7 AS SELECT * FROM warehouse.evaluations"
         )
     connection.execute(script("upgrades/read_before_7"))
-    view = script("current_evaluations")
-    connection.execute(view.replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW"))
+    _lend(connection, "current_evaluations")
+
+
+def _lend(connection: duckdb.DuckDBPyConnection, views: str) -> None:
+    connection.execute(script(views).replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW"))
 
 
 def _has_variants(connection: duckdb.DuckDBPyConnection) -> bool:

@@ -27,6 +27,7 @@ from rlfocal.cli.support.options import (
     Pool,
     ReplaceDocuments,
     Seeds,
+    Unconditional,
     names,
     print_json,
 )
@@ -124,6 +125,7 @@ def extract(
     datasets: Datasets = None,
     jobs: EngineJobs = None,
     replace_documents: ReplaceDocuments = False,
+    unconditional: Unconditional = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -136,6 +138,8 @@ def extract(
     from rlfocal.pool import load_pool
 
     chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
+    if unconditional:
+        chosen = chosen.with_unconditional()
     with extraction_bars(chosen) as on_progress:
         report = extract_pool(
             warehouse,

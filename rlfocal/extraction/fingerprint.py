@@ -12,10 +12,12 @@ from warehouse.store import Committed
 
 # Raise this when the numbers that an engine computes from the same input change.
 REVISION = 2
+UNCONDITIONAL = "+unconditional"
+"""Ends the fingerprint of a partition with unconditional log-probs, which else is what it is without them."""
 
 
 def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: str) -> str:
-    """sha256 over all that a row of (model, task) depends on.
+    """sha256 over all that a row of (model, task) depends on, and whether it has unconditional log-probs.
 
     `model` is `pinned`, and `weights` its `weights_digest`: tokenizer and chat template are part of both.
     The task's digest covers prompts (few-shot seed, system prompt, chat template or not), data and sampling.
@@ -35,13 +37,21 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
         ],
         "task": [task.benchmark, task.task, task.digest],
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+    return digest + UNCONDITIONAL if task.unconditional else digest
 
 
 def holds(committed: Committed | None, wanted: str, n_docs: int) -> bool:
-    """Whether a committed partition is of the fingerprint `wanted` and has its first `n_docs` documents."""
+    """Whether a committed partition is of the fingerprint `wanted` and has its first `n_docs` documents.
+
+    One with unconditional log-probs is good where they are not wanted, too.
+    """
     # Limits take documents in one order.
-    return committed is not None and committed.fingerprint == wanted and committed.n_docs >= n_docs
+    return (
+        committed is not None
+        and committed.fingerprint in (wanted, wanted + UNCONDITIONAL)
+        and committed.n_docs >= n_docs
+    )
 
 
 def weights_digest(model: ModelSpec) -> str:

@@ -41,6 +41,7 @@ CHOICES = pa.schema(
         ("is_greedy", pa.bool_()),
         ("n_prompt_tokens", pa.int32()),
         ("truncated", pa.bool_()),
+        ("unconditional_logprob", pa.float64()),
     ]
 )
 PASSES = pa.schema(
@@ -84,7 +85,7 @@ def choice_rows(
 ) -> pa.Table:
     """Rows of `choice_logprobs` for some documents of the task, one a choice.
 
-    Lengths are the choice's text's, as in lm-eval's acc_norm.
+    Lengths are the choice's text's, as in lm-eval's acc_norm. Unconditional log-probs are left to others.
     """
     rows = [
         {

@@ -47,6 +47,8 @@ class TaskDocuments:
     """sha256 over the whole task, whatever the limit: one digest, the same questions in the same words."""
     confidential: bool = False
     """Whether the question texts stay out of reports and exports unless asked for."""
+    unconditional: bool = False
+    """Whether each choice is scored after an empty prompt, too."""
 
 
 def load_tasks(
@@ -136,6 +138,7 @@ def _task_documents(
         n_whole=len(whole),
         digest=digest,
         confidential=benchmark.confidential,
+        unconditional=benchmark.unconditional,
     )
 
 

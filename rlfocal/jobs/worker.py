@@ -19,6 +19,7 @@ from rlfocal.extraction.logs import log
 from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows
 from rlfocal.extraction.recording import begin, measured
 from rlfocal.extraction.tasks import TaskDocuments
+from rlfocal.extraction.unconditional import with_unconditional
 from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure, Progress
 from rlfocal.jobs.faults import explained
 from rlfocal.jobs.partitions import Job, is_covered, partition_lock
@@ -225,7 +226,12 @@ def _answers(extraction: Extraction, job: Job, folder: Path) -> Shard:
         made.append(shard)
         done += len(documents)
         extraction.send(Progress(extraction.model, task.benchmark, task.task, done, len(task.documents)))
-    return Shard(pa.concat_tables(s.rows for s in made), sum(s.seconds for s in made))
+    rows, seconds = pa.concat_tables(s.rows for s in made), sum(s.seconds for s in made)
+    if not task.unconditional:
+        return Shard(rows, seconds)
+    started = perf_counter()
+    rows = with_unconditional(rows, extraction.engine, task.documents)
+    return Shard(rows, seconds + perf_counter() - started)
 
 
 def _groups(task: TaskDocuments, size: int) -> Iterator[Sequence[Document]]:

@@ -138,6 +138,10 @@ class Benchmark(_Value):
     confidential: bool = Field(
         default=False, description="question texts stay out of reports and exports unless asked for"
     )
+    unconditional: bool = Field(
+        default=False,
+        description="score each choice after an empty prompt too, once a task: what acc_mutual_info needs",
+    )
     size: BenchmarkSize | None = None
     sampling: SamplingSpec | None = None
     train_split: Line | None = Field(
@@ -153,6 +157,8 @@ class Benchmark(_Value):
     def _consistent(self) -> Benchmark:
         if self.sampling is not None and self.kind == "choices":
             raise ValueError("sampling is only for benchmarks of kind answers; choices are scored")
+        if self.unconditional and self.kind == "answers":
+            raise ValueError("unconditional is only for benchmarks of kind choices; answers have no choices")
         if self.train_split is not None and self.train_docs is not None:
             raise ValueError("train_split already says which documents are train; remove train_docs")
         return self
@@ -184,6 +190,11 @@ class PoolSpec(_Value):
         if twice:
             raise ValueError(f"duplicate benchmark {twice[0]!r}")
         return self
+
+    def with_unconditional(self) -> PoolSpec:
+        """The same pool, whose choices are all scored after an empty prompt, too."""
+        asked = (b.model_copy(update={"unconditional": b.kind == "choices"}) for b in self.benchmarks)
+        return self.model_copy(update={"benchmarks": tuple(asked)})
 
     def choose(self, models: list[str] | None = None, benchmarks: list[str] | None = None) -> PoolSpec:
         """The same pool, restricted to the named models and benchmarks; None means all.

@@ -1,4 +1,4 @@
-"""Length-normalised choices: the twin of the view `outcomes_norm`, lm-eval's acc_norm and acc_bytes."""
+"""Normalised choices: the twin of the view `outcomes_norm`, its acc_norm, acc_bytes and acc_mutual_info."""
 
 from __future__ import annotations
 
@@ -15,4 +15,18 @@ def normalised_predictions(logprobs: NDArray[np.float64], lengths: NDArray[np.in
     per_unit = np.full(logprobs.shape, -np.inf)
     np.divide(logprobs, lengths[:, None, :], out=per_unit, where=lengths[:, None, :] > 0)
     best: NDArray[np.int64] = per_unit.argmax(axis=2)
+    return best
+
+
+def likelier_predictions(
+    logprobs: NDArray[np.float64], unconditional: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """(T, N) the choice that the question makes likelier by the largest factor; ties to the lowest index.
+
+    `logprobs` and `unconditional` (T, N, C) are sums over a choice's tokens, after the prompt and after none.
+    A document has no choice where `logprobs` is -inf.
+    """
+    gained = np.full(logprobs.shape, -np.inf)
+    np.subtract(logprobs, unconditional, out=gained, where=np.isfinite(logprobs))
+    best: NDArray[np.int64] = gained.argmax(axis=2)
     return best

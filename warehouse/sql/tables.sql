@@ -30,8 +30,10 @@ CREATE TABLE IF NOT EXISTS choice_logprobs (
     benchmark VARCHAR, task VARCHAR, doc_id BIGINT, model VARCHAR, choice INT,
     token_ids INT[], token_logprobs FLOAT[],
     logprob DOUBLE,                     -- sum over the choice's tokens
-    n_tokens INT, n_chars INT, n_bytes INT, is_greedy BOOLEAN, n_prompt_tokens INT, truncated BOOLEAN
+    n_tokens INT, n_chars INT, n_bytes INT, is_greedy BOOLEAN, n_prompt_tokens INT, truncated BOOLEAN,
+    unconditional_logprob DOUBLE        -- of the choice after nothing; NULL where that was not asked for
 );
+ALTER TABLE choice_logprobs ADD COLUMN IF NOT EXISTS unconditional_logprob DOUBLE;  -- schema 9
 
 CREATE TABLE IF NOT EXISTS answer_passes (
     benchmark VARCHAR, task VARCHAR, doc_id BIGINT, model VARCHAR, pass INT,

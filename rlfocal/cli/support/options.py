@@ -48,6 +48,13 @@ Backend = Annotated[
     typer.Option(help="The engine: vllm, hf or openai.", show_default="the pool's"),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N documents of each task.")]
+Unconditional = Annotated[
+    bool,
+    typer.Option(
+        "--unconditional",
+        help="Score each choice after an empty prompt too, once a task, for acc_mutual_info.",
+    ),
+]
 Datasets = Annotated[
     Path | None,
     typer.Option(

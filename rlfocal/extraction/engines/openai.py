@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
-from rlfocal.extraction.engines.requests import Reading, Request, TokenScore, score
+from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.tokens import Encoder, Tokens, max_length
 from rlfocal.pool.specs import ModelSpec
 
@@ -67,7 +67,8 @@ class OpenAIEngine:
 
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
         self.check(documents)
-        return score(documents, self._encoder, self._window, self._ask, next_tokens=self._next_tokens)
+        able = Abilities(self._next_tokens)
+        return score(documents, self._encoder, self._window, self._ask, able)
 
     def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
         self.check(documents, sampling)

@@ -1,7 +1,8 @@
 """Scoring by requests: requests to an engine that takes whole prompts, and scores from its answers.
 
 Single-token choices take one request a question; longer ones one request each, ordered so that an engine with
-a prefix cache reads every context once.
+a prefix cache reads every context once. Log-probs of a prompt cost a row of the vocabulary a token: contexts
+are read without them where the engine scores next tokens, or can be made to continue as a choice does.
 """
 
 from __future__ import annotations
@@ -11,19 +12,32 @@ from typing import NamedTuple
 
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document
-from rlfocal.extraction.engines.groups import Group, Scored, Window, choice_scores, groups
+from rlfocal.extraction.engines.groups import Scored, Window, choice_scores, groups
 from rlfocal.extraction.engines.tokens import Encoder, Tokens
 
 MAX_TARGETS = 128  # vLLM's limit of `logprob_token_ids`
 
 
+class Abilities(NamedTuple):
+    """What an engine can do beside the log-probabilities of a prompt's own tokens."""
+
+    next_tokens: bool = False
+    """Score chosen next tokens of a prompt."""
+    shares_prefixes: bool = False
+    """Read once what prompts begin with: a context on its own makes the prompts that continue it cheap."""
+    forced: int = 0
+    """Continue a prompt by up to this many given tokens, faster than it scores them in a longer prompt."""
+
+
 class Request(NamedTuple):
-    """Either the log-probabilities of the prompt's own tokens from `start` on, or those of next tokens."""
+    """The log-probabilities of the prompt's own tokens from `start` on, or of what may follow the prompt."""
 
     prompt: Tokens
     start: int
     targets: Tokens = ()
-    """The next tokens that are asked for; empty: the prompt's own."""
+    """Next tokens, each of which is scored."""
+    forced: Tokens = ()
+    """A continuation, whose tokens are scored one after the other."""
     reuse: bool = True
     """Whether tokens that a prefix cache holds may be skipped."""
 
@@ -34,91 +48,135 @@ class TokenScore(NamedTuple):
 
 
 Reading = Sequence[TokenScore | None]
-"""One score a target, or one a token of the prompt from `start` on; None where a cached prefix hid it."""
+"""One score for each token that is asked for; None where a cached prefix hid it."""
 Ask = Callable[[Sequence[Request]], Sequence[Reading]]
+Choice = tuple[Tokens, Tokens]
+"""A prefix, and the tokens that continue it."""
 
 
 def score(
-    documents: Sequence[Document], encoder: Encoder, window: Window, ask: Ask, *, next_tokens: bool
+    documents: Sequence[Document], encoder: Encoder, window: Window, ask: Ask, able: Abilities
 ) -> Iterator[tuple[ChoiceScore, ...]]:
-    """Scores of every document, in order. `next_tokens`: whether the engine can score chosen next tokens."""
+    """Scores of every document, in order."""
     encoded = encoder.choices(documents)
     asked = [group for i, e in enumerate(encoded) for group in groups(i, e, window)]
-    single = [next_tokens and all(len(suffix) == 1 for suffix in group.suffixes) for group in asked]
-    found = _score_next([g for g, is_single in zip(asked, single, strict=True) if is_single], ask)
-    longer = [g for g, is_single in zip(asked, single, strict=True) if not is_single]
-    found |= _score_suffixes(longer, ask, next_tokens=next_tokens)
+    known = _scored({(group.prefix, suffix) for group in asked for suffix in group.suffixes}, ask, able)
+    found = {
+        (group.document, choice): known[group.prefix, suffix]
+        for group in asked
+        for choice, suffix in zip(group.choices, group.suffixes, strict=True)
+    }
     for i, document in enumerate(encoded):
         yield choice_scores(i, document, window, found)
 
 
-def _score_next(asked: Sequence[Group], ask: Ask) -> dict[tuple[int, int], Scored]:
-    """One request a group: every choice is a next token of the same prefix."""
-    known = _next_tokens(((g.prefix, suffix[0]) for g in asked for suffix in g.suffixes), ask)
-    return {
-        (group.document, choice): _joined([known[group.prefix, suffix[0]]])
-        for group in asked
-        for choice, suffix in zip(group.choices, group.suffixes, strict=True)
+def _scored(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choice, Scored]:
+    """Asks in the order of tokens: neighbours share the longest prefixes, and follow their context."""
+    forced, split, whole = _divided(wanted, able)
+    requests = sorted(
+        {
+            *_next_tokens((prefix, suffix[0]) for prefix, suffix in split),
+            *map(_continued, forced),
+            *(_behind_first(choice) for choice in split if len(choice[1]) > 1),
+            *map(_whole, whole),
+        }
+    )
+    readings = _completed(dict(zip(requests, _asked(ask, requests), strict=True)), ask, able)
+    next_tokens = _by_token(readings)
+
+    def reading(choice: Choice) -> Reading:
+        if choice in forced:
+            return readings[_continued(choice)]
+        if choice in whole:
+            return readings[_whole(choice)]
+        prefix, suffix = choice
+        first = next_tokens[prefix, suffix[0]]
+        return [first, *(readings[_behind_first(choice)] if len(suffix) > 1 else ())]
+
+    return {choice: _joined(reading(choice)) for choice in wanted}
+
+
+def _divided(wanted: set[Choice], able: Abilities) -> tuple[set[Choice], set[Choice], set[Choice]]:
+    """Choices whose tokens continue the context, whose first token is a next token, and the others."""
+    longer = {prefix for prefix, suffix in wanted if len(suffix) > 1}
+    split = {
+        (prefix, suffix)
+        for prefix, suffix in wanted
+        if able.next_tokens and (able.shares_prefixes or prefix not in longer)
     }
+    first = 1 if able.next_tokens else 0
+    forced = {choice for choice in wanted if first < len(choice[1]) <= able.forced}
+    return forced, split - forced, wanted - split - forced
 
 
-def _next_tokens(
-    wanted: Iterable[tuple[Tokens, int]], ask: Ask
-) -> dict[tuple[Tokens, int], TokenScore | None]:
-    """Scores of (prefix, next token), one request a prefix."""
+def _continued(choice: Choice) -> Request:
+    prefix, suffix = choice
+    return Request(prefix, len(prefix), forced=suffix)
+
+
+def _behind_first(choice: Choice) -> Request:
+    prefix, suffix = choice
+    return Request(prefix + suffix, len(prefix) + 1)
+
+
+def _whole(choice: Choice) -> Request:
+    prefix, suffix = choice
+    return Request(prefix + suffix, len(prefix))
+
+
+def _next_tokens(wanted: Iterable[tuple[Tokens, int]]) -> list[Request]:
+    """Requests for scores of (prefix, next token): one a prefix, unless it has too many tokens."""
     targets: dict[Tokens, set[int]] = {}
     for prefix, token in wanted:
         targets.setdefault(prefix, set()).add(token)
-    requests = [
+    return [
         Request(prefix, len(prefix), some)
         for prefix in sorted(targets)
         for some in _batched(sorted(targets[prefix]))
     ]
+
+
+def _by_token(readings: dict[Request, Reading]) -> dict[tuple[Tokens, int], TokenScore | None]:
+    """Scores of next tokens, by (prefix, next token)."""
     return {
         (request.prompt, token): scored
-        for request, reading in zip(requests, _asked(ask, requests), strict=True)
-        for token, scored in zip(request.targets, reading, strict=True)
+        for request, reading in readings.items()
+        for token, scored in zip(request.targets, reading, strict=bool(request.targets))
     }
 
 
-def _score_suffixes(asked: Sequence[Group], ask: Ask, *, next_tokens: bool) -> dict[tuple[int, int], Scored]:
-    """One request a choice, in the order of their tokens: neighbours share the longest prefixes."""
-    wanted = sorted({(g.prefix + suffix, len(g.prefix)) for g in asked for suffix in g.suffixes})
-    requests = [Request(prompt, start) for prompt, start in wanted]
-    readings = _completed(requests, _asked(ask, requests), ask, next_tokens=next_tokens)
-    known = {
-        (request.prompt, request.start): _joined(reading)
-        for request, reading in zip(requests, readings, strict=True)
-    }
-    return {
-        (group.document, choice): known[group.prefix + suffix, len(group.prefix)]
-        for group in asked
-        for choice, suffix in zip(group.choices, group.suffixes, strict=True)
-    }
-
-
-def _completed(
-    requests: Sequence[Request], readings: Sequence[Reading], ask: Ask, *, next_tokens: bool
-) -> Sequence[Reading]:
+def _completed(readings: dict[Request, Reading], ask: Ask, able: Abilities) -> dict[Request, Reading]:
     """Fills what a cached prefix hid: where choices begin alike, or the prompt ends where a block does."""
-    if next_tokens:
-        hidden = (
-            (request.prompt[:position], request.prompt[position])
-            for request, reading in zip(requests, readings, strict=True)
-            for position, scored in enumerate(reading, start=request.start)
-            if scored is None
-        )
-        known = _next_tokens(hidden, ask)
-        return [
-            [
-                known[request.prompt[:position], request.prompt[position]] if scored is None else scored
-                for position, scored in enumerate(reading, start=request.start)
-            ]
-            for request, reading in zip(requests, readings, strict=True)
+    again = [
+        request
+        for request, reading in readings.items()
+        if None in reading and len(request.prompt) > request.start
+    ]
+    if not able.next_tokens:
+        whole = _asked(ask, [request._replace(reuse=False) for request in again])
+        return readings | dict(zip(again, whole, strict=True))
+    places = {
+        request: [
+            (request.prompt[:at], request.prompt[at]) for at in range(request.start, len(request.prompt))
         ]
-    again = [i for i, reading in enumerate(readings) if None in reading]
-    whole = _asked(ask, [requests[i]._replace(reuse=False) for i in again])
-    return [dict(zip(again, whole, strict=True)).get(i, reading) for i, reading in enumerate(readings)]
+        for request in again
+    }
+    hidden = [
+        place
+        for request in again
+        for place, scored in zip(places[request], readings[request], strict=True)
+        if scored is None
+    ]
+    requests = _next_tokens(hidden)
+    known = _by_token(dict(zip(requests, _asked(ask, requests), strict=True)))
+    filled = {
+        request: [
+            known[place] if scored is None else scored
+            for place, scored in zip(places[request], readings[request], strict=True)
+        ]
+        for request in again
+    }
+    return readings | filled
 
 
 def _batched(targets: Sequence[int]) -> Iterator[tuple[int, ...]]:

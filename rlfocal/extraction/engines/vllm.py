@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +14,8 @@ from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
 from rlfocal.extraction.engines.memory import prompt_tokens
-from rlfocal.extraction.engines.requests import Reading, Request, TokenScore, score
-from rlfocal.extraction.engines.tokens import Encoder
+from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
+from rlfocal.extraction.engines.tokens import Encoder, Tokens
 from rlfocal.pool.specs import ModelSpec
 
 ENVIRONMENT = {
@@ -32,6 +32,11 @@ CPU_ARGUMENTS = {
     "kv_cache_memory_bytes": 2**30,
 }
 GPU_ARGUMENTS = {"block_size": 16}
+FORCING = "rlfocal.extraction.engines.forcing:Forcing"
+"""Given to vLLM on CPUs. On GPUs its model runner takes no such processors."""
+FORCED_TOKENS = "rlfocal_forced"
+FORCED = 12
+"""Tokens of a choice up to which decoding it is faster than reading it with the end of its context."""
 BATCHED = {"least": 256, "most": 16384}
 """Bounds of max_num_batched_tokens: fewer are slow, more are no faster."""
 TOLERANCES = {"float32": 1e-4}
@@ -61,10 +66,13 @@ class VLLMEngine:
         self._encoder = Encoder(tokenizer)
         fields = SamplingParams.__struct_fields__
         self._next_tokens = "logprob_token_ids" in fields
+        self._forced = 0
         self._reuse = "skip_reading_prefix_cache" in fields
         self._flat = "flat_logprobs" in fields
-        if not self._sharing_is_exact():
+        if not _holds(self._sharing_is_exact):
             self._next_tokens = self._reuse = False
+        elif "extra_args" in fields and _holds(self._forcing_is_exact):
+            self._forced = FORCED
 
     def settings(self) -> dict[str, object]:
         config = self._config
@@ -78,6 +86,7 @@ class VLLMEngine:
             "block_size": config.cache_config.block_size,
             "next_tokens": self._next_tokens,
             "shares_prefix": self._reuse,
+            "forced": self._forced,
         }
 
     def versions(self) -> dict[str, str]:
@@ -89,7 +98,8 @@ class VLLMEngine:
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
         self.check(documents)
         self._forget()
-        return score(documents, self._encoder, self._window, self._ask, next_tokens=self._next_tokens)
+        able = Abilities(self._next_tokens, self._reuse, self._forced)
+        return score(documents, self._encoder, self._window, self._ask, able)
 
     def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
         self.check(documents, sampling)
@@ -120,56 +130,94 @@ class VLLMEngine:
 
     def _ask(self, requests: Sequence[Request]) -> list[Reading]:
         outputs = self._generate([r.prompt for r in requests], [self._parameters(r) for r in requests])
-        return [self._reading(r, output) for r, output in zip(requests, outputs, strict=True)]
+        return [reading_of(r, output) for r, output in zip(requests, outputs, strict=True)]
 
     def _parameters(self, request: Request) -> Any:
         options: dict[str, Any] = {"temperature": 0, "max_tokens": 1, "detokenize": False}
         if request.targets:
             options["logprob_token_ids"] = list(request.targets)
+        elif request.forced:
+            options |= {"logprobs": 0, "max_tokens": len(request.forced), "ignore_eos": True}
+            options["extra_args"] = {FORCED_TOKENS: list(request.forced)}
         else:
             options["prompt_logprobs"] = 0
             if self._reuse:
                 options["skip_reading_prefix_cache"] = not request.reuse
-            if self._flat:
-                options["flat_logprobs"] = True
+        if self._flat and not request.targets:
+            options["flat_logprobs"] = True
         return self._sampling_params(**options)
 
     def _generate(self, prompts: Sequence[Sequence[int]], parameters: Sequence[Any]) -> list[Any]:
         asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         return list(self._llm.generate(asked, list(parameters), use_tqdm=False))
 
-    def _reading(self, request: Request, output: Any) -> Reading:
-        if request.targets:
-            [drawn] = output.outputs[0].token_ids
-            known = output.outputs[0].logprobs[0]
-            return [TokenScore(known[token].logprob, token == drawn) for token in request.targets]
-        # Token i is predicted at position i - 1, which is not computed where the cache holds it.
-        first = max(request.start, (output.num_cached_tokens or 0) + 1)
-        hidden: list[TokenScore | None] = [None] * min(
-            first - request.start, len(request.prompt) - request.start
-        )
-        entries = [output.prompt_logprobs[i][request.prompt[i]] for i in range(first, len(request.prompt))]
-        return hidden + [TokenScore(entry.logprob, entry.rank == 1) for entry in entries]
-
     def _sharing_is_exact(self) -> bool:
         """Whether next tokens and cached prefixes give this model lm-eval's numbers, on made-up prompts."""
+        prefix, ends = self._made_up()
+        expected = self._in_full(prefix, ends)
+        shared = [self._ask([Request(prefix + end, len(prefix), reuse=self._reuse)])[0] for end in ends]
+        if not self._next_tokens:
+            return self._agree(expected, shared)
+        [heads] = self._ask([Request(prefix, len(prefix), tuple(end[0] for end in ends))])
+        return self._agree(
+            [*expected, *(reading[:1] for reading in expected)], [*shared, *([head] for head in heads)]
+        )
+
+    def _forcing_is_exact(self) -> bool:
+        """Whether prompts can be continued as choices do, with the same numbers."""
+        prefix, ends = self._made_up()
+        found = self._ask([Request(prefix, len(prefix), forced=end) for end in ends])
+        return self._agree(self._in_full(prefix, ends), found)
+
+    def _made_up(self) -> tuple[Tokens, list[Tokens]]:
+        """A prompt and how it may end."""
         vocabulary = self._config.model_config.get_vocab_size()
         length = min(3 * self._config.cache_config.block_size + 5, self._window.reads - 2)
         prefix = tuple((7 * i + 3) % vocabulary for i in range(length))
-        ends = [tuple((11 * i + j) % vocabulary for i in range(2)) for j in (1, 5)]
-        whole = [Request(prefix + end, length, reuse=False) for end in ends]
-        expected = self._ask(whole)
-        shared = [self._ask([r._replace(reuse=self._reuse)])[0] for r in whole]
-        if self._next_tokens:
-            [heads] = self._ask([Request(prefix, length, tuple(end[0] for end in ends))])
-            shared += [[head] for head in heads]
-            expected += [reading[:1] for reading in expected]
+        return prefix, [tuple((11 * i + j) % vocabulary for i in range(2)) for j in (1, 5)]
+
+    def _in_full(self, prefix: Tokens, ends: Sequence[Tokens]) -> list[Reading]:
+        """lm-eval's way."""
+        return self._ask([Request(prefix + end, len(prefix), reuse=False) for end in ends])
+
+    def _agree(self, expected: Sequence[Reading], found: Sequence[Reading]) -> bool:
         tolerance = TOLERANCES.get(str(self._config.model_config.dtype).removeprefix("torch."), TOLERANCE)
         return all(
             a is not None and b is not None and math.isclose(a.logprob, b.logprob, abs_tol=tolerance)
-            for x, y in zip(expected, shared, strict=True)
+            for x, y in zip(expected, found, strict=True)
             for a, b in zip(x, y, strict=True)
         )
+
+
+def _holds(probe: Callable[[], bool]) -> bool:
+    """What the probe finds; False where vLLM refuses it, or returns less than was asked for."""
+    try:
+        return probe()
+    except (IndexError, KeyError, ValueError):
+        return False
+
+
+def reading_of(request: Request, output: Any) -> Reading:
+    """The scores of vLLM's `RequestOutput` of a request."""
+    if request.targets:
+        [drawn] = output.outputs[0].token_ids
+        known = output.outputs[0].logprobs[0]
+        return [TokenScore(known[token].logprob, token == drawn) for token in request.targets]
+    if request.forced:
+        [said] = output.outputs
+        if tuple(said.token_ids) != request.forced:
+            return [None] * len(request.forced)
+        entries = [known[token] for token, known in zip(request.forced, said.logprobs, strict=True)]
+        return [TokenScore(entry.logprob, entry.rank == 1) for entry in entries]
+    # Token i is predicted at position i - 1, which is not computed where the cache holds it.
+    first = max(request.start, (output.num_cached_tokens or 0) + 1)
+    hidden: list[TokenScore | None] = [None] * min(first - request.start, len(request.prompt) - request.start)
+    # vLLM's newer model runner leaves out what the cache holds, the older one returns something in its place.
+    left_out = len(request.prompt) - len(output.prompt_logprobs)
+    entries = [
+        output.prompt_logprobs[i - left_out][request.prompt[i]] for i in range(first, len(request.prompt))
+    ]
+    return hidden + [TokenScore(entry.logprob, entry.rank == 1) for entry in entries]
 
 
 def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
@@ -220,6 +268,8 @@ def start(*, dtype: str, threads: int | None = None, **arguments: Any) -> Any:
         import torch
 
         torch.set_num_threads(threads)
+    if cpu and "speculative_config" not in arguments:
+        arguments = {"logits_processors": [FORCING], **arguments}
     return LLM(
         **{
             "dtype": "float32" if cpu and dtype == "auto" else dtype,

@@ -9,10 +9,10 @@ CREATE TEMP TABLE kept_runs AS
 SELECT DISTINCT e.run_id FROM warehouse.evaluations AS e
 WHERE getvariable('whole_pool') OR list_has_all(getvariable('models'), e.models);
 
-CREATE TEMP VIEW models AS
+CREATE OR REPLACE TEMP VIEW models AS
 SELECT m.* FROM warehouse.models AS m WHERE m.model IN (SELECT k.model FROM temp.kept_models AS k);
 
-CREATE TEMP VIEW docs AS
+CREATE OR REPLACE TEMP VIEW docs AS
 SELECT
     d.* REPLACE (
         CASE WHEN w.task IS NULL THEN d.question END AS question,
@@ -24,7 +24,7 @@ SEMI JOIN temp.kept_benchmarks USING (benchmark)
 LEFT JOIN temp.withheld AS w USING (benchmark, task, doc_id);
 
 -- A choice's tokens spell its text.
-CREATE TEMP VIEW choice_logprobs AS
+CREATE OR REPLACE TEMP VIEW choice_logprobs AS
 SELECT c.* REPLACE (CASE WHEN w.task IS NULL THEN c.token_ids END AS token_ids)
 FROM warehouse.choice_logprobs AS c
 SEMI JOIN temp.kept_benchmarks USING (benchmark)
@@ -32,38 +32,38 @@ SEMI JOIN temp.kept_models USING (model)
 LEFT JOIN temp.withheld AS w USING (benchmark, task, doc_id);
 
 -- A model's text may repeat the question.
-CREATE TEMP VIEW answer_passes AS
+CREATE OR REPLACE TEMP VIEW answer_passes AS
 SELECT p.* REPLACE (CASE WHEN w.task IS NULL THEN p.text END AS text)
 FROM warehouse.answer_passes AS p
 SEMI JOIN temp.kept_benchmarks USING (benchmark)
 SEMI JOIN temp.kept_models USING (model)
 LEFT JOIN temp.withheld AS w USING (benchmark, task, doc_id);
 
-CREATE TEMP VIEW extractions AS
+CREATE OR REPLACE TEMP VIEW extractions AS
 SELECT e.* REPLACE (e.settings::VARCHAR AS settings, e.versions::VARCHAR AS versions)
 FROM warehouse.extractions AS e
 SEMI JOIN temp.kept_benchmarks USING (benchmark)
 SEMI JOIN temp.kept_models USING (model);
 
-CREATE TEMP VIEW evaluations AS
+CREATE OR REPLACE TEMP VIEW evaluations AS
 SELECT e.* REPLACE (e.settings::VARCHAR AS settings)
 FROM warehouse.evaluations AS e
 SEMI JOIN temp.kept_benchmarks USING (benchmark)
 SEMI JOIN temp.kept_runs USING (run_id);
 
-CREATE TEMP VIEW decisions AS
+CREATE OR REPLACE TEMP VIEW decisions AS
 FROM warehouse.decisions SEMI JOIN temp.kept_benchmarks USING (benchmark) SEMI JOIN temp.kept_runs USING (run_id);
 
-CREATE TEMP VIEW training_history AS
+CREATE OR REPLACE TEMP VIEW training_history AS
 FROM warehouse.training_history
 SEMI JOIN temp.kept_benchmarks USING (benchmark)
 SEMI JOIN temp.kept_runs USING (run_id);
 
 -- The two files that `rlfocal import predictions` takes.
-CREATE TEMP VIEW imported_docs AS
+CREATE OR REPLACE TEMP VIEW imported_docs AS
 SELECT d.benchmark, d.task, d.doc_id, d.label, d.question, d.choices, d.gold, d.split FROM temp.docs AS d;
 
-CREATE TEMP VIEW imported_scores AS
+CREATE OR REPLACE TEMP VIEW imported_scores AS
 SELECT
     c.benchmark, c.task, c.doc_id, c.model, list(c.logprob ORDER BY c.choice) AS choice_logprobs,
     NULL::VARCHAR AS answer, NULL::BIGINT AS pass, NULL::VARCHAR AS text

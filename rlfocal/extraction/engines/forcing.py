@@ -1,0 +1,34 @@
+"""What vLLM loads so that it continues a prompt by given tokens, whose log-probabilities it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+from vllm import SamplingParams
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
+
+from rlfocal.extraction.engines.vllm import FORCED_TOKENS
+
+
+class Forcing(AdapterLogitsProcessor):  # type: ignore[misc]
+    """Draws the tokens that a request names. vLLM takes log-probabilities before it changes the logits."""
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def new_req_logits_processor(
+        self, params: SamplingParams
+    ) -> Callable[[list[int], Tensor], Tensor] | None:
+        tokens: list[int] | None = (params.extra_args or {}).get(FORCED_TOKENS)
+        return None if tokens is None else _forced(tokens)
+
+
+def _forced(tokens: list[int]) -> Callable[[list[int], Tensor], Tensor]:
+    """Of logits (vocabulary): the one that comes after `said` becomes the largest."""
+
+    def forced(said: list[int], logits: Tensor) -> Tensor:
+        logits[tokens[len(said)]] = float("inf")
+        return logits
+
+    return forced
