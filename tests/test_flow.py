@@ -147,27 +147,39 @@ def test_models_do_not_hang_on_one_another_in_the_graph(folder: Path, prefect: N
     from flows.regenerate import regenerate
 
     pool = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2")})
-    state = regenerate(
-        pool=str(pool),
-        warehouse=str(tmp_path / "warehouse"),
-        report=str(tmp_path / "report.html"),
-        seeds=1,
-        jobs=1,
-        return_state=True,
-    )
-    with get_client(sync_client=True) as client:
-        run = state.state_details.flow_run_id
-        graph = client.request("GET", "/flow_runs/{id}/graph-v2", path_params={"id": run}).json()
-    nodes = dict(graph["nodes"])
-    above = {
-        node["label"]: {nodes[parent["id"]]["label"] for parent in node["parents"]} for node in nodes.values()
+    asked: dict[str, Any] = {
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+        "seeds": 1,
+        "jobs": 1,
     }
+
+    def arrows(pool: Path) -> dict[str, set[str]]:
+        """What the graph of a run shows: each task with those it waits for."""
+        state = regenerate(pool=str(pool), **asked, return_state=True)
+        with get_client(sync_client=True) as client:
+            run = state.state_details.flow_run_id
+            graph = client.request("GET", "/flow_runs/{id}/graph-v2", path_params={"id": run}).json()
+        nodes = dict(graph["nodes"])
+        return {
+            node["label"]: {nodes[parent["id"]]["label"] for parent in node["parents"]}
+            for node in nodes.values()
+        }
+
     models = {"extract llama", "extract mistral", "extract gpt2"}
-    assert above == {
+    after = {"report": {"train and evaluate on tiny"}}
+    assert arrows(pool) == {
         **{model: set() for model in models},
         "train and evaluate on tiny": models,
-        "report": {"train and evaluate on tiny"},
+        **after,
     }
+    assert arrows(pool) == {}, "there is nothing to do"
+    asked["report"] = str(tmp_path / "other.html")
+    assert arrows(pool) == {"train and evaluate on tiny": set(), **after}
+    asked["report"] = str(tmp_path / "report.html")
+    with_another = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2", "torn")})
+    found = arrows(with_another)
+    assert {task for task in found if task.startswith("extract")} == {"extract torn"}
 
 
 @pytest.mark.slow

@@ -154,8 +154,26 @@ def extract_model(
 
 def is_filled(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str) -> bool:
     """Whether the warehouse has every partition as it would be extracted now."""
+    return not _lacking(_plan(pool.models, tasks, backend, warehouse.committed()))
+
+
+def describe_and_find_lacking(
+    warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str
+) -> list[ModelSpec]:
+    """The models of which something is to be extracted, or to be reported as refused or as failed.
+
+    Describes all models in the warehouse, and discards what a killed run left of committed partitions.
+    """
+    warehouse.put_models(pool.models)
     plan = _plan(pool.models, tasks, backend, warehouse.committed())
-    return not (plan.failed or plan.refused or any(plan.pending.values()))
+    for key in plan.covered:
+        discard_leftovers(warehouse, key)
+    return [model for model in pool.models if model.model in _lacking(plan)]
+
+
+def _lacking(plan: Plan) -> set[str]:
+    pending = {model for model, jobs in plan.pending.items() if jobs}
+    return pending | plan.failed.keys() | {gap.model for gap in plan.refused}
 
 
 def default_jobs(backend: str) -> int:
