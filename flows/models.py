@@ -13,11 +13,13 @@ from prefect.utilities.annotations import quote
 
 from flows.extracting import extract
 from flows.summary import ALL
+from flows.threads import Turns
 from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.failures import plain
 from rlfocal.jobs.events import Failure
-from rlfocal.jobs.runner import ModelOutcome, default_jobs, describe_and_find_lacking
+from rlfocal.jobs.lacking import describe_and_find_lacking
+from rlfocal.jobs.runner import ModelOutcome, default_jobs
 from rlfocal.pool import ModelSpec, PoolSpec
 from rlfocal.wording import counted
 from warehouse import open_warehouse
@@ -94,14 +96,17 @@ def _elsewhere(
     get_run_logger().info(
         "%s for %s of work pool %s, %d at once (limit %s)", models, online, workers.pool, limit, LIMIT
     )
+    turns = Turns()
     each = [
         {
             "model": model.model,
             "gpus": model.tensor_parallel,
             "workers": workers,
             "parameters": asked.of_one_model(model.model),
+            "turns": turns,
+            "number": number,
         }
-        for model in lacking
+        for number, model in enumerate(lacking)
     ]
     states = _submit(hand_over, each, at_once=len(each))
     with open_warehouse(asked.warehouse, read_only=True) as warehouse:

@@ -27,6 +27,7 @@ from flows.pages import accuracies, publish
 from flows.parameters import Count, Name, Names, secret_kept
 from flows.progress import OnProgress, tell, told
 from flows.server import prefect_server
+from flows.silence import end_silent_runs
 from flows.summary import ALL, IncompleteError, Summary
 from flows.threads import in_thread
 from rlfocal.evaluation import Evaluation, evaluate
@@ -104,6 +105,7 @@ def regenerate(
         started = perf_counter()
         chosen = load_pool(pool).choose(models, benchmarks)
         engine = backend or chosen.backend
+        end_silent_runs()
         tasks, gaps = _load_all(chosen.benchmarks, limit, datasets)
         asked = Asked(pool, warehouse, benchmarks, limit, datasets, engine, jobs, minutes_per_model)
         same = f"{chosen.model_dump_json()} {limit} {datasets} {engine} {seeds}"

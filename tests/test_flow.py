@@ -61,6 +61,22 @@ def evaluated(location: Path) -> list[tuple[Any, ...]]:
         )
 
 
+def regenerated(**asked: Any) -> tuple[Any, dict[str, set[str]]]:
+    """A run's final state and its graph: each task with those it waits for."""
+    from prefect import get_client
+
+    from flows.regenerate import regenerate
+
+    state: Any = regenerate(**asked, return_state=True)
+    with get_client(sync_client=True) as client:
+        run = state.state_details.flow_run_id
+        graph = client.request("GET", "/flow_runs/{id}/graph-v2", path_params={"id": run}).json()
+    nodes = dict(graph["nodes"])
+    return state, {
+        node["label"]: {nodes[parent["id"]]["label"] for parent in node["parents"]} for node in nodes.values()
+    }
+
+
 @pytest.mark.slow
 def test_the_flow_fills_the_warehouse_once_and_reports(folder: Path, prefect: None, tmp_path: Path) -> None:
     from flows.regenerate import run
@@ -121,6 +137,37 @@ def test_a_failing_model_stops_no_other_and_is_named(folder: Path, prefect: None
 
 
 @pytest.mark.slow
+def test_eleven_models_complete_beside_a_broken_one_and_the_next_run_tries_it_alone(
+    prefect: None, tmp_path: Path
+) -> None:
+    pool = yaml.safe_load((ROOT / "pools" / "lab.yaml").read_text())
+    [broken] = [model for model in pool["models"] if model["model"] == "lab-mistral"]
+    broken["hf_repo"] = str(tmp_path)
+    file = tmp_path / "pool.yaml"
+    file.write_text(yaml.safe_dump(pool))
+    asked: dict[str, Any] = {
+        "pool": str(file),
+        "benchmarks": ["lab-gpqa"],
+        "limit": 8,
+        "seeds": 1,
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+    }
+    message = "one step failed: extract lab-mistral on lab-gpqa/two_hop: model 'lab-mistral': the directory"
+    extractions = []
+    for _ in range(2):
+        state, arrows = regenerated(**asked)
+        assert state.is_failed()
+        assert str(state.message).startswith(message)
+        extractions.append({task for task in arrows if task.startswith("extract")})
+        with open_warehouse(tmp_path / "warehouse", read_only=True) as warehouse:
+            assert warehouse.rows("SELECT count(*), count(DISTINCT model) FROM extractions") == [(11, 11)]
+            pools = warehouse.rows("SELECT DISTINCT len(models) FROM evaluations WHERE method = 'rl_focal'")
+            assert pools == [(11,)]
+    assert extractions == [{f"extract {model['model']}" for model in pool["models"]}, {"extract lab-mistral"}]
+
+
+@pytest.mark.slow
 def test_a_benchmark_that_no_model_answered_is_a_gap_and_not_about_all_models(
     folder: Path, prefect: None, tmp_path: Path
 ) -> None:
@@ -141,45 +188,30 @@ def test_a_benchmark_that_no_model_answered_is_a_gap_and_not_about_all_models(
 
 
 @pytest.mark.slow
-def test_models_do_not_hang_on_one_another_in_the_graph(folder: Path, prefect: None, tmp_path: Path) -> None:
-    from prefect import get_client
-
-    from flows.regenerate import regenerate
-
+def test_models_do_not_hang_on_one_another_and_what_is_done_is_no_task(
+    folder: Path, prefect: None, tmp_path: Path
+) -> None:
     pool = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2")})
     asked: dict[str, Any] = {
+        "pool": str(pool),
         "warehouse": str(tmp_path / "warehouse"),
         "report": str(tmp_path / "report.html"),
         "seeds": 1,
         "jobs": 1,
     }
-
-    def arrows(pool: Path) -> dict[str, set[str]]:
-        """What the graph of a run shows: each task with those it waits for."""
-        state = regenerate(pool=str(pool), **asked, return_state=True)
-        with get_client(sync_client=True) as client:
-            run = state.state_details.flow_run_id
-            graph = client.request("GET", "/flow_runs/{id}/graph-v2", path_params={"id": run}).json()
-        nodes = dict(graph["nodes"])
-        return {
-            node["label"]: {nodes[parent["id"]]["label"] for parent in node["parents"]}
-            for node in nodes.values()
-        }
-
     models = {"extract llama", "extract mistral", "extract gpt2"}
     after = {"report": {"train and evaluate on tiny"}}
-    assert arrows(pool) == {
+    state, arrows = regenerated(**asked)
+    assert arrows == {
         **{model: set() for model in models},
         "train and evaluate on tiny": models,
         **after,
     }
-    assert arrows(pool) == {}, "there is nothing to do"
-    asked["report"] = str(tmp_path / "other.html")
-    assert arrows(pool) == {"train and evaluate on tiny": set(), **after}
-    asked["report"] = str(tmp_path / "report.html")
-    with_another = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2", "torn")})
-    found = arrows(with_another)
-    assert {task for task in found if task.startswith("extract")} == {"extract torn"}
+    again, arrows = regenerated(**asked)
+    assert arrows == {}, "there is nothing to do"
+    assert again.result().evaluations == state.result().evaluations
+    _, arrows = regenerated(**{**asked, "report": str(tmp_path / "other.html")})
+    assert arrows == {"train and evaluate on tiny": set(), **after}
 
 
 @pytest.mark.slow
