@@ -13,6 +13,7 @@ from prefect import get_client, get_run_logger
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
     FlowRunFilter,
+    FlowRunFilterDeploymentId,
     FlowRunFilterState,
     FlowRunFilterStateType,
     FlowRunFilterTags,
@@ -36,9 +37,13 @@ _BEGUN = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
 def end_silent_runs(now: datetime | None = None) -> list[str]:
-    """Marks rlfocal's runs that have died as crashed, but for the run that asks; returns their names."""
+    """Marks the runs of rlfocal's deployments that have died as crashed, and returns their names.
+
+    Other runs may be set to send no heartbeats. The run that asks is alive.
+    """
     begun = FlowRunFilter(
         tags=FlowRunFilterTags(all_=[TAG]),
+        deployment_id=FlowRunFilterDeploymentId(is_null_=False),
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_BEGUN))),
     )
     with get_client(sync_client=True) as client:

@@ -164,7 +164,7 @@ def test_the_limit_is_made_once_and_forgotten_places_are_given_back(monkeypatch:
 
     @flow
     def takes_a_place() -> int:
-        with workers._slot(), get_client(sync_client=True) as client:
+        with workers._place(), get_client(sync_client=True) as client:
             return client.read_global_concurrency_limit_by_name(workers.LIMIT).active_slots
 
     with get_client(sync_client=True) as client:
@@ -214,8 +214,10 @@ def test_a_password_never_becomes_a_parameter(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
     with get_client(sync_client=True) as client:
+        flow = client.create_flow(extracting.extract_model)
+        deployed = client.create_deployment(flow, name="silent")
         runs = {
-            name: client.create_flow_run(extracting.extract_model, tags=[tag], state=state)
+            name: client.create_flow_run_from_deployment(deployed, tags=[tag], state=state)
             for name, tag, state in (
                 ("dead", TAG, Running()),
                 ("pending", TAG, Pending()),
@@ -224,6 +226,7 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
                 ("of others", "other", Running()),
             )
         }
+        runs["by hand"] = client.create_flow_run(extracting.extract_model, tags=[TAG], state=Running())
         later = datetime.now(UTC) + timedelta(minutes=6)
         resource = {"prefect.resource.id": f"prefect.flow-run.{runs['alive'].id}"}
         emit_event(HEARTBEAT, resource, occurred=later - timedelta(minutes=1))
@@ -233,7 +236,7 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
             occurred=EventOccurredFilter(since=datetime.now(UTC), until=later),
         )
         end = time.monotonic() + 60
-        while not client.read_events(alive).events:
+        while not client.read_events(alive, limit=1).events:
             assert time.monotonic() < end
             time.sleep(0.5)
         assert end_silent_runs() == []
@@ -246,4 +249,5 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
             "alive": StateType.RUNNING,
             "planned": StateType.SCHEDULED,
             "of others": StateType.RUNNING,
+            "by hand": StateType.RUNNING,
         }
