@@ -105,7 +105,8 @@ def regenerate(
         started = perf_counter()
         chosen = load_pool(pool).choose(models, benchmarks)
         engine = backend or chosen.backend
-        end_silent_runs()
+        for name in end_silent_runs():
+            get_run_logger().warning("run %s has died, and is marked as crashed", name)
         tasks, gaps = _load_all(chosen.benchmarks, limit, datasets)
         asked = Asked(pool, warehouse, benchmarks, limit, datasets, engine, jobs, minutes_per_model)
         same = f"{chosen.model_dump_json()} {limit} {datasets} {engine} {seeds}"

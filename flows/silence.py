@@ -6,10 +6,9 @@ it or its database was killed is lost, and with it that a heartbeat is due.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from prefect import get_client, get_run_logger
+from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
     FlowRunFilter,
@@ -48,7 +47,7 @@ def end_silent_runs(now: datetime | None = None) -> list[str]:
     )
     with get_client(sync_client=True) as client:
         others = [run for run in client.read_flow_runs(flow_run_filter=begun) if str(run.id) != flow_run.id]
-        return list(_ended(client, others, now))
+        return [run.name for run in others if end_if_silent(client, run, now)]
 
 
 def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None = None) -> bool:
@@ -66,10 +65,3 @@ def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None 
     told = f"No heartbeat for {SILENCE.seconds // 60} minutes: its process or its host died."
     client.set_flow_run_state(run.id, Crashed(message=told))
     return True
-
-
-def _ended(client: SyncPrefectClient, runs: list[FlowRun], now: datetime | None) -> Iterator[str]:
-    for run in runs:
-        if end_if_silent(client, run, now):
-            get_run_logger().warning("run %s has died: marked as crashed", run.name)
-            yield run.name

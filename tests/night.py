@@ -108,7 +108,8 @@ class Night:
         `own`: of its environment, what others do not share.
         """
         self.kill(name)
-        environment = self.environment | ({"RLFOCAL_HOME": str(self.home)} if home else {}) | (own or {})
+        checkout = {"RLFOCAL_HOME": str(self.home)} if home else {}
+        environment = {**self.environment, **checkout, **(own or {})}
         self._start(name, ["worker", "start", "--pool", pool, "--name", name], environment)
 
     def deploy(self) -> None:
