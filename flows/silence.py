@@ -52,11 +52,12 @@ def end_silent_runs(now: datetime | None = None) -> list[str]:
 
 def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None = None) -> bool:
     """Marks a run as crashed where for five minutes it has shown neither another state nor a heartbeat."""
-    since = (now or datetime.now(UTC)) - SILENCE
+    now = now or datetime.now(UTC)
+    since = now - SILENCE
     if run.state is None or run.state.type not in _BEGUN or run.state.timestamp > since:
         return False
     heartbeats = EventFilter(
-        occurred=EventOccurredFilter(since=since),
+        occurred=EventOccurredFilter(since=since, until=now),
         event=EventNameFilter(name=[HEARTBEAT]),
         resource=EventResourceFilter(id=[f"prefect.flow-run.{run.id}"]),
     )
