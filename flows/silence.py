@@ -57,7 +57,7 @@ def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None 
     if run.state is None or run.state.type not in _BEGUN or run.state.timestamp > since:
         return False
     heartbeats = EventFilter(
-        occurred=EventOccurredFilter(since=since, until=now),
+        occurred=EventOccurredFilter.model_validate({"since": since, "until": now}),
         event=EventNameFilter(name=[HEARTBEAT]),
         resource=EventResourceFilter(id=[f"prefect.flow-run.{run.id}"]),
     )

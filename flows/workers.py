@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from prefect import get_client, get_run_logger, task
@@ -183,7 +183,7 @@ def _slot(turns: Turns, number: int) -> Iterator[None]:
         yield
 
 
-def _place() -> AbstractContextManager[None]:
+def _place() -> ExitStack[bool | None]:
     """One of the limit's places, as soon as there is one; held until it is exited."""
     with ExitStack() as held:
         while True:

@@ -233,7 +233,7 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
         alive = EventFilter(
             event=EventNameFilter(name=[HEARTBEAT]),
             resource=EventResourceFilter(id=list(resource.values())),
-            occurred=EventOccurredFilter(since=datetime.now(UTC), until=later),
+            occurred=EventOccurredFilter.model_validate({"since": datetime.now(UTC), "until": later}),
         )
         end = time.monotonic() + 60
         while not client.read_events(alive, limit=1).events:
