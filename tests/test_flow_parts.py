@@ -16,7 +16,7 @@ import yaml
 from night import ROOT
 from prefect import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import State, StateType
 from prefect.events import emit_event
 from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFilter, EventResourceFilter
 from prefect.exceptions import PrefectHTTPStatusError
@@ -216,15 +216,16 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
     with get_client(sync_client=True) as client:
         flow = client.create_flow(extracting.extract_model)
         deployed = client.create_deployment(flow, name="silent")
+        begun: dict[str, tuple[str, State[Any]]] = {
+            "dead": (TAG, Running()),
+            "pending": (TAG, Pending()),
+            "alive": (TAG, Running()),
+            "planned": (TAG, Scheduled()),
+            "of others": ("other", Running()),
+        }
         runs = {
             name: client.create_flow_run_from_deployment(deployed, tags=[tag], state=state)
-            for name, tag, state in (
-                ("dead", TAG, Running()),
-                ("pending", TAG, Pending()),
-                ("alive", TAG, Running()),
-                ("planned", TAG, Scheduled()),
-                ("of others", "other", Running()),
-            )
+            for name, (tag, state) in begun.items()
         }
         runs["by hand"] = client.create_flow_run(extracting.extract_model, tags=[TAG], state=Running())
         later = datetime.now(UTC) + timedelta(minutes=6)
