@@ -184,6 +184,7 @@ def test_three_workers_ask_each_model_each_document_once(
     assert len(extractions) == len({row[:3] for row in extractions}) == len(MODELS) * len(TASKS)
 
 
+@pytest.mark.timeout(PATIENCE * (2 * ROUNDS + 1))
 def test_whatever_is_killed_the_next_run_completes_and_no_run_is_left(
     site: Site, undisturbed: tuple[Tables, float]
 ) -> None:
