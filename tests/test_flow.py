@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Iterator
@@ -276,6 +277,13 @@ def test_quiet_settings_leave_what_the_user_chose(monkeypatch: pytest.MonkeyPatc
     assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     for name in SETTINGS:
         monkeypatch.delenv(name)
+
+
+def test_less_than_two_heartbeats_of_silence_are_refused() -> None:
+    from flows.deploying import crash_silent_runs
+
+    with pytest.raises(InputError, match=r"prefect.yaml: crash_silent_runs after 59 s .*; give at least 60"):
+        asyncio.run(crash_silent_runs(59))
 
 
 def test_prefect_yaml_satisfies_prefects_schema_and_names_no_machine() -> None:
