@@ -22,8 +22,10 @@ TAG = "rlfocal"
 """Of every run: prefect.yaml gives it to deployments."""
 AUTOMATION = "rlfocal: a run without a heartbeat has crashed"
 NOTIFICATION = "rlfocal: tell of a run that ended badly"
-SILENCE = timedelta(seconds=240)
-"""With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server."""
+SILENCE = 240
+"""Seconds. With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server."""
+SHORTEST = 60
+"""Seconds of silence, for which a run that is well may have sent one heartbeat alone."""
 _BEAT = "prefect.flow-run.heartbeat"
 _BEGINS = {_BEAT, "prefect.flow-run.Pending", "prefect.flow-run.Running"}
 _BAD_ENDS = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed")}
@@ -31,12 +33,18 @@ _ENDS = _BAD_ENDS | {f"prefect.flow-run.{state}" for state in ("Completed", "Can
 _RESTS = {f"prefect.flow-run.{state}" for state in ("Scheduled", "AwaitingRetry", "Paused", "Suspended")}
 
 
-async def crash_silent_runs() -> None:
+async def crash_silent_runs(seconds: int = SILENCE) -> None:
     """Has the server mark runs as Crashed whose process or host died. Called again, changes nothing.
 
-    Without it such a run would stay Running, or Pending, for good.
+    Without it such a run would stay Running, or Pending, for good. `seconds`: for how long it may send no
+    heartbeat. Raises InputError for less than two heartbeats.
     """
-    await _put(_crash())
+    if seconds < SHORTEST:
+        raise InputError(
+            f"prefect.yaml: crash_silent_runs after {seconds} s would crash runs that are well, which send a "
+            f"heartbeat every 30 s; give at least {SHORTEST}"
+        )
+    await _put(_crash(timedelta(seconds=seconds)))
 
 
 async def notify(block: str | None = None) -> None:
@@ -99,15 +107,15 @@ def _ours() -> ResourceSpecification:
     return ResourceSpecification.model_validate(tag)
 
 
-def _crash() -> Automation:
+def _crash(silence: timedelta) -> Automation:
     crash = ChangeFlowRunState(
         name=None,
         state=StateType.CRASHED,
-        message=f"No heartbeat for {SILENCE.seconds // 60} minutes: its process or its host died. "
+        message=f"No heartbeat for {silence.total_seconds():.0f} s: its process or its host died. "
         "The next run goes on where it stopped.",
         force=False,
     )
-    silence = EventTrigger(
+    silent = EventTrigger(
         match=ResourceSpecification.model_validate({"prefect.resource.id": "prefect.flow-run.*"}),
         match_related=_ours(),
         for_each={"prefect.resource.id"},
@@ -115,9 +123,9 @@ def _crash() -> Automation:
         expect={_BEAT} | _ENDS | _RESTS,
         posture=Posture.Proactive,
         threshold=1,
-        within=SILENCE,
+        within=silence,
     )
-    return Automation(name=AUTOMATION, trigger=silence, actions=[crash])
+    return Automation(name=AUTOMATION, trigger=silent, actions=[crash])
 
 
 def enter_checkout() -> dict[str, str]:

@@ -1,15 +1,15 @@
-"""Whether a regeneration has anything to do, asked without Prefect: where not, no server is started."""
+"""Whether a regeneration has anything to do: where not, no Prefect server and no task is started."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
 from flows.summary import Summary
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.extraction.tasks import TaskDocuments, load_each
-from rlfocal.jobs.runner import is_filled
+from rlfocal.jobs.lacking import is_filled
 from rlfocal.pool import PoolSpec, load_pool
 from rlfocal.report.html import report_inputs
 from rlfocal.report.inputs import is_made_from
@@ -43,23 +43,41 @@ def find_done(
         return None
     try:
         with open_warehouse(warehouse, read_only=True, create=False) as opened:
-            if needs_upgrade(opened) or not _may_be_done(opened, chosen, report):
+            if not _may_be_done(opened, chosen, report):
                 return None
             tasks = _tasks(chosen, limit, datasets, on_progress)
-            if not is_filled(opened, chosen, tasks, backend or chosen.backend):
-                return None
-            evaluations = _evaluations(opened, chosen, seeds)
+            return as_it_is(opened, chosen, tasks, backend or chosen.backend, seeds, report, started)
     except Exception:  # whatever is missing or broken, the flow reports it
         return None
-    return Summary(
-        pool=chosen.name,
-        extracted=0,
-        present=len(chosen.models) * len(tasks),
-        evaluations=evaluations,
-        report=Path(report),
-        gaps=(),
-        seconds=perf_counter() - started,
-    )
+
+
+def as_it_is(
+    warehouse: Warehouse,
+    pool: PoolSpec,
+    tasks: Sequence[TaskDocuments],
+    backend: str,
+    seeds: int,
+    report: str,
+    started: float,
+) -> Summary | None:
+    """What a regeneration that began at `started`, of perf_counter, returns without doing anything.
+
+    None where it has something to do, or where something is broken. `warehouse` is open read-only.
+    """
+    try:
+        if not _may_be_done(warehouse, pool, report) or not is_filled(warehouse, pool, tasks, backend):
+            return None
+        return Summary(
+            pool=pool.name,
+            extracted=0,
+            present=len(pool.models) * len(tasks),
+            evaluations=_evaluations(warehouse, pool, seeds),
+            report=Path(report),
+            gaps=(),
+            seconds=perf_counter() - started,
+        )
+    except Exception:  # the steps themselves report it
+        return None
 
 
 def _is_recorded() -> bool:
@@ -71,6 +89,8 @@ def _is_recorded() -> bool:
 
 def _may_be_done(warehouse: Warehouse, pool: PoolSpec, report: str) -> bool:
     """What is quick to check: every partition is there by name, and the report is of this snapshot."""
+    if needs_upgrade(warehouse):
+        return False
     committed = warehouse.committed()
     wanted = ((m.model, b.name, task) for m in pool.models for b in pool.benchmarks for task in b.tasks)
     is_filled_by_name = all(PartitionKey(*key) in committed for key in wanted)

@@ -92,8 +92,8 @@ def evaluate(
     """
 
     def work() -> tuple[Evaluation, ...]:
-        before = accuracies(warehouse)
         with open_warehouse(warehouse, create=False) as opened:
+            before = accuracies(opened)
             made = evaluate_now(
                 opened,
                 benchmark,
@@ -104,12 +104,12 @@ def evaluate(
                 protocol=protocol,
                 budgets=budgets or (),
             )
+            publish_boards("evaluate-accuracy", [f"# {benchmark}"], made.rows, opened, before)
         for model, n in made.left_out:
             get_run_logger().warning("left out: %s, which answered only %d documents", model, n)
         for method, reason in made.skipped:
             get_run_logger().warning("left out: %s, which %s", method, reason)
         get_run_logger().info("%s computed now", counted(len(made.ran), "run"))
-        publish_boards("evaluate-accuracy", [f"# {benchmark}"], made.rows, warehouse, before)
         return made.rows
 
     return ended(warehouse, work)

@@ -13,12 +13,14 @@ from prefect.utilities.annotations import quote
 
 from flows.extracting import extract
 from flows.summary import ALL
+from flows.threads import Turns
 from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.failures import plain
 from rlfocal.jobs.events import Failure
-from rlfocal.jobs.runner import ModelOutcome, default_jobs, is_filled
-from rlfocal.pool import PoolSpec
+from rlfocal.jobs.lacking import describe_and_find_lacking
+from rlfocal.jobs.runner import ModelOutcome, default_jobs
+from rlfocal.pool import ModelSpec, PoolSpec
 from rlfocal.wording import counted
 from warehouse import open_warehouse
 from warehouse.store import PartitionKey
@@ -47,14 +49,18 @@ def extract_all(
     pool: PoolSpec, tasks: Sequence[TaskDocuments], asked: Asked
 ) -> tuple[list[State[Any]], list[Failure]]:
     """One task run per model that lacks something. Returns their final states, and what is missing."""
+    with open_warehouse(asked.warehouse) as warehouse:
+        lacking = describe_and_find_lacking(warehouse, pool, tasks, asked.backend)
+    if not lacking:
+        return [], []
     workers = find_workers()
     if workers is None:
-        return _here(pool, tasks, asked)
-    return _elsewhere(pool, tasks, asked, workers)
+        return _here(pool, lacking, tasks, asked)
+    return _elsewhere(lacking, tasks, asked, workers)
 
 
 def _here(
-    pool: PoolSpec, tasks: Sequence[TaskDocuments], asked: Asked
+    pool: PoolSpec, lacking: Sequence[ModelSpec], tasks: Sequence[TaskDocuments], asked: Asked
 ) -> tuple[list[State[Any]], list[Failure]]:
     jobs = asked.jobs or default_jobs(asked.backend)
     # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
@@ -68,10 +74,10 @@ def _here(
         "minutes": asked.minutes,
         "tasks": tasks,
     }
-    each = [{**given, "model": model.model} for model in pool.models]
+    each = [{**given, "model": model.model} for model in lacking]
     states = _submit(extract, each, at_once=jobs)
     outcomes = [state.result(raise_on_failure=False) for state in states]
-    pairs = zip(pool.models, outcomes, strict=True)
+    pairs = zip(lacking, outcomes, strict=True)
     return states, [gap for model, outcome in pairs for gap in _missing(model.model, outcome)]
 
 
@@ -83,30 +89,24 @@ def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Fail
 
 
 def _elsewhere(
-    pool: PoolSpec, tasks: Sequence[TaskDocuments], asked: Asked, workers: Workers
+    lacking: Sequence[ModelSpec], tasks: Sequence[TaskDocuments], asked: Asked, workers: Workers
 ) -> tuple[list[State[Any]], list[Failure]]:
-    with open_warehouse(asked.warehouse) as warehouse:
-        warehouse.put_models(pool.models)
-        lacking = [
-            model
-            for model in pool.models
-            if not is_filled(warehouse, pool.choose([model.model]), tasks, asked.backend)
-        ]
-    if not lacking:
-        return [], []
     limit = make_limit(workers, asked.backend, asked.jobs)
     online, models = counted(workers.online, "worker"), counted(len(lacking), "model")
     get_run_logger().info(
         "%s for %s of work pool %s, %d at once (limit %s)", models, online, workers.pool, limit, LIMIT
     )
+    turns = Turns()
     each = [
         {
             "model": model.model,
             "gpus": model.tensor_parallel,
             "workers": workers,
             "parameters": asked.of_one_model(model.model),
+            "turns": turns,
+            "number": number,
         }
-        for model in lacking
+        for number, model in enumerate(lacking)
     ]
     states = _submit(hand_over, each, at_once=len(each))
     with open_warehouse(asked.warehouse, read_only=True) as warehouse:

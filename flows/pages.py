@@ -18,7 +18,7 @@ from rlfocal.evaluation.leaderboard import BASELINE, Board, cents, percent, poin
 from rlfocal.report import leaderboard
 from rlfocal.report.tables import heading, interval, spread
 from rlfocal.wording import counted
-from warehouse import open_warehouse
+from warehouse import Warehouse
 
 Accuracies = Mapping[tuple[BoardKey, str], float]
 """Fractions, means over seeds."""
@@ -29,20 +29,19 @@ LEGEND = (
 )
 
 
-def accuracies(location: str | None) -> Accuracies:
+def accuracies(warehouse: Warehouse) -> Accuracies:
     """What the newest evaluations of a warehouse found."""
-    with open_warehouse(location) as warehouse:
-        return {
-            (board, method): fmean(one.run.accuracy for one in runs)
-            for board, found in comparable_runs(warehouse, None).items()
-            for method, runs in found.methods.items()
-        }
+    return {
+        (board, method): fmean(one.run.accuracy for one in runs)
+        for board, found in comparable_runs(warehouse, None).items()
+        for method, runs in found.methods.items()
+    }
 
 
-def publish(summary: Summary, location: str | None, before: Accuracies) -> None:
+def publish(summary: Summary, warehouse: Warehouse, before: Accuracies) -> None:
     """Makes the run's artifacts. `before`: the accuracies when it began."""
     get_run_logger().info("%d partitions extracted, %d already there", summary.extracted, summary.present)
-    publish_boards("regenerate-accuracy", page(summary), summary.evaluations, location, before)
+    publish_boards("regenerate-accuracy", page(summary), summary.evaluations, warehouse, before)
     if summary.gaps:
         create_table_artifact(key="regenerate-missing", table=[vars(gap) for gap in summary.gaps])
     if summary.report is not None and (url := report_url()):
@@ -50,12 +49,11 @@ def publish(summary: Summary, location: str | None, before: Accuracies) -> None:
 
 
 def publish_boards(
-    key: str, head: list[str], evaluations: Sequence[Evaluation], location: str | None, before: Accuracies
+    key: str, head: list[str], evaluations: Sequence[Evaluation], warehouse: Warehouse, before: Accuracies
 ) -> None:
     """Makes an artifact: these lines and a table a board. `before`: the accuracies when the run began."""
     runs = {row.run_id for row in evaluations}
-    with open_warehouse(location, read_only=True) as warehouse:
-        boards = leaderboard(warehouse, runs=runs) if runs else []
+    boards = leaderboard(warehouse, runs=runs) if runs else []
     lines = list(head)
     for board in boards:
         lines += ["", f"## {heading(board)}", "", *board.verdicts, "", *_table(board, before)]

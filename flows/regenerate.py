@@ -21,11 +21,13 @@ from flows import REPORT
 from flows.deploying import TAG
 from flows.drift import DriftLimits, compared, marked, newest_snapshot, to_train_on
 from flows.ending import ended
+from flows.idle import as_it_is
 from flows.models import Asked, extract_all
 from flows.pages import accuracies, publish
 from flows.parameters import Count, Name, Names, secret_kept
 from flows.progress import OnProgress, tell, told
 from flows.server import prefect_server
+from flows.silence import end_silent_runs
 from flows.summary import ALL, IncompleteError, Summary
 from flows.threads import in_thread
 from rlfocal.evaluation import Evaluation, evaluate
@@ -100,15 +102,24 @@ def regenerate(
     """
 
     def work() -> Summary | State[Summary]:
+        started = perf_counter()
         chosen = load_pool(pool).choose(models, benchmarks)
         engine = backend or chosen.backend
+        for name in end_silent_runs():
+            get_run_logger().warning("run %s has died, and is marked as crashed", name)
         tasks, gaps = _load_all(chosen.benchmarks, limit, datasets)
         asked = Asked(pool, warehouse, benchmarks, limit, datasets, engine, jobs, minutes_per_model)
         same = f"{chosen.model_dump_json()} {limit} {datasets} {engine} {seeds}"
         with _alone(warehouse, same, chosen.name):
-            before = accuracies(warehouse)
+            with open_warehouse(warehouse, read_only=True) as opened:
+                before = accuracies(opened)
+                done = None if gaps else as_it_is(opened, chosen, tasks, engine, seeds, report, started)
+                if done is not None:
+                    publish(done, opened, before)
+                    return done
             summary = _regenerate(chosen, tasks, gaps, asked, seeds, report, drift or DriftLimits())
-            publish(summary, warehouse, before)
+            with open_warehouse(warehouse, read_only=True) as opened:
+                publish(summary, opened, before)
         if summary.gaps:
             raise IncompleteError(summary)
         return marked(summary)

@@ -1,11 +1,12 @@
-"""A flow in a thread, so that the main thread stays free for signals."""
+"""A flow in a thread, so that the main thread stays free for signals; and threads that go in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from contextvars import copy_context
-from threading import Thread
+from threading import Condition, Thread
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,3 +28,26 @@ def in_thread(call: Callable[[], T]) -> T:
 
     Thread(target=work, daemon=True).start()
     return result.result()
+
+
+class Turns:
+    """Lets threads through one at a time, by their numbers: 0, 1, ...
+
+    Who has been through once needs not wait for others again.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._changed = Condition()
+
+    @contextmanager
+    def turn(self, number: int) -> Iterator[None]:
+        """The block begins when those of all smaller numbers have ended, however they did."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._next >= number)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._next = max(self._next, number + 1)
+                self._changed.notify_all()

@@ -32,6 +32,8 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
 
 from flows.progress import tell
+from flows.silence import end_if_silent
+from flows.threads import Turns
 from rlfocal.jobs.runner import default_jobs
 
 DEPLOYMENT = "extract-model/extract-model"
@@ -40,6 +42,8 @@ TAG = "rlfocal-handed-over"
 TRIES = 3
 """Of a model whose worker dies again and again."""
 SECONDS_BETWEEN_LOOKS = 2.0
+SECONDS_BETWEEN_CHECKS = 60.0
+"""Whether the run is alive."""
 SECONDS_TO_A_PLACE = 60.0
 """After which whoever waits for a place counts who holds one."""
 LEASE_SECONDS = 120.0
@@ -110,11 +114,16 @@ def _was_raised(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     retry_delay_seconds=exponential_backoff(10),
     retry_condition_fn=_was_raised,
 )
-def hand_over(model: str, gpus: int, workers: Workers, parameters: dict[str, Any]) -> State[Any]:
-    """Has a worker extract a model; where it dies, another. Ends as the last of these runs does."""
+def hand_over(
+    model: str, gpus: int, workers: Workers, parameters: dict[str, Any], turns: Turns, number: int
+) -> State[Any]:
+    """Has a worker extract a model; where it dies, another. Ends as the last of these runs does.
+
+    Models take the places there are in the order of their numbers, 0, 1, ....
+    """
     title = f"extract {model}"
     variables = {"gpus": gpus} if workers.has_gpus else None
-    with _slot(), get_client(sync_client=True) as client:
+    with _slot(turns, number), get_client(sync_client=True) as client:
         for n in range(TRIES):
             run = run_deployment(
                 DEPLOYMENT,
@@ -137,13 +146,18 @@ def hand_over(model: str, gpus: int, workers: Workers, parameters: dict[str, Any
 
 
 def _final(client: SyncPrefectClient, run: FlowRun, pool: str) -> State[Any]:
-    """The run's final state. A run that no worker is there for is cancelled after a while."""
+    """The run's final state. One that no worker is there for is cancelled after a while, a dead one ended."""
     alone_since: float | None = None
+    checked = time.monotonic()
     while True:
-        state = client.read_flow_run(run.id).state
+        run = client.read_flow_run(run.id)
+        state = run.state
         assert state is not None
         if state.is_final():
             return state
+        if time.monotonic() - checked > SECONDS_BETWEEN_CHECKS:
+            checked = time.monotonic()
+            end_if_silent(client, run)
         if not state.is_scheduled() or _online(client, pool):
             alone_since = None
         elif alone_since is None:
@@ -161,8 +175,16 @@ def _online(client: SyncPrefectClient, pool: str) -> int:
 
 
 @contextmanager
-def _slot() -> Iterator[None]:
+def _slot(turns: Turns, number: int) -> Iterator[None]:
     """Holds one of the limit's places, strictly: where the limit is gone, nothing runs."""
+    with ExitStack() as held:
+        with turns.turn(number):
+            held.enter_context(_place())
+        yield
+
+
+def _place() -> ExitStack[bool | None]:
+    """One of the limit's places, as soon as there is one; held until it is exited."""
     with ExitStack() as held:
         while True:
             place = concurrency(
@@ -174,10 +196,10 @@ def _slot() -> Iterator[None]:
             )
             try:
                 held.enter_context(place)
-                break
             except TimeoutError:
                 _count_again()
-        yield
+            else:
+                return held.pop_all()
 
 
 def _count_again() -> None:

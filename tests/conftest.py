@@ -21,6 +21,7 @@ MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 LONGEST = (
     "vllm",
     "test_night",
+    "test_rounds",
     "test_deployments",
     "test_kill",
     "test_guide",

@@ -60,15 +60,25 @@ class Night:
             self.kill(name)
 
     def check_out(
-        self, change: Callable[[dict[str, Any]], None] | None = None, *, notify: str | None = None
+        self,
+        change: Callable[[dict[str, Any]], None] | None = None,
+        *,
+        notify: str | None = None,
+        silence: int | None = None,
     ) -> None:
-        """Copies what is deployed; `change` gets the first deployment of prefect.yaml to alter."""
+        """Copies what is deployed; `change` gets the first deployment of prefect.yaml to alter.
+
+        `silence`: after how many seconds without a heartbeat a run counts as crashed.
+        """
         for name in ("flows", "pools"):
             shutil.copytree(ROOT / name, self.home / name, ignore=shutil.ignore_patterns("__pycache__"))
         content = yaml.safe_load((ROOT / "prefect.yaml").read_text())
         if change is not None:
             change(content["deployments"][0])
-        content["build"][1]["flows.deploying.notify"]["block"] = notify
+        crash, tell = content["build"]
+        tell["flows.deploying.notify"]["block"] = notify
+        if silence is not None:
+            crash["flows.deploying.crash_silent_runs"]["seconds"] = silence
         (self.home / "prefect.yaml").write_text(yaml.safe_dump(content))
 
     def start_server(self) -> None:
@@ -85,10 +95,21 @@ class Night:
                 assert time.monotonic() < end, self.log("server")
                 time.sleep(0.5)
 
-    def start_worker(self, name: str = "worker", *, pool: str = "cpu", home: bool = True) -> None:
-        """Starts a worker, in place of the last of this name; `home`: it is told where its checkout is."""
+    def start_worker(
+        self,
+        name: str = "worker",
+        *,
+        pool: str = "cpu",
+        home: bool = True,
+        own: Mapping[str, str] | None = None,
+    ) -> None:
+        """Starts a worker, in place of the last of this name; `home`: it is told where its checkout is.
+
+        `own`: of its environment, what others do not share.
+        """
         self.kill(name)
-        environment = self.environment | ({"RLFOCAL_HOME": str(self.home)} if home else {})
+        checkout = {"RLFOCAL_HOME": str(self.home)} if home else {}
+        environment = {**self.environment, **checkout, **(own or {})}
         self._start(name, ["worker", "start", "--pool", pool, "--name", name], environment)
 
     def deploy(self) -> None:
@@ -173,6 +194,11 @@ class Night:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     child.send_signal(sent)
         process.wait(60)
+
+    def has_ended(self, name: str) -> bool:
+        """Whether the server or the worker is not running, killed or of itself."""
+        process = self._running.get(name)
+        return process is None or process.poll() is not None
 
     def log(self, name: str) -> str:
         """What the server or the worker printed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -14,6 +15,8 @@ from pathlib import Path
 from pwd import getpwnam
 from secrets import token_hex
 
+import psutil
+
 SETTINGS = "-c fsync=off -c max_connections=200 -c listen_addresses=127.0.0.1 -c unix_socket_directories="
 
 
@@ -22,6 +25,7 @@ class PostgresServer:
     """A running server; every database made from it is empty."""
 
     programs: Path
+    folder: Path
     port: int
     password: str
     made: list[str] = field(default_factory=list)
@@ -40,6 +44,28 @@ class PostgresServer:
         command = [str(self.programs / "psql"), "-XAtq", "-c", statement, address]
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
 
+    def start(self) -> None:
+        """Starts it, or starts it again, and waits until it answers."""
+        options = f"-p {self.port} {SETTINGS}"
+        self._control("-l", str(self.folder / "log"), "-o", options, "start")
+
+    def stop(self) -> None:
+        self._control("-m", "immediate", "stop")
+
+    def kill(self) -> None:
+        """Ends all its processes, as a host's crash does."""
+        first, *_ = (self.folder / "db" / "postmaster.pid").read_text().splitlines()
+        whole = psutil.Process(int(first))
+        every = [whole, *whole.children(recursive=True)]
+        for process in every:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(every, timeout=60)
+
+    def _control(self, *words: str) -> None:
+        control: list[str | Path] = [self.programs / "pg_ctl", "-D", self.folder / "db", "-w", "-s"]
+        _run([*control, *words], _account(self.folder), self.folder)
+
 
 def programs() -> Path | None:
     """The folder of initdb and pg_ctl; Debian keeps it off the PATH."""
@@ -52,21 +78,18 @@ def programs() -> Path | None:
 def running(folder_of_programs: Path) -> Iterator[PostgresServer]:
     """A server that goes with its data at the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
-    server = PostgresServer(folder_of_programs, _free_port(), token_hex(12))
+    server = PostgresServer(folder_of_programs, folder, _free_port(), token_hex(12))
     secret = folder / "password"
     secret.write_text(server.password)
-    control: list[str | Path] = [folder_of_programs / "pg_ctl", "-D", folder / "db", "-w", "-s"]
     initialise: list[str | Path] = [folder_of_programs / "initdb", "-D", folder / "db", "-U", "lake"]
     login: list[str | Path] = ["-A", "scram-sha-256", "--pwfile", secret]
-    start: list[str | Path] = ["-l", folder / "log", "-o", f"-p {server.port} {SETTINGS}"]
-    account = _account(folder)
     try:
-        _run([*initialise, *login, "--no-sync"], account, folder)
-        _run([*control, *start, "start"], account, folder)
+        _run([*initialise, *login, "--no-sync"], _account(folder), folder)
+        server.start()
         try:
             yield server
         finally:
-            _run([*control, "-m", "immediate", "stop"], account, folder)
+            server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,11 +1,13 @@
 """All deployments on a real server that asks for a password, with a worker for each work pool.
 
 A pool with a broken model, a worker that dies, a webhook that is told, and secrets planted everywhere.
+RLFOCAL_WHOLE_POOL: with all twelve models of the embedded pool, instead of three.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -26,6 +28,7 @@ from flows.deploying import TAG
 from flows.workers import LIMIT
 from flows.workers import TAG as HANDED_OVER
 from rlfocal.doctor.server import check_server
+from rlfocal.pool import load_pool
 from warehouse import open_warehouse
 
 PATIENCE = 900
@@ -33,8 +36,12 @@ TOKEN = "hf_PlantedHubToken0123456789"
 KEY = "sk-PlantedServerKey0123456789"
 PASSWORD = "PlantedServerPassword1"
 AUTH = f"night:{PASSWORD}"
-TASKS = 6
+TASKS = ("astronomy", "botany")
 """Of lab-mmlu."""
+EVERY = 1 if os.environ.get("RLFOCAL_WHOLE_POOL") else 4
+MODELS = [model.model for model in load_pool("lab").models][::EVERY]
+BROKEN = "lab-llama"
+GOOD = [model for model in MODELS if model != BROKEN]
 SAVE_WEBHOOK = """
 import sys
 from prefect.blocks.notifications import CustomWebhookNotificationBlock as Webhook
@@ -77,7 +84,7 @@ def night(
     told: tuple[str, list[str]],
     secrets: list[str],
 ) -> Iterator[Night]:
-    """The server with all deployments; the pool: two models that answer, and a directory without one."""
+    """The server with all deployments, and a pool with a model whose directory is empty."""
     folder = tmp_path_factory.mktemp("deployments")
     with Night(folder, ui=True, auth=AUTH) as night:
         night.environment |= {"HF_TOKEN": TOKEN, "OPENAI_API_KEY": KEY, "PREFECT_LOGGING_LEVEL": "DEBUG"}
@@ -88,13 +95,17 @@ def night(
             night.environment["XDG_DATA_HOME"] = str(folder / "home")
         (folder / "torn").mkdir()
         pool = yaml.safe_load((ROOT / "pools" / "lab.yaml").read_text())
-        models = [model for model in pool["models"] if model["model"] in ("lab-llama", "lab-gemma")]
-        models.append({"model": "torn", "hf_repo": str(folder / "torn"), "params_b": 1e-4})
+        pool["models"] = [model for model in pool["models"] if model["model"] in MODELS]
+        [torn] = [model for model in pool["models"] if model["model"] == BROKEN]
+        torn["hf_repo"] = str(folder / "torn")
+        [benchmark] = load_pool("lab").choose(None, ["lab-mmlu"]).benchmarks
+        tasks = {name: benchmark.tasks[name] for name in TASKS}
+        benchmarks = [benchmark.model_dump(exclude_unset=True) | {"tasks": tasks}]
         file = folder / "night.yaml"
-        file.write_text(yaml.safe_dump({**pool, "name": "night", "models": models}))
+        file.write_text(yaml.safe_dump({**pool, "name": "night", "benchmarks": benchmarks}))
 
         def small(deployment: dict[str, Any]) -> None:
-            asked = {"pool": str(file), "benchmarks": ["lab-mmlu"], "limit": 8, "seeds": 1}
+            asked = {"pool": str(file), "limit": 8, "seeds": 1}
             deployment["parameters"] |= asked | {"report": str(folder / "report.html")}
 
         night.check_out(small, notify="custom-webhook/told")
@@ -155,7 +166,7 @@ def test_a_broken_model_and_a_dead_worker_cost_no_other_model(
     night.kill("gpu")  # for the server, it is online for a while
     night.start_worker()
     run = night.trigger()
-    until(lambda: len(handed_over(night)) == 2, seconds=PATIENCE)  # of three, as the limit says
+    until(lambda: len(handed_over(night)) == 2, seconds=PATIENCE)  # as the limit says
     died = handed_over(night)[0]
     crashed = {"state": {"type": "CRASHED", "message": "No heartbeat"}, "force": True}
     night.api("POST", f"flow_runs/{died['id']}/set_state", crashed)  # as the automation does
@@ -163,32 +174,31 @@ def test_a_broken_model_and_a_dead_worker_cost_no_other_model(
 
     assert night.wait(run, seconds=PATIENCE) == "FAILED"
     message = night.api("GET", f"flow_runs/{run}")["state"]["message"]
-    assert message.startswith(f"{TASKS} steps failed, the first: extract torn on lab-mmlu/")
-    assert "missing: model 'torn': the direct" in message  # long paths lose their middle
+    assert message.startswith(f"{len(TASKS)} steps failed, the first: extract {BROKEN} on lab-mmlu/")
+    assert f"missing: model {BROKEN!r}: the direct" in message  # long paths lose their middle
     children = handed_over(night)
     assert Counter((one["name"], one["state_type"]) for one in children) == {
         (died["name"], "CRASHED"): 1,
-        ("extract lab-llama", "COMPLETED"): 1,
-        ("extract lab-gemma", "COMPLETED"): 1,
-        ("extract torn", "FAILED"): 1,
+        **{(f"extract {model}", "COMPLETED"): 1 for model in GOOD},
+        (f"extract {BROKEN}", "FAILED"): 1,
     }
-    [torn] = [one["id"] for one in children if (one["name"], one["state_type"]) == ("extract torn", "FAILED")]
+    [torn] = [one["id"] for one in children if one["state_type"] == "FAILED"]
     tries = night.api("POST", "task_runs/filter", {"flow_runs": {"id": {"any_": [torn]}}})
     assert [one["run_count"] for one in tries] == [1], "another try cannot help"
     limit = night.api("GET", f"v2/concurrency_limits/{LIMIT}")
     assert (limit["limit"], limit["active_slots"]) == (2, 0)
     with open_warehouse(night.environment["RLFOCAL_WAREHOUSE"], read_only=True) as warehouse:
         counts = "SELECT model, count(*), count(DISTINCT task) FROM extractions GROUP BY model ORDER BY model"
-        assert warehouse.rows(counts) == [("lab-gemma", TASKS, TASKS), ("lab-llama", TASKS, TASKS)]
+        assert warehouse.rows(counts) == [(model, len(TASKS), len(TASKS)) for model in sorted(GOOD)]
         used = warehouse.rows("SELECT count(DISTINCT benchmark) FROM evaluations WHERE method = 'rl_focal'")
         assert used == [(1,)]
     missing = night.api("POST", "artifacts/filter", {"artifacts": {"key": {"any_": ["regenerate-missing"]}}})
-    assert {gap["model"] for gap in json.loads(missing[0]["data"])} == {"torn"}
+    assert {gap["model"] for gap in json.loads(missing[0]["data"])} == {BROKEN}
     until(lambda: any("night.yaml is Failed" in text for text in told[1]))
 
     again = night.trigger()
     assert night.wait(again, seconds=PATIENCE) == "FAILED"
-    assert [one["name"] for one in handed_over(night)[len(children) :]] == ["extract torn"]
+    assert [one["name"] for one in handed_over(night)[len(children) :]] == [f"extract {BROKEN}"]
 
 
 def test_secrets_are_nowhere(night: Night, secrets: list[str], told: tuple[str, list[str]]) -> None:

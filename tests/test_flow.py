@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Iterator
@@ -59,6 +60,22 @@ def evaluated(location: Path) -> list[tuple[Any, ...]]:
         return warehouse.rows(
             "SELECT method, seed, n, accuracy FROM evaluations WHERE task = '*' ORDER BY ALL"
         )
+
+
+def regenerated(**asked: Any) -> tuple[Any, dict[str, set[str]]]:
+    """A run's final state and its graph: each task with those it waits for."""
+    from prefect import get_client
+
+    from flows.regenerate import regenerate
+
+    state: Any = regenerate(**asked, return_state=True)
+    with get_client(sync_client=True) as client:
+        run = state.state_details.flow_run_id
+        graph = client.request("GET", "/flow_runs/{id}/graph-v2", path_params={"id": run}).json()
+    nodes = dict(graph["nodes"])
+    return state, {
+        node["label"]: {nodes[parent["id"]]["label"] for parent in node["parents"]} for node in nodes.values()
+    }
 
 
 @pytest.mark.slow
@@ -121,6 +138,37 @@ def test_a_failing_model_stops_no_other_and_is_named(folder: Path, prefect: None
 
 
 @pytest.mark.slow
+def test_eleven_models_complete_beside_a_broken_one_and_the_next_run_tries_it_alone(
+    prefect: None, tmp_path: Path
+) -> None:
+    pool = yaml.safe_load((ROOT / "pools" / "lab.yaml").read_text())
+    [broken] = [model for model in pool["models"] if model["model"] == "lab-mistral"]
+    broken["hf_repo"] = str(tmp_path)
+    file = tmp_path / "pool.yaml"
+    file.write_text(yaml.safe_dump(pool))
+    asked: dict[str, Any] = {
+        "pool": str(file),
+        "benchmarks": ["lab-gpqa"],
+        "limit": 8,
+        "seeds": 1,
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+    }
+    message = "one step failed: extract lab-mistral on lab-gpqa/two_hop: model 'lab-mistral': the directory"
+    extractions = []
+    for _ in range(2):
+        state, arrows = regenerated(**asked)
+        assert state.is_failed()
+        assert str(state.message).startswith(message)
+        extractions.append({task for task in arrows if task.startswith("extract")})
+        with open_warehouse(tmp_path / "warehouse", read_only=True) as warehouse:
+            assert warehouse.rows("SELECT count(*), count(DISTINCT model) FROM extractions") == [(11, 11)]
+            pools = warehouse.rows("SELECT DISTINCT len(models) FROM evaluations WHERE method = 'rl_focal'")
+            assert pools == [(11,)]
+    assert extractions == [{f"extract {model['model']}" for model in pool["models"]}, {"extract lab-mistral"}]
+
+
+@pytest.mark.slow
 def test_a_benchmark_that_no_model_answered_is_a_gap_and_not_about_all_models(
     folder: Path, prefect: None, tmp_path: Path
 ) -> None:
@@ -141,33 +189,30 @@ def test_a_benchmark_that_no_model_answered_is_a_gap_and_not_about_all_models(
 
 
 @pytest.mark.slow
-def test_models_do_not_hang_on_one_another_in_the_graph(folder: Path, prefect: None, tmp_path: Path) -> None:
-    from prefect import get_client
-
-    from flows.regenerate import regenerate
-
+def test_models_do_not_hang_on_one_another_and_what_is_done_is_no_task(
+    folder: Path, prefect: None, tmp_path: Path
+) -> None:
     pool = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2")})
-    state = regenerate(
-        pool=str(pool),
-        warehouse=str(tmp_path / "warehouse"),
-        report=str(tmp_path / "report.html"),
-        seeds=1,
-        jobs=1,
-        return_state=True,
-    )
-    with get_client(sync_client=True) as client:
-        run = state.state_details.flow_run_id
-        graph = client.request("GET", "/flow_runs/{id}/graph-v2", path_params={"id": run}).json()
-    nodes = dict(graph["nodes"])
-    above = {
-        node["label"]: {nodes[parent["id"]]["label"] for parent in node["parents"]} for node in nodes.values()
+    asked: dict[str, Any] = {
+        "pool": str(pool),
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+        "seeds": 1,
+        "jobs": 1,
     }
     models = {"extract llama", "extract mistral", "extract gpt2"}
-    assert above == {
+    after = {"report": {"train and evaluate on tiny"}}
+    state, arrows = regenerated(**asked)
+    assert arrows == {
         **{model: set() for model in models},
         "train and evaluate on tiny": models,
-        "report": {"train and evaluate on tiny"},
+        **after,
     }
+    again, arrows = regenerated(**asked)
+    assert arrows == {}, "there is nothing to do"
+    assert again.result().evaluations == state.result().evaluations
+    _, arrows = regenerated(**{**asked, "report": str(tmp_path / "other.html")})
+    assert arrows == {"train and evaluate on tiny": set(), **after}
 
 
 @pytest.mark.slow
@@ -232,6 +277,13 @@ def test_quiet_settings_leave_what_the_user_chose(monkeypatch: pytest.MonkeyPatc
     assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     for name in SETTINGS:
         monkeypatch.delenv(name)
+
+
+def test_less_than_two_heartbeats_of_silence_are_refused() -> None:
+    from flows.deploying import crash_silent_runs
+
+    with pytest.raises(InputError, match=r"prefect.yaml: crash_silent_runs after 59 s .*; give at least 60"):
+        asyncio.run(crash_silent_runs(59))
 
 
 def test_prefect_yaml_satisfies_prefects_schema_and_names_no_machine() -> None:

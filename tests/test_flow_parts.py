@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,23 @@ import yaml
 from night import ROOT
 from prefect import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
+from prefect.client.schemas.objects import State, StateType
+from prefect.events import emit_event
+from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFilter, EventResourceFilter
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import (
     PREFECT_LOCAL_STORAGE_PATH,
     PREFECT_RESULTS_PERSIST_BY_DEFAULT,
     temporary_settings,
 )
+from prefect.states import Pending, Running, Scheduled
 from test_flow import write_pool
 from tiny_models import save_model, write_tasks
 
 from flows import extracting, learning, newcomers, upkeep, workers
+from flows.deploying import TAG
 from flows.parameters import WAREHOUSE, check_no_password, secret_kept
+from flows.silence import HEARTBEAT, end_silent_runs
 from rlfocal.errors import InputError
 from rlfocal.jobs.events import Extracted, Failure
 from rlfocal.jobs.runner import ModelOutcome
@@ -156,7 +164,7 @@ def test_the_limit_is_made_once_and_forgotten_places_are_given_back(monkeypatch:
 
     @flow
     def takes_a_place() -> int:
-        with workers._slot(), get_client(sync_client=True) as client:
+        with workers._place(), get_client(sync_client=True) as client:
             return client.read_global_concurrency_limit_by_name(workers.LIMIT).active_slots
 
     with get_client(sync_client=True) as client:
@@ -202,3 +210,45 @@ def test_a_password_never_becomes_a_parameter(monkeypatch: pytest.MonkeyPatch) -
         check_no_password(SECRET)
     assert "PlantedPassword" not in str(refused.value)
     check_no_password("/a/directory")
+
+
+def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
+    with get_client(sync_client=True) as client:
+        flow = client.create_flow(extracting.extract_model)
+        deployed = client.create_deployment(flow, name="silent")
+        begun: dict[str, tuple[str, State[Any]]] = {
+            "dead": (TAG, Running()),
+            "pending": (TAG, Pending()),
+            "alive": (TAG, Running()),
+            "planned": (TAG, Scheduled()),
+            "of others": ("other", Running()),
+        }
+        runs = {
+            name: client.create_flow_run_from_deployment(deployed, tags=[tag], state=state)
+            for name, (tag, state) in begun.items()
+        }
+        runs["by hand"] = client.create_flow_run(extracting.extract_model, tags=[TAG], state=Running())
+        later = datetime.now(UTC) + timedelta(minutes=6)
+        resource = {"prefect.resource.id": f"prefect.flow-run.{runs['alive'].id}"}
+        emit_event(HEARTBEAT, resource, occurred=later - timedelta(minutes=1))
+        alive = EventFilter(
+            event=EventNameFilter(name=[HEARTBEAT]),
+            resource=EventResourceFilter(id=list(resource.values())),
+            occurred=EventOccurredFilter.model_validate({"since": datetime.now(UTC), "until": later}),
+        )
+        end = time.monotonic() + 60
+        while not client.read_events(alive, limit=1).events:
+            assert time.monotonic() < end
+            time.sleep(0.5)
+        assert end_silent_runs() == []
+        ended = {runs[name].name for name in ("dead", "pending")}
+        assert set(end_silent_runs(later)) >= ended
+        states = {name: client.read_flow_run(run.id).state_type for name, run in runs.items()}
+        assert states == {
+            "dead": StateType.CRASHED,
+            "pending": StateType.CRASHED,
+            "alive": StateType.RUNNING,
+            "planned": StateType.SCHEDULED,
+            "of others": StateType.RUNNING,
+            "by hand": StateType.RUNNING,
+        }

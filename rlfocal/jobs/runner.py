@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from rlfocal.errors import InputError
 from rlfocal.extraction.engines.backends import check_backend
-from rlfocal.extraction.fingerprint import fingerprint, weights_digest
-from rlfocal.extraction.partition import doc_rows
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.failures import plain
 from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure
 from rlfocal.jobs.faults import over_time
-from rlfocal.jobs.partitions import Job, is_covered
+from rlfocal.jobs.lacking import name_of, plan_of, refuse_other_documents, replacing, works_of
+from rlfocal.jobs.partitions import Job
 from rlfocal.jobs.placing import Jobs, run_on_gpus
 from rlfocal.jobs.processes import run_each
 from rlfocal.jobs.shards import discard_leftovers
@@ -26,33 +23,12 @@ from rlfocal.placement.devices import Device, find_gpus
 from rlfocal.placement.leases import lease_folder
 from rlfocal.placement.schedule import in_order
 from rlfocal.planning.gpus import DEFAULT, GPUS, gpu_of
-from rlfocal.planning.workload import of_documents
-from rlfocal.planning.works import work
-from rlfocal.pool.hub import HubError, pinned
 from rlfocal.pool.specs import ModelSpec, PoolSpec
-from warehouse import Warehouse, check_location, open_warehouse
-from warehouse.alignment import refusal, shortening
-from warehouse.store import Committed, PartitionKey
+from warehouse import check_location, open_warehouse
 
 OnProgress = Callable[[Event], None]
 PRELOADED = {"hf": ("rlfocal.extraction.engines.hf",)}
 """Modules that are imported once and shared by the processes of a backend."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run is to do, by model."""
-
-    pending: dict[str, list[Job]]
-    specs: dict[str, ModelSpec]
-    """The models, pinned to the commits that will run."""
-    failed: dict[str, str]
-    """Models that cannot run at all, and why."""
-    unreached: set[str]
-    """Those of them that may run when the hub answers again."""
-    refused: list[Failure]
-    covered: list[PartitionKey]
-    """Partitions that are committed already."""
 
 
 @dataclass(frozen=True)
@@ -152,12 +128,6 @@ def extract_model(
     return outcome
 
 
-def is_filled(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str) -> bool:
-    """Whether the warehouse has every partition as it would be extracted now."""
-    plan = _plan(pool.models, tasks, backend, warehouse.committed())
-    return not (plan.failed or plan.refused or any(plan.pending.values()))
-
-
 def default_jobs(backend: str) -> int:
     """How many models run at once by default: one a GPU, and on a CPU 2, or 1 with vLLM."""
     return len(_gpus(backend)) or (1 if backend == "vllm" else 2)
@@ -178,11 +148,11 @@ def _extract(
     with open_warehouse(location) as warehouse:
         warehouse.put_models(models)
         committed = warehouse.committed()
-        plan = _plan(models, tasks, backend, committed)
+        plan = plan_of(models, tasks, backend, committed)
         if replace_documents:
-            plan = _replacing(plan)
+            plan = replacing(plan)
         else:
-            _refuse_other_documents(plan, warehouse, committed)
+            refuse_other_documents(plan, warehouse, committed)
         for key in plan.covered:
             discard_leftovers(warehouse, key)
     events: list[Event] = [*plan.refused]
@@ -233,16 +203,8 @@ def _run_on_gpus(
     report: Callable[[str, Event], None],
     preload: Sequence[str],
 ) -> dict[str, str | None]:
-    sheet = gpu_of(gpus[0].product) or GPUS[DEFAULT]
-    named = {
-        model: {f"{job.task.benchmark}/{job.task.task}": job for job in jobs}
-        for model, jobs in pending.items()
-    }
-    loads = {name: of_documents(job.task, None) for jobs in named.values() for name, job in jobs.items()}
-    works = {
-        model: work(specs[model], [([name], loads[name]) for name in jobs], sheet)
-        for model, jobs in named.items()
-    }
+    works = works_of(specs, pending, gpu_of(gpus[0].product) or GPUS[DEFAULT])
+    named = {model: {name_of(job): job for job in jobs} for model, jobs in pending.items()}
 
     def arguments(model: str, left: Collection[str]) -> tuple[Any, ...]:
         jobs = [named[model][task] for task in in_order(works[model].tasks) if task in left]
@@ -259,66 +221,6 @@ def _run_on_gpus(
         # CUDA reads its environment once: what a process is to see must be set before torch is imported.
         preload=() if gpus[0].product else preload,
     )
-
-
-def _plan(
-    models: Sequence[ModelSpec],
-    tasks: Sequence[TaskDocuments],
-    backend: str,
-    committed: Mapping[PartitionKey, Committed],
-) -> Plan:
-    """Leaves out what is committed already, and what would replace a partition by a shorter one."""
-    plan = Plan({}, {}, {}, set(), [], [])
-    for model in models:
-        try:
-            spec = pinned(model)
-            weights = weights_digest(spec)
-        except (InputError, OSError) as error:
-            plan.failed[model.model] = plain(error)
-            if isinstance(error, HubError):
-                plan.unreached.add(model.model)
-            continue
-        plan.specs[model.model] = spec
-        plan.pending[model.model] = []
-        for task in tasks:
-            job = Job(task, fingerprint(spec, weights, task, backend))
-            key = job.key(model.model)
-            there = committed.get(key)
-            if is_covered(job, there):
-                plan.covered.append(key)
-            elif there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
-                plan.refused.append(Failure("extract", *key, reason, lasting=True))
-            else:
-                plan.pending[model.model].append(job)
-    return plan
-
-
-def _replacing(plan: Plan) -> Plan:
-    pending = {
-        model: [replace(job, replace_documents=True) for job in jobs] for model, jobs in plan.pending.items()
-    }
-    return replace(plan, pending=pending)
-
-
-def _refuse_other_documents(
-    plan: Plan, warehouse: Warehouse, committed: Mapping[PartitionKey, Committed]
-) -> None:
-    """Before an engine works for hours on answers that could not be committed."""
-    tasks = {(job.task.benchmark, job.task.task): job.task for jobs in plan.pending.values() for job in jobs}
-    for (benchmark, name), task in tasks.items():
-        holders = sorted(key.model for key in committed if (key.benchmark, key.task) == (benchmark, name))
-        if not holders or (found := warehouse.documents_differ(doc_rows(task), task.n_whole)) is None:
-            continue
-        for model, jobs in plan.pending.items():
-            others = [m for m in holders if m != model]
-            kept = [job for job in jobs if (job.task.benchmark, job.task.task) != (benchmark, name)]
-            if others and len(kept) < len(jobs):
-                plan.pending[model] = kept
-                plan.refused.append(
-                    Failure(
-                        "extract", model, benchmark, name, refusal(found, others, benchmark), lasting=True
-                    )
-                )
 
 
 def _outcome(

@@ -1,0 +1,68 @@
+"""Runs whose process or host died, and which the server's automation has missed.
+
+The server keeps events in memory until its automations have seen them. What happened in the seconds before
+it or its database was killed is lost, and with it that a heartbeat is due.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from prefect import get_client
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterDeploymentId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    FlowRunFilterTags,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.events.filters import (
+    EventFilter,
+    EventNameFilter,
+    EventOccurredFilter,
+    EventResourceFilter,
+)
+from prefect.runtime import flow_run
+from prefect.states import Crashed
+
+from flows.deploying import TAG
+
+SILENCE = timedelta(minutes=5)
+"""Longer than the automation's, and as long as `rlfocal doctor` waits."""
+HEARTBEAT = "prefect.flow-run.heartbeat"
+_BEGUN = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
+
+
+def end_silent_runs(now: datetime | None = None) -> list[str]:
+    """Marks the runs of rlfocal's deployments that have died as crashed, and returns their names.
+
+    Other runs may be set to send no heartbeats. The run that asks is alive.
+    """
+    begun = FlowRunFilter(
+        tags=FlowRunFilterTags(all_=[TAG]),
+        deployment_id=FlowRunFilterDeploymentId(is_null_=False),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_BEGUN))),
+    )
+    with get_client(sync_client=True) as client:
+        others = [run for run in client.read_flow_runs(flow_run_filter=begun) if str(run.id) != flow_run.id]
+        return [run.name for run in others if end_if_silent(client, run, now)]
+
+
+def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None = None) -> bool:
+    """Marks a run as crashed where for five minutes it has shown neither another state nor a heartbeat."""
+    now = now or datetime.now(UTC)
+    since = now - SILENCE
+    if run.state is None or run.state.type not in _BEGUN or run.state.timestamp > since:
+        return False
+    heartbeats = EventFilter(
+        occurred=EventOccurredFilter.model_validate({"since": since, "until": now}),
+        event=EventNameFilter(name=[HEARTBEAT]),
+        resource=EventResourceFilter(id=[f"prefect.flow-run.{run.id}"]),
+    )
+    if client.read_events(heartbeats, limit=1).events:
+        return False
+    told = f"No heartbeat for {SILENCE.seconds // 60} minutes: its process or its host died."
+    client.set_flow_run_state(run.id, Crashed(message=told))
+    return True
