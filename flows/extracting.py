@@ -11,10 +11,10 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Failed
 from prefect.tasks import Task, exponential_backoff
 
-from flows.ending import ended
-from flows.parameters import Count, Name, Names
-from flows.progress import tell
-from flows.summary import sentence
+from flows.support.ending import ended
+from flows.support.parameters import Count, Name, Names
+from flows.support.progress import tell
+from flows.support.summary import sentence
 from rlfocal.errors import RunError
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.failures import plain

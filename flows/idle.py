@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from flows.summary import Summary
+from flows.support.summary import Summary
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.extraction.tasks import TaskDocuments, load_each
 from rlfocal.jobs.lacking import is_filled

@@ -10,9 +10,9 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 
 from flows import REPORT
-from flows.ending import ended
-from flows.pages import accuracies, publish_boards, report_line
-from flows.parameters import Count, Name, Names
+from flows.support.ending import ended
+from flows.support.pages import accuracies, publish_boards, report_line
+from flows.support.parameters import Count, Name, Names
 from rlfocal.evaluation import Evaluation, TrainingReport
 from rlfocal.evaluation import evaluate as evaluate_now
 from rlfocal.evaluation import train as train_now

@@ -12,8 +12,8 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
 from flows.extracting import extract
-from flows.summary import ALL
-from flows.threads import Turns
+from flows.support.summary import ALL
+from flows.support.threads import Turns
 from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.failures import plain

@@ -10,9 +10,9 @@ from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 
-from flows.ending import ended
-from flows.parameters import Count, Name
-from flows.progress import tell
+from flows.support.ending import ended
+from flows.support.parameters import Count, Name
+from flows.support.progress import tell
 from rlfocal import newcomers
 from rlfocal.errors import RunError
 from rlfocal.newcomers import Newcomer

@@ -18,18 +18,18 @@ from prefect.client.schemas.objects import State
 from prefect.utilities.annotations import quote
 
 from flows import REPORT
-from flows.deploying import TAG
 from flows.drift import DriftLimits, compared, marked, newest_snapshot, to_train_on
-from flows.ending import ended
 from flows.idle import as_it_is
 from flows.models import Asked, extract_all
-from flows.pages import accuracies, publish
-from flows.parameters import Count, Name, Names, secret_kept
-from flows.progress import OnProgress, tell, told
-from flows.server import prefect_server
-from flows.silence import end_silent_runs
-from flows.summary import ALL, IncompleteError, Summary
-from flows.threads import in_thread
+from flows.support.deploying import TAG
+from flows.support.ending import ended
+from flows.support.pages import accuracies, publish
+from flows.support.parameters import Count, Name, Names, secret_kept
+from flows.support.progress import OnProgress, tell, told
+from flows.support.server import prefect_server
+from flows.support.silence import end_silent_runs
+from flows.support.summary import ALL, IncompleteError, Summary
+from flows.support.threads import in_thread
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.extraction.engines.backends import check_backend
 from rlfocal.extraction.tasks import TaskDocuments, load_each

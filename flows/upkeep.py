@@ -9,8 +9,8 @@ from prefect import flow
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.client.schemas.objects import State
 
-from flows.ending import ended
-from flows.parameters import Count, Name
+from flows.support.ending import ended
+from flows.support.parameters import Count, Name
 from rlfocal.agents.storage.tensorfiles import trained_on
 from rlfocal.doctor.checks import diagnose
 from rlfocal.errors import RunError

@@ -31,9 +31,9 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
 
-from flows.progress import tell
-from flows.silence import end_if_silent
-from flows.threads import Turns
+from flows.support.progress import tell
+from flows.support.silence import end_if_silent
+from flows.support.threads import Turns
 from rlfocal.jobs.runner import default_jobs
 
 DEPLOYMENT = "extract-model/extract-model"

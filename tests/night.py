@@ -76,9 +76,9 @@ class Night:
         if change is not None:
             change(content["deployments"][0])
         crash, tell = content["build"]
-        tell["flows.deploying.notify"]["block"] = notify
+        tell["flows.support.deploying.notify"]["block"] = notify
         if silence is not None:
-            crash["flows.deploying.crash_silent_runs"]["seconds"] = silence
+            crash["flows.support.deploying.crash_silent_runs"]["seconds"] = silence
         (self.home / "prefect.yaml").write_text(yaml.safe_dump(content))
 
     def start_server(self) -> None:

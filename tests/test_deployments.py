@@ -24,7 +24,7 @@ import pytest
 import yaml
 from night import ROOT, Night
 
-from flows.deploying import TAG
+from flows.support.deploying import TAG
 from flows.workers import LIMIT
 from flows.workers import TAG as HANDED_OVER
 from rlfocal.doctor.server import check_server

@@ -280,7 +280,7 @@ def test_quiet_settings_leave_what_the_user_chose(monkeypatch: pytest.MonkeyPatc
 
 
 def test_less_than_two_heartbeats_of_silence_are_refused() -> None:
-    from flows.deploying import crash_silent_runs
+    from flows.support.deploying import crash_silent_runs
 
     with pytest.raises(InputError, match=r"prefect.yaml: crash_silent_runs after 59 s .*; give at least 60"):
         asyncio.run(crash_silent_runs(59))
@@ -289,7 +289,7 @@ def test_less_than_two_heartbeats_of_silence_are_refused() -> None:
 def test_prefect_yaml_satisfies_prefects_schema_and_names_no_machine() -> None:
     from prefect.cli.deploy._models import PrefectYamlModel
 
-    from flows.deploying import TAG
+    from flows.support.deploying import TAG
 
     text = (ROOT / "prefect.yaml").read_text()
     content = yaml.safe_load(text)

@@ -30,9 +30,9 @@ from test_flow import write_pool
 from tiny_models import save_model, write_tasks
 
 from flows import extracting, learning, newcomers, upkeep, workers
-from flows.deploying import TAG
-from flows.parameters import WAREHOUSE, check_no_password, secret_kept
-from flows.silence import HEARTBEAT, end_silent_runs
+from flows.support.deploying import TAG
+from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
+from flows.support.silence import HEARTBEAT, end_silent_runs
 from rlfocal.errors import InputError
 from rlfocal.jobs.events import Extracted, Failure
 from rlfocal.jobs.runner import ModelOutcome

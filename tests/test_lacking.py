@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from flows.threads import Turns
+from flows.support.threads import Turns
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.jobs.lacking import describe_and_find_lacking, is_filled
 from rlfocal.pool import load_pool

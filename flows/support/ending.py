@@ -11,9 +11,9 @@ from prefect.client.schemas.objects import State
 from prefect.logging import get_logger
 from prefect.states import Failed
 
-from flows.deploying import check_checkout
-from flows.parameters import check_no_password
-from flows.summary import IncompleteError, sentence
+from flows.support.deploying import check_checkout
+from flows.support.parameters import check_no_password
+from flows.support.summary import IncompleteError, sentence
 from rlfocal.errors import InputError, RunError
 from rlfocal.failures import plain
 

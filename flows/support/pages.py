@@ -11,7 +11,7 @@ from statistics import fmean
 from prefect import get_run_logger
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from flows.summary import Summary
+from flows.support.summary import Summary
 from rlfocal.evaluation import Evaluation
 from rlfocal.evaluation.comparable import BoardKey, comparable_runs
 from rlfocal.evaluation.leaderboard import BASELINE, Board, cents, percent, points

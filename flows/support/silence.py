@@ -27,7 +27,7 @@ from prefect.events.filters import (
 from prefect.runtime import flow_run
 from prefect.states import Crashed
 
-from flows.deploying import TAG
+from flows.support.deploying import TAG
 
 SILENCE = timedelta(minutes=5)
 """Longer than the automation's, and as long as `rlfocal doctor` waits."""
