@@ -13,7 +13,7 @@ from prefect.tasks import Task, exponential_backoff
 
 from flows.support.ending import ended
 from flows.support.parameters import Count, Name, Names
-from flows.support.progress import tell
+from flows.support.progress import shown, tell
 from flows.support.summary import sentence
 from rlfocal.errors import RunError
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
@@ -59,17 +59,18 @@ def extract(
 ) -> ModelOutcome | State[ModelOutcome]:
     """Every answer of one model, in its own process; another try leaves alone what the first committed."""
     title = f"extract {model}"
-    outcome = extract_now(
-        location,
-        pool,
-        model,
-        backend=backend,
-        limit=limit,
-        jobs=jobs,
-        tasks=tasks,
-        seconds=None if minutes is None else 60.0 * minutes,
-        on_progress=share_of_tasks(tell, len(tasks)),
-    )
+    with shown(title) as on_progress:
+        outcome = extract_now(
+            location,
+            pool,
+            model,
+            backend=backend,
+            limit=limit,
+            jobs=jobs,
+            tasks=tasks,
+            seconds=None if minutes is None else 60.0 * minutes,
+            on_progress=share_of_tasks(on_progress, len(tasks)),
+        )
     if outcome.missing:
         return Failed(
             message=f"{counted(len(outcome.missing), 'partition')}: {outcome.missing[0].reason}", data=outcome

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from night import ROOT
-from prefect import get_client
+from prefect import flow, get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
 from prefect.client.schemas.objects import State, StateType
 from prefect.events import emit_event
@@ -30,6 +30,7 @@ from test_flow import write_pool
 from tiny_models import save_model, write_tasks
 
 from flows import extracting, learning, newcomers, upkeep, workers
+from flows.support import progress
 from flows.support.deploying import TAG
 from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
 from flows.support.silence import HEARTBEAT, end_silent_runs
@@ -79,6 +80,7 @@ def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path
         for model in ("llama", "gpt2"):
             asked = {"pool": str(pool), "warehouse": location, "limit": 20}
             assert len(made_by(extracting.extract_model, model, **asked).committed) == 2
+            assert artifacts(f"extract-{model}") == [100.0]
         methods = ["best_single", "plurality"]
         rows = made_by(learning.evaluate, "tiny", methods=methods, seeds=1, warehouse=location)
         assert {row.method for row in rows} >= set(methods)
@@ -104,6 +106,23 @@ def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path
         assert "mistral" in page.splitlines()[0]
         assert "tiny" in page
     assert not [path for path in (tmp_path / "results").rglob("*") if path.is_file()], "nothing is pickled"
+
+
+def test_the_page_shows_how_far_a_run_is_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_UPDATES", 0.1)
+
+    @flow
+    def walk() -> None:
+        with progress.shown("extract Org/b-1.5") as on_progress:
+            on_progress("extract Org/b-1.5", 0.25)
+            end = time.monotonic() + 60
+            while artifacts("extract-org-b-1-5") != [25.0]:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            on_progress("extract Org/b-1.5", 0.75)
+
+    walk()
+    assert artifacts("extract-org-b-1-5") == [75.0]
 
 
 def test_maintain_fails_with_what_doctor_finds(folder: Path, tmp_path: Path) -> None:

@@ -69,7 +69,10 @@ def test_the_schedule_fires_and_a_worker_runs_it_with_nobodys_help(night: Night)
     assert run != planned
     assert night.wait(run, seconds=PATIENCE) == "COMPLETED"
     artifacts = {made["key"]: made["data"] for made in night.api("POST", "artifacts/filter", {})}
-    assert set(artifacts) == {"regenerate-accuracy"}
+    shares = {key: share for key, share in artifacts.items() if key.startswith("extract-")}
+    assert set(shares.values()) == {100.0}
+    assert len(shares) == 2
+    assert set(artifacts) == {"regenerate-accuracy", *shares}
     assert "| rl_focal_sequential |" in artifacts["regenerate-accuracy"]
     assert f"`{night.folder / 'report.html'}`" in artifacts["regenerate-accuracy"]
     assert (night.folder / "report.html").stat().st_size > 10_000

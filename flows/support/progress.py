@@ -1,13 +1,20 @@
-"""Who is told how far a run has come: the command line, where it runs the flow itself."""
+"""Who is told how far a run has come: the command line, where it runs the flow itself, and the run's page."""
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
+
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
 OnProgress = Callable[[str, float], None]
 """Called with what is running and the finished share of it, 0 to 1."""
+
+SECONDS_BETWEEN_UPDATES = 5.0
+"""Of a run's page."""
 
 # A flow's parameters are JSON, which a callback is not; Prefect hands this context on to its task threads.
 _listener: ContextVar[OnProgress | None] = ContextVar("listener", default=None)
@@ -27,3 +34,41 @@ def tell(title: str, share: float) -> None:
     """Tells who listens, if anybody does."""
     if (listener := _listener.get()) is not None:
         listener(title, share)
+
+
+@contextmanager
+def shown(name: str) -> Iterator[OnProgress]:
+    """Inside, who listens is told, and the run's page shows the finished share under the name.
+
+    A thread of its own talks to the server: while that is away, no work waits for it.
+    """
+    finished = [0.0]
+    has_ended = threading.Event()
+
+    def show() -> None:
+        with suppress(Exception):  # a page is worth no run
+            bar = create_progress_artifact(0.0, key=_key(name), description=name)
+            while not has_ended.wait(SECONDS_BETWEEN_UPDATES):
+                update_progress_artifact(bar, 100 * finished[0])
+            update_progress_artifact(bar, 100 * finished[0])
+
+    def on_progress(title: str, share: float) -> None:
+        finished[0] = share
+        tell(title, share)
+
+    page = threading.Thread(target=copy_context().run, args=(show,), daemon=True)
+    page.start()
+    try:
+        yield on_progress
+    finally:
+        has_ended.set()
+        page.join(SECONDS_BETWEEN_UPDATES)
+
+
+def _key(name: str) -> str:
+    """As Prefect wants it.
+
+    >>> _key("extract Qwen/Qwen3-0.6B")
+    'extract-qwen-qwen3-0-6b'
+    """
+    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
