@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
+from typing import cast
+from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
@@ -47,7 +49,8 @@ def shown(name: str) -> Iterator[OnProgress]:
 
     def show() -> None:
         with suppress(Exception):  # a page is worth no run
-            bar = create_progress_artifact(0.0, key=_key(name), description=name)
+            # Prefect's types leave open whether a coroutine is returned; in a thread none is.
+            bar = cast(UUID, create_progress_artifact(0.0, key=_key(name), description=name))
             while not has_ended.wait(SECONDS_BETWEEN_UPDATES):
                 update_progress_artifact(bar, 100 * finished[0])
             update_progress_artifact(bar, 100 * finished[0])
