@@ -134,7 +134,7 @@ def enter_checkout() -> dict[str, str]:
     If it names none, to this package's own: the flow loads there and fails with a clear message. An error
     here would be buried under tracebacks; and the worker runs this step too, to call a failed run's hooks.
     """
-    directory = _checkout() or Path(__file__).parents[1]
+    directory = _checkout() or Path(__file__).parents[2]
     os.chdir(directory)
     return {"directory": str(directory)}
 
