@@ -154,7 +154,7 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
 @pytest.mark.parametrize(
     ("backend", "n_kills", "models", "n_docs"),
     [
-        ("hf", 18, ["llama", "gpt2"], (60, 40)),
+        ("hf", 12, ["llama", "gpt2"], (60, 40)),
         pytest.param(
             "vllm",
             2,
@@ -199,6 +199,8 @@ def test_a_killed_extraction_loses_nothing(
         report = extract_pool(extraction.location, pool, backend=backend, jobs=1)
         assert report.missing == []
         assert report.n_skipped == killed[-1].n_partitions
+        if killed[-1] == Killed(0, 0):
+            duration = report.seconds  # of all there is to do, as busy as the machine is by now
         check_whole(extraction.location, expected, n_partitions)
         shutil.rmtree(extraction.location)
     assert backend != "hf" or any(k.n_shards for k in killed), "no kill fell into a partition"
