@@ -32,8 +32,8 @@ def fitted(
                 tensor.copy_(torch.tensor(values))
         seen.append((loss, n))
 
-    monkeypatch.setattr(f"rlfocal.methods.{name}.learn", given)
-    monkeypatch.setattr(f"rlfocal.methods.{name}.fit_encoder", lambda *_: Words())
+    monkeypatch.setattr(f"rlfocal.methods.routers.{name}.learn", given)
+    monkeypatch.setattr(f"rlfocal.methods.routers.{name}.fit_encoder", lambda *_: Words())
     policy = policy_of(name, answered(RIGHT, QUESTIONS, n_train=4).train, **settings)
     return (policy, *seen[0])
 
