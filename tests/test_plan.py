@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,20 @@ def test_a_workload_counts_every_shared_character_once() -> None:
     assert (words.requests, words.one_token) == (4, False)
     assert words.prefill_tokens == 130 + 2 * 13 / 4
     assert words.lm_eval_prefill_tokens == 2 * (110 + 120) + 2 * 13 / 4
+
+
+def test_choices_after_nothing_are_asked_once_here_and_for_every_document_by_lm_eval() -> None:
+    contexts = ["x" * 400 + "a" * 40, "x" * 400 + "b" * 80]
+    task = task_of(documents(contexts, (" A", " B", " C")))
+    plain, more = of_documents(task, None), of_documents(replace(task, unconditional=True), None)
+    assert (more.requests, more.lm_eval_requests) == (plain.requests + 3, 2 * plain.lm_eval_requests)
+    assert more.prefill_tokens == plain.prefill_tokens + 3 * 2 / 4
+    assert more.lm_eval_prefill_tokens == plain.lm_eval_prefill_tokens + 2 * 3 * 2 / 4
+    size = BenchmarkSize(documents=8, choices=4, preamble_tokens=100, document_tokens=10, choice_tokens=1)
+    benchmark = Benchmark(name="b", kind="choices", tasks={"t": "t", "u": "u"}, size=size, unconditional=True)
+    assert (of_size(benchmark).requests, of_size(benchmark).lm_eval_requests) == (8 + 2 * 4, 2 * 32)
+    longer = benchmark.model_copy(update={"size": size.model_copy(update={"choice_tokens": 3})})
+    assert of_size(longer).requests == 2 * 32
 
 
 def test_ten_passes_are_one_request_and_one_prefill() -> None:

@@ -20,6 +20,7 @@ from rlfocal.cli.support.options import (
     Location,
     Models,
     Pool,
+    Unconditional,
     names,
     print_json,
 )
@@ -42,6 +43,7 @@ def plan(
     limit: Limit = None,
     backend: Backend = None,
     datasets: Datasets = None,
+    unconditional: Unconditional = False,
     gpu: Annotated[str, typer.Option(help="H100, H200, A100, L40S or L4.")] = "H100",
     gpus: Annotated[
         int | None,
@@ -66,8 +68,9 @@ def plan(
         from rlfocal.planning.plan import GPUS_OF_A_BOX, plan_pool
         from rlfocal.pool import load_pool
 
+        chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
         made = plan_pool(
-            load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks")),
+            chosen.with_unconditional() if unconditional else chosen,
             warehouse,
             backend=backend,
             gpu=find_gpu(gpu),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.tasks import TaskDocuments
@@ -21,7 +22,8 @@ class Workload:
     partitions: int
     documents: int
     requests: int
-    """To an engine that continues a cached context: one a document, or one a choice of several tokens."""
+    """To an engine that continues a cached context: one a document, or one a choice of several tokens, and
+    one for each choice that is scored after nothing, too."""
     prefill_tokens: float
     """Unique ones: a task's shared preamble once, each document once, each choice once."""
     decode_tokens: float
@@ -43,6 +45,16 @@ class Workload:
             self.lm_eval_requests + other.lm_eval_requests,
             self.lm_eval_prefill_tokens + other.lm_eval_prefill_tokens,
             self.one_token and other.one_token,
+        )
+
+    def with_unconditional(self, n_alone: int, tokens: float, lm_eval_tokens: float) -> Workload:
+        """Also scores choices after nothing: `n_alone` different ones here, every document's for lm-eval."""
+        return replace(
+            self,
+            requests=self.requests + n_alone,
+            prefill_tokens=self.prefill_tokens + tokens,
+            lm_eval_requests=2 * self.lm_eval_requests,
+            lm_eval_prefill_tokens=self.lm_eval_prefill_tokens + lm_eval_tokens,
         )
 
 
@@ -73,7 +85,7 @@ def of_documents(task: TaskDocuments, answer_tokens: float | None) -> Workload:
     one_token = all(len(c) <= ONE_TOKEN for d in task.documents for c in d.continuations)
     n_choices = sum(len(d.continuations) for d in task.documents)
     repeated = sum(c * len(d.continuations) for c, d in zip(contexts, task.documents, strict=True))
-    return Workload(
+    scored = Workload(
         benchmark=task.benchmark,
         partitions=1,
         documents=n,
@@ -84,6 +96,10 @@ def of_documents(task: TaskDocuments, answer_tokens: float | None) -> Workload:
         lm_eval_prefill_tokens=repeated + sum(choices),
         one_token=one_token,
     )
+    if not task.unconditional:
+        return scored
+    alone = {c for d in task.documents for c in d.continuations}
+    return scored.with_unconditional(len(alone), sum(map(len, alone)) / CHARACTERS_PER_TOKEN, sum(choices))
 
 
 def _shared_characters(texts: Sequence[str]) -> int:
@@ -121,7 +137,7 @@ def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
         )
     one_token = size.choice_tokens <= 1
     n_choices = round(n * size.choices)
-    return Workload(
+    scored = Workload(
         benchmark=benchmark.name,
         partitions=partitions,
         documents=n,
@@ -132,6 +148,11 @@ def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
         lm_eval_prefill_tokens=n_choices * (context + size.choice_tokens),
         one_token=one_token,
     )
+    if not benchmark.unconditional:
+        return scored
+    # Choices of one token are the same letters everywhere, longer ones are taken to differ.
+    n_alone = min(n_choices, partitions * math.ceil(size.choices)) if one_token else n_choices
+    return scored.with_unconditional(n_alone, n_alone * size.choice_tokens, n_choices * size.choice_tokens)
 
 
 def mean_answer(benchmark: Benchmark) -> float | None:
