@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from rlfocal.errors import InputError
 
@@ -72,4 +72,4 @@ class Thresholds:
 
 def exceeds(count: int, n: int, share: float, level: float) -> bool:
     """Whether `count` of `n` is more than a share of them explains: by chance less often than `level`."""
-    return count > share * n and float(binom.sf(count - 1, n, share)) < level
+    return count > share * n and float(bdtrc(count - 1, n, share)) < level

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 
-from scipy.stats import binomtest
+from scipy.special import bdtr
 
 from rlfocal.merit.intervals import Interval
 
@@ -31,5 +31,5 @@ def paired_counts(n: int, gained: int, lost: int) -> Change:
     total, difference = n + 2, gained - lost
     middle = difference / total
     half = _Z * sqrt(gained + lost + 1 - difference**2 / total) / total
-    p_value = float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+    p_value = min(1.0, 2 * float(bdtr(min(gained, lost), gained + lost, 0.5)))
     return Change(difference / n, max(-1.0, middle - half), min(1.0, middle + half), p_value)
