@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,6 +130,19 @@ class Method(Protocol):
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Fitted]:
         """One policy a seed, fitted on train rows alone."""
+        ...
+
+
+@runtime_checkable
+class OwnSettings(Protocol):
+    """A method whose settings are not its fields."""
+
+    def settable(self) -> dict[str, Any]:
+        """The settings with their defaults."""
+        ...
+
+    def with_settings(self, given: Mapping[str, str]) -> Method:
+        """The method with other ones, read from text. Raises InputError where one cannot be read."""
         ...
 
 

@@ -15,11 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rlfocal.agents.recipes import recipe
+from rlfocal.agents.rl_focal.config import literal_config, rl_focal_config
+from rlfocal.agents.settings import shown
 from rlfocal.cli import main
 from rlfocal.dataset import Dataset, load_dataset
 from rlfocal.errors import InputError
-from rlfocal.evaluation import Setup
-from rlfocal.methods import make_method
+from rlfocal.evaluation import Setup, evaluate
+from rlfocal.methods import Making, RLFocal, make_method
 from rlfocal.policy import decide
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.studies import figure
@@ -135,6 +138,28 @@ def test_the_defaults_are_the_run_that_evaluate_makes(opened: Warehouse) -> None
     assert changed("rl_focal", config | {"epochs": 3}, [160]) == {"epochs": 3}
     plain = tuned_arm(Conditions(Setup(opened, load_dataset(opened, "b")), study="window"), "the defaults")
     assert (plain.study, plain.settings) == (None, {})
+
+
+def test_evaluate_takes_every_setting_and_trains_what_a_study_does(opened: Warehouse) -> None:
+    words = parse("rl_focal", [f"{name}={shown(value)}" for name, value in FAST["rl_focal"].items()])
+    assert words == FAST["rl_focal"]
+    given = [f"rl_focal.{name}={shown(value)}" for name, value in FAST["rl_focal"].items()]
+    made = evaluate(opened, "b", methods=["rl_focal", "rl_focal_sequential"], settings=given, seeds=1)
+    of_literal = [row for row in made.rows if row.study == "settings"]
+    assert {row.method for row in of_literal} == {"rl_focal"}
+    method = make_method("rl_focal", Making(settings={"literal": "true", "epochs": "3"}))
+    assert method.recipe(160) == recipe("rl_focal", replace(literal_config(160), epochs=3))
+    assert make_method("rl_focal").recipe(160) == recipe("rl_focal", rl_focal_config(160))
+    found = run(opened, "size-penalty", literal_config(160).size_penalty, seeds=1)
+    [arm] = [p for p in found.points if p.x is not None]
+    [row] = [row for row in of_literal if row.task == "*"]
+    assert (row.accuracy, row.mean_pool_size) == (arm.accuracy, arm.mean_pool_size)
+    for wrong, told in (("epoch=3", "unknown setting 'epoch'"), ("epochs=x", "epochs='x' cannot be read")):
+        with pytest.raises(InputError, match=told):
+            evaluate(opened, "b", methods=["rl_focal"], settings=[f"rl_focal.{wrong}"], seeds=1)
+    asked = make_method("rl_focal_sequential", Making(settings={"mean_pool": "2"}))
+    assert asked.recipe(160) != make_method("rl_focal_sequential").recipe(160)
+    assert asked.recipe(160) == RLFocal("rl_focal_sequential", changes={"mean_pool": 2.0}).recipe(160)
 
 
 def test_windows_beyond_train_are_one(opened: Warehouse) -> None:

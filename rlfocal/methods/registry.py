@@ -17,7 +17,7 @@ import numpy as np
 
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError, unknown
-from rlfocal.policy import Method
+from rlfocal.policy import Method, OwnSettings
 
 PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "prices"]
@@ -263,15 +263,19 @@ def make_method(name: str, making: Making | None = None) -> Method:
     for setting in making.settings:
         if setting not in known:
             raise unknown("setting", setting, known, f"method {name!r}")
+    if isinstance(method, OwnSettings):
+        return method.with_settings({one: str(value) for one, value in making.settings.items()})
     given = {
         setting: _like(known[setting], value, name, setting) for setting, value in making.settings.items()
     }
     return replace(method, **given) if given and is_dataclass(method) else method
 
 
-def settable(method: Method) -> dict[str, str | int | float]:
-    """A method's settings with their defaults; RL-Focal's are tried by `rlfocal study`."""
-    if not is_dataclass(method) or hasattr(method, "config"):
+def settable(method: Method) -> dict[str, Any]:
+    """A method's settings with their defaults."""
+    if isinstance(method, OwnSettings):
+        return method.settable()
+    if not is_dataclass(method):
         return {}
     return {one.name: one.default for one in fields(method) if isinstance(one.default, str | int | float)}
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlfocal.agents import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.agents.recipes import configure, online_recipe, recipe
+from rlfocal.agents.settings import Settings, check_settings, read_value, readable
 from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
@@ -36,10 +37,22 @@ class RLFocal:
     reads_texts: bool = True
     """Whether agents see the questions' texts; trained without, they make nothing of any they meet later."""
     seeded: bool = True
+    changes: Settings = field(default_factory=dict)
+    """What differs from the settings that are the method's own, whatever the number of train rows."""
 
     def __post_init__(self) -> None:
         if self.method not in RL_FOCAL:
             raise unknown("method", self.method, RL_FOCAL, "RL-Focal")
+        check_settings(self.method, self.changes)
+
+    def settable(self) -> dict[str, Any]:
+        return readable(self.method)
+
+    def with_settings(self, given: Mapping[str, str]) -> RLFocal:
+        known = self.settable()
+        return replace(
+            self, changes={name: read_value(text, known[name], name) for name, text in given.items()}
+        )
 
     def recipe(self, n_train: int) -> str:
         return recipe(self.method, self._settings(n_train))
@@ -145,7 +158,7 @@ class RLFocal:
         return agents
 
     def _settings(self, n_train: int) -> Any:
-        return self.config or configure(self.method, n_train)
+        return self.config or configure(self.method, n_train, self.changes)
 
 
 def _enter(name: str, asks: str, answers: str, *, is_usual: bool = True) -> None:

@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 from rlfocal.agents import RL_FOCAL
+from rlfocal.agents.settings import Settings
 from rlfocal.dataset import Dataset
 from rlfocal.evaluation import Candidate, Evaluation, Setup
 from rlfocal.evaluation.runs import run_method
 from rlfocal.evaluation.storing import stored
-from rlfocal.methods import Method, make_method
+from rlfocal.methods import Method, RLFocal, make_method
 from rlfocal.studies.findings import OURS, Point, known, point
-from rlfocal.studies.tuned import Settings, Tuned, changed
+from rlfocal.studies.tuned import changed
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def tuned_arm(
     store = setup.store if keep else None
 
     def build(tell: Callable[[float], None] | None) -> Method:
-        return Tuned(conditions.method, every, store, tell)
+        return RLFocal(conditions.method, None, store, tell, changes=every)
 
     of_study = bool(told) or data is not None or conditions.chose_models
     return Arm(

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlfocal.errors import InputError
-from rlfocal.methods import Decisions, Method
+from rlfocal.methods import Decisions, Method, RLFocal
 from rlfocal.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.studies.findings import Point
 from rlfocal.studies.study import Found
 from rlfocal.studies.success import decisions
-from rlfocal.studies.tuned import Tuned
 
 if TYPE_CHECKING:
     from rlfocal.agents.rl_focal_released.config import Artefacts
@@ -71,7 +70,7 @@ def _arm(conditions: Conditions, text: str, switched: Artefacts) -> Arm:
 
     def build(tell: Callable[[float], None] | None) -> Method:
         settings = {**conditions.settings, "artefacts": switched}
-        return Tuned(conditions.method, settings, conditions.setup.store, tell)
+        return RLFocal(conditions.method, None, conditions.setup.store, tell, changes=settings)
 
     return replace(arm, build=build)
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.agents.settings import read_value
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods import Learned, Method, Policy
+from rlfocal.methods import Learned, Method, Policy, RLFocal
 from rlfocal.policy import Episode
 from rlfocal.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.studies.study import Found
-from rlfocal.studies.tuned import Tuned, read_value
 
 
 def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
@@ -79,7 +79,8 @@ def _constrained(conditions: Conditions, k: int) -> Arm:
     arm = tuned_arm(conditions, text, float(k), beside={"pool_size": k})
 
     def build(tell: Callable[[float], None] | None) -> Method:
-        return OfSize(Tuned(conditions.method, conditions.settings, conditions.setup.store, tell), k)
+        own = RLFocal(conditions.method, None, conditions.setup.store, tell, changes=conditions.settings)
+        return OfSize(own, k)
 
     return replace(arm, build=build)
 
@@ -88,7 +89,7 @@ def _constrained(conditions: Conditions, k: int) -> Arm:
 class OfSize:
     """`rl_focal` trained as ever, but held to a team size when it decides."""
 
-    method: Tuned
+    method: RLFocal
     size: int
     seeded: bool = True
 

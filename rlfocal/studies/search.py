@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlfocal.agents.settings import Settings, read_value
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation.planning import Per, group_rows
 from rlfocal.evaluation.runs import decide_groups, fit_groups
+from rlfocal.methods import RLFocal
 from rlfocal.studies.arms import Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.studies.study import Found
-from rlfocal.studies.tuned import Settings, Tuned, read_value, written
+from rlfocal.studies.tuned import written
 
 TRIALS = 20
 VALIDATION = 0.2
@@ -129,14 +131,14 @@ def find_settings(
     halves = split(train)
     groups = group_rows(halves, per)
     space = {name: where for name, where in SPACES[method].items() if name not in fixed}
-    recipe = Tuned(method, fixed).recipe(len(halves.train))
+    recipe = RLFocal(method, changes=fixed).recipe(len(halves.train))
     about = [train.fingerprint(), method, recipe, seeds, per, space, sorted(fixed)]
     name = f"{train.benchmark}-{method}-{sha256(json.dumps(about).encode()).hexdigest()[:12]}"
     study = _study(journal, name)
 
     def objective(trial: Any) -> float:
         settings = {} if done == 0 else {n: _suggest(trial, n, where) for n, where in space.items()}
-        return validate(halves, groups, Tuned(method, fixed | settings), seeds)
+        return validate(halves, groups, RLFocal(method, changes=fixed | settings), seeds)
 
     while (done := len(_complete(study))) < trials:
         # Seeded by how many are done, so that a search that was killed ends as one that was not.
@@ -160,7 +162,7 @@ def split(train: Dataset) -> Dataset:
     return replace(train, is_train=is_train)
 
 
-def validate(halves: Dataset, groups: Sequence[Any], method: Tuned, seeds: int) -> float:
+def validate(halves: Dataset, groups: Sequence[Any], method: RLFocal, seeds: int) -> float:
     """Mean accuracy over seeds on the rows that are judged on."""
     judged = halves.test
     scores = []

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.agents.settings import read_value
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods import entry_of
 from rlfocal.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.studies.findings import OURS
 from rlfocal.studies.study import Found
-from rlfocal.studies.tuned import read_value
 
 BESIDE = ("best_single", "plurality", "soft_vote", "log_linear", "stacking")
 """What runs beside RL-Focal unless `--beside` says otherwise."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rlfocal.agents import RL_FOCAL
+from rlfocal.agents.settings import check_settings
 from rlfocal.errors import InputError
 from rlfocal.studies.arms import Conditions
 from rlfocal.studies.findings import Beside, Findings, Point, save
-from rlfocal.studies.tuned import check_settings, written
+from rlfocal.studies.tuned import written
 
 
 class Found(NamedTuple):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from rlfocal.agents.settings import check_settings, defaults, read_value
 from rlfocal.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.studies.study import Found
-from rlfocal.studies.tuned import check_settings, defaults, read_value
 
 ALL = "all"
 NONE = "none"
@@ -20,8 +20,8 @@ def sweep(
     """Tries the values of one setting that is a number or a switch, with `base` where the method has it."""
 
     def answer(conditions: Conditions, values: Sequence[Any]) -> Found:
-        check_settings(conditions.method, {setting: None})
-        like = getattr(defaults(conditions.method, 1000), setting)
+        check_settings(conditions.method, [setting])
+        like = getattr(defaults(conditions.method), setting)
         tried = [read_value(str(value), like, setting) for value in values]
         own = _known(conditions.method, base or {})
         arms = [_arm(conditions, setting, symbol, value, own) for value in tried]
@@ -32,7 +32,7 @@ def sweep(
 
 def windows(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Tries windows; those that reach back over all train documents are one, called all."""
-    check_settings(conditions.method, {"window": None})
+    check_settings(conditions.method, ["window"])
     longest = max(conditions.setup.train_sizes)
     lengths = [
         longest if value == ALL else min(read_value(str(value), 1, "window"), longest) for value in values
@@ -46,9 +46,9 @@ def windows(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 def metrics(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Tries each metric alone in the Decider's observation, none, and the default; beside all models."""
-    check_settings(conditions.method, {"metrics": None})
+    check_settings(conditions.method, ["metrics"])
     own = tuned_arm(conditions, "the default metrics", None, {})
-    changes_weights = "weights" in {f.name for f in fields(defaults(conditions.method, 1000))}
+    changes_weights = "weights" in {f.name for f in fields(defaults(conditions.method))}
     arms = []
     for value in values:
         names = () if value == NONE else (str(value),)
@@ -62,7 +62,7 @@ def metrics(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 def branching(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Tries a branch per model and a single branch."""
-    check_settings(conditions.method, {"branching": None})
+    check_settings(conditions.method, ["branching"])
     named = {True: "a branch per model", False: "a single branch"}
     tried = [read_value(str(value), True, "branching") for value in values]
     own = _known(conditions.method, {"literal": True})  # a single branch has no joint phase
@@ -76,7 +76,7 @@ def _arm(conditions: Conditions, setting: str, symbol: str, value: float, base: 
 
 def _known(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the settings that the method has."""
-    known = {f.name for f in fields(defaults(method, 1000))}
+    known = {f.name for f in fields(defaults(method))}
     return {name: value for name, value in settings.items() if name in known}
 
 
