@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -160,6 +161,11 @@ def test_evaluate_takes_every_setting_and_trains_what_a_study_does(opened: Wareh
     asked = make_method("rl_focal_sequential", Making(settings={"mean_pool": "2"}))
     assert asked.recipe(160) != make_method("rl_focal_sequential").recipe(160)
     assert asked.recipe(160) == RLFocal("rl_focal_sequential", changes={"mean_pool": 2.0}).recipe(160)
+
+
+def test_the_page_lists_every_study() -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "studies.md"
+    assert re.findall(r"^\| `([\w-]+)` \|", page.read_text("utf-8"), re.MULTILINE) == list(STUDIES)
 
 
 def test_windows_beyond_train_are_one(opened: Warehouse) -> None:
