@@ -165,7 +165,8 @@ def test_evaluate_takes_every_setting_and_trains_what_a_study_does(opened: Wareh
 
 def test_the_page_lists_every_study() -> None:
     page = Path(__file__).resolve().parents[1] / "docs" / "studies.md"
-    assert re.findall(r"^\| `([\w-]+)` \|", page.read_text("utf-8"), re.MULTILINE) == list(STUDIES)
+    listed = re.findall(r"^\| `([\w-]+)` \|", page.read_text("utf-8").split("\n## ")[0], re.MULTILINE)
+    assert listed == list(STUDIES)
 
 
 def test_windows_beyond_train_are_one(opened: Warehouse) -> None:
