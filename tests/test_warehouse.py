@@ -77,6 +77,18 @@ def test_open_makes_it_once(tmp_path: Path) -> None:
         assert warehouse.fingerprints() == {}
 
 
+@pytest.mark.parametrize(("given", "used"), [("1", 1), ("3,2", 3), ("", None), ("0", None), ("all", None)])
+def test_queries_take_as_many_threads_as_everything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, used: int | None
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    with open_warehouse(tmp_path / "w") as opened:
+        [(threads,)] = opened.rows("SELECT current_setting('threads')")
+    with duckdb.connect() as own:
+        [(default,)] = own.execute("SELECT current_setting('threads')").fetchall()
+    assert threads == (used or default)
+
+
 def test_default_location_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLFOCAL_WAREHOUSE", str(tmp_path / "env"))
     open_warehouse().close()

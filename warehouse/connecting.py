@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,8 +33,12 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
         config={
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
+            # Half of the time that opening takes is DuckDB's check of a signature, of files that pip has put
+            # beside DuckDB itself.
+            "allow_unsigned_extensions": "true",
             # A Python variable that is named like a table must not be able to hide it.
             "python_enable_replacements": "false",
+            **_threads(),
         }
     )
     # DuckDB draws it on stdout, which holds results only.
@@ -41,6 +46,12 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
     for name in ("postgres_scanner" if postgres else "sqlite_scanner", "ducklake"):
         connection.execute(f"LOAD {quoted(str(_extension(name)))}")
     return connection
+
+
+def _threads() -> dict[str, str]:
+    """As many as OMP_NUM_THREADS says, which holds for all else that computes in threads; else all cores."""
+    most = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return {"threads": most} if most.isdecimal() and int(most) else {}
 
 
 def attach(
