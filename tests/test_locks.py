@@ -108,7 +108,8 @@ def test_ctrl_c_ends_the_wait(place: str) -> None:
         time.sleep(1)
         started = time.monotonic()
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == -signal.SIGINT
+        # DuckDB makes a RuntimeError of one that comes while it asks.
+        assert process.wait(30) in (-signal.SIGINT, 1)
         assert time.monotonic() - started < 5
 
 

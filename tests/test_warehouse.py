@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,25 @@ def test_queries_take_as_many_threads_as_everything_else(
     with duckdb.connect() as own:
         [(default,)] = own.execute("SELECT current_setting('threads')").fetchall()
     assert threads == (used or default)
+
+
+LOADED_BY_QUERIES = """
+import sys
+from warehouse import open_warehouse
+
+with open_warehouse(sys.argv[1], read_only=True) as opened:
+    before = set(sys.modules)
+    opened.rows("SELECT ?, ?, ?", ["a", 1, [2.0]])
+    opened.query("SELECT 1")
+    print(sorted(set(sys.modules) - before))
+"""
+
+
+def test_queries_import_nothing(tmp_path: Path) -> None:
+    """DuckDB's own imports swallow a Ctrl-C: a command that was to end would go on, or wait for ever."""
+    open_warehouse(tmp_path / "w").close()
+    program = [sys.executable, "-c", LOADED_BY_QUERIES, tmp_path / "w"]
+    assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_default_location_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from importlib import resources
+from contextlib import suppress
+from importlib import import_module, resources
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +30,9 @@ class MissingWarehouseError(InputError):
 
 def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB with the packaged extensions loaded, without a network or a write."""
+    with suppress(ImportError):
+        # DuckDB does so with the first parameter that it meets, and a Ctrl-C that comes meanwhile is lost.
+        import_module("pandas")
     connection = duckdb.connect(
         config={
             "autoinstall_known_extensions": "false",
