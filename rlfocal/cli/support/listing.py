@@ -16,7 +16,7 @@ _HEADINGS = {
     "reference": "Methods: always beside RL-Focal",
     "constant_pool": "Methods: constant pools",
     "rival": "Methods: rivals",
-    "control": "Methods: RL-Focal's without one of their parts",
+    "control": "Methods: RL-Focal's with one part left out",
     "ceiling": "Methods: a ceiling, which reads the labels",
 }
 
@@ -37,7 +37,7 @@ class ListsMethods(TyperCommand):
         for role, heading in _HEADINGS.items():
             of_role = {name: one for name, one in known.items() if one.role == role}
             console.print(_panel(heading, of_role, width))
-        console.print(" `rlfocal methods` says more of each.")
+        console.print(" `rlfocal methods` describes each in full.")
 
 
 def _called(one: Entry) -> str:
