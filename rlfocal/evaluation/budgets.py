@@ -1,4 +1,4 @@
-"""What methods reach at each budget: a curve a method, read from the warehouse alone."""
+"""What methods reach at each budget: one curve per method, read from the warehouse alone."""
 
 from __future__ import annotations
 

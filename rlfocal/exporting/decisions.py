@@ -88,7 +88,7 @@ def _runs(warehouse: Warehouse, benchmark: str, protocol: str, asked: dict[str, 
         pools = sorted({",".join(sorted(row[4])) for row in known})
         seeds = sorted({row[2] for row in known if row[2] is not None})
         raise InputError(
-            f"no {protocol} run on {benchmark} with what was asked for; there are seeds {seeds}, and runs "
+            f"no {protocol} run on {benchmark} matches; there are seeds {seeds}, and runs "
             f"that chose from --models {' or '.join(pools)}"
         )
     pools = sorted({",".join(sorted(row[4])) for row in found})

@@ -96,7 +96,7 @@ def export(
             if on_progress is not None:
                 on_progress(name, 1)
         if not written:
-            raise InputError("nothing to export: the warehouse has no rows of what was asked for")
+            raise InputError("nothing to export: the warehouse has no rows that match")
         report = ExportReport(folder, format, warehouse.snapshot(), withheld, tuple(written))
         if format == "datasets":
             (stage / "README.md").write_text(_card(report, stage), encoding="utf-8")

@@ -175,7 +175,9 @@ def _latest_runs(
                 continue
             run = _run(path, content)
             if (other := runs.setdefault((run.task, run.model), run)) is not run:
-                raise InputError(f"{path}: a run of {run.model} on {run.task}, as is {other.path}; give one")
+                raise InputError(
+                    f"{path}: a run of {run.model} on {run.task}, as is {other.path}; give only one"
+                )
             left += [f"{earlier} (an earlier run)" for earlier in ordered]
             break
     return list(runs.values()), left

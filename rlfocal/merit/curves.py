@@ -109,7 +109,7 @@ def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
     costs, accuracies = _points(costs, accuracies)
     if (costs <= 0).any():
         raise InputError(
-            f"cost {costs[costs <= 0][0]:g} has no logarithm: leave out of ParetoDist what costs nothing"
+            f"cost {costs[costs <= 0][0]:g} has no logarithm: leave what costs nothing out of ParetoDist"
         )
     known = ~np.isnan(costs)
     distance = np.full(costs.shape, np.nan)
@@ -149,11 +149,9 @@ def _points(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Costs or shares, and accuracies, as float arrays of one length, which is not 0."""
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape or not len(x):
-        raise InputError(
-            f"points of shapes {x.shape} and {y.shape}: give one cost or share to every accuracy"
-        )
+        raise InputError(f"points of shapes {x.shape} and {y.shape}: give one cost or share per accuracy")
     if not np.isfinite(y).all() or np.isinf(x).any():
         raise InputError(
-            f"points {x.tolist()}, {y.tolist()}: all are finite numbers, but an unknown cost NaN"
+            f"points {x.tolist()}, {y.tolist()}: all must be finite, except an unknown cost, NaN"
         )
     return x, y

@@ -34,7 +34,7 @@ def perf_gain(accuracies: NDArray[np.float64], best_single: NDArray[np.float64])
     if accuracies.shape != best_single.shape or not accuracies.size:
         raise InputError(
             f"{accuracies.size} data sets of the method and {best_single.size} of the best single model: "
-            "give the same ones, in one order"
+            "give the same ones, in the same order"
         )
     if not (best_single > 0).all():
         return float("nan")
@@ -69,7 +69,7 @@ def oracle_with_cost(correct: NDArray[np.bool_], costs: NDArray[np.float64]) -> 
     if correct.ndim != 2 or not correct.size or np.shape(costs) not in (correct.shape, correct.shape[1:]):
         raise InputError(
             f"costs of shape {np.shape(costs)} for answers of shape {correct.shape}: give whether each model "
-            "is right on each document, and a cost to each answer or each model"
+            "is right on each document, and a cost per answer or per model"
         )
     some_right = np.any(correct, axis=1)
     candidate: NDArray[np.bool_] = correct | ~some_right[:, None]

@@ -199,7 +199,7 @@ def _stacked(one: Hits, other: Hits, tasks: Tasks | None) -> Hits:
     if one.ndim != 2 or other.ndim != 2 or one.size == 0 or len({shape[-1] for shape in shapes}) > 1:
         raise InputError(
             f"hits of shapes {', '.join(map(str, shapes))}: give (seeds, documents) of the same documents, "
-            "and a task to each"
+            "and a task for each"
         )
     hits = np.vstack([one, other]).astype(np.float64)
     if np.isnan(hits).any():

@@ -67,12 +67,12 @@ class Standing:
     """By rising budget; empty where a price is unknown."""
     agents: tuple[Agents, ...]
     left_out: tuple[str, ...]
-    """Models that did not answer all documents that this one did, so that no pool here has them."""
+    """Models that did not answer all documents that this one did, so that no pool here includes them."""
 
 
 @dataclass(frozen=True)
 class Superfluous:
-    """The model of the pool that is missed least once the new one is there."""
+    """The model of the pool that is missed least once the new one is in it."""
 
     model: str
     loss: float
@@ -125,7 +125,7 @@ class Figures:
     """Why extraction ended early; None where it did not."""
     notes: tuple[str, ...]
     faults: tuple[str, ...]
-    """What was not plausible, where it was taken in nevertheless."""
+    """What was implausible, if it was added anyway."""
 
     @property
     def copies(self) -> str | None:

@@ -61,7 +61,7 @@ def paper_tables(warehouse: Warehouse) -> tuple[PaperTable, ...]:
 
 
 def print_paper(tables: Sequence[PaperTable], console: Console | None = None) -> None:
-    """All tables, and under each the commands of what is missing."""
+    """All tables, and under each the commands that fill what is missing."""
     console = console or Console()
     for table in tables:
         columns = [f"{benchmark} {whose}" for benchmark in table.benchmarks for whose in ("theirs", "ours")]

@@ -73,7 +73,7 @@ def _known(
     if np.ndim(confidence) != 1 or np.shape(confidence) != np.shape(correct):
         raise InputError(
             f"confidences of shape {np.shape(confidence)} and correctness of shape {np.shape(correct)}: "
-            "give one number a document to each"
+            "give one number per document for each"
         )
     known = ~np.isnan(confidence)
     bad = known & ~((confidence >= -1e-9) & (confidence <= 1 + 1e-9))

@@ -31,7 +31,7 @@ class Conditions:
     """Whether the pool is not the benchmark's: such rows must not stand on the leaderboard."""
     study: str = ""
     beside: tuple[str, ...] = ()
-    """What runs beside RL-Focal where a study lets methods be chosen; empty: the study's own."""
+    """Methods to run beside RL-Focal in studies that let you choose them; empty: the study's own."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> Found:
         for n in dict.fromkeys(counts)
         for arm in _arms(conditions, few_labels(data, n), f"{n:,} labels", float(n), {"train_labels": n})
     ]
-    note = "Test is always the same; fewer labels are part of those of more."
+    note = "The test set is always the same; each set of labels is part of every larger one."
     return Found(run_arms(conditions, arms), [note])
 
 

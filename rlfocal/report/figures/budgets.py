@@ -31,9 +31,9 @@ def budgets(warehouse: Warehouse, board: Board, name: str) -> Drawn | None:
         return None
     others = ' and <span class="key grey">the others</span>' if len(curves) > NAMED + len(board.ours) else ""
     caption = Markup(
-        "Each line is one method, fitted once and held to budgets: how right it is over the models that it "
-        'then asked. <span class="key accent">RL-Focal</span>, <span class="key blue">the rivals that reach '
-        f"most</span>{others}; the broken line is best_single. The bars are the standard "
+        "Each line is one method, fitted once and held to budgets: its accuracy over the number of models it "
+        'then asks. <span class="key accent">RL-Focal</span>, <span class="key blue">the most accurate '
+        f"rivals</span>{others}; the broken line is best_single. The bars are the standard "
         "error over documents. Up and to the left is better."
     )
     return Drawn(Markup(accuracy_over_calls(board, curves, name)), "Accuracy over calls.", caption)
@@ -79,7 +79,7 @@ def _name(
 
 
 def _places(curve: BudgetCurve) -> list[Point]:
-    """Each place once, by calls: a budget that does not bind changes nothing."""
+    """Each point once, by calls: a budget that does not bind changes nothing."""
     return sorted({(p.mean_pool_size, p.accuracy) for p in curve.points})
 
 

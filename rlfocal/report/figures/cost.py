@@ -21,11 +21,15 @@ def cost(warehouse: Warehouse, board: Board, name: str) -> Drawn | None:
 
 
 def _caption(board: Board) -> Markup:
-    unpriced = "" if board.is_priced else "Not every price is known, so the models asked stand for the cost. "
+    unpriced = (
+        ""
+        if board.is_priced
+        else "Not every price is known, so the number of models asked stands for the cost. "
+    )
     return Markup(
         f'{unpriced}<span class="key grey">single models</span>, <span class="key blue">methods</span> and '
         '<span class="key accent">RL-Focal</span> with the standard error over documents; open circles are '
-        "its seeds; without a name: constant pools of as many models as RL-Focal asks. Up and to the left is "
+        "its seeds; unnamed points: constant pools of as many models as RL-Focal asks. Up and to the left is "
         "better."
     )
 
