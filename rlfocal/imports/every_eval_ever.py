@@ -1,8 +1,8 @@
 """`import every-eval-ever`: instance-level results in the schema of Every Eval Ever, into the warehouse.
 
 The format: https://github.com/evaleval/every_eval_ever, every_eval_ever/schemas. eval.schema.json is of
-UUID.json, the scores of a model; instance_level_eval.schema.json of UUID_samples.jsonl beside it, one line an
-answer. Scores alone have no answers, so nothing of them is taken.
+UUID.json, the scores of a model; instance_level_eval.schema.json of UUID_samples.jsonl beside it, one line
+per answer. Scores without answers are not imported.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def import_every_eval_ever(
     """Imports folders (searched whole) or files in one transaction; done again, a no-op.
 
     An evaluation_name becomes a task of `benchmark`, else of what evaluation_id begins with. `metric` is the
-    evaluation_result_id that counts where answers have several. Right is what is_correct says; evaluations
-    with scores other than 0 and 1 are left out. What `rlfocal export every-eval-ever` wrote comes back whole,
-    its log-probs included. Raises InputError with file, line and reason, and writes nothing, where a line is
-    wrong or models cover different documents (unless `allow_missing`).
+    evaluation_result_id to use if answers have several. `is_correct` says whether an answer is right;
+    evaluations with scores other than 0 and 1 are left out. What `rlfocal export every-eval-ever` wrote comes
+    back complete, including its log-probs. Raises InputError with file, line and reason, and writes nothing,
+    if a line is wrong or models cover different documents (unless `allow_missing`).
     """
     read = read_every_eval_ever(paths, benchmark=benchmark, metric=metric, allow_missing=allow_missing)
     with read as checked:

@@ -32,9 +32,9 @@ def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 
 def repeated(data: Dataset, size: int) -> Dataset:
-    """The first `size` models, begun anew after the last: `m`, then `m#2`, `m#3` and so on.
+    """The first `size` models, starting over after the last: `m`, then `m#2`, `m#3` and so on.
 
-    Slots and labels stay those of the models as they are.
+    Slots and labels do not change.
     """
     n = len(data.models)
     names = [data.models[i % n] + (f"#{i // n + 1}" if i >= n else "") for i in range(size)]
@@ -87,7 +87,7 @@ def _constrained(conditions: Conditions, k: int) -> Arm:
 
 @dataclass(frozen=True)
 class OfSize:
-    """`rl_focal` trained as ever, but held to a team size when it decides."""
+    """`rl_focal` trained as usual, but held to a team size when it decides."""
 
     method: RLFocal
     size: int

@@ -156,7 +156,7 @@ def _check_spelling(
     *,
     is_json: bool,
 ) -> None:
-    """Raises InputError for a column that is nearly a known one which the file lacks."""
+    """Raises InputError for a column whose name is close to a known one that the file lacks."""
     found = list(raw.column_names)
     if is_json:
         scratch.register("lines", raw)
@@ -175,7 +175,7 @@ def _check_spelling(
 
 
 def first_line(error: Exception) -> str:
-    """Of a library's message, which may go on with a dump."""
+    """The first line of a library's message, which may continue with a dump."""
     return str(error).strip().split("\n", 1)[0]
 
 
