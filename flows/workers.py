@@ -45,9 +45,9 @@ SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_BETWEEN_CHECKS = 60.0
 """Whether the run is alive."""
 SECONDS_TO_A_PLACE = 60.0
-"""After which whoever waits for a place counts who holds one."""
+"""Seconds after which a run that waits for a place counts the places taken."""
 LEASE_SECONDS = 120.0
-"""For which the server keeps a place of a regeneration that died."""
+"""Seconds for which the server keeps the place of a regeneration that died."""
 PATIENCE = 300.0
 """Seconds that a run waits where no worker is online."""
 _UNFINISHED = (
@@ -57,7 +57,7 @@ _UNFINISHED = (
 
 
 class Workers(NamedTuple):
-    """Who takes models."""
+    """The workers that take models."""
 
     pool: str
     """The work pool's name."""
@@ -69,7 +69,7 @@ class Workers(NamedTuple):
 def find_workers() -> Workers | None:
     """Workers that are online for the deployment extract-model.
 
-    None where there are none, and for a run that is not a deployment's: its directories are its own.
+    None if there are none, and for a run that is not a deployment's: its directories are its own.
     """
     if deployment.id is None:
         return None

@@ -98,7 +98,7 @@ class Episode(NamedTuple):
     """On the pass; at a stage, on train documents that Fusion was not fitted on."""
     mean_pool_size: float
     policy_loss: float | None = None
-    """This and what follows: means over the episode's updates, None where training has no such thing."""
+    """This and what follows: means over the episode's updates, None if training has no such thing."""
     value_loss: float | None = None
     entropy: float | None = None
     approx_kl: float | None = None
@@ -142,7 +142,7 @@ class OwnSettings(Protocol):
         ...
 
     def with_settings(self, given: Mapping[str, str]) -> Method:
-        """The method with other ones, read from text. Raises InputError where one cannot be read."""
+        """The method with other ones, read from text. Raises InputError if one cannot be read."""
         ...
 
 

@@ -45,9 +45,9 @@ class Tfidf:
     """Latent semantic analysis (Deerwester et al., 1990) by scikit-learn."""
 
     vectorizer: TfidfVectorizer | None
-    """None where train has no word."""
+    """None if train has no word."""
     directions: Floats | None
-    """(terms, D) in the memory's order, so that a single text is quick; None where train is too small."""
+    """(terms, D) in the memory's order, so that a single text is quick; None if train is too small."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
         if self.vectorizer is None:

@@ -319,7 +319,7 @@ def inverted(head: Any) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "figure"),
-    [(constant, "lab-gpqa: "), (inverted, r"lab-gpqa: [0-5] of 60 right; a guess has [6-9] or more")],
+    [(constant, "lab-gpqa: "), (inverted, r"lab-gpqa: [0-5] of 60 right; guessing gets [6-9] or more")],
 )
 def test_a_model_that_cannot_work_is_refused(
     spoil: Callable[[Any], None], figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -339,7 +339,7 @@ def test_a_model_that_cannot_work_is_refused(
 
 
 def test_it_is_taken_in_by_force_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fault = Fault("b: 0 of 20 right", "a guess has 1", "Look.")
+    fault = Fault("b: 0 of 20 right", "guessing gets 1", "Look.")
     monkeypatch.setattr("rlfocal.newcomers.adding.look", lambda *_: [fault])
     pool, entry, place = tmp_path / "mine.yaml", tmp_path / "entry.yaml", str(tmp_path / "warehouse")
     pool.write_text(mine(["lab-gpqa"]))

@@ -140,7 +140,7 @@ def enter_checkout() -> dict[str, str]:
 
 
 def check_checkout() -> None:
-    """Raises InputError where this process runs a deployment, but RLFOCAL_HOME names no checkout."""
+    """Raises InputError if this process runs a deployment, but RLFOCAL_HOME names no checkout."""
     if deployment.id is None or _checkout() is not None:
         return
     home = os.environ.get("RLFOCAL_HOME")

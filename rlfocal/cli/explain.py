@@ -1,4 +1,4 @@
-"""`rlfocal explain`: what trained agents learned, said to people."""
+"""`rlfocal explain`: what trained agents learned, in words."""
 
 from __future__ import annotations
 

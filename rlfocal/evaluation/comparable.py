@@ -1,4 +1,4 @@
-"""Which evaluated runs may stand on one board: only those that saw the same data."""
+"""Which evaluated runs share a board: only those that saw the same data."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, .
 
 
 def note_gone(runs: Comparable) -> str | None:
-    """Which models the warehouse has lost, and what the board lacks for it; None if none is."""
+    """Which models the warehouse has lost, and what the board therefore lacks; None if none is lost."""
     if not runs.gone:
         return None
     return (
@@ -220,5 +220,5 @@ def _complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:
 
 
 def known(value: float | None) -> float | None:
-    """A number, or None where it is NULL or NaN."""
+    """A number, or None if it is NULL or NaN."""
     return None if value is None or isnan(value) else value

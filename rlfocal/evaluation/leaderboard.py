@@ -42,20 +42,20 @@ class Standing:
     accuracy: float
     """Mean over seeds, documents pooled."""
     stderr_seeds: float | None
-    """None where the method has no seeds, or only one was run."""
+    """None if the method has no seeds, or only one was run."""
     stderr_docs: float
     """sqrt(p (1 - p) / n)."""
     task_mean: float | None
-    """Unweighted mean over tasks; None where the benchmark has one task."""
+    """Unweighted mean over tasks; None if the benchmark has one task."""
     against_baseline: Difference | None
     """Paired difference to best_single; None for best_single itself, or where it was not evaluated."""
     ours_above: Mapping[str, Difference]
     """Paired difference of each of RL-Focal's methods to this one; none to itself or to a non-rival."""
     mean_pool_size: float
     cost: float | None
-    """Cents per 1,000 queries; None where prices are unknown."""
+    """Cents per 1,000 queries; None if prices are unknown."""
     mean_rounds: float | None
-    """Rounds of calls that a document waits for; None where no run counted them."""
+    """Rounds of calls that a document waits for; None if no run counted them."""
 
     @property
     def is_ours(self) -> bool:

@@ -46,7 +46,7 @@ class Merits:
     p_ours: Mapping[str, float]
     """The same of the difference to each of RL-Focal's methods."""
     over_tasks: OverTasks | None
-    """None where the benchmark has one task."""
+    """None if the benchmark has one task."""
 
 
 def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:

@@ -71,7 +71,7 @@ class Candidate:
     name: str
     method: Method
     study: str | None = None
-    """None: it stands on the leaderboard."""
+    """None: it is on the leaderboard."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the method's defaults, as JSON can hold it."""
     has_budgets: bool = False
@@ -150,7 +150,7 @@ def read_dataset(
     snapshot: int | None = None,
     split: str = GIVEN,
 ) -> Dataset:
-    """The benchmark's rows, now or as of a snapshot. Raises InputError where a split has no rows."""
+    """The benchmark's rows, now or as of a snapshot. Raises InputError if a split has no rows."""
     if snapshot is None:
         dataset = load_dataset(warehouse, benchmark, models)
     else:

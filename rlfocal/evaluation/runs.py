@@ -84,7 +84,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
 
 
 def within(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | None:
-    """Each group's policy held to the budget; None where one cannot keep to it."""
+    """Each group's policy held to the budget; None if one cannot keep to it."""
     if budget is None:
         return list(policies)
     held = [policy.within(budget) if isinstance(policy, Budgeted) else None for policy in policies]

@@ -40,7 +40,7 @@ class Evaluation:
     accuracy: float
     mean_pool_size: float
     cost: float | None
-    """Cents per 1,000 queries; None where a price is unknown."""
+    """Cents per 1,000 queries; None if a price is unknown."""
     seconds: float
     """This seed's share of fitting (almost none if its agents were trained before), and deciding."""
     snapshot: int

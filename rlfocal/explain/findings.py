@@ -22,8 +22,8 @@ class Belief:
     votes: float
     """The mean share of the models asked that give its answer: how often a vote drawn at random does."""
     pull: float | None
-    """What its outputs add to the logit of Fusion's answer above the other slots', in nats, the mean over
-    all documents where it was asked; None where logits are no sum over models."""
+    """How much its outputs raise the logit of Fusion's answer above the other slots', in nats, the mean over
+    all documents where it was asked; None if logits are not a sum over models."""
 
     @property
     def surplus(self) -> float:
@@ -68,7 +68,7 @@ class OfModel:
     twin_errors: int
     """How many documents these are."""
     belief: Belief | None
-    """None where it is never asked."""
+    """None if it is never asked."""
     loss: Loss
 
 
@@ -112,7 +112,7 @@ class Said:
     is_right: bool
     asked: tuple[str, ...]
     others: tuple[str, ...]
-    """Who would have said so, but was not asked."""
+    """Models that would have given it, but were not asked."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Example:
     """Shortened; empty where the warehouse has no text, or a confidential one."""
     right: str
     probability: float
-    """How likely Fusion held its answer to be."""
+    """Fusion's probability of its answer."""
     said: tuple[Said, ...]
     """The right answer first, then by how many gave it; empty for models without an answer."""
 

@@ -29,13 +29,13 @@ class Observed:
     slots: NDArray[np.int64]
     """(T,) the dataset's slot that they answer; -1 for none"""
     probability: Floats
-    """(T,) how likely they hold their answer to be right"""
+    """(T,) their probability that their answer is right"""
     chance: Floats
-    """(T,) how likely they hold the right answer to be; 0 where nobody asked gave it"""
+    """(T,) their probability of the right answer; 0 where no model asked gave it"""
     pulls: Floats | None
     """(T, N) as `Account.pulls`"""
     slots_without: NDArray[np.int64]
-    """(N, T) their answers where a model is not to be had"""
+    """(N, T) their answers without each model"""
     chance_without: Floats
     """(N, T)"""
 

@@ -101,7 +101,7 @@ def of_tasks(seen: Observed) -> tuple[OfTask, ...]:
 
 
 def belief(seen: Observed, model: int, rows: Mask) -> Belief | None:
-    """In one model, on some documents (T,); None where it is not asked on any of them."""
+    """In one model, on some documents (T,); None if it is not asked on any of them."""
     asked = seen.pools[:, model] & rows
     if not asked.any():
         return None

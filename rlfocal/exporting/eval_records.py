@@ -63,7 +63,7 @@ class Run:
 
 
 def aggregate(run: Run, lines: Mapping[str, Any] | None) -> dict[str, Any]:
-    """An object of eval.schema.json; `lines` describes the file of instances, None where there is none."""
+    """An object of eval.schema.json; `lines` describes the file of instances, None if there is none."""
     record = {
         "schema_version": SCHEMA_VERSION,
         "evaluation_id": run.evaluation_id,

@@ -40,7 +40,7 @@ class Copy(NamedTuple):
     config: str
     revision: str
     rows: int | None
-    """None where it was there already."""
+    """None if it was there already."""
 
 
 class Wanted(NamedTuple):

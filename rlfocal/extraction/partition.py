@@ -85,7 +85,7 @@ def choice_rows(
 ) -> pa.Table:
     """Rows of `choice_logprobs` for some documents of the task, one per choice.
 
-    Lengths are those of the choice's text, as in lm-eval's acc_norm. Unconditional log-probs are not set here.
+    Lengths are of the choice's text, as in lm-eval's acc_norm. Unconditional log-probs are not set here.
     """
     rows = [
         {

@@ -30,7 +30,7 @@ GENERATION_OPTIONS = {"until", "do_sample", "temperature", "top_p", *TOKEN_LIMIT
 
 @dataclass(frozen=True)
 class TaskDocuments:
-    """The documents of one task of a benchmark, in the task's order, and how they are to be answered."""
+    """The documents of one task of a benchmark, in the task's order, and how to answer them."""
 
     benchmark: str
     task: str
@@ -40,7 +40,7 @@ class TaskDocuments:
     splits: tuple[str, ...]
     """"train" or "test", one a document."""
     sampling: Sampling | None
-    """How answers are sampled; None where choices are scored."""
+    """How answers are sampled; None if choices are scored."""
     n_whole: int
     """How many documents the task has without a limit."""
     digest: str
@@ -48,7 +48,7 @@ class TaskDocuments:
     confidential: bool = False
     """Whether the question texts stay out of reports and exports unless asked for."""
     unconditional: bool = False
-    """Whether each choice is scored after an empty prompt, too."""
+    """Whether each choice is also scored after an empty prompt."""
 
 
 def load_tasks(

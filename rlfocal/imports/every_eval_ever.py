@@ -38,7 +38,7 @@ def import_every_eval_ever(
     metric: str | None = None,
     allow_missing: bool = False,
 ) -> ImportReport:
-    """Imports folders (searched whole) or files in one transaction; done again, a no-op.
+    """Imports folders (searched whole) or files in one transaction; repeating it is a no-op.
 
     An evaluation_name becomes a task of `benchmark`, else of what evaluation_id begins with. `metric` is the
     evaluation_result_id to use if answers have several. `is_correct` says whether an answer is right;
@@ -171,7 +171,7 @@ def _aggregate(path: Path) -> Mapping[str, Any]:
 
 
 def _check_whole(path: Path, aggregate: Mapping[str, Any]) -> None:
-    """Raises InputError where the lines are not those that the aggregate was written with."""
+    """Raises InputError if the lines are not those that the aggregate was written with."""
     stated = aggregate.get("detailed_evaluation_results")
     if not isinstance(stated, dict) or stated.get("hash_algorithm") != "sha256":
         return
@@ -203,7 +203,7 @@ def _by_task(samples: Iterable[EvalSample]) -> dict[tuple[str, str], list[EvalSa
 
 
 def _of_metric(samples: Sequence[EvalSample], metric: str | None, name: str) -> Sequence[EvalSample]:
-    """Lines of one metric. Raises InputError where there are several and none is named."""
+    """Lines of one metric. Raises InputError if there are several and none is named."""
     found = sorted({sample.metric for sample in samples if sample.metric is not None})
     if metric is not None and metric in found:
         return [sample for sample in samples if sample.metric == metric]

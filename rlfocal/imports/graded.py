@@ -60,7 +60,7 @@ class GradedRows(Gathered):
     def add(self, where: str, number: int, document: Mapping[str, Any], answer: GradedAnswer) -> None:
         """`document`: columns of the table `docs`, its keys among them; `gold` as it is given, or None.
 
-        Raises InputError where another answer's row describes the document otherwise."""
+        Raises InputError if another answer's row describes the document otherwise."""
         row = self.row(where, number)
         key = document["benchmark"], document["task"], document["doc_id"]
         known = self._documents.setdefault(key, _Document({**document, "row": row}))
@@ -107,7 +107,7 @@ class GradedRows(Gathered):
 
 
 def is_right(score: Any) -> bool | None:
-    """A score as a grade: whether it is 1; None where it lies between 0 and 1.
+    """A score as a grade: whether it is 1; None if it lies between 0 and 1.
 
     Raises ValueError for anything that is no number from 0 to 1."""
     if not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:

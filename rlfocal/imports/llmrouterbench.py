@@ -43,7 +43,7 @@ def import_llmrouterbench(
     benchmark: str | None = None,
     allow_missing: bool = False,
 ) -> ImportReport:
-    """Imports folders (searched whole) or files of results in one transaction; done again, a no-op.
+    """Imports folders (searched whole) or files of results in one transaction; repeating it is a no-op.
 
     DATASET and SPLIT become the task DATASET-SPLIT of `benchmark`, else of DATASET@llmrouterbench-SPLIT. Of
     several runs the latest counts. Data sets that are scored between 0 and 1, or not at all, are left out.
@@ -215,7 +215,7 @@ def _content(path: Path) -> Mapping[str, Any]:
 
 
 def _run(path: Path, content: Mapping[str, Any]) -> _Run:
-    """Names stand in the file since 2025-12, and always in its folders."""
+    """Names are in the file since 2025-12, and always in its folders."""
     names = {}
     for key, folder in zip(("dataset_name", "split", "model_name"), _folders(path), strict=True):
         name = content.get(key) or folder

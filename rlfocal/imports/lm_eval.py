@@ -29,7 +29,7 @@ def import_lm_eval(
     benchmark: str | None = None,
     allow_missing: bool = False,
 ) -> ImportReport:
-    """Imports folders (searched whole) or files of samples in one transaction; done again, a no-op.
+    """Imports folders (searched whole) or files of samples in one transaction; repeating it is a no-op.
 
     `model` and `benchmark` name them; else the results file and rlfocal's benchmarks do (a task in none of
     those is a benchmark of its own). Raises InputError with file, line and reason, and writes nothing, if a

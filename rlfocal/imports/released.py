@@ -48,7 +48,7 @@ def import_released(
     benchmark: str | None = None,
     allow_missing: bool = False,
 ) -> ImportReport:
-    """Imports folders or pickles of the release in one transaction; done again, a no-op.
+    """Imports folders or pickles of the release in one transaction; repeating it is a no-op.
 
     `models` names the models of a pickle's columns. A benchmark is called mmlu@released, gsm8k@released or
     bbh@released: its documents are the release's own rows, which cannot be matched to those of an

@@ -44,7 +44,7 @@ _NUMBERS = ("grade-school-math", "gsm8k")  # whose responses end in the number t
 def import_routerbench(
     warehouse: Warehouse, path: str | Path, *, benchmark: str = BENCHMARK, allow_missing: bool = False
 ) -> ImportReport:
-    """Imports a CSV or Parquet file in one transaction; done again, a no-op.
+    """Imports a CSV or Parquet file in one transaction; repeating it is a no-op.
 
     An eval_name becomes a task, whose documents are numbered in the order of sample_id. Tasks with scores
     between 0 and 1 are left out. Raises InputError with row and reason, and writes nothing, if a row is
@@ -189,7 +189,7 @@ def _scores(
 
 
 def _number(given: Any) -> float | None:
-    """None where it is missing, which pandas also writes as NaN. Raises ValueError where it is no number."""
+    """None if it is missing, which pandas also writes as NaN. Raises ValueError if it is no number."""
     if given is None or given != given:
         return None
     text = str(given).strip().lower()

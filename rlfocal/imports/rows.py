@@ -177,7 +177,7 @@ class CheckedRows:
     def write(self, warehouse: Warehouse) -> ImportReport:
         """Commits the partitions that the warehouse lacks, in one transaction.
 
-        Raises InputError where a document is not the one stored under its number.
+        Raises InputError if a document is not the one stored under its number.
         """
         new = _new_partitions(self.scratch, warehouse)
         if new:

@@ -152,6 +152,6 @@ def _points(x: Floats, y: Floats) -> tuple[Floats, Floats]:
         raise InputError(f"points of shapes {x.shape} and {y.shape}: give one cost or share per accuracy")
     if not np.isfinite(y).all() or np.isinf(x).any():
         raise InputError(
-            f"points {x.tolist()}, {y.tolist()}: all must be finite, except an unknown cost, NaN"
+            f"points {x.tolist()}, {y.tolist()}: all must be finite numbers, an unknown cost NaN"
         )
     return x, y

@@ -203,5 +203,5 @@ def _stacked(one: Hits, other: Hits, tasks: Tasks | None) -> Hits:
         )
     hits = np.vstack([one, other]).astype(np.float64)
     if np.isnan(hits).any():
-        raise InputError(f"{int(np.isnan(hits).sum())} hits are NaN: leave out documents that nobody decided")
+        raise InputError(f"{int(np.isnan(hits).sum())} hits are NaN: leave out undecided documents")
     return hits

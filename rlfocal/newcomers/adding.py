@@ -166,7 +166,7 @@ def _extract(
 
 
 def _limit_of_others(location: str | None, pool: PoolSpec, model: str) -> int | None:
-    """The limit that the pool's other models were extracted with; None where they were not, or not all.
+    """The limit that the pool's other models were extracted with; None if they were not, or not all.
 
     More documents than theirs would make each of their partitions incomplete.
     """

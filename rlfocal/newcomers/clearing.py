@@ -95,7 +95,7 @@ def shrunk_mean(
 
 
 def _gain(tried: Tried, sizes: NDArray[np.int64], size: int, n_whole: Mapping[str, int]) -> Gain | None:
-    """None where the model's best pool is but a smaller one without it."""
+    """None if the model's best pool is right exactly where a smaller one without it is."""
     said = tried.said
     with_it = tried.best((sizes == size) & tried.has_it)
     without = tried.best((sizes <= size) & ~tried.has_it)

@@ -85,7 +85,7 @@ def common_errors(benchmarks: Sequence[Beside]) -> dict[Pair, Errors]:
 
 
 def most_like(model: str, errors: Mapping[Pair, Errors]) -> Likeness | None:
-    """The model that `model` errs most like, by the lower end of the interval; None where it has no pair."""
+    """The model that `model` errs most like, by the lower end of the interval; None if it has no pair."""
     own = {(a if b == model else b): e for (a, b), e in errors.items() if model in (a, b) and e.both_wrong}
     if not own:
         return None

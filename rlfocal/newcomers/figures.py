@@ -46,7 +46,7 @@ class Agents:
     accuracy: float
     mean_pool_size: float
     cost: float | None
-    """Cents per 1,000 queries; None where a price is unknown."""
+    """Cents per 1,000 queries; None if a price is unknown."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Figures:
     present: int
     missing: tuple[Failure, ...]
     stopped: str | None
-    """Why extraction ended early; None where it did not."""
+    """Why extraction ended early; None if it did not."""
     notes: tuple[str, ...]
     faults: tuple[str, ...]
     """What was implausible, if it was added anyway."""

@@ -35,7 +35,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a model said to D documents with choices."""
+    """A model's answers to D documents with choices."""
 
     logprobs: Sequence[Sequence[float]]
     """Per document, of each choice."""
@@ -47,7 +47,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a model said to documents with free answers."""
+    """A model's answers to documents with free answers."""
 
     answers: Sequence[Sequence[str | None]]
     """Per document, what was parsed from each pass; None: nothing."""
@@ -83,7 +83,7 @@ def _constant(where: str, scored: Scored) -> Fault | None:
             f"{where}: choice {chosen.pop()} to all {n} documents",
             "at least two different ones are expected",
             "An instruction-tuned model may need the benchmark's chat variant (chat_template: true); check "
-            "the tokenizer and the revision, too.",
+            "also the tokenizer and the revision.",
         )
     return None
 

@@ -80,7 +80,7 @@ class Tried:
 def every_pool_of(said: Beside, documents: Mask | None = None) -> Tried | None:
     """Every pool of up to as many models as are quick to try, on train documents or those given (T,).
 
-    None where there is no such document.
+    None if there is no such document.
     """
     n, at = len(said.models), said.is_train if documents is None else documents
     if not at.any():

@@ -19,14 +19,14 @@ class Removed:
 
     model: str
     file: Path | None
-    """The pool's file that lost it; None where it was gone already."""
+    """The pool's file that lost it; None if it was gone already."""
     is_deleted: bool
     """Whether that file is gone, because the pool is again as it ships with rlfocal."""
     partitions: int
     runs: int
     """Evaluations of pools with it."""
     snapshot: int | None
-    """The newest of the warehouse; None where there is none."""
+    """The newest of the warehouse; None if there is none."""
 
     @property
     def is_nothing(self) -> bool:

@@ -149,7 +149,7 @@ def _standard(scores: NDArray[np.float64], mean: float, deviation: float) -> Ten
 
 
 def _observations(rewards: Tensor, n_seeds: int) -> Tensor:
-    """(S, T, N+1, 2N) o_t for each model that may be current at t, the last standing for nobody."""
+    """(S, T, N+1, 2N) o_t for each model that may be current at t; the last is for no model."""
     T, n_models = rewards.shape
     before = torch.cat([torch.zeros(1, n_models), rewards[:-1]])[:, None].expand(-1, n_models + 1, -1)
     current = one_hot(torch.arange(n_models + 1), n_models + 1)[:, :-1].float().expand(T, -1, -1)

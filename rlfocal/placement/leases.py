@@ -101,7 +101,7 @@ def offered(folder: Path, devices: Sequence[Device]) -> Iterator[Offer]:
 def lease_folder() -> Path:
     """Where the locks of this machine are: RLFOCAL_LEASES, else a folder of this user's on a local disk.
 
-    Raises InputError where another user owns that folder.
+    Raises InputError if another user owns that folder.
     """
     given = os.environ.get(FOLDER)
     # Not TMPDIR or XDG_RUNTIME_DIR: they differ between a terminal, a service and a job of the same user.

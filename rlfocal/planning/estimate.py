@@ -65,7 +65,7 @@ def weights_gb(model: ModelSpec) -> float:
 
 
 def too_large(model: ModelSpec, gpu: GPU) -> str | None:
-    """Why a model's weights do not fit into its GPUs, and what would; None where they do."""
+    """Why a model's weights do not fit into its GPUs, and what would; None if they do."""
     usable = USABLE_MEMORY * gpu.memory_gb
     if weights_gb(model) <= model.tensor_parallel * usable:
         return None

@@ -105,7 +105,7 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
 
 
 def remove_from_pool(pool: str, model: str) -> Path | None:
-    """Take a model out of a pool's file; every other byte stays. None where the pool has no such model.
+    """Take a model out of a pool's file; every other byte stays. None if the pool has no such model.
 
     Returns the file that was changed. The user's copy of a pool that ships with rlfocal is deleted once it
     equals the original. Raises InputError, and changes nothing, for the only model of a pool.
@@ -155,7 +155,7 @@ def _replace(target: Path, text: str, models: tuple[ModelSpec, ...], wrong: str)
 
 @contextmanager
 def _explained(wrong: str) -> Iterator[None]:
-    """InputError where aliases hide what is to be edited."""
+    """Raises InputError if aliases hide what should be edited."""
     try:
         yield
     except (InputError, ValueError, LookupError, AttributeError) as error:

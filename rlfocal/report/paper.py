@@ -28,9 +28,9 @@ class Cell:
 
     benchmark: str
     theirs: float | None
-    """None where the printed figure is not known."""
+    """None if the printed figure is not known."""
     ours: float | None
-    """None where it was not evaluated."""
+    """None if it was not evaluated."""
 
 
 @dataclass(frozen=True)

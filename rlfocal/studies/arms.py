@@ -48,7 +48,7 @@ class Arm:
     """What `evaluations.method` calls it."""
     settings: Settings
     study: str | None
-    """None where `evaluate` would make the same rows."""
+    """None if `evaluate` would make the same rows."""
     protocol: str = "frozen"
 
 

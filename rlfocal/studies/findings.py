@@ -33,12 +33,12 @@ class Point:
     seeds: int
     accuracy: float
     stderr_seeds: float | None
-    """None where there are not two seeds."""
+    """None if there are not two seeds."""
     stderr_docs: float
     """sqrt(p (1 - p) / n)."""
     mean_pool_size: float | None = None
     cost: float | None = None
-    """Cents per 1,000 queries; None where a price is unknown."""
+    """Cents per 1,000 queries; None if a price is unknown."""
     seconds: float | None = None
     """To train (almost none for agents that were trained before) and decide, per seed."""
     runs: tuple[str, ...] = ()
@@ -118,5 +118,5 @@ def rename_model(folder: Path, old: str, new: str) -> None:
 
 
 def known(value: float | None) -> float | None:
-    """A number, or None where it is NULL or NaN."""
+    """A number, or None if it is NULL or NaN."""
     return None if value is None or isnan(value) else value

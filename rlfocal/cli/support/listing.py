@@ -45,7 +45,7 @@ def _called(one: Entry) -> str:
 
 
 def _panel(heading: str, methods: dict[str, Entry], width: int) -> Panel:
-    """Names, whole, and beside each whom it asks and how it answers, cut at the end of the line."""
+    """Full names, each with the models it asks and how it answers, cut at the end of the line."""
     from rich.panel import Panel
     from rich.table import Table
     from rich.text import Text

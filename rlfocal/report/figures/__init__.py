@@ -26,7 +26,7 @@ class Drawn:
 
 
 Draw = Callable[[Warehouse, Board, str], Drawn | None]
-"""From a board and a name that keeps ids apart; None where the board has nothing to show of it."""
+"""From a board and a name that keeps ids apart; None if the board has nothing to show of it."""
 _FIGURES: dict[str, tuple[float, Draw]] = {}
 
 

@@ -25,7 +25,7 @@ Point = tuple[float, float]
 
 @board_figure(place=2)
 def budgets(warehouse: Warehouse, board: Board, name: str) -> Drawn | None:
-    """Every method's accuracy over the models it asks, budget by budget; None where there are no budgets."""
+    """Every method's accuracy over the models it asks, budget by budget; None if there are no budgets."""
     curves = budget_curves(warehouse, board)
     if not curves:
         return None
@@ -72,7 +72,7 @@ def accuracy_over_calls(board: Board, curves: Sequence[BudgetCurve], name: str) 
 def _name(
     axes: Axes, ours: Sequence[BudgetCurve], rivals: Sequence[BudgetCurve], every: Sequence[Point]
 ) -> None:
-    """Each name stands at its curve's most accurate point."""
+    """Each name is placed at its curve's most accurate point."""
     ends = [(max(_places(curve), key=lambda at: (at[1], -at[0])), curve) for curve in (*ours, *rivals)]
     labels = [Label(*at, curve.method, ACCENT if curve in ours else BLUE) for at, curve in ends]
     place_labels(axes, labels, list(dict.fromkeys(every)))

@@ -15,7 +15,7 @@ from warehouse import Warehouse
 
 @board_figure(place=1)
 def cost(warehouse: Warehouse, board: Board, name: str) -> Drawn | None:
-    """Where the board's methods and single models stand; None where nothing costs anything."""
+    """Where the board's methods and single models stand; None if nothing costs anything."""
     drawn = cost_accuracy(board, name)
     return Drawn(Markup(drawn), "Cost against accuracy.", _caption(board)) if drawn else None
 
