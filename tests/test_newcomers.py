@@ -415,7 +415,7 @@ def test_one_size_that_may_be_entered_is_enough_to_go_on() -> None:
     assert ruled_out([low, high]) is None
     why = ruled_out([low, replace(high, high=-0.001)])
     assert why is not None
-    assert "at 3 on c" in why
+    assert "at size 3 on c" in why
     assert "1.0 points below" in why
     assert "0.1 to 3.0" in why
 
