@@ -37,11 +37,11 @@ class DriftLimits(BaseModel):
         default=None, description="Share of predictions that may flip. Default: 0.01; 0.05 in 16 bits."
     )
     accuracy: Share | None = Field(
-        default=None, description="By how much an accuracy, a fraction, may change. Default: 0.01."
+        default=None, description="By how much an accuracy may change, as a fraction. Default: 0.01."
     )
     keep_training: bool = Field(
         default=False,
-        description="Train and evaluate benchmarks that drifted on the answers from before the run.",
+        description="Train and evaluate drifted benchmarks on the answers from before the run.",
     )
 
     def thresholds(self) -> Thresholds:

@@ -1,4 +1,4 @@
-"""One model's answers: the unit of GPU work, here or on whatever worker takes it."""
+"""One model's answers: the unit of GPU work, here or on the worker that takes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST_DELAY = 5
 
 
 def may_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether another try can end otherwise: not where each failure would come again."""
+    """Whether another try can end differently: not if every failure would recur."""
     outcome: Any = state.data
     while isinstance(outcome, State):
         outcome = outcome.data
@@ -57,7 +57,7 @@ def extract(
     minutes: int | None,
     tasks: Sequence[TaskDocuments],
 ) -> ModelOutcome | State[ModelOutcome]:
-    """Every answer of one model, in its own process; another try leaves alone what the first committed."""
+    """Every answer of one model, in its own process; a retry leaves alone what earlier tries committed."""
     title = f"extract {model}"
     with shown(title) as on_progress:
         outcome = extract_now(
@@ -90,9 +90,9 @@ def extract_model(
     backend: Backend | None = None,
     minutes: Count | None = None,
 ) -> ModelOutcome | State[ModelOutcome]:
-    """Answer every benchmark of a pool with one of its models, and commit the answers.
+    """Run every benchmark of a pool on one of its models, and commit the answers.
 
-    What is committed already is left alone, and what another run extracts just now is waited for.
+    Committed answers are left alone; if another run is extracting the same ones, this run waits for it.
 
     Args:
         model: The model's name in the pool.
@@ -100,11 +100,11 @@ def extract_model(
         warehouse: A directory that every worker reaches, or the URI of a Postgres catalogue without its
             password. Default: RLFOCAL_WAREHOUSE of the worker, else .rlfocal/warehouse in its checkout.
         benchmarks: Only these benchmarks of the pool. Default: all.
-        limit: Only the first documents of each task, this many. Default: all.
-        datasets: A mirror of the data sets on the worker, as `rlfocal datasets mirror` makes it. Default: the
+        limit: Only the first N documents of each task. Default: all.
+        datasets: A mirror of the data sets on the worker, made with `rlfocal datasets mirror`. Default: the
             hub.
         backend: The engine. Default: the pool's.
-        minutes: The time limit of each try, in minutes; a model that takes longer is ended, and what it
+        minutes: The time limit of each try, in minutes; a model that takes longer is stopped, and what it
             committed stays. Default: none.
     """
 

@@ -31,7 +31,7 @@ def find_done(
     report: str,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> Summary | None:
-    """What the flow would return if it has nothing to do; None where it has, or where a server records it.
+    """What the flow would return if it has nothing to do; None if it has, or where a server records it.
 
     Everything is compared as it is now: the prompts of every task, the weights and settings of every model,
     every document and answer that an evaluation was made of, and what the report shows. Nothing is written.
@@ -62,7 +62,7 @@ def as_it_is(
 ) -> Summary | None:
     """What a regeneration that began at `started`, of perf_counter, returns without doing anything.
 
-    None where it has something to do, or where something is broken. `warehouse` is open read-only.
+    None if it has something to do, or where something is broken. `warehouse` is open read-only.
     """
     try:
         if not _may_be_done(warehouse, pool, report) or not is_filled(warehouse, pool, tasks, backend):

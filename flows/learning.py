@@ -31,15 +31,15 @@ def train(
     tensorboard: bool = False,
     warehouse: Name | None = None,
 ) -> TrainingReport | State[TrainingReport]:
-    """Train RL-Focal on a benchmark's train rows, one checkpoint per seed. What is trained stays as it is.
+    """Train RL-Focal on a benchmark's train rows, one checkpoint per seed. Trained agents stay as they are.
 
     Args:
         benchmark: A benchmark of the warehouse.
         method: Which of RL-Focal's methods.
         models: Only these models. Default: all that answered the benchmark.
-        seeds: The seeds are 0, 1, ... below this number.
-        per: One policy for the benchmark, or one for each of its tasks.
-        tensorboard: Write each training's course beside its checkpoint.
+        seeds: How many seeds: 0, 1, ... below this number.
+        per: Fit one policy for the benchmark, or one for each of its tasks.
+        tensorboard: Write TensorBoard logs of each training beside its checkpoint.
         warehouse: A directory on the worker, or the URI of a Postgres catalogue without its password.
             Default: RLFOCAL_WAREHOUSE of the worker, else .rlfocal/warehouse in its checkout.
     """
@@ -75,17 +75,17 @@ def evaluate(
     budgets: Names | None = None,
     warehouse: Name | None = None,
 ) -> tuple[Evaluation, ...] | State[tuple[Evaluation, ...]]:
-    """Fit methods on train rows, decide on test rows, and store the result. What is stored is not repeated.
+    """Fit methods on train rows, decide on test rows, and store the result. Stored runs are not repeated.
 
     Args:
         benchmark: A benchmark of the warehouse.
-        methods: Which methods; `all` as the only one: every method that the data admit. Default: RL-Focal
+        methods: The methods to run; `all` alone: every method that the data allow. Default: RL-Focal
             beside the usual references.
         models: Only these models. Default: all that answered the benchmark.
-        seeds: Methods that use randomness are trained with the seeds 0, 1, ... below this number.
+        seeds: How many seeds methods that use randomness are trained with: 0, 1, ... below this number.
         per: Fit one policy for the benchmark, or one for each of its tasks.
-        protocol: frozen: nothing about test labels enters; online: each is revealed after its answer; both.
-        budgets: Also at what a document may cost on average: models (1, 2, all) or cents per 1,000 queries
+        protocol: frozen: methods see no test label; online: each is revealed after its answer; both.
+        budgets: Also run at these mean costs per document: models (1, 2, all) or cents per 1,000 queries
             (50c). Default: none.
         warehouse: A directory on the worker, or the URI of a Postgres catalogue without its password.
             Default: RLFOCAL_WAREHOUSE of the worker, else .rlfocal/warehouse in its checkout.
@@ -119,12 +119,12 @@ def evaluate(
 def report(
     path: Name = str(REPORT), paper: bool = False, force: bool = False, warehouse: Name | None = None
 ) -> Path | State[Path]:
-    """Write the HTML report of everything that was evaluated. It stays as it is where nothing has changed.
+    """Write the HTML report of everything evaluated so far. It stays as it is if nothing has changed.
 
     Args:
         path: The HTML file to write on the worker.
-        paper: Also the paper's accuracy tables, ours beside theirs.
-        force: Write it again even if nothing has changed.
+        paper: Add the paper's accuracy tables, our figures beside theirs.
+        force: Rewrite it even if nothing has changed.
         warehouse: A directory on the worker, or the URI of a Postgres catalogue without its password.
             Default: RLFOCAL_WAREHOUSE of the worker, else .rlfocal/warehouse in its checkout.
     """

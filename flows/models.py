@@ -28,7 +28,7 @@ from warehouse.store import PartitionKey
 
 @dataclass(frozen=True)
 class Asked:
-    """What a regeneration was asked for: the flow's parameters, where they concern extraction."""
+    """What a regeneration was asked to extract: the flow's parameters that concern extraction."""
 
     pool: str
     warehouse: str | None
@@ -122,11 +122,11 @@ def _elsewhere(
 def _left(
     model: str, state: State[Any], absent: Sequence[tuple[str, str]], workers: Workers
 ) -> Iterator[Failure]:
-    """What a worker's run did not bring: by partition where that shows, else the model."""
+    """What a worker's run failed to extract: its partitions if they are known, else the model."""
     if state.is_completed():
         reason = (
-            f"its run on a worker of {workers.pool} has ended well, but this warehouse has no answers of it; "
-            "give all workers the same RLFOCAL_WAREHOUSE, which each of them reaches"
+            f"its run on a worker of {workers.pool} succeeded, but this warehouse has no answers of it; "
+            "give all workers the same RLFOCAL_WAREHOUSE, one that each of them can reach"
         )
     else:
         reason = str(state.message)

@@ -35,8 +35,8 @@ def add_model(
 ) -> Newcomer | State[Newcomer]:
     """Check a model's entry, try it, add it to a pool, run the pool's benchmarks, and say what it brings.
 
-    A wrong entry, or a model whose first answers are not plausible, changes nothing. A pool that ships with
-    rlfocal stays as it is: the worker's own copy of it gets the model.
+    A wrong entry, or a model whose first answers are implausible, changes nothing. A pool that ships with
+    rlfocal stays as it is: the model is added to the worker's own copy.
 
     Args:
         entry: The model, as a pool file describes it: its name, where it is (hf_repo), its size (params_b).
@@ -44,15 +44,14 @@ def add_model(
         warehouse: A directory that every worker reaches, or the URI of a Postgres catalogue without its
             password. Default: RLFOCAL_WAREHOUSE of the worker, else .rlfocal/warehouse in its checkout.
         backend: The engine. Default: the pool's.
-        limit: Only the first documents of each task, this many. Default: as many as the pool's other models
-            answered.
-        datasets: A mirror of the data sets on the worker, as `rlfocal datasets mirror` makes it. Default: the
+        limit: Only the first N documents of each task. Default: as many as the pool's other models answered.
+        datasets: A mirror of the data sets on the worker, made with `rlfocal datasets mirror`. Default: the
             hub.
-        seeds: RL-Focal is trained with the seeds 0, 1, ... below this number, with the model and without it.
+        seeds: How many seeds (0, 1, ...) RL-Focal is trained with, once with the model and once without it.
             0: not at all.
-        until_clear: Whether to answer 100, 200, 400, ... documents of each task, and to stop once it is clear
-            that no best pool would have the model.
-        force: Whether to take in a model whose first answers are not plausible.
+        until_clear: Extract 100, 200, 400, ... documents of each task, and stop once it is clear that no best
+            pool includes the model.
+        force: Add the model even if its first answers are implausible.
     """
 
     def work() -> Newcomer:

@@ -55,7 +55,7 @@ def train_and_evaluate(
 
 @task(task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
 def report_all(location: str | None, path: str) -> Path:
-    """One HTML file about everything that was ever evaluated here."""
+    """One HTML file about everything evaluated here so far."""
     with open_warehouse(location, read_only=True) as warehouse:
         return write_report(warehouse, path)
 
@@ -77,9 +77,9 @@ def regenerate(
 ) -> Summary | State[Summary]:
     """Fill the warehouse from a pool, train and evaluate every method on it, and write the report.
 
-    A model or a benchmark that fails stops no other: the flow reports the rest, and then fails
-    with the list of what failed. If another run does the same work, this one waits until it ends.
-    Where workers of the deployment extract-model are online, each model is a run of its own there.
+    A model or benchmark that fails does not stop the others: the flow reports the rest, and then fails
+    with the list of what failed. If another run is doing the same work, this one waits until it ends.
+    If workers of the deployment extract-model are online, each model becomes a run of its own there.
 
     Args:
         pool: The pool: lab, small, paper, or the path of a YAML file on the worker.
@@ -87,18 +87,18 @@ def regenerate(
             password. Default: RLFOCAL_WAREHOUSE of the worker, else .rlfocal/warehouse in its checkout.
         benchmarks: Only these benchmarks of the pool. Default: all.
         models: Only these models of the pool. Default: all.
-        limit: Only the first documents of each task, this many. Default: all.
-        datasets: A mirror of the data sets on the worker, as `rlfocal datasets mirror` makes it. Default: the
+        limit: Only the first N documents of each task. Default: all.
+        datasets: A mirror of the data sets on the worker, made with `rlfocal datasets mirror`. Default: the
             hub.
         backend: The engine. Default: the pool's.
-        jobs: How many models run at once, one process each. Default: as many as there are GPUs, and without
-            one 2, or 1 with vllm; where models are handed over to workers, that for each worker, and once
-            made, what the server's limit rlfocal-models says.
+        jobs: How many models run at once, one process each. Default: as many as there are GPUs; without a GPU
+            2, or 1 with vllm. If models are handed over to workers: that many per worker; once the server has
+            a limit rlfocal-models, that limit applies.
         minutes_per_model: The time limit of each try to extract a model, in minutes; one that takes longer is
-            ended, and what it committed stays. Default: none.
-        seeds: Methods that use randomness are trained with the seeds 0, 1, ... below this number.
+            stopped, and what it committed stays. Default: none.
+        seeds: How many seeds methods that use randomness are trained with: 0, 1, ... below this number.
         report: The HTML file to write on the worker.
-        drift: When answers that differ from those before count as drift; the run then ends as Drifted.
+        drift: When answers that differ from earlier ones count as drift; the run then ends as Drifted.
     """
 
     def work() -> Summary | State[Summary]:
@@ -215,7 +215,7 @@ def run(on_progress: OnProgress | None = None, **parameters: Any) -> Summary:
 
 @contextmanager
 def _alone(location: str | None, work: str, pool: str) -> Iterator[None]:
-    """Holds the warehouse's lock for this work: two runs at once would train the same agents twice."""
+    """Holds the warehouse's lock for this work: two concurrent runs would train the same agents twice."""
     with open_warehouse(location) as warehouse:
         with warehouse.lock(work, wait=False) as mine:
             if mine:
@@ -246,7 +246,7 @@ def _load_all(
 
 
 def _ended(states: Iterable[State[Any]]) -> list[Any]:
-    """For `wait_for`: the page's arrows from runs that count whether they failed or not."""
+    """For `wait_for`: draws the page's arrows from runs whether they failed or not."""
     return [allow_failure(state) for state in states]
 
 

@@ -1,4 +1,4 @@
-"""The warehouse kept in order: checked, old snapshots let go, small files merged."""
+"""Upkeep of the warehouse: check it, expire old snapshots, merge small files."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def maintain(
 ) -> dict[str, Any] | State[dict[str, Any]]:
     """Check every file and row of the warehouse, expire old snapshots, and merge small files.
 
-    Where something is broken, nothing is expired or merged, and the run fails with what doctor says.
+    If something is broken, nothing is expired or merged, and the run fails with what doctor says.
 
     Args:
         repair: Drop unreadable files and incomplete partitions first; the next extraction adds them again.
-        keep: Expire all but the newest snapshots, this many. Those that evaluations or this worker's trained
-            agents read stay. Default: not by number.
-        older_than_days: Expire only snapshots that are older than these days. Default: not by age; where
-            neither is given, none expires.
+        keep: Expire all but the newest N snapshots. Those that evaluations or this worker's trained agents
+            read stay. Default: not by number.
+        older_than_days: Expire only snapshots older than this many days. Default: not by age; if neither is
+            given, none expires.
         compact: Merge many small files into few.
         warehouse: A directory on the worker, or the URI of a Postgres catalogue without its password.
             Default: RLFOCAL_WAREHOUSE of the worker, else .rlfocal/warehouse in its checkout.

@@ -1,7 +1,7 @@
-"""Models handed over to workers: one run of the deployment extract-model each, at most so many at once.
+"""Models handed over to workers: one run of the deployment extract-model each, a limited number at once.
 
-The server's limit counts in a number that it keeps, but what holds a part of it in memory that a restart
-loses: whoever waits sets the number right by the runs there are.
+The server stores how many places of its limit are taken, but keeps who holds them in memory, which a restart
+loses. A run that waits for a place therefore corrects the number from the runs that exist.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_BETWEEN_CHECKS = 60.0
 """Whether the run is alive."""
 SECONDS_TO_A_PLACE = 60.0
-"""After which whoever waits for a place counts who holds one."""
+"""Seconds after which a run that waits for a place counts the places taken."""
 LEASE_SECONDS = 120.0
-"""For which the server keeps a place of a regeneration that died."""
+"""Seconds for which the server keeps the place of a regeneration that died."""
 PATIENCE = 300.0
 """Seconds that a run waits where no worker is online."""
 _UNFINISHED = (
@@ -57,7 +57,7 @@ _UNFINISHED = (
 
 
 class Workers(NamedTuple):
-    """Who takes models."""
+    """The workers that take models."""
 
     pool: str
     """The work pool's name."""
@@ -69,7 +69,7 @@ class Workers(NamedTuple):
 def find_workers() -> Workers | None:
     """Workers that are online for the deployment extract-model.
 
-    None where there are none, and for a run that is not a deployment's: its directories are its own.
+    None if there are none, and for a run that is not a deployment's: its directories are its own.
     """
     if deployment.id is None:
         return None
@@ -85,9 +85,9 @@ def find_workers() -> Workers | None:
 
 
 def make_limit(workers: Workers, backend: str, jobs: int | None) -> int:
-    """Makes the server's limit of models at once unless it is there, and returns it.
+    """Returns the server's limit of models at once, and creates it if it is missing.
 
-    A new one is `jobs`, or by default what each worker that is online runs at once.
+    A new limit is `jobs`, or by default what all workers online run at once.
     """
     with get_client(sync_client=True) as client:
         try:
@@ -102,7 +102,7 @@ def make_limit(workers: Workers, backend: str, jobs: int | None) -> int:
 
 
 def _was_raised(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether it did not get to its end: a client that has not reached its server yet does not try again."""
+    """Whether it did not finish: a client that has not reached its server yet does not try again."""
     return isinstance(state.data, BaseException)
 
 
@@ -117,9 +117,9 @@ def _was_raised(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
 def hand_over(
     model: str, gpus: int, workers: Workers, parameters: dict[str, Any], turns: Turns, number: int
 ) -> State[Any]:
-    """Has a worker extract a model; where it dies, another. Ends as the last of these runs does.
+    """Has a worker extract a model, and another one if it dies. Ends as the last of these runs does.
 
-    Models take the places there are in the order of their numbers, 0, 1, ....
+    Models take free places in the order of their numbers, 0, 1, ....
     """
     title = f"extract {model}"
     variables = {"gpus": gpus} if workers.has_gpus else None
@@ -146,7 +146,7 @@ def hand_over(
 
 
 def _final(client: SyncPrefectClient, run: FlowRun, pool: str) -> State[Any]:
-    """The run's final state. One that no worker is there for is cancelled after a while, a dead one ended."""
+    """The run's final state. A run without a worker is cancelled after a while, a dead one is ended."""
     alone_since: float | None = None
     checked = time.monotonic()
     while True:
@@ -176,7 +176,7 @@ def _online(client: SyncPrefectClient, pool: str) -> int:
 
 @contextmanager
 def _slot(turns: Turns, number: int) -> Iterator[None]:
-    """Holds one of the limit's places, strictly: where the limit is gone, nothing runs."""
+    """Holds one of the limit's places, strictly: if the limit is gone, nothing runs."""
     with ExitStack() as held:
         with turns.turn(number):
             held.enter_context(_place())

@@ -1,7 +1,7 @@
 """A warehouse of what a pool of LLMs answers, and RL-Focal: learn which few to ask and how to fuse them.
 
 `rlfocal.open_warehouse(...)` opens a warehouse; what its `query` returns is an Arrow table, so `.to_pandas()`
-and `polars.from_arrow(...)` go on from there:
+and `polars.from_arrow(...)` work on it:
 
     with rlfocal.open_warehouse(read_only=True) as warehouse:
         accuracy = warehouse.query("FROM accuracy").to_pandas()

@@ -27,7 +27,7 @@ def replacing(path: Path, *, suffix: str = "") -> Iterator[Path]:
 
 
 def write_file(path: Path, *parts: str | bytes | memoryview, durable: bool = False) -> None:
-    """Writes a file from its parts, text as UTF-8. `durable`: it survives a crash of the machine, too."""
+    """Writes a file from its parts, text as UTF-8. `durable`: it also survives a crash of the machine."""
     with replacing(path) as staged, staged.open("wb") as file:
         for part in parts:
             file.write(part.encode() if isinstance(part, str) else part)

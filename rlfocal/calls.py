@@ -1,4 +1,4 @@
-"""Outputs on request: a policy sees what the models said that it called, and every call is counted."""
+"""Outputs on request: a policy sees only the outputs of models it called, and every call is counted."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Answered(NamedTuple):
     slots: NDArray[np.int64]
     """(T,) the slot, -1 for no answer; of free answers, as `Calls` numbers them."""
     probability: NDArray[np.float64] | None = None
-    """(T,) how likely the policy holds its answer to be right; None where it has no such figure."""
+    """(T,) the policy's probability that its answer is right; None if it has no such figure."""
 
 
 class Calls:
-    """T documents to decide on, of which nothing that a model said is known until that model is called.
+    """T documents to decide on; a model's outputs are hidden until that model is called.
 
-    What is public stands in fields: the questions and choices, their tasks, the prices. Slots of free answers
+    The fields hold what is public: the questions and choices, their tasks, the prices. Slots of free answers
     are numbered as calls bring them up: a call's new answers by their total probability among its models
-    (ties: the one that the alphabetically first of these gave). So the number of a slot tells nothing about
-    models that were not called; where all are called at once, it is the dataset's own.
+    (ties: the one that the alphabetically first of these gave). So the number of a slot reveals nothing about
+    models that were not called; if all are called at once, it is the dataset's own.
     """
 
     def __init__(self, documents: Dataset) -> None:
@@ -46,7 +46,7 @@ class Calls:
         self._places: NDArray[np.int64] | None = None
         if self.kind == "answers":
             self._places = np.full((len(documents), documents.probs.shape[2]), -1, dtype=np.int64)
-            """(T, C) the number that each of the dataset's slots has here; -1: nobody brought it up yet."""
+            """(T, C) the number that each of the dataset's slots has here; -1: no call gave it yet."""
 
     def __len__(self) -> int:
         return len(self._documents)
@@ -65,9 +65,9 @@ class Calls:
         return self.rounds > 0
 
     def call(self, models: Mask) -> Dataset:
-        """What all models said that have been called by now, these (T, N), or (N,) everywhere, among them.
+        """Calls these models, (T, N), or (N,) for all documents; returns the outputs of all called so far.
 
-        Of the others: probability 0, log-prob 0, prediction -1. Those called already are not called again.
+        The others have probability 0, log-prob 0, prediction -1. Models already called are not called again.
         """
         new = np.broadcast_to(models, self.rounds.shape) & ~self.called
         self.rounds[new] = np.broadcast_to(self.rounds.max(axis=1, initial=0)[:, None] + 1, new.shape)[new]
@@ -76,11 +76,11 @@ class Calls:
         return self.outputs()
 
     def call_all(self) -> Dataset:
-        """What every model said."""
+        """The outputs of every model."""
         return self.call(np.ones(len(self.models), dtype=np.bool_))
 
     def outputs(self) -> Dataset:
-        """What the models said that have been called, and nothing of the others."""
+        """The outputs of the models called so far, and nothing of the others."""
         given, called = self._documents, self.called
         if called.all() and (self._places is None or self._is_as_stored()):
             return given

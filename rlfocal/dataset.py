@@ -23,7 +23,7 @@ _PER_ROW = (
 
 @dataclass(frozen=True)
 class Dataset:
-    """What N models answered to T documents of one benchmark, in task and doc_id order.
+    """The answers of N models to T documents of one benchmark, in task and doc_id order.
 
     For choices, slot c is choice c. For answers, the slots of a document are the distinct answers its models
     gave, ordered by total probability (ties: the answer that the alphabetically first model gave).
@@ -48,7 +48,7 @@ class Dataset:
     predictions: NDArray[np.int64]
     """(T, N) the slot each model predicts; -1 without an answer."""
     labels: NDArray[np.int64]
-    """(T,) the right slot; -1 where no slot is right (nobody gave the gold answer)."""
+    """(T,) the right slot; -1 where no slot is right (no model gave the gold answer)."""
     is_train: NDArray[np.bool_]
     """(T,) whether the document belongs to the train split."""
     slots: tuple[tuple[str, ...], ...]
@@ -62,7 +62,7 @@ class Dataset:
     token_costs: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     """(T, N) cents per 1,000 such queries by tokens, NaN where unknown; (0, 0) where no token has a price."""
     first_names: tuple[str, ...] = ()
-    """(N,) what each model was called before it was ever renamed; empty: as now."""
+    """(N,) each model's name before it was ever renamed; empty: the current names."""
     left_out: tuple[tuple[str, int], ...] = ()
     """(model, documents it answered) of models that are not in the dataset because they missed some."""
 
@@ -99,7 +99,7 @@ class Dataset:
         return replace(self, **fields, slots=slots, questions=questions, choices=choices)
 
     def unlabelled(self) -> Dataset:
-        """The documents as a policy sees them that has to decide: no label is known."""
+        """The documents as a deciding policy sees them: without labels."""
         return replace(self, labels=np.full(len(self), -1, dtype=np.int64))
 
     @property
@@ -116,9 +116,9 @@ class Dataset:
             yield task, self.rows(self.tasks == task)
 
     def fingerprint(self) -> str:
-        """A hash of all that a method learns from, decides on and is scored on; prices are not among it.
+        """A hash of all that a method learns from, decides on and is scored on, except prices.
 
-        A renamed model changes it only where its place among the others changes, which settles ties.
+        Renaming a model changes it only if the model's place among the others changes, which breaks ties.
         """
         return self._fingerprint
 
@@ -133,11 +133,11 @@ class Dataset:
 
 
 def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None = None) -> Dataset:
-    """Read one benchmark, all of it as one snapshot of the warehouse shows it.
+    """Read one benchmark, all from one snapshot of the warehouse.
 
     `models` restricts the pool; None takes every model that answered all documents.
-    Raises InputError for an unknown benchmark or model, for a named model that misses documents, and where
-    no model is left.
+    Raises InputError for an unknown benchmark or model, for a named model that misses documents, and if no
+    model is left.
     """
     with warehouse.reading():
         return _read(warehouse, benchmark, models)

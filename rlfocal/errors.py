@@ -1,4 +1,4 @@
-"""The errors are the warehouse's, which stands below every other room and knows none of them."""
+"""The errors come from the warehouse, the lowest layer, which imports none of the others."""
 
 from warehouse.errors import InputError as InputError
 from warehouse.errors import RunError as RunError

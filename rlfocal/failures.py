@@ -1,4 +1,4 @@
-"""Errors of other people's libraries as one plain sentence, and what may never be printed or stored."""
+"""Errors of other libraries as one plain sentence, and what may never be printed or stored."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 
 
 def path_error(error: BaseException) -> InputError | None:
-    """The InputError that an OSError amounts to where a path that was given is at fault; else None."""
+    """The InputError for an OSError caused by a path that was given; else None."""
     if not isinstance(error, OSError) or error.filename is None or error.errno not in PATH_ERRORS:
         return None
     return InputError(f"{os.fspath(error.filename)!r}: {error.strerror}; give another path")
@@ -87,7 +87,7 @@ def without_secrets(text: str) -> str:
 
 
 def place_of_secret(value: Any, key: str = "") -> str | None:
-    """Where a secret stands in a value read from YAML: dotted keys; None where there is none."""
+    """The place of a secret in a value read from YAML, as dotted keys; None if there is none."""
     if isinstance(value, Mapping):
         items = [(f"{key}.{name}".lstrip("."), name, inner) for name, inner in value.items()]
     elif isinstance(value, list | tuple):

@@ -27,7 +27,7 @@ class Decisions:
     rounds: NDArray[np.int64] | None = None
     """(T, N) in which round of calls, from 1, it asked a model; 0 where it did not. None: all at once."""
     probability: NDArray[np.float64] | None = None
-    """(T,) how likely it held its answer to be right; None where it has no such figure."""
+    """(T,) its probability that its answer is right; None if it has no such figure."""
 
 
 class Policy(Protocol):
@@ -40,7 +40,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class SeesAll(Protocol):
-    """What reads outputs that it did not ask for, and says so: the ceiling, and the released code."""
+    """A policy that openly reads outputs it did not ask for: the ceiling, and the released code."""
 
     def decide_seeing_all(self, documents: Dataset) -> Decisions: ...
 
@@ -49,7 +49,7 @@ Fitted = Policy | SeesAll
 
 
 def decide(policy: Fitted, documents: Dataset) -> Decisions:
-    """What a policy does on documents, whom it called counted by `Calls` and not by itself."""
+    """What a policy does on documents; its calls are counted by `Calls`, not by itself."""
     if isinstance(policy, SeesAll):
         return policy.decide_seeing_all(documents)
     calls = Calls(documents)
@@ -59,7 +59,7 @@ def decide(policy: Fitted, documents: Dataset) -> Decisions:
 
 @runtime_checkable
 class OnlineLearner(Protocol):
-    """A policy that can go on learning along test: each label is revealed after its document's answer."""
+    """A policy that can keep learning during test: each label is revealed after its document's answer."""
 
     def decide_along(self, stream: Stream) -> None:
         """Answers the documents as they come. What it learns ends with the stream."""
@@ -68,16 +68,16 @@ class OnlineLearner(Protocol):
 
 @runtime_checkable
 class OnlineAgents(Protocol):
-    """Agents that are handed a whole stream, as they learn in batches of it.
+    """Agents that are given a whole stream, because they learn from it in batches.
 
-    That no label reaches its own answer or an earlier one is theirs to keep, and tested.
+    They must ensure that no label reaches its own answer or an earlier one, which is tested.
     """
 
     def decide_online(self, documents: Dataset) -> Decisions: ...
 
 
 def decide_online(policy: OnlineLearner | OnlineAgents, documents: Dataset) -> Decisions:
-    """What a policy does on documents, of which it learns each label after its answer."""
+    """What a policy does on documents if each label is revealed after its answer."""
     if isinstance(policy, OnlineAgents):
         return policy.decide_online(documents)
     stream = Stream(documents)
@@ -98,7 +98,7 @@ class Episode(NamedTuple):
     """On the pass; at a stage, on train documents that Fusion was not fitted on."""
     mean_pool_size: float
     policy_loss: float | None = None
-    """This and what follows: means over the episode's updates, None where training has no such thing."""
+    """This and what follows: means over the episode's updates, None if training has no such thing."""
     value_loss: float | None = None
     entropy: float | None = None
     approx_kl: float | None = None
@@ -125,11 +125,11 @@ class Method(Protocol):
         ...
 
     def recipe(self, n_train: int) -> str:
-        """Changes whenever the method would fit `n_train` documents otherwise than before."""
+        """Changes whenever the method would fit `n_train` documents differently than before."""
         ...
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Fitted]:
-        """One policy a seed, fitted on train rows alone."""
+        """One policy per seed, fitted on train rows alone."""
         ...
 
 
@@ -142,13 +142,13 @@ class OwnSettings(Protocol):
         ...
 
     def with_settings(self, given: Mapping[str, str]) -> Method:
-        """The method with other ones, read from text. Raises InputError where one cannot be read."""
+        """The method with other ones, read from text. Raises InputError if one cannot be read."""
         ...
 
 
 @runtime_checkable
 class RecipeOnline(Protocol):
-    """A method that, fitted as before, came to decide otherwise online."""
+    """A method that is fitted as before, but whose online decisions have changed."""
 
     @property
     def online_recipe(self) -> str:
@@ -168,7 +168,7 @@ class Budget:
         return f"{self.amount:g}" + ("c" if self.unit == "cents" else "")
 
     def costs(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N,) what a call of each model takes of it, by `prices` (N,); infinite where one is unknown."""
+        """(N,) how much of it a call of each model uses, by `prices` (N,); infinite where one is unknown."""
         return np.ones(len(prices)) if self.unit == "models" else np.where(np.isnan(prices), math.inf, prices)
 
     @classmethod
@@ -191,6 +191,6 @@ class Budgeted(Protocol):
     """A policy that trades cost for accuracy: fitted once, it decides at any budget."""
 
     def within(self, budget: Budget) -> Policy | None:
-        """The policy that keeps to the budget on average over train; None where it cannot (it never asks so
-        few, or a price is unknown)."""
+        """The policy that keeps to the budget on average over train; None if it cannot (it always asks more,
+        or a price is unknown)."""
         ...

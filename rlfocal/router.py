@@ -33,11 +33,10 @@ class Router:
         sure = router.probability
         router.learn(label)
 
-    Queries come one after the other; streams side by side need a Router each.
+    A Router takes one query at a time; concurrent streams need a Router each.
 
-    With `online`, a vote of the models that are best by the labels learned so far stands ready, is compared
-    with the trained agents on a tenth of the queries, and answers while it does better. Without, `learn`
-    changes nothing.
+    With `online`, a vote of the models that are best by the labels so far is compared with the trained agents
+    on a tenth of the queries, and answers while it does better. Without `online`, `learn` changes nothing.
     """
 
     def __init__(self, agents: SomeAgents, *, online: bool = True) -> None:
@@ -48,24 +47,24 @@ class Router:
         self._tracker = self._driver.tracker()
         self._last: tuple[Given, int, int, int] | None = None
         self.probability: float | None = None
-        """How likely the answer fused last is right, as the trained agents hold; None where nobody gave one,
-        and where labels have shown a vote to do better than they."""
+        """The trained agents' probability that the last fused answer is right; None if no model gave one, or
+        if labels have shown that a vote does better than the agents."""
         self.notes: list[str] = []
-        """What was unusual about the current query: models that were down, and who stood in."""
+        """What was unusual about the current query: models that were down, and which stood in."""
         self._begin("", "")
 
     @classmethod
     def load(cls, checkpoint: str | Path, *, online: bool = True) -> Router:
-        """The agents of one checkpoint of `rlfocal train`. Raises InputError for a file that is none."""
+        """The agents of one checkpoint of `rlfocal train`. Raises InputError for any other file."""
         from rlfocal.agents.checkpoint import load_checkpoint
 
         return cls(load_checkpoint(Path(checkpoint)), online=online)
 
     def choose(self, context: Context = "", outputs: Mapping[str, Output] | None = None) -> list[str]:
-        """The models to ask next, given what others said; none once there is enough.
+        """The models to ask next, given the outputs so far; none once enough have answered.
 
         A new query begins without outputs, or with another context. A model whose output is None is down: the
-        next best stands in, which `notes` and the log say.
+        next best stands in, as `notes` and the log report.
         """
         if not outputs or (context and _parts(context) != self._about):
             self._begin(*_parts(context))
@@ -80,7 +79,7 @@ class Router:
         return [self.models[at] for at in np.flatnonzero(live)]
 
     def fuse(self, outputs: Mapping[str, Output]) -> int | str | None:
-        """The index of the choice, or the answer; None where no model gave one."""
+        """The index of the choice, or the answer; None if no model gave one."""
         given = self._read(outputs)
         fused = self._driver.fuse(given)
         voted = -1
@@ -96,9 +95,9 @@ class Router:
         return given.answers[slot] if self.kind == "answers" else slot
 
     def learn(self, label: int | str) -> None:
-        """The right choice's index, or the right answer, of the query fused last; once.
+        """Takes the right choice's index, or the right answer, of the last fused query, once.
 
-        Raises InputError where no query waits for its label, and for a label that no query could have.
+        Raises InputError if no query waits for its label, and for a label that no query could have.
         """
         if self._last is None:
             raise InputError("Router.learn needs a query that waits for its label: call fuse first")
@@ -146,7 +145,7 @@ def _parts(context: Context) -> tuple[str, str]:
 
 
 def _slot_of(label: int | str, given: Given, kind: str) -> int:
-    """The label's slot, -1 where nobody said it. Raises InputError for what is no label."""
+    """The label's slot, -1 if no model gave it. Raises InputError if it is not a label."""
     if kind == "answers":
         answer = normalise(str(label)) if isinstance(label, str | int | float | np.number) else None
         if answer is None or isinstance(label, bool):

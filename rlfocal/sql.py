@@ -50,8 +50,8 @@ def run_sql(
     """The result of one read-only statement (SELECT, FROM, WITH, PIVOT, UNPIVOT, DESCRIBE, SHOW, SUMMARIZE,
     EXPLAIN) as a table, CSV or JSON objects.
 
-    Raises InputError for several statements, one that writes or changes settings, one that reads anything but
-    the warehouse, and whatever DuckDB refuses.
+    Raises InputError for several statements, for one that writes, changes settings or reads anything but the
+    warehouse, and for anything DuckDB refuses.
     """
     if output not in WRITERS:
         raise unknown("format", output, WRITERS)
@@ -85,7 +85,7 @@ def _select(warehouse: Warehouse, statement: str) -> tuple[list[str], list[Row]]
 
 
 def _reason(error: duckdb.Error, statement: str) -> str:
-    """DuckDB's message in one line; which line is at fault where there are several."""
+    """DuckDB's message in one line, with the line at fault if there are several."""
     if "Max expression depth" in str(error):
         return _TOO_DEEP
     place = r" (line \1)" if "\n" in statement.strip() else ""
@@ -131,7 +131,7 @@ def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
 def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
     """Whether DuckDB made them of one PIVOT without IN: an ENUM of the values found, then the SELECT.
 
-    What it made itself has no text, and DuckDB does not serialise it: the words of the text are checked.
+    Statements it made itself have no text, and DuckDB does not serialise them: the text's words are checked.
     """
     enums = statements[:-1]
     return (

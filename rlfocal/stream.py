@@ -1,4 +1,4 @@
-"""Documents one after the other: outputs on request as in `Calls`, a label once its document was answered."""
+"""Documents one after the other: outputs on request as in `Calls`, each label after its document's answer."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Turn:
 
     def __init__(self, document: Dataset) -> None:
         self.calls = Calls(document)
-        """Of T = 1 document. Calls that follow the answer are counted, but delay nothing."""
+        """Of T = 1 document. Calls after the answer are counted, but add no delay."""
         self._labels = document.labels
         self._rounds_to_answer = 0
         self._answered: int | None = None
         self._is_over = False
 
     def answer(self, slot: int) -> None:
-        """Answers a slot as `calls` numbers it, -1 for no answer.
+        """Answers with a slot as `calls` numbers it, -1 for no answer.
 
-        Raises RuntimeError where the document was answered before, or the next one has come.
+        Raises RuntimeError if the document was already answered, or the next one has come.
         """
         if self._is_over or self._answered is not None:
             raise RuntimeError(f"{self._name} is {'over' if self._is_over else 'answered already'}")
@@ -64,9 +64,9 @@ class Turn:
 
 
 class Stream:
-    """T documents in their order, which pass once.
+    """T documents in order, which pass once.
 
-    Of the documents to come nothing is known, not even the question. A document that is passed without an
+    Nothing is known about coming documents, not even the question. A document that is passed over without an
     answer stays without one.
     """
 

@@ -1,4 +1,4 @@
-"""The one way to print a table on a terminal."""
+"""How tables are printed on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions as vectors, for every method that reads them: TF-IDF at home, or a sentence encoder by name."""
+"""Questions as vectors, for every method that reads them: built-in TF-IDF, or a sentence encoder by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 TFIDF = "tfidf"
-"""Needs no download: words and pairs of words, weighed by TF-IDF, along their principal directions."""
+"""Needs no download: words and pairs of words, weighted by TF-IDF, along their principal directions."""
 DIMENSIONS = 128
 _TERMS = 50_000
 
@@ -27,7 +27,7 @@ class Encoder(Protocol):
     """Turns texts into vectors."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """(T, D) of length 1; of a text that it knows nothing of, zeros."""
+        """(T, D) of length 1; zeros for a text without known words."""
         ...
 
 
@@ -45,9 +45,9 @@ class Tfidf:
     """Latent semantic analysis (Deerwester et al., 1990) by scikit-learn."""
 
     vectorizer: TfidfVectorizer | None
-    """None where train has no word."""
+    """None if train has no word."""
     directions: Floats | None
-    """(terms, D) in the memory's order, so that a single text is quick; None where train is too small."""
+    """(terms, D) in the memory's order, so that a single text is quick; None if train is too small."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
         if self.vectorizer is None:

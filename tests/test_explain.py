@@ -288,7 +288,11 @@ def test_it_is_printed_whole_on_any_width(method: str, kind: str) -> None:
         screen = StringIO()
         print_explanation(found, Console(file=screen, width=width))
         words = " ".join(screen.getvalue().split())
-        for title in ("Whom it asks first", "Whom Fusion believes", "Which models could be dropped"):
+        for title in (
+            "Which models it asks first",
+            "Which models Fusion believes",
+            "Which models could be dropped",
+        ):
             assert title in words
         assert max(map(len, screen.getvalue().splitlines())) <= width
     for one in found.examples:

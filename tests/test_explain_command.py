@@ -77,7 +77,7 @@ def test_texts_of_confidential_documents_are_never_kept(toy: Result, cli: Cli, t
         warehouse.connection.execute("UPDATE docs SET confidential = true")
     result = cli(*explain)
     assert result.code == 0, result.err
-    assert "held to be right" in result.out
+    assert "answered with a confidence of" in result.out
     assert all(f": {text}" not in result.out for text in "xyz")
     [path] = (tmp_path / ".rlfocal" / "warehouse" / "explanations").glob("*.json")
     found = kept(path)

@@ -66,7 +66,7 @@ def test_below_chance_is_where_a_guess_hardly_comes(n_choices: int) -> None:
     assert refused == {2: [0, 1, 2, 3], 4: [0], 5: []}[n_choices]
     [fault] = faults_of_choices("b", scored([(i + 1) % 2 for i in range(20)], [i % 2 for i in range(20)], 2))
     assert fault.figure == "b: 0 of 20 right"
-    assert fault.bound == "a guess has 4 or more with a probability of 99.5%"
+    assert fault.bound == "guessing gets 4 or more with a probability of 99.5%"
 
 
 def test_a_label_that_is_no_choice_is_never_right() -> None:
@@ -168,7 +168,7 @@ def test_gpus_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "config.json").write_text('{"model_type": "llama", "num_attention_heads": 8}')
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     check_entry(entry(tmp_path, tensor_parallel=2), "vllm")
-    with pytest.raises(InputError, match="tensor_parallel 4 needs as many GPUs, and 2 can be seen here"):
+    with pytest.raises(InputError, match="tensor_parallel 4 needs as many GPUs, but 2 can be seen here"):
         check_entry(entry(tmp_path, tensor_parallel=4), "vllm")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     check_entry(entry(tmp_path, tensor_parallel=4), "vllm")
@@ -415,7 +415,7 @@ def test_one_size_that_may_be_entered_is_enough_to_go_on() -> None:
     assert ruled_out([low, high]) is None
     why = ruled_out([low, replace(high, high=-0.001)])
     assert why is not None
-    assert "at 3 on c" in why
+    assert "at size 3 on c" in why
     assert "1.0 points below" in why
     assert "0.1 to 3.0" in why
 

@@ -319,7 +319,7 @@ def inverted(head: Any) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "figure"),
-    [(constant, "lab-gpqa: "), (inverted, r"lab-gpqa: [0-5] of 60 right; a guess has [6-9] or more")],
+    [(constant, "lab-gpqa: "), (inverted, r"lab-gpqa: [0-5] of 60 right; guessing gets [6-9] or more")],
 )
 def test_a_model_that_cannot_work_is_refused(
     spoil: Callable[[Any], None], figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -332,21 +332,21 @@ def test_a_model_that_cannot_work_is_refused(
     entry.write_text(f"{{model: spoiled, hf_repo: {folder}, params_b: 0.0002}}\n")
     with pytest.raises(InputError, match=figure) as caught:
         add_model(str(pool), entry, warehouse=str(tmp_path / "warehouse"))
-    assert "nothing is changed" in str(caught.value)
-    assert "--force takes it in nevertheless" in str(caught.value)
+    assert "nothing has changed" in str(caught.value)
+    assert "--force adds it anyway" in str(caught.value)
     assert pool.read_text() == mine(["lab-gpqa"])
     assert not (tmp_path / "warehouse").exists()
 
 
 def test_it_is_taken_in_by_force_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fault = Fault("b: 0 of 20 right", "a guess has 1", "Look.")
+    fault = Fault("b: 0 of 20 right", "guessing gets 1", "Look.")
     monkeypatch.setattr("rlfocal.newcomers.adding.look", lambda *_: [fault])
     pool, entry, place = tmp_path / "mine.yaml", tmp_path / "entry.yaml", str(tmp_path / "warehouse")
     pool.write_text(mine(["lab-gpqa"]))
     entry.write_text(ENTRY)
     page = add_model(str(pool), entry, warehouse=place, limit=10, seeds=0, force=True)
     assert page.faults == (str(fault),)
-    assert "Taken in although its first answers are not plausible: b: 0 of 20" in page.to_markdown()
+    assert "Added although its first answers are implausible: b: 0 of 20" in page.to_markdown()
     assert load_pool(str(pool)).models[-1].model == "thirteenth"
     assert remove_model(str(pool), "thirteenth", warehouse=place).partitions == 1
     with open_warehouse(place, read_only=True) as warehouse:
@@ -383,11 +383,11 @@ def test_it_stops_once_it_is_clear(lab_warehouse: Path, tmp_path: Path) -> None:
     page = add_model(str(pool), entry, warehouse=place, until_clear=True, seeds=1)
     assert page.stopped is not None
     assert page.stopped.startswith(
-        "after 100 documents of each task, no best pool has it: even at 1 on lab-gsm8k"
+        "after 100 documents of each task, no best pool includes it: even at size 1 on lab-gsm8k"
     )
     assert page.standings[0].score.n == 100
     assert page.standings[0].agents == ()
-    assert "RL-Focal was not trained, because weak answered only a part" in page.to_markdown()
+    assert "RL-Focal was not trained, because weak answered only part" in page.to_markdown()
     assert "Stopped early: after 100 documents of each task" in page.to_markdown()
     with open_warehouse(place, read_only=True) as warehouse:
         assert warehouse.rows("SELECT n_docs FROM extractions WHERE model = 'weak'") == [(100,)]

@@ -83,7 +83,7 @@ def test_both_commands_show_them(warehouse: Warehouse) -> None:
         shown = runner.invoke(app, [*command, *where]).output.split()
         assert "mean over 3 tasks" in " ".join(shown)
         assert ("method vs best_single, by docs by tasks" in " ".join(shown)) == (command == ["merit"])
-        assert "by docs: documents drawn within each task" in " ".join(shown)
+        assert "by docs: documents resampled within each task" in " ".join(shown)
     of = {
         m["method"]: m
         for m in json.loads(runner.invoke(app, ["merit", "--json", *where]).output)[0]["methods"]

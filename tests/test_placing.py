@@ -133,7 +133,7 @@ def test_gpus_that_others_use_are_left_out(
     ]
     reasons = box.run(works, devices=devices)
     assert reasons == {
-        "three": "it needs 3 GPUs, but others use 1; end what uses them",
+        "three": "it needs 3 GPUs, but others use 1; stop what uses them",
         "two": None,
         "one": None,
     }

@@ -319,7 +319,7 @@ def test_each_of_our_methods_is_compared_with_every_rival(small: Lab) -> None:
     print_table([board], Console(file=out, width=100))
     text = " ".join(out.getvalue().split())
     for name, points in (("rl_focal", "−15.0"), ("rl_focal_released", "−10.0")):
-        assert f"{name} less others, in points with paired 95 % intervals: stacking {points} [" in text
+        assert f"{name} minus others, in points with paired 95 % intervals: stacking {points} [" in text
     assert "; best_plurality:3, a constant pool of its size, +20.0 [" in text
     assert "; log_linear +25.0 [" in text
     assert "oracle +" not in text
@@ -369,7 +369,7 @@ def test_it_wins_only_where_every_rival_stands_beside_it(small: Lab) -> None:
         assert other.startswith("rl_focal loses to rl_focal_sequential here by 60.0 points;")
         return winner
 
-    among = "rl_focal_sequential is the best of the methods asked: 60.0 points above "
+    among = "rl_focal_sequential is the best of the methods shown: 60.0 points above "
     assert verdict().startswith(among)
     small.evaluate("facts", rivals[-1], np.arange(20) < 8, three)
     assert verdict().startswith("rl_focal_sequential wins here: 60.0 points above ")

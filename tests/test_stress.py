@@ -98,7 +98,7 @@ def test_splits_cover_and_do_not_overlap(sizes: list[int]) -> None:
     ("split", "told"),
     [
         ("tasks", "has 1 tasks, too few to hold out one of 5 parts; use --split random"),
-        ("tasks:0/5", "'0/5' is not a part of the tasks"),
+        ("tasks:0/5", "'0/5' does not name a part of the tasks"),
         ("lsat", "unknown split 'lsat'"),
         ("last:1/2", "unknown split 'last:1/2'"),
     ],

@@ -25,7 +25,7 @@ NOTIFICATION = "rlfocal: tell of a run that ended badly"
 SILENCE = 240
 """Seconds. With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server."""
 SHORTEST = 60
-"""Seconds of silence, for which a run that is well may have sent one heartbeat alone."""
+"""Seconds of silence in which a healthy run may have sent only one heartbeat."""
 _BEAT = "prefect.flow-run.heartbeat"
 _BEGINS = {_BEAT, "prefect.flow-run.Pending", "prefect.flow-run.Running"}
 _BAD_ENDS = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed")}
@@ -34,23 +34,23 @@ _RESTS = {f"prefect.flow-run.{state}" for state in ("Scheduled", "AwaitingRetry"
 
 
 async def crash_silent_runs(seconds: int = SILENCE) -> None:
-    """Has the server mark runs as Crashed whose process or host died. Called again, changes nothing.
+    """Has the server mark runs as Crashed whose process or host died. A second call changes nothing.
 
-    Without it such a run would stay Running, or Pending, for good. `seconds`: for how long it may send no
+    Without it such a run would stay Running, or Pending, forever. `seconds`: how long a run may go without a
     heartbeat. Raises InputError for less than two heartbeats.
     """
     if seconds < SHORTEST:
         raise InputError(
-            f"prefect.yaml: crash_silent_runs after {seconds} s would crash runs that are well, which send a "
+            f"prefect.yaml: crash_silent_runs after {seconds} s would crash healthy runs, which send a "
             f"heartbeat every 30 s; give at least {SHORTEST}"
         )
     await _put(_crash(timedelta(seconds=seconds)))
 
 
 async def notify(block: str | None = None) -> None:
-    """Has the server tell of every run that fails or crashes, through a notification block: TYPE/NAME.
+    """Has the server announce every run that fails or crashes, through a notification block: TYPE/NAME.
 
-    Without one, nobody is told. Called again, changes nothing. Raises InputError where the block is missing.
+    Without one, nobody is told. A second call changes nothing. Raises InputError if the block is missing.
     """
     if not block:
         if (there := await _there(NOTIFICATION)) is not None:
@@ -112,7 +112,7 @@ def _crash(silence: timedelta) -> Automation:
         name=None,
         state=StateType.CRASHED,
         message=f"No heartbeat for {silence.total_seconds():.0f} s: its process or its host died. "
-        "The next run goes on where it stopped.",
+        "The next run continues where it stopped.",
         force=False,
     )
     silent = EventTrigger(
@@ -129,10 +129,10 @@ def _crash(silence: timedelta) -> Automation:
 
 
 def enter_checkout() -> dict[str, str]:
-    """Goes to the checkout that the worker's RLFOCAL_HOME names.
+    """Changes to the checkout that the worker's RLFOCAL_HOME names.
 
     If it names none, to this package's own: the flow loads there and fails with a clear message. An error
-    here would be buried under tracebacks; and the worker runs this step too, to call a failed run's hooks.
+    here would be buried under tracebacks; and the worker also runs this step to call a failed run's hooks.
     """
     directory = _checkout() or Path(__file__).parents[2]
     os.chdir(directory)
@@ -140,7 +140,7 @@ def enter_checkout() -> dict[str, str]:
 
 
 def check_checkout() -> None:
-    """Raises InputError where this process runs a deployment, but RLFOCAL_HOME names no checkout."""
+    """Raises InputError if this process runs a deployment, but RLFOCAL_HOME names no checkout."""
     if deployment.id is None or _checkout() is not None:
         return
     home = os.environ.get("RLFOCAL_HOME")

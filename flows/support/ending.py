@@ -40,7 +40,7 @@ def failed(error: InputError | RunError) -> State[Any]:
 
 
 class _Sentences(logging.Filter):
-    """Logs our errors as one sentence: Prefect would log a traceback of its own code."""
+    """Logs our errors as one sentence; Prefect would log a traceback of its own code."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None

@@ -63,7 +63,7 @@ def publish_boards(
 
 
 def report_url() -> str | None:
-    """Where a web server shows this worker's report: a browser opens no file of another page's choosing."""
+    """The URL where a web server shows this worker's report: browsers do not follow links to local files."""
     return os.environ.get("RLFOCAL_REPORT_URL") or None
 
 

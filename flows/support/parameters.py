@@ -1,4 +1,4 @@
-"""What a flow's parameters may be: the server shows a form of them, and refuses what is out of bounds."""
+"""Types of the flows' parameters: the server shows them as a form, and refuses values out of bounds."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def check_no_password(warehouse: str | None) -> None:
     """Raises InputError for a location with a password: the server stores and shows parameters."""
     if warehouse is not None and (shown := without_password(warehouse)) != warehouse:
         raise InputError(
-            f"the parameter warehouse, {shown}, holds a password, and parameters are stored and shown; "
+            f"the parameter warehouse, {shown}, holds a password, but parameters are stored and shown; "
             "change that password, set RLFOCAL_WAREHOUSE where the worker runs, and leave the parameter out"
         )

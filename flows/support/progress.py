@@ -1,4 +1,4 @@
-"""Who is told how far a run has come: the command line, where it runs the flow itself, and the run's page."""
+"""Progress of a run, told to the command line, if it runs the flow itself, and to the run's page."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def told(listener: OnProgress | None) -> Iterator[None]:
 
 
 def tell(title: str, share: float) -> None:
-    """Tells who listens, if anybody does."""
+    """Tells the listener, if there is one."""
     if (listener := _listener.get()) is not None:
         listener(title, share)
 
 
 @contextmanager
 def shown(name: str) -> Iterator[OnProgress]:
-    """Inside, who listens is told, and the run's page shows the finished share under the name.
+    """Inside, the listener is told, and the run's page shows the finished share under the name.
 
-    A thread of its own talks to the server: while that is away, no work waits for it.
+    A separate thread talks to the server, so that no work waits for a server that is down.
     """
     finished = [0.0]
     has_ended = threading.Event()

@@ -27,7 +27,7 @@ SECONDS_TO_END = 2.0
 def prefect_server() -> Iterator[None]:
     """Flows inside find a server: the one that PREFECT_API_URL names, else a temporary one.
 
-    Raises RunError where it does not start.
+    Raises RunError if it does not start.
     """
     from prefect.settings import PREFECT_API_URL, temporary_settings
 

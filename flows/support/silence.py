@@ -1,7 +1,7 @@
 """Runs whose process or host died, and which the server's automation has missed.
 
-The server keeps events in memory until its automations have seen them. What happened in the seconds before
-it or its database was killed is lost, and with it that a heartbeat is due.
+The server keeps events in memory until its automations have seen them. Events in the seconds before it or its
+database was killed are lost, so it may never notice that a heartbeat is overdue.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _BEGUN = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
 def end_silent_runs(now: datetime | None = None) -> list[str]:
-    """Marks the runs of rlfocal's deployments that have died as crashed, and returns their names.
+    """Marks dead runs of rlfocal's deployments as crashed, and returns their names.
 
-    Other runs may be set to send no heartbeats. The run that asks is alive.
+    Other runs may be configured to send no heartbeats. The calling run is alive.
     """
     begun = FlowRunFilter(
         tags=FlowRunFilterTags(all_=[TAG]),
@@ -51,7 +51,7 @@ def end_silent_runs(now: datetime | None = None) -> list[str]:
 
 
 def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None = None) -> bool:
-    """Marks a run as crashed where for five minutes it has shown neither another state nor a heartbeat."""
+    """Marks a run as crashed if for five minutes it has neither changed its state nor sent a heartbeat."""
     now = now or datetime.now(UTC)
     since = now - SILENCE
     if run.state is None or run.state.type not in _BEGUN or run.state.timestamp > since:

@@ -28,7 +28,7 @@ class Summary:
     gaps: tuple[Failure, ...]
     seconds: float
     drift: Drift | None = None
-    """How answers differ from those before the run; None where nothing was extracted."""
+    """How answers differ from those before the run; None if nothing was extracted."""
 
 
 class IncompleteError(RunError):

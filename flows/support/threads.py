@@ -1,4 +1,4 @@
-"""A flow in a thread, so that the main thread stays free for signals; and threads that go in turn."""
+"""A flow in a thread, so that the main thread stays free for signals; and threads that take turns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def in_thread(call: Callable[[], T]) -> T:
 class Turns:
     """Lets threads through one at a time, by their numbers: 0, 1, ...
 
-    Who has been through once needs not wait for others again.
+    A thread that has been through once does not wait for others again.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Turns:
 
     @contextmanager
     def turn(self, number: int) -> Iterator[None]:
-        """The block begins when those of all smaller numbers have ended, however they did."""
+        """The block begins when the blocks of all smaller numbers have ended, with an error or not."""
         with self._changed:
             self._changed.wait_for(lambda: self._next >= number)
         try:

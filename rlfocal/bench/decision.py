@@ -1,4 +1,4 @@
-"""How long one decision takes, from the question's arrival to the answer, the models' own time left out."""
+"""How long one decision takes, from the question's arrival to the answer, without the models' own time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORDS = 60
 WARM_UP = 50
 """Decisions before the first that counts."""
 BATCH = 1_000
-"""Documents that are decided at once."""
+"""Documents decided at once."""
 BATCHES = 11
 """Of which the first does not count."""
 
@@ -55,11 +55,11 @@ class DecisionBench:
 
 
 def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> DecisionBench:
-    """Agents of each method that a Router takes are trained briefly on generated logits, saved, and loaded.
+    """Times agents of each method that a Router takes, trained briefly on generated logits, saved and loaded.
 
-    The reference is a document given to `decide`; ours are a document's share of a batch, and queries to a
-    Router, without a question's text and with one: what to ask, step by step until it is enough, and the
-    answer.
+    The reference is one document given to `decide`; compared are a document's share of a batch, and queries
+    to a Router, without and with a question's text: which models to ask, step by step until enough have
+    answered, and the answer.
     """
     from rlfocal.agents.shared.threads import one_thread
 

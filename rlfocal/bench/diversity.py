@@ -1,4 +1,4 @@
-"""Diversity in numpy and in SQL on made-up answers: against enumeration by the definitions, in one run."""
+"""Diversity in numpy and in SQL on made-up answers, compared with enumeration by definition, in one run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Timed:
 
 
 def bench_diversity(sizes: Sizes, on_progress: Callable[[str], None]) -> Bench:
-    """Makes two warehouses in a temporary folder, of about 8 bytes a model and document, and measures."""
+    """Makes two warehouses in a temporary folder, of about 8 bytes per model and document, and measures."""
     measured: list[Measured] = []
     with tempfile.TemporaryDirectory() as folder:
         on_progress(f"{sizes.models} models × {sizes.documents:,} documents × 4 choices")

@@ -1,7 +1,7 @@
-"""Extraction against lm-eval's own backends: the same model, documents and machine, in one run.
+"""Extraction compared with lm-eval's own backends: the same model, documents and machine, in one run.
 
-lm-eval's vLLM backend and ours share one `vllm.LLM`, and both transformers engines one model, so that nothing
-differs but what is asked of it.
+lm-eval's vLLM backend and ours share one `vllm.LLM`, and both transformers engines one model, so that only
+the requests differ.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HIDDEN, LAYERS = {"cpu": 384, "cuda": 2048}, {"cpu": 8, "cuda": 22}
 
 @dataclass(frozen=True)
 class Measured:
-    """One way to do one piece of work. Token counts are None where the engine does not tell."""
+    """One way to do one piece of work. Token counts are None if the engine does not tell."""
 
     work: str
     way: str
@@ -49,7 +49,7 @@ class Measured:
     computed: int | None = None
     """Prompt tokens that were computed."""
     unique: int | None = None
-    """Prompt tokens that differ: each common beginning counted once."""
+    """Distinct prompt tokens: each shared prefix counted once."""
     max_difference: float | None = None
     """Largest difference of a choice's log-likelihood from the reference's."""
     agreement: float | None = None

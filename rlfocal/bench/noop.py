@@ -1,4 +1,4 @@
-"""How long commands take that have nothing to do, against what importing torch alone takes."""
+"""How long commands with nothing to do take, compared with importing torch alone."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def bench_noop(
 ) -> tuple[Wait, ...]:
     """Runs `regenerate` on the pool until nothing is left to do, then times that and the other commands.
 
-    `warehouse` may be finished already; None makes one that is thrown away, which takes minutes for `lab`.
-    Raises RunError where a command fails, with its last words.
+    `warehouse` may already be complete; None makes a temporary one, which takes minutes for `lab`.
+    Raises RunError if a command fails, with the end of its message.
     """
     with TemporaryDirectory() as folder:
         place = warehouse or str(Path(folder) / "warehouse")

@@ -1,7 +1,7 @@
 """The released algorithm in its original form: one environment, one query at a time, autograd throughout.
 
 A slow, literal reference for `rlfocal bench training` and for the tests of the variant `released`. It shares
-nothing with the library but the draws it is given, so that both can be compared action by action.
+nothing with the library except the random draws it is given, so that both can be compared action by action.
 """
 
 from __future__ import annotations

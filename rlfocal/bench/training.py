@@ -1,4 +1,4 @@
-"""How fast agents train, against the released algorithm's own loop, on generated logits."""
+"""How fast agents train, compared with the released algorithm's own loop, on generated logits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a warehouse of five benchmarks takes to fill, to open and to ask, and how large it is."""
+"""How long a warehouse of five benchmarks takes to fill, open and query, and how large it is."""
 
 from __future__ import annotations
 

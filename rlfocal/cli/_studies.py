@@ -22,17 +22,17 @@ RLFocalMethod = Annotated[
     typer.Option(help=f"Which of RL-Focal's methods: {', '.join(RL_FOCAL)}.", show_default="the study's own"),
 ]
 Values = Annotated[
-    str | None, typer.Option(metavar="V,...", help="What to try.", show_default="the study's own")
+    str | None, typer.Option(metavar="V,...", help="The values to try.", show_default="the study's own")
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting that every run gets; may be given again."),
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting for every run; may be repeated."),
 ]
 Beside = Annotated[
     str | None,
     typer.Option(
         metavar="M,...",
-        help="What runs beside RL-Focal in the studies labels, failures, label-noise, order and choices.",
+        help="Methods beside RL-Focal in the studies labels, failures, label-noise, order and choices.",
         show_default="the study's own",
     ),
 ]
@@ -52,7 +52,9 @@ def _command(asked: Study) -> Callable[..., None]:
         settings: Set = None,
         per: Per = "benchmark",
         beside: Beside = None,
-        force: Annotated[bool, typer.Option("--force", help="Run again what the warehouse has.")] = False,
+        force: Annotated[
+            bool, typer.Option("--force", help="Repeat runs that the warehouse already has.")
+        ] = False,
         out: Out = None,
         warehouse: Location = None,
         as_json: Json = False,
@@ -87,7 +89,7 @@ def _command(asked: Study) -> Callable[..., None]:
 
     listed = ", ".join(map(str, asked.values))
     command.__doc__ = f"{asked.question}\n\n" + (
-        f"Tried unless `--values` says otherwise: {listed}." if listed else ""
+        f"Values it tries without `--values`: {listed}." if listed else ""
     )
     return command
 

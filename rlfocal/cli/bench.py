@@ -19,7 +19,7 @@ ENGINES = ("vllm", "hf")
 WIDTH = 110  # of a table in a file
 
 bench = typer.Typer(
-    help="Measure speed: ratios against a named reference, in one run.",
+    help="Measure speed, as ratios to a named reference in the same run.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -40,11 +40,11 @@ def extraction(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Our engines against lm-eval's backends: the same model, documents and process.
+    """Compare our engines with lm-eval's backends: the same model and documents, in one process.
 
     Five-shot questions of more than 500 tokens with single-token and with five-word choices, and ten sampled
-    passes of prompts ten times the answer. `computed` are the prompt tokens that were really computed,
-    `unique` those that differ, each common beginning counted once; `max Δ` the largest difference of a
+    passes of prompts ten times as long as the answer. `computed` counts the prompt tokens actually computed,
+    `unique` the distinct ones, with each shared prefix counted once; `max Δ` is the largest difference in a
     choice's log-likelihood, `argmax` the share of questions on which the same choice wins.
     """
     from rlfocal.bench.extraction import bench_extraction
@@ -91,15 +91,17 @@ def extraction(
 
 @bench.command("diversity")
 def diversity(
-    models: Annotated[int, typer.Option(min=2, max=16, help="Models; every pool of them is evaluated.")] = 12,
+    models: Annotated[
+        int, typer.Option(min=2, max=16, help="Models, of which every pool is evaluated.")
+    ] = 12,
     documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 14_042,
-    many_models: Annotated[int, typer.Option(min=2, max=1000, help="Models of one large pool.")] = 100,
+    many_models: Annotated[int, typer.Option(min=2, max=1000, help="Models in one large pool.")] = 100,
     many_documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 1_000_000,
     as_json: Json = False,
 ) -> None:
-    """Statistics of pools in Python and in SQL, against enumeration by their definitions.
+    """Compare pool statistics in Python and in SQL with enumeration by their definitions.
 
-    On made-up answers, of which a temporary folder holds about 8 bytes a model and document. `scaled`: the
+    Uses generated answers, kept in a temporary folder at about 8 bytes per model and document. `scaled`: the
     reference was measured on 20 pools or windows and multiplied. `max Δ`: the largest difference from it.
     """
     from rlfocal.bench.diversity import Sizes, bench_diversity
@@ -129,12 +131,14 @@ def diversity(
 
 @bench.command("warehouse")
 def warehouse(
-    share: Annotated[float, typer.Option(min=0.001, max=1, help="Of the benchmarks' documents.")] = 1.0,
+    share: Annotated[
+        float, typer.Option(min=0.001, max=1, help="Share of the benchmarks' documents to use.")
+    ] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Import made-up scores of twelve models on five benchmarks, open the warehouse and ask for accuracies.
+    """Import generated scores of twelve models on five benchmarks, open the warehouse and query accuracies.
 
-    The whole is 2.6 million choices, as MMLU, BBH, MuSR, GPQA and GSM8K have them, without token lists.
+    In full, 2.6 million choices: the sizes of MMLU, BBH, MuSR, GPQA and GSM8K, without token lists.
     """
     from rlfocal.bench.warehouse import bench_warehouse
 
@@ -160,12 +164,12 @@ def noop(
             show_default="a temporary one",
         ),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Of which the median is taken.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions; the median is reported.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Seconds of commands that have nothing to do: regenerate, evaluate, train, report, doctor.
+    """Time commands that have nothing to do: regenerate, evaluate, train, report, doctor.
 
-    All results exist already. `torch`: in units of what a process takes that only imports torch.
+    All results exist already. `torch`: relative to a process that only imports torch.
     """
     from rlfocal.bench.noop import bench_noop
 
@@ -182,19 +186,19 @@ def noop(
 
 @bench.command("training")
 def training(
-    documents: Annotated[int, typer.Option(min=60, help="Train rows, generated.")] = 2_000,
+    documents: Annotated[int, typer.Option(min=60, help="Generated train rows.")] = 2_000,
     seeds: Annotated[str, typer.Option(metavar="K,...", help="Seeds trained side by side.")] = "1,10",
-    scales: Annotated[str, typer.Option(metavar="N,...", help="Models of the growth.")] = "12,24,48,96",
-    queries: Annotated[int, typer.Option(min=10, help="Queries of each phase that the loop walks.")] = 200,
+    scales: Annotated[str, typer.Option(metavar="N,...", help="Pool sizes to time.")] = "12,24,48,96",
+    queries: Annotated[int, typer.Option(min=10, help="Queries per phase for the loop.")] = 200,
     episodes: Annotated[
-        int | None, typer.Option(min=1, help="Of each phase.", show_default="as many as training takes")
+        int | None, typer.Option(min=1, help="Per phase.", show_default="as many as training takes")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Environment steps a second, each with its share of the update, against the released algorithm's loop.
+    """Compare environment steps per second, updates included, with the released algorithm's loop.
 
-    The loop answers one query at a time with autograd throughout, works out all eight terms of its weighted
-    metric (or the two that weigh anything) and records no stack traces.
+    The loop answers one query at a time with autograd on throughout, computes all eight terms of its weighted
+    metric (or only the two with a non-zero weight) and records no stack traces.
     """
     from rlfocal.bench.training import bench_training
 
@@ -231,14 +235,15 @@ def training(
 
 @bench.command("decision")
 def decision(
-    models: Annotated[int, typer.Option(min=2, help="In the pool.")] = 16,
+    models: Annotated[int, typer.Option(min=2, help="Models in the pool.")] = 16,
     decisions: Annotated[int, typer.Option(min=100, help="Of which the median is taken.")] = 2_000,
     as_json: Json = False,
 ) -> None:
-    """Microseconds from a question to its answer, without the models' own time.
+    """Measure the microseconds from a question to its answer, without the models' own time.
 
-    Agents trained on generated logits of four choices, loaded from a checkpoint. A query to a Router is all
-    of its calls: which models to ask, until there is enough, and the answer; no text is embedded.
+    The agents are trained on generated logits of four choices and loaded from a checkpoint. A query to a
+    Router is all of its calls: which models to ask, until enough have answered, and the answer. No text is
+    embedded.
     """
     from rlfocal.bench.decision import bench_decision
 

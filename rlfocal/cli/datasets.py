@@ -46,9 +46,9 @@ def mirror(
 ) -> None:
     """Copy the data sets that benchmarks need from the hub into a folder, for machines without a network.
 
-    The folder is laid out like the hub's repositories; `--datasets DIR` of the other commands reads it. What
-    is there already is not fetched again, so an interrupted run can be repeated. GPQA is gated: accept its
-    terms on the hub and set HF_TOKEN.
+    The folder is laid out like the hub's repositories; other commands read it with `--datasets DIR`. Existing
+    files are not fetched again, so an interrupted run can be repeated. GPQA is gated: accept its terms on the
+    hub and set HF_TOKEN.
     """
     from rlfocal.extraction.mirror import mirror_datasets
 

@@ -1,4 +1,4 @@
-"""`rlfocal explain`: what trained agents learned, said to people."""
+"""`rlfocal explain`: what trained agents learned, in words."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from rlfocal.cli.support.progress import progress_bars
 @command("explain", "Learn and compare")
 def explain(
     benchmark: Benchmark,
-    method: Annotated[str, typer.Option(help="Whose agents: rl_focal, rl_focal_sequential.")] = "rl_focal",
+    method: Annotated[
+        str, typer.Option(help="The method to explain: rl_focal or rl_focal_sequential.")
+    ] = "rl_focal",
     models: Models = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="K", help="The agents of this seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="K", help="The seed of the agents.")] = 0,
     per: Per = "benchmark",
     split: Annotated[
         str,
-        typer.Option(metavar="given|last|random|tasks", help="The split, as `rlfocal evaluate` takes it."),
+        typer.Option(metavar="given|last|random|tasks", help="The split, as for `rlfocal evaluate`."),
     ] = "given",
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Say what RL-Focal learned: whom it asks first, where it stops, whom it believes, whom it could drop.
+    """Explain what RL-Focal learned: which models it asks first, believes and could drop, and where it stops.
 
-    All from stored outputs on test rows, by the checkpoint of `rlfocal evaluate` or `train` (trained now
-    where it is missing). Kept beside the warehouse, so that `rlfocal report` shows it.
+    Uses stored outputs on test rows and the checkpoint of `rlfocal evaluate` or `train` (trained now if it is
+    missing). The result is kept beside the warehouse, so that `rlfocal report` shows it.
     """
     from rlfocal.explain.running import explain as run
     from rlfocal.report.explained import print_explanation

@@ -56,10 +56,9 @@ def import_predictions(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import per-choice scores or answers (Parquet, CSV or JSONL). All of it or nothing.
+    """Import per-choice scores or answers (Parquet, CSV or JSONL). All or nothing.
 
-    A given split is used; where it is missing, the first 80 % of each task are train. The same files twice
-    change nothing.
+    Without a split, the first 80 % of each task are train. Importing the same files again changes nothing.
     """
     from rlfocal.imports.predictions import read_predictions
 
@@ -78,10 +77,10 @@ def import_lm_eval(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import what lm-eval wrote with `--log_samples --output_path`. All of it or nothing.
+    """Import what lm-eval wrote with `--log_samples --output_path`. All or nothing.
 
-    Choices come with their log-likelihoods, generated texts with the answers read from them. The same logs
-    twice change nothing; of several runs of one task the latest counts.
+    Choices come with their log-likelihoods, generated texts with the answers read from them. Importing the
+    same logs again changes nothing; of several runs of one task the latest counts.
     """
     from rlfocal.imports.lm_eval import read_lm_eval
 
@@ -123,7 +122,9 @@ def import_released(
     ],
     models: Annotated[
         str | None,
-        typer.Option(metavar="M,...", help="A pickle's columns.", show_default="those of bbh_data.pkl"),
+        typer.Option(
+            metavar="M,...", help="The models of a pickle's columns.", show_default="those of bbh_data.pkl"
+        ),
     ] = None,
     benchmark: Annotated[
         str | None, typer.Option(help="The benchmark's name.", show_default="mmlu@released, ...")
@@ -132,9 +133,9 @@ def import_released(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import the data of the RL-Focal release: CSV, npy and pickled. All of it or nothing.
+    """Import the data of the RL-Focal release: CSV, npy and pickle files. All or nothing.
 
-    Of a pickle only numpy arrays are read, and nothing in it is run. Labels stay as they were released: in
+    Only numpy arrays are read from a pickle, and nothing in it is run. Labels stay as they were released: in
     7 of its 24 BBH tasks they do not index the task's own choices.
     """
     from rlfocal.imports.released import read_released
@@ -156,7 +157,7 @@ def import_llmrouterbench(
     benchmark: Annotated[
         str | None,
         typer.Option(
-            help="One benchmark for all, its tasks DATASET-SPLIT.",
+            help="One benchmark for everything, with tasks DATASET-SPLIT.",
             show_default="DATASET@llmrouterbench-SPLIT",
         ),
     ] = None,
@@ -164,10 +165,10 @@ def import_llmrouterbench(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import results of LLMRouterBench: answers, whether each is right, tokens. All of it or nothing.
+    """Import results of LLMRouterBench: answers, whether each is right, tokens. All or nothing.
 
-    An answer is as right as its score says, whatever its words; data sets with scores between 0 and 1 are
-    left out and named. Of several runs of a model the latest counts, demos never.
+    The score alone says whether an answer is right, not its text; data sets with scores between 0 and 1 are
+    left out and listed. Of several runs of a model the latest counts; demos are ignored.
     """
     from rlfocal.imports.llmrouterbench import read_llmrouterbench
 
@@ -189,8 +190,8 @@ def import_routerbench(
     """Import RouterBench: sample_id, prompt, eval_name, MODEL, MODEL|model_response. All of it or nothing.
 
     An eval_name becomes a task, and a model's accuracy on it is the mean of its column; tasks with scores
-    between 0 and 1 (MT-Bench) are left out and named. Its own files are pickles, which are refused: loading
-    one runs code. Where you trust it, pandas' `read_pickle(FILE).to_csv(...)` converts it.
+    between 0 and 1 (MT-Bench) are left out and listed. Its own files are pickles, which are refused: loading
+    one runs code. If you trust the file, convert it with pandas' `read_pickle(FILE).to_csv(...)`.
     """
     from rlfocal.imports.routerbench import read_routerbench
 
@@ -212,16 +213,16 @@ def import_every_eval_ever(
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="The evaluation_result_id that counts, where answers have several."),
+        typer.Option(metavar="ID", help="The evaluation_result_id to use if answers have several."),
     ] = None,
     allow_missing: AllowMissing = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import instance-level results of Every Eval Ever. All of it or nothing.
+    """Import instance-level results of Every Eval Ever. All or nothing.
 
-    An answer is right where is_correct says so. Scores without answers are left out and named. What
-    `rlfocal export every-eval-ever` wrote comes back whole, its log-probs included.
+    `is_correct` says whether an answer is right. Scores without answers are left out and listed. What
+    `rlfocal export every-eval-ever` wrote comes back complete, including its log-probs.
     """
     from rlfocal.imports.every_eval_ever import read_every_eval_ever
 

@@ -26,10 +26,10 @@ def lab_build(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the models go.")] = Path(
         ".rlfocal/lab"
     ),
-    seed: Annotated[int, typer.Option(help="The shipped models are seed 0's.")] = 0,
+    seed: Annotated[int, typer.Option(help="The shipped models have seed 0.")] = 0,
     models: Models = None,
     jobs: Jobs = 2,
-    force: Annotated[bool, typer.Option("--force", help="Train again what is built already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Retrain models that are already built.")] = False,
 ) -> None:
     """Train the embedded pool's tiny language models from scratch, from their seed."""
     from rlfocal.lab import build

@@ -41,14 +41,14 @@ def train(
     snapshot: Snapshot = None,
     tensorboard: Annotated[
         bool,
-        typer.Option("--tensorboard", help="Write each training's course beside its checkpoint."),
+        typer.Option("--tensorboard", help="Write TensorBoard logs of each training beside its checkpoint."),
     ] = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
     """Train RL-Focal on a benchmark's train rows and save one checkpoint per seed (and task).
 
-    What is trained already is not trained again; `rlfocal evaluate` uses these checkpoints.
+    Agents that are already trained are not trained again; `rlfocal evaluate` uses these checkpoints.
     """
     from rlfocal.evaluation import train as run
     from warehouse import open_warehouse
@@ -82,7 +82,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="M,...|all",
-            help="Which methods; `single:<model>` is one too; all: every one that the data admit.",
+            help="The methods to run; `single:<model>` is one too; all: every method the data allow.",
             show_default="the usual ones",
         ),
     ] = None,
@@ -92,23 +92,24 @@ def evaluate(
     protocol: Annotated[
         str,
         typer.Option(
-            help="frozen: nothing about test labels enters; online: each is revealed after its answer; both."
+            help="frozen: methods see no test label; online: each is revealed after its answer; both."
         ),
     ] = "frozen",
     split: Annotated[
         str,
         typer.Option(
             metavar="given|last|random|tasks",
-            help="given: as the documents are marked; last: the last 20 % of each task test; random: 20 % of "
-            "each task, drawn with seed 0; tasks: a fifth of the tasks held out (tasks:2/5: another fifth).",
+            help="given: as the documents are marked; last: test on the last 20 % of each task; random: on "
+            "20 % of each task, drawn with seed 0; tasks: on a fifth of the tasks, held out (tasks:2/5: "
+            "another fifth).",
         ),
     ] = "given",
     budgets: Annotated[
         str | None,
         typer.Option(
             metavar="B,...",
-            help="Also at what a document may cost on average: models (1,2,4,all) or cents per 1,000 queries "
-            "(50c). Fitted once, decided at each.",
+            help="Also run at these mean costs per document: models (1,2,4,all) or cents per 1,000 queries "
+            "(50c). Methods are fitted once and decide at each budget.",
         ),
     ] = None,
     settings: Annotated[
@@ -116,16 +117,21 @@ def evaluate(
         typer.Option(
             "--set",
             metavar="METHOD.NAME=VALUE",
-            help="A setting of a method (knn.k=20), or of all that have it (encoder=DIR); may be repeated. "
+            help="A setting of one method (knn.k=20) or of all that have it (encoder=DIR); may be repeated. "
             "Such runs stay off the leaderboard.",
         ),
     ] = None,
     snapshot: Snapshot = None,
-    force: Annotated[bool, typer.Option("--force", help="Run again what the warehouse already has.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Repeat runs that the warehouse already has.")
+    ] = False,
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Methods at a time.", show_default="all cores where all methods run"
+            min=1,
+            metavar="N",
+            help="Methods to run at once.",
+            show_default="1; with --methods all: the cores",
         ),
     ] = None,
     warehouse: Location = None,
@@ -133,8 +139,8 @@ def evaluate(
 ) -> None:
     """Fit methods on train rows, decide on test rows, store the result and print the table.
 
-    The methods stand below. Unless some are named, RL-Focal runs beside the usual references.
-    Runs that the warehouse has for the same data are shown, not repeated.
+    The methods are listed below. By default, RL-Focal runs beside the usual references.
+    Runs that the warehouse already has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation import evaluate as run
     from rlfocal.evaluation.budgets import budget_curves
@@ -189,10 +195,10 @@ def merit(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Compare what was evaluated by the field's figures of merit.
+    """Compare evaluated methods by the field's figures of merit.
 
     PerfGain, CostSave, gap to the oracle, ParetoDist, AIQ, APGR and CPT, calibration, p-values of paired
-    differences, corrected for how many methods are compared, and means over tasks with their intervals.
+    differences, corrected for the number of methods compared, and means over tasks with their intervals.
     """
     from rlfocal.evaluation.budgets import budget_curves
     from rlfocal.evaluation.merits import merits
@@ -211,7 +217,7 @@ def merit(
     if as_json:
         print_json([{"board": heading(board), "methods": of_board} for board, of_board in found])
     elif not found:
-        typer.echo("nothing was evaluated yet: run `rlfocal evaluate --benchmark B`", err=True)
+        typer.echo("nothing has been evaluated yet: run `rlfocal evaluate --benchmark B`", err=True)
     else:
         print_merits(found)
 
@@ -219,11 +225,12 @@ def merit(
 @command("methods", "Learn and compare")
 def methods(
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="As a Markdown table, with needs, sources and departures.")
+        bool,
+        typer.Option("--markdown", help="Print a Markdown table, with requirements, sources and deviations."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the methods that `rlfocal evaluate` knows: whom each asks, how it answers, what it needs."""
+    """List the methods that `rlfocal evaluate` knows: which models each asks, how it answers, its needs."""
     from rich.console import Console
 
     from rlfocal.methods import entries

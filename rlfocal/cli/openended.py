@@ -16,20 +16,20 @@ from rlfocal.cli.support.progress import progress_bars
 def open_ended(
     scores: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Parquet, CSV or JSONL: task, doc_id, model, score, maybe split."),
+        typer.Option(metavar="FILE", help="Parquet, CSV or JSONL: task, doc_id, model, score[, split]."),
     ],
     seeds: Seeds = 5,
     settings: Annotated[
         Literal["every-action", "paper"],
-        typer.Option(help="paper: those of appendix D, which learn from the picked models alone."),
+        typer.Option(help="paper: those of appendix D, which learn only from the models picked."),
     ] = "every-action",
     as_json: Json = False,
 ) -> None:
-    """Train a Decider that hands every document of a stream to one model, by the scores before it.
+    """Train a Decider that routes each document of a stream to one model, based on earlier scores.
 
-    FILE has a row per document and model, in the order of the stream; where a task has no `split`, its first
-    80 % are train. The Decider learns there and then goes frozen along the test documents. Beside its mean
-    score stand the best single model of train, a random model and the oracle.
+    FILE has a row per document and model, in the order of the stream; if a task has no `split`, its first
+    80 % are train. The Decider learns on these, then runs frozen on the test documents. Its mean score is
+    shown beside those of the best single model on train, a random model and the oracle.
     """
     from rlfocal.openended import PAPER, OpenEndedConfig, evaluate_scores, read_scores
     from rlfocal.openended.table import print_open_ended

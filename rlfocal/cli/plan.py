@@ -47,20 +47,20 @@ def plan(
     gpu: Annotated[str, typer.Option(help="H100, H200, A100, L40S or L4.")] = "H100",
     gpus: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="GPUs of the box.", show_default="this machine's, else 8"),
+        typer.Option(min=1, metavar="N", help="GPUs to schedule on.", show_default="this machine's, else 8"),
     ] = None,
     gpu_price: Annotated[
         float | None,
-        typer.Option(min=0, metavar="DOLLARS", help="Of a GPU-hour.", show_default="a round figure"),
+        typer.Option(min=0, metavar="DOLLARS", help="Price of a GPU-hour.", show_default="a round figure"),
     ] = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """What a regeneration would run: partitions, requests, tokens, GPU-hours and money. Runs nothing.
+    """Show what a regeneration would run: partitions, requests, tokens, GPU-hours and money. Runs nothing.
 
-    Partitions that are committed already are left out. Documents are counted if they are available locally
-    (the embedded pool, `--datasets`), otherwise taken from the benchmark's stated size. Needs no network.
-    Ends with the schedule: which model has which GPU when, and how long all of it takes.
+    Committed partitions are left out. Documents are counted if they are available locally (the embedded pool,
+    `--datasets`), otherwise taken from the benchmark's stated size. Needs no network. Ends with the schedule:
+    which model has which GPU when, and how long everything takes.
     """
     with _offline():
         from rlfocal.placement.devices import find_gpus

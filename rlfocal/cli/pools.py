@@ -131,7 +131,7 @@ def extract(
 ) -> None:
     """Run every benchmark on every model of a pool, and commit the answers. A second run extracts nothing.
 
-    One process a model; a partition (model, task) is committed whole or not at all, and a killed run
+    One process per model; a partition (model, task) is committed whole or not at all, and a killed run
     continues where it stopped. A model that fails affects only its own partitions (exit code 1).
     """
     from rlfocal.jobs.runner import extract_pool
@@ -168,20 +168,22 @@ def add_model(
     backend: Backend = None,
     limit: Limit = None,
     datasets: Datasets = None,
-    seeds: Annotated[int, typer.Option(min=1, metavar="K", help="Seeds of RL-Focal before and after.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="K", help="Seeds of RL-Focal, trained with and without the model.")
+    ] = 1,
     no_train: Annotated[
-        bool, typer.Option("--no-train", help="Leave out RL-Focal before and after.")
+        bool, typer.Option("--no-train", help="Do not train RL-Focal with and without the model.")
     ] = False,
     until_clear: Annotated[
         bool,
         typer.Option(
             "--until-clear",
-            help="Extract 100, 200, 400, ... documents of each task, and stop as soon as no best pool can "
-            "have the model.",
+            help="Extract 100, 200, 400, ... documents of each task, and stop once it is clear that no best "
+            "pool includes the model.",
         ),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Take in a model whose first answers are not plausible.")
+        bool, typer.Option("--force", help="Add the model even if its first answers are implausible.")
     ] = False,
     output: Annotated[
         Path | None,
@@ -192,11 +194,11 @@ def add_model(
 ) -> None:
     """Check an entry, try the model, add it to the pool, run the pool's benchmarks, and say what it brings.
 
-    The page: accuracy by task, diversity to every model, whom it copies, the best pools and RL-Focal with and
-    without it, which model it makes superfluous, what it costs. A wrong entry, and a model whose first 20
-    answers cannot be those of a working one, change nothing. A pool that ships with rlfocal is copied to
-    ./pools (in a checkout of rlfocal, ./.rlfocal/pools), and its name then means the copy. `remove-model`
-    is the reverse.
+    The page shows accuracy by task, diversity to every model, which model it copies, the best pools and
+    RL-Focal with and without it, which model it makes redundant, and what it costs. Nothing changes if the
+    entry is wrong, or if a working model could not have given the first 20 answers. A pool that ships with
+    rlfocal is copied to ./pools (in a checkout of rlfocal, ./.rlfocal/pools); its name then means the copy.
+    `remove-model` undoes it.
     """
     from rlfocal.atomic import write_file
     from rlfocal.newcomers import add_model as add
@@ -233,7 +235,7 @@ def remove_model(
         str,
         typer.Argument(
             metavar="POOL",
-            help="The pool's name or its YAML file; without one, the model is in no pool.",
+            help="The pool's name or its YAML file; leave it out for a model in no pool.",
             show_default=False,
             autocompletion=completion.pools,
         ),
@@ -243,17 +245,17 @@ def remove_model(
         typer.Argument(help="Its name.", show_default=False, autocompletion=completion.model),
     ] = None,
     keep_answers: Annotated[
-        bool, typer.Option("--keep-answers", help="Change the pool's file only.")
+        bool, typer.Option("--keep-answers", help="Change only the pool's file.")
     ] = False,
     benchmarks: Benchmarks = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Take a model out of a pool again: the reverse of add-model. Repeating it writes nothing.
+    """Remove a model from a pool: the reverse of add-model. Repeating it writes nothing.
 
-    The pool's file is as it was before, to the byte; the model's answers to its benchmarks go, and the runs
-    there of pools with it. Earlier snapshots keep them. Without a POOL, only what it answered goes (in the
-    named benchmarks, or all), and past evaluations stay.
+    Restores the pool's file to the byte, and deletes the model's answers to the pool's benchmarks and the
+    runs there of pools with it. Earlier snapshots keep them. Without a POOL, deletes only the model's answers
+    (to the named benchmarks, or all); past evaluations stay.
     """
     if model is None:
         if keep_answers:

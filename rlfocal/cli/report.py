@@ -17,18 +17,16 @@ from rlfocal.cli.support.progress import progress_bars
 def report(
     output: Output = REPORT,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write it again even if nothing has changed.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Rewrite it even if nothing has changed.")] = False,
     paper: Annotated[
-        bool, typer.Option("--paper", help="Also the paper's accuracy tables, ours beside theirs.")
+        bool, typer.Option("--paper", help="Add the paper's accuracy tables, our figures beside theirs.")
     ] = False,
     snapshot: Snapshot = None,
     warehouse: Location = None,
 ) -> None:
     """Write one self-contained HTML file: accuracy, cost, learning curves, diversity of the chosen pools.
 
-    A file that was written from the same snapshot, studies and version of rlfocal is not written again.
+    A file already written from the same snapshot, studies and version of rlfocal is not written again.
     """
     from rlfocal.report import write_report
     from rlfocal.report.paper import paper_tables, print_paper

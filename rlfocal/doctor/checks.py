@@ -79,7 +79,7 @@ def check_gpu() -> Finding:
 
 
 def _has_driver() -> bool:
-    """Whether a GPU driver is installed: without one we need not ask torch, which takes seconds."""
+    """Whether a GPU driver is installed: without one there is no need to ask torch, which takes seconds."""
     if Path("/dev/kfd").exists() or shutil.which("nvidia-smi"):
         return True
     try:

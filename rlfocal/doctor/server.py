@@ -1,4 +1,4 @@
-"""The Prefect server, asked over plain HTTP: whether it answers, and whether the runs that are due come."""
+"""The Prefect server, asked over plain HTTP: whether it answers, and whether runs start when due."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGER_PATIENCE_SECONDS = 20
 """For answers that the server reads from its database."""
 LATE = timedelta(minutes=5)
 NEW = timedelta(seconds=100)
-"""So long a server may take to plan a deployment's first run."""
+"""How long a server may take to plan a deployment's first run."""
 HEARTBEAT = "prefect.flow-run.heartbeat"
 
 
@@ -43,7 +43,7 @@ def check_server(url: str | None = None) -> Iterator[Finding]:
 
 
 def check_schedules(address: str, now: datetime | None = None) -> Iterator[Finding]:
-    """Schedules without a planned run, runs that are overdue, and runs without a sign of life."""
+    """Schedules without a planned run, overdue runs, and running ones without a sign of life."""
     now = now or datetime.now(UTC)
     flow = {"flows": {"name": {"any_": [FLOW]}}}
     unfinished = {"state": {"type": {"any_": ["SCHEDULED", "PENDING", "RUNNING"]}}}

@@ -63,18 +63,18 @@ class Moved:
     became_right: int
     became_wrong: int
     accuracy_before: float
-    """By the labels that the later snapshot has, as all of it: a corrected label is no drift."""
+    """Like all accuracies here, by the labels of the later snapshot: a corrected label is not drift."""
     accuracy_after: float
     change: Change
     ran: dict[str, tuple[Any, Any]]
-    """What differs of backend, settings and versions, as {name: (before, after)}."""
+    """Differences in backend, settings and versions, as {name: (before, after)}."""
     reasons: tuple[str, ...]
     """What is past a threshold, in words."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """How the answers of two snapshots differ. Whoever or whatever is new or gone did not drift."""
+    """How the answers of two snapshots differ. Models and tasks that are new or gone did not drift."""
 
     before: int
     after: int
@@ -159,7 +159,7 @@ def before_last_extraction(warehouse: Warehouse) -> int:
 
 
 def _partitions_recorded(warehouse: Warehouse, last: int) -> dict[int, set[PartitionKey]]:
-    """The partitions of each commit that put their records down or took them away."""
+    """The partitions of each commit that wrote or deleted their records."""
     [(first,)] = warehouse.rows("SELECT min(snapshot_id) FROM warehouse.snapshots()")
     found: dict[int, set[PartitionKey]] = {}
     listed = warehouse.connection.execute(
@@ -198,7 +198,7 @@ def _moved(row: dict[str, Any], thresholds: Thresholds, n_rows: int) -> Moved:
 
 
 def _reasons(row: Moved, thresholds: Thresholds, n_rows: int) -> list[str]:
-    """What is past a threshold. The rate of errors is of all rows together (Bonferroni)."""
+    """What is past a threshold. The error rate is over all rows together (Bonferroni)."""
     level = thresholds.error_rate / n_rows
     limits = thresholds.limits(low_precision=row.low_precision)
     if row.rewritten:

@@ -1,4 +1,4 @@
-"""How far answers may move between two extractions of the same prompts before it is no noise."""
+"""How far answers may move between two extractions of the same prompts before it is more than noise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlfocal.errors import InputError
 
 @dataclass(frozen=True)
 class Limits:
-    """What may differ in one partition. Shares are what noise explains; more must be no chance."""
+    """What may differ in one partition. Noise explains these shares; more counts if it is not chance."""
 
     logprob: float
     """By which the log-prob of a one-token choice may differ, in nats; of n tokens, √n times as much."""
@@ -33,14 +33,14 @@ sampled token of nearly every text."""
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What counts as drift. Whatever differs in a partition that was not extracted again, always does."""
+    """What counts as drift. Any difference in a partition that was not extracted again always does."""
 
     full: Limits = FULL
     """For models that compute in float32, and for imports."""
     low: Limits = LOW
-    """For models that compute in 16 bits, are quantised, or are served by who knows what."""
+    """For models that compute in 16 bits, are quantised, or are served by an unknown engine."""
     accuracy: float = 0.01
-    """By which an accuracy, a fraction, may change where the change is no chance."""
+    """How much an accuracy, a fraction, may change; more counts if the change is more than chance."""
     error_rate: float = 0.05
     """How often noise alone may make any partition of a comparison count as drifted."""
 
@@ -71,5 +71,5 @@ class Thresholds:
 
 
 def exceeds(count: int, n: int, share: float, level: float) -> bool:
-    """Whether `count` of `n` is more than a share of them explains: by chance less often than `level`."""
+    """Whether `count` of `n` exceeds what this share explains: by chance less often than `level`."""
     return count > share * n and float(bdtrc(count - 1, n, share)) < level

@@ -27,7 +27,7 @@ HEADER = (
 
 
 def headline(drift: Drift) -> str:
-    """What there is in one sentence."""
+    """The comparison in one sentence."""
     rows, beyond = len(drift.rows), len(drift.beyond)
     moved = f"the answers of {counted(rows, 'partition')} moved, {beyond:,} beyond the thresholds"
     counts = [
@@ -50,7 +50,7 @@ def sentences(drift: Drift) -> list[str]:
 
 
 def sentence(row: Moved) -> str:
-    """What moved in a partition, and what of it is past a threshold."""
+    """What moved in a partition, and what is past a threshold."""
     parts = []
     if of := row.logprobs:
         parts.append(

@@ -1,4 +1,4 @@
-"""Fits methods on train rows, decides on test rows, stores what came out, and compares it."""
+"""Fits methods on train rows, decides on test rows, and stores and compares the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What methods reach at each budget: a curve a method, read from the warehouse alone."""
+"""What methods reach at each budget: one curve per method, read from the warehouse alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AtBudget:
     stderr_docs: float
     mean_pool_size: float
     cost: float | None
-    """Cents per 1,000 queries; None where a price is unknown."""
+    """Cents per 1,000 queries; None if a price is unknown."""
     mean_rounds: float | None
 
 

@@ -1,4 +1,4 @@
-"""Which evaluated runs may stand on one board: only those that saw the same data."""
+"""Which evaluated runs share a board: only those that saw the same data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Run:
     mean_pool_size: float
     cost: float | None
     mean_rounds: float | None = None
-    """None for a run of before it was counted."""
+    """None for runs older than this count."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Comparable:
     left_out: tuple[Evaluated, ...]
     """(method, seed)s that were evaluated on other data only."""
     gone: tuple[str, ...]
-    """Models of the pool of which the warehouse has no answer any more: removed, or renamed before runs
+    """Models of the pool whose answers are no longer in the warehouse: removed, or renamed before runs
     followed a new name."""
 
     @property
@@ -107,9 +107,9 @@ class Comparable:
 
 
 def comparable_runs(warehouse: Warehouse, wanted: Collection[str] | None) -> dict[BoardKey, Comparable]:
-    """Every board of `evaluations`, studies and budgets left out; `wanted`: only of these run ids.
+    """Every board of `evaluations`, without studies and budgets; `wanted`: only of these run ids.
 
-    A board is of one pool and one data: those of its newest run.
+    A board has one pool and one set of data: those of its newest run.
     """
     boards: dict[BoardKey, list[Evaluated]] = defaultdict(list)
     for run in _evaluated(warehouse, wanted):
@@ -118,7 +118,7 @@ def comparable_runs(warehouse: Warehouse, wanted: Collection[str] | None) -> dic
 
 
 def _evaluated(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Evaluated]:
-    """The runs, the newest last. Those that are wanted are current, whatever came after them."""
+    """The runs, the newest last. Wanted runs count as current, even if newer ones exist."""
     rows = warehouse.query(script("queries/runs"))
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows.to_pylist():
@@ -157,19 +157,19 @@ def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, .
 
 
 def note_gone(runs: Comparable) -> str | None:
-    """Which models the warehouse has lost, and what the board lacks for it; None if none is."""
+    """Which models the warehouse has lost, and what the board therefore lacks; None if none is lost."""
     if not runs.gone:
         return None
     return (
         f"No longer in the warehouse: {', '.join(runs.gone)}. Runs are shown as they were stored; what needs "
-        "the answers that are gone, accuracy alone and the diversity of pools, is left out."
+        "the missing answers (accuracy alone and the diversity of pools) is left out."
     )
 
 
 def note_left_out(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str | None:
-    """Which methods miss on the board, and the command that evaluates all on one data; None if none does.
+    """Which methods the board lacks, and the command that evaluates all on the same data; None if none.
 
-    What could not run any more is not missed: a model that is gone, a method that free answers do not admit.
+    Methods that can no longer run are not listed: a model that is gone, a method that needs choices.
     """
     benchmark = key[0]
     present = answering(warehouse, benchmark)
@@ -189,7 +189,7 @@ def note_left_out(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str 
 
 
 def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
-    """Whether the benchmark's documents have choices; so do those that are gone, for all that is known."""
+    """Whether the benchmark's documents have choices; assumed of documents that are gone."""
     labels = "SELECT bool_or(label IS NOT NULL) FROM docs WHERE benchmark = ?"
     return "answers" if warehouse.rows(labels, [benchmark])[0][0] is False else "choices"
 
@@ -220,5 +220,5 @@ def _complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:
 
 
 def known(value: float | None) -> float | None:
-    """A number, or None where it is NULL or NaN."""
+    """A number, or None if it is NULL or NaN."""
     return None if value is None or isnan(value) else value

@@ -42,20 +42,20 @@ class Standing:
     accuracy: float
     """Mean over seeds, documents pooled."""
     stderr_seeds: float | None
-    """None where the method has no seeds, or only one was run."""
+    """None if the method has no seeds, or only one was run."""
     stderr_docs: float
     """sqrt(p (1 - p) / n)."""
     task_mean: float | None
-    """Unweighted mean over tasks; None where the benchmark has one task."""
+    """Unweighted mean over tasks; None if the benchmark has one task."""
     against_baseline: Difference | None
     """Paired difference to best_single; None for best_single itself, or where it was not evaluated."""
     ours_above: Mapping[str, Difference]
-    """Paired difference of each of RL-Focal's methods to this one; none to itself or to what is no rival."""
+    """Paired difference of each of RL-Focal's methods to this one; none to itself or to a non-rival."""
     mean_pool_size: float
     cost: float | None
-    """Cents per 1,000 queries; None where prices are unknown."""
+    """Cents per 1,000 queries; None if prices are unknown."""
     mean_rounds: float | None
-    """Rounds of calls that a document waits for; None where no run counted them."""
+    """Rounds of calls that a document waits for; None if no run counted them."""
 
     @property
     def is_ours(self) -> bool:
@@ -100,12 +100,12 @@ class Board:
     singles: tuple[SingleModel, ...]
     """By falling accuracy; only models that answered all n documents."""
     verdicts: tuple[str, ...]
-    """A sentence for each of RL-Focal's methods here; one where there is none."""
+    """A sentence for each of RL-Focal's methods on the board; one if there is none."""
     notes: tuple[str, ...]
 
     @property
     def is_priced(self) -> bool:
-        """Whether all that stands here has a known cost; it may be 0."""
+        """Whether everything on the board has a known cost, which may be 0."""
         costs = [standing.cost for standing in self.standings] + [single.cost for single in self.singles]
         return None not in costs
 
@@ -138,7 +138,7 @@ def leaderboard(
     """One board per (benchmark, protocol, per, split) of `evaluations`; `runs`: only these run ids.
 
     A board compares runs on equal data only: those of its newest run. Methods and seeds that were evaluated
-    on other data are left out, which a note says.
+    on other data are left out; a note says so.
     """
     return [
         _board(warehouse, key, found)
@@ -260,7 +260,7 @@ def _single(model: str, price: float | None, tasks: tuple[tuple[str, int, float]
 
 
 def _methods_of(warehouse: Warehouse, key: BoardKey, found: Comparable) -> list[str]:
-    """What `evaluate` runs on such a board unless methods are named."""
+    """What `evaluate` runs on such a board by default."""
     benchmark, protocol, *_ = key
     return methods_for(len(found.models), kind_of(warehouse, benchmark), protocol)
 
@@ -268,7 +268,7 @@ def _methods_of(warehouse: Warehouse, key: BoardKey, found: Comparable) -> list[
 def _verdicts(standings: Sequence[Standing], methods: Sequence[str]) -> tuple[str, ...]:
     """One honest sentence for each of RL-Focal's methods: whether it wins, by how much, and how sure that is.
 
-    `methods`: what runs here unless methods are named.
+    `methods`: the board's default methods.
     """
     ours = _ours(standings)
     rivals = [s for s in standings if _is_rival(s.method)]
@@ -281,26 +281,26 @@ def _verdicts(standings: Sequence[Standing], methods: Sequence[str]) -> tuple[st
     if not rivals:
         return ("RL-Focal was not evaluated.",)
     leader = f"{rivals[0].method} leads with {percent(rivals[0].accuracy)} %"
-    return (f"RL-Focal was not evaluated; of the methods asked, {leader}.",)
+    return (f"RL-Focal was not evaluated; of the methods shown, {leader}.",)
 
 
 def _has_every_rival(ours: Standing, standings: Sequence[Standing], methods: Sequence[str]) -> bool:
-    """Whether all these methods stand beside it, and the best constant pools of its size."""
+    """Whether all these methods, and the best constant pools of its size, were evaluated beside it."""
     of_its_size = [f"{name}:{max(ours.size, 1)}" for name in named("constant_pool")]
     return {standing.method for standing in standings}.issuperset([*methods, *of_its_size])
 
 
 def _verdict(ours: Standing, rivals: Sequence[Standing], every_rival: bool) -> str:
-    """`rivals`: by falling accuracy. Without every one, it speaks of the methods that were asked only."""
+    """`rivals`: by falling accuracy. If some are missing, the verdict is about the methods shown only."""
     if not rivals:
-        return f"{ours.method} reaches {percent(ours.accuracy)} %; nothing was evaluated beside it."
+        return f"{ours.method} reaches {percent(ours.accuracy)} %; no other method was evaluated."
     rival = rivals[0]
     if (difference := rival.ours_above.get(ours.method)) is None:
-        return f"{ours.method} and {rival.method} decided no document in common."
+        return f"{ours.method} and {rival.method} have no document in common."
     size = f"{abs(100 * difference.mean):.1f} points"
     interval = f"the 95 % interval of the difference, {points(difference.low)} to {points(difference.high)},"
     if difference.excludes_zero and difference.mean > 0:
-        wins = "wins here" if every_rival else "is the best of the methods asked"
+        wins = "wins here" if every_rival else "is the best of the methods shown"
         return f"{ours.method} {wins}: {size} above {rival.method}; {interval} excludes zero."
     if difference.excludes_zero:
         return f"{ours.method} loses to {rival.method} here by {size}; {interval} excludes zero."

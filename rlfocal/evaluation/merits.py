@@ -23,7 +23,7 @@ from warehouse.scripts import script
 
 @dataclass(frozen=True)
 class Merits:
-    """One method on one board; NaN where a figure is not defined or misses a price, a budget or a rival."""
+    """One method on one board; NaN where a figure is undefined or lacks a price, a budget or a rival."""
 
     method: str
     accuracy: float
@@ -46,7 +46,7 @@ class Merits:
     p_ours: Mapping[str, float]
     """The same of the difference to each of RL-Focal's methods."""
     over_tasks: OverTasks | None
-    """None where the benchmark has one task."""
+    """None if the benchmark has one task."""
 
 
 def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
@@ -86,7 +86,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
 
 
 def mean_gain(of_boards: Sequence[Sequence[Merits]]) -> dict[str, float]:
-    """PerfGain of every method that stands on all boards."""
+    """PerfGain of every method that is on all boards."""
     gains = [{m.method: m.gain for m in of_board} for of_board in of_boards]
     everywhere = [name for name in gains[0] if all(name in of_board for of_board in gains)] if gains else []
     return {name: fmean(of_board[name] for of_board in gains) for name in everywhere}
@@ -135,8 +135,7 @@ def _adjusted(
 
 
 def _pareto_distances(rivals: Sequence[Standing], board: Board) -> dict[str, float]:
-    """To the front of all methods and of every model alone; of those that cost something: the logarithm of
-    nothing is no number."""
+    """Distance to the front of all methods and single models, without free ones: 0 has no logarithm."""
     points = {s.method: (s.cost, s.accuracy) for s in rivals if s.cost}
     points |= {f"single:{s.model}": (s.cost, s.accuracy) for s in board.singles if s.cost}
     if not points:

@@ -1,4 +1,4 @@
-"""The mean over tasks of what the methods of a board reach, every task counting the same."""
+"""The mean over tasks of the methods' accuracies on a board, every task weighted equally."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 DRAWS = 2000
-"""Fewer than for one difference: every task is drawn from on its own, for every method."""
+"""Fewer draws than for one difference: every task is resampled separately, for every method."""
 
 
 @dataclass(frozen=True)
 class OverTasks:
-    """One method's mean over tasks, as a fraction, with 95 % intervals by two ways to draw."""
+    """One method's mean over tasks, as a fraction, with 95 % intervals from two resampling schemes."""
 
     n_tasks: int
     by_documents: Interval
-    """Documents drawn within each task: how sure the mean over these tasks is."""
+    """Documents resampled within each task: how certain the mean over these tasks is."""
     by_tasks: Interval
-    """Whole tasks drawn: how sure the mean over tasks like these is. Too narrow for few tasks."""
+    """Whole tasks resampled: how certain the mean over tasks like these is. Too narrow for few tasks."""
     above_by_documents: Difference | None
     """The same of the paired difference to best_single; None for itself, or where it was not evaluated."""
     above_by_tasks: Difference | None

@@ -1,4 +1,4 @@
-"""Methods side by side, a process each: what one has stored stays, whatever becomes of the others."""
+"""Methods side by side, one process each: what one has stored stays even if others fail."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Shared:
 def run_side_by_side(
     shared: Shared, names: Sequence[str], at_once: int, on_progress: Progress | None
 ) -> None:
-    """Runs every method in a process of its own, at most `at_once` at a time, and stores what came out.
+    """Runs every method in a process of its own, at most `at_once` at a time, and stores the results.
 
-    Raises RunError once all have ended, if one failed; what the others stored stays.
+    If one fails, raises RunError once all have ended; what the others stored stays.
     """
     done: set[str] = set()
     in_all = f"{shared.benchmark}: all {len(names)} methods"
@@ -94,7 +94,7 @@ def _run(send: Callable[[Any], None], shared: Shared, name: str) -> None:
     with threadpool_limits(1), open_warehouse(shared.location, create=False) as warehouse:
         dataset = read_dataset(warehouse, shared.benchmark, shared.models, shared.snapshot, shared.split)
         if dataset.fingerprint() != shared.data:
-            raise RunError(f"{shared.benchmark!r} was written to meanwhile; evaluate again")
+            raise RunError(f"{shared.benchmark!r} was written to in the meantime; evaluate again")
         setup = Setup(
             warehouse,
             dataset,

@@ -1,4 +1,4 @@
-"""What is to be evaluated: which rows, by which method, and what identifies each run."""
+"""What to evaluate: which rows, by which method, and what identifies each run."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Setup:
     """How the dataset's rows were split, as `evaluations.split` calls it."""
     settings: Settings = field(default_factory=dict)
     budgets: tuple[Budget, ...] = ()
-    """What methods that can are held to, beside what they do as they are."""
+    """Budgets to hold methods to, where they allow it, besides their run without one."""
     force: bool = False
-    """Whether what is stored is computed again."""
+    """Whether to compute stored runs again."""
     on_progress: Progress | None = None
 
     @cached_property
@@ -71,14 +71,14 @@ class Candidate:
     name: str
     method: Method
     study: str | None = None
-    """None: it stands on the leaderboard."""
+    """None: it is on the leaderboard."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the method's defaults, as JSON can hold it."""
     has_budgets: bool = False
     """Whether it can be held to a budget."""
 
     def runs(self, setup: Setup) -> list[Run]:
-        """One run a seed and budget, those without a budget first. Nothing is fitted."""
+        """One run per seed and budget, those without a budget first. Nothing is fitted."""
         data = setup.dataset
         online = ""
         if setup.protocol == "online" and isinstance(self.method, RecipeOnline):
@@ -103,11 +103,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Run:
-    """What identifies one run of one method: all that its rows depend on."""
+    """What identifies one run of one method: everything that its rows depend on."""
 
     benchmark: str
     method: str
-    """`single:<model>` with the model's first name: a new one makes no other run."""
+    """`single:<model>` with the model's first name: renaming it does not make a new run."""
     study: str | None
     settings: str
     protocol: str
@@ -150,7 +150,7 @@ def read_dataset(
     snapshot: int | None = None,
     split: str = GIVEN,
 ) -> Dataset:
-    """The benchmark's rows, now or as of a snapshot. Raises InputError where a split has no rows."""
+    """The benchmark's rows, now or as of a snapshot. Raises InputError if a split has no rows."""
     if snapshot is None:
         dataset = load_dataset(warehouse, benchmark, models)
     else:

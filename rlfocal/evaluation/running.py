@@ -45,7 +45,7 @@ class EvaluationReport:
     left_out: tuple[tuple[str, int], ...]
     """(model, documents it answered) of models that missed some."""
     skipped: tuple[tuple[str, str], ...] = ()
-    """(method, why) of those that the data do not admit, where all were asked for."""
+    """(method, why) of those that the data do not allow, if all were asked for."""
 
 
 def evaluate(
@@ -67,15 +67,15 @@ def evaluate(
 ) -> EvaluationReport:
     """Fit each method on train rows, decide on test rows, and store evaluations and decisions.
 
-    A run that the warehouse has already (same data, method, seed, protocol) is not repeated, and agents that
-    are trained already are not trained again, unless `force`. `snapshot` reads the warehouse as it was then.
-    `split` is as `split_anew` takes it. At each of the `budgets` (as `Budget.of` reads them) the methods that
-    trade cost for accuracy decide again, without another fit. `methods`: None for the usual ones, ["all"] for
-    every method that the data admit. `settings`: as `parse_settings` reads them. `at_once`: how many methods
-    run at a time, each in a process of its own.
-    `protocol` is frozen (nothing about test labels enters), online (each label is revealed after its answer)
-    or both. RL-Focal never comes without the reference policies, nor among all methods without the best
-    constant pools of its size. Raises InputError for a wrong name and for data that cannot be split.
+    Unless `force`, a run that the warehouse already has (same data, method, seed, protocol) is not repeated,
+    and trained agents are not trained again. `snapshot` reads the warehouse as it was then. `split` takes
+    what `split_anew` does. At each of the `budgets` (as `Budget.of` reads them) the methods that trade cost
+    for accuracy decide again, without another fit. `methods`: None for the usual ones, ["all"] for every
+    method that the data allow. `settings`: as `parse_settings` reads them. `at_once`: how many methods run
+    at a time, each in a process of its own.
+    `protocol` is frozen (methods see no test label), online (each label is revealed after its answer) or
+    both. RL-Focal always runs with the reference policies and, if all methods run, with the best constant
+    pools of its size. Raises InputError for a wrong name and for data that cannot be split.
     """
     if protocol not in (*PROTOCOLS, "both"):
         raise unknown("protocol", protocol, [*PROTOCOLS, "both"])

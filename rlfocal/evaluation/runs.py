@@ -1,4 +1,4 @@
-"""One method on one benchmark: fitted on train, decided on test and stored, unless it is there already."""
+"""One method on one benchmark: fitted on train, decided on test and stored, unless it is already stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlfocal.methods.reference import Oracle
 from rlfocal.policy import Budget, Budgeted, Fitted, OnlineAgents, decide, decide_online
 
 SETTINGS = "settings"
-"""The study of runs of other settings than the defaults: they stand on no leaderboard."""
+"""The study of runs with settings other than the defaults: they are on no leaderboard."""
 
 
 def run_named(setup: Setup, name: str) -> tuple[list[str], list[str]]:
@@ -39,7 +39,7 @@ def _candidate(setup: Setup, name: str) -> Candidate:
 
 
 def run_ids_of(setup: Setup, name: str) -> list[str]:
-    """The ids of its runs, one a seed and budget. Nothing is fitted."""
+    """The ids of its runs, one per seed and budget. Nothing is fitted."""
     return [run.run_id for run in _candidate(setup, name).runs(setup)]
 
 
@@ -49,9 +49,9 @@ def run_id_of(setup: Setup, name: str, seed: int) -> str:
 
 
 def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
-    """Fit one method on train rows, decide on test rows and store what came out, unless it is there already.
+    """Fit one method on train rows, decide on test rows and store the result, unless it is already stored.
 
-    Returns the run ids, one a seed, and those run now.
+    Returns the run ids, one per seed, and those run now.
     """
     warehouse, dataset = setup.warehouse, setup.dataset
     runs = candidate.runs(setup)
@@ -84,7 +84,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
 
 
 def within(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | None:
-    """Each group's policy held to the budget; None where one cannot keep to it."""
+    """Each group's policy held to the budget; None if one cannot keep to it."""
     if budget is None:
         return list(policies)
     held = [policy.within(budget) if isinstance(policy, Budgeted) else None for policy in policies]
@@ -93,7 +93,7 @@ def within(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | 
 
 
 def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractContextManager[bool]:
-    """Of all that fit one method on the same rows, whatever for, one does and the others wait for it."""
+    """If several processes fit one method on the same rows, one does it and the others wait."""
     about = [setup.dataset.benchmark, method, settings, setup.per, setup.dataset.fingerprint()]
     return setup.warehouse.lock("\0".join(["fit", *about]), wait=True)
 
@@ -113,8 +113,8 @@ def decide_groups(
 ) -> Decisions:
     """Each group's policy decides on the group's test rows; returned in the order of the test rows.
 
-    Online, a policy that can learns from every label after its answer; the others stay as they are, and are
-    given documents without labels. The oracle alone reads them.
+    Online, policies that can learn do so from every label after its answer; the others stay as they are, and
+    are given documents without labels. Only the oracle reads them.
     """
     test = dataset.test
     rounds = np.zeros((len(test), len(test.models)), dtype=np.int64)

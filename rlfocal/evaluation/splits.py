@@ -1,4 +1,4 @@
-"""Which documents are train and which test: as given, or split anew to ask something harder."""
+"""Which documents are train and which test: as given, or split anew to ask a harder question."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _tasks(dataset: Dataset, part: str) -> Mask:
 def _part(text: str) -> tuple[int, int]:
     at, _, folds = text.partition("/")
     if not (at.isdecimal() and folds.isdecimal() and 1 <= int(at) <= int(folds) and int(folds) > 1):
-        raise InputError(f"{text!r} is not a part of the tasks; give one such as tasks:2/5")
+        raise InputError(f"{text!r} does not name a part of the tasks; give one such as tasks:2/5")
     return int(at), int(folds)
 
 

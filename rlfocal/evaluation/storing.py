@@ -40,9 +40,9 @@ class Evaluation:
     accuracy: float
     mean_pool_size: float
     cost: float | None
-    """Cents per 1,000 queries; None where a price is unknown."""
+    """Cents per 1,000 queries; None if a price is unknown."""
     seconds: float
-    """This seed's share of fitting (next to none where its agents were trained before), and deciding."""
+    """This seed's share of fitting (almost none if its agents were trained before), and deciding."""
     snapshot: int
     models: list[str]
     data: str
@@ -50,7 +50,7 @@ class Evaluation:
     created_at: datetime
     """When the run was last asked for after one on other rows."""
     budget: str | None = None
-    """What the method was held to; None: it ran as it is."""
+    """The budget the method was held to; None: it ran without one."""
     mean_rounds: float | None = None
     """Rounds of calls a document waited for, on average."""
 
@@ -67,7 +67,7 @@ def stored(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ..
 
 
 def stored_runs(warehouse: Warehouse, dataset: Dataset) -> set[str]:
-    """The run ids that need no running for these rows: stored, or ruled out by their budget."""
+    """The run ids that need not run on these rows: stored, or ruled out by their budget."""
     about = [dataset.benchmark, dataset.fingerprint()]
     asked = "SELECT DISTINCT run_id FROM {} WHERE (benchmark, data) = (?, ?)"
     tables = ("evaluations", "ruled_out")
@@ -80,7 +80,7 @@ def stored_split(split: str) -> str:
 
 
 def rule_out(warehouse: Warehouse, runs: Sequence[Run]) -> None:
-    """Remember runs that their budget rules out, so that nobody tries them again."""
+    """Remember runs that their budget rules out, so that they are not tried again."""
     rows = [
         {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "budget": str(run.budget)}
         for run in runs

@@ -1,1 +1,1 @@
-"""What trained agents learned, said to people: whom they ask, believe and could do without, on test rows."""
+"""Explains what trained agents learned: which models they ask, believe and could drop, on test rows."""

@@ -34,10 +34,10 @@ def despite(seen: Observed) -> NDArray[np.bool_]:
 def examples(
     seen: Observed, confidential: Collection[Document] = (), most: int = SHOWN
 ) -> tuple[Example, ...]:
-    """Some of `against`: of each task in turn the one on which fewest models are right, but some; ties: by
-    number. Those on which none is come last: there the agents had nobody to find.
+    """Some of `against`: from each task in turn the one on which the fewest models, but at least one, are
+    right; ties: by number. Those on which none is right come last: there was no model to find.
 
-    Of `confidential` documents nothing is shown but who gave which choice.
+    Of `confidential` documents only who gave which choice is shown.
     """
     test, share = seen.test, seen.test.correct.mean(axis=1)
     rows = sorted(np.flatnonzero(against(seen)).tolist(), key=lambda row: (share[row], test.doc_ids[row]))

@@ -1,4 +1,4 @@
-"""What an explanation says: plain values that a terminal, a page and a file show. Shares are fractions."""
+"""What an explanation says, as plain values for a terminal, a page and a file. Shares are fractions."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from rlfocal.merit.intervals import Interval
 
 MARGIN = 0.01
-"""A model can be dropped at no loss where both lower ends, of accuracy and of the log-score in nats, lie
-above minus this."""
+"""A model can be dropped at no loss if the lower ends of both intervals, of accuracy and of the log-score in
+nats, are above minus this."""
 
 
 @dataclass(frozen=True)
 class Belief:
-    """How far Fusion goes by one model, on documents where those who were asked disagree."""
+    """How much Fusion believes one model, on documents where the models asked disagree."""
 
     documents: int
-    """Where the model answered, and another one asked answered something else."""
+    """Documents where the model answered, and another model asked gave a different answer."""
     followed: float
     """How often Fusion's answer is the model's."""
     votes: float
-    """The mean share of those asked that say what the model says: how often a draw from the votes is."""
+    """The mean share of the models asked that give its answer: how often a vote drawn at random does."""
     pull: float | None
-    """What its outputs add to the logit of Fusion's answer above the other slots', in nats, the mean over
-    all documents where it was asked; None where logits are no sum over models."""
+    """How much its outputs raise the logit of Fusion's answer above the other slots', in nats, the mean over
+    all documents where it was asked; None if logits are not a sum over models."""
 
     @property
     def surplus(self) -> float:
@@ -33,10 +33,10 @@ class Belief:
 
 @dataclass(frozen=True)
 class Loss:
-    """What the same frozen agents gain (+) or lose (−) where one model is not to be had."""
+    """What the same frozen agents gain (+) or lose (−) if one model is unavailable."""
 
     accuracy: Interval
-    """Difference without it less with it, with its 95 % interval over documents."""
+    """Accuracy without it minus accuracy with it, with the 95 % interval over documents."""
     log_score: Interval
     """The same of ln(probability of the right answer)."""
 
@@ -59,8 +59,8 @@ class OfModel:
     by_round: tuple[float, ...]
     """Share of documents on which it is asked in each round of calls; their sum is `asked`."""
     alone_right: float | None
-    """Of the documents where it and others are asked: how often it is right and none of them is. None where
-    there are no such documents."""
+    """Of the documents where it and others are asked: how often only it is right. None if there are no such
+    documents."""
     twin: str
     """The other model that errs most like it."""
     twin_share: float
@@ -68,13 +68,13 @@ class OfModel:
     twin_errors: int
     """How many documents these are."""
     belief: Belief | None
-    """None where it is never asked."""
+    """None if it is never asked."""
     loss: Loss
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The documents on which as many models were asked."""
+    """The documents on which the same number of models was asked."""
 
     size: int
     documents: int
@@ -88,7 +88,7 @@ class Pools:
     distinct: int
     commonest: tuple[str, ...]
     share: float
-    """Of the documents, that were answered by the commonest."""
+    """The share of documents answered by the commonest set."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class OfTask:
     accuracy: float
     mean_pool_size: float
     beliefs: tuple[tuple[str, Belief], ...]
-    """(model, belief) of those asked there, the most believed first: by the sum of pulls over documents where
-    there is such a thing, else by `surplus`."""
+    """(model, belief) of those asked there, the most believed first: by the sum of pulls over documents if
+    there are pulls, else by `surplus`."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Said:
     is_right: bool
     asked: tuple[str, ...]
     others: tuple[str, ...]
-    """Who would have said so, but was not asked."""
+    """Models that would have given it, but were not asked."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ class Example:
     """Shortened; empty where the warehouse has no text, or a confidential one."""
     right: str
     probability: float
-    """How likely Fusion held its answer to be."""
+    """Fusion's probability of its answer."""
     said: tuple[Said, ...]
-    """The right answer first, then by how many gave it; an answer of nobody is empty."""
+    """The right answer first, then by how many gave it; empty for models without an answer."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ class Explanation:
     """By rising size."""
     pools: Pools
     own: int
-    """Documents to which Fusion answers what none of those asked says: by the question, or by what their
-    other choices tell."""
+    """Documents to which Fusion gives an answer that no model asked gave: from the question, or from what
+    the models say about other choices."""
     own_accuracy: float
     """On these; 0 without any."""
     tasks: tuple[OfTask, ...]

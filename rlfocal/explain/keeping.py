@@ -12,7 +12,7 @@ from rlfocal.explain.findings import Explanation
 from warehouse import Warehouse
 
 EXPLAINED = RL_FOCAL[:2]
-"""The methods whose agents ask for what they see; those of the released code read every output."""
+"""The methods whose agents see only outputs they ask for; those of the released code read every output."""
 
 
 def kept_at(warehouse: Warehouse, run_id: str) -> Path:

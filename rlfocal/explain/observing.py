@@ -1,4 +1,4 @@
-"""What frozen agents do on test documents, as they are and without each model in turn."""
+"""What frozen agents do on test documents, with all models and without each one in turn."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Observed:
     slots: NDArray[np.int64]
     """(T,) the dataset's slot that they answer; -1 for none"""
     probability: Floats
-    """(T,) how likely they hold their answer to be right"""
+    """(T,) their probability that their answer is right"""
     chance: Floats
-    """(T,) how likely they hold the right answer to be; 0 where nobody asked gave it"""
+    """(T,) their probability of the right answer; 0 where no model asked gave it"""
     pulls: Floats | None
     """(T, N) as `Account.pulls`"""
     slots_without: NDArray[np.int64]
-    """(N, T) their answers where a model is not to be had"""
+    """(N, T) their answers without each model"""
     chance_without: Floats
     """(N, T)"""
 
@@ -46,7 +46,7 @@ class Observed:
 
     @property
     def pools(self) -> Mask:
-        """(T, N) whom they ask."""
+        """(T, N) which models they ask."""
         return self.rounds > 0
 
 
@@ -63,7 +63,7 @@ def observe(
 ) -> Observed:
     """Each group's agents on the group's test rows. `groups` are masks (T,) of the dataset's rows.
 
-    No label enters before all is decided. `on_progress` hears the finished share.
+    No label is used before everything is decided. `on_progress` is given the finished share.
     """
     test, n_models = dataset.test, len(dataset.models)
     rounds = np.zeros((len(test), n_models), dtype=np.int64)

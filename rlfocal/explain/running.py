@@ -31,11 +31,11 @@ def explain(
     split: str = GIVEN,
     on_progress: Progress | None = None,
 ) -> Explanation:
-    """What one seed's agents learned: whom they ask, where they stop, whom they believe and could do without.
+    """What one seed's agents learned: which models they ask, believe and could drop, and where they stop.
 
-    All of it from stored outputs on the split's test rows, frozen. The agents are those of `rlfocal train`
-    and `rlfocal evaluate`; where there is no checkpoint of these rows they are trained. The explanation is
-    kept beside the warehouse, and the report shows it.
+    Uses stored outputs on the split's test rows, frozen. The agents are those of `rlfocal train` and
+    `rlfocal evaluate`; without a checkpoint for these rows they are trained now. The explanation is kept
+    beside the warehouse, and the report shows it.
     Raises InputError for another method, an unknown benchmark or model, and for data without test rows.
     """
     if method in RL_FOCAL[2:]:
@@ -76,7 +76,7 @@ def summarised(
     n_train: int,
     confidential: set[tuple[str, int]],
 ) -> Explanation:
-    """From what was observed to what is said."""
+    """Turns observations into an explanation."""
     own = own_answers(seen)
     return Explanation(
         benchmark=seen.test.benchmark,

@@ -1,4 +1,4 @@
-"""From what was observed to what is said: every figure of an explanation but the examples."""
+"""Turns observations into every figure of an explanation but the examples."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LEAST_CHANCE = 1e-3
-"""A smaller probability counts as this one in the log-score: where nobody asked gave the right answer it is
-0, whose logarithm would drown everything else."""
+"""The least probability in a log-score: if no model asked gave the right answer it would be 0, whose
+logarithm would drown everything else."""
 DRAWS = 2_000
-"""Of the bootstrap: intervals of log-scores take a second a model with 10,000."""
+"""Of the bootstrap: with 10,000, intervals of log-scores would take a second per model."""
 
 
 def of_models(seen: Observed) -> tuple[OfModel, ...]:
@@ -101,7 +101,7 @@ def of_tasks(seen: Observed) -> tuple[OfTask, ...]:
 
 
 def belief(seen: Observed, model: int, rows: Mask) -> Belief | None:
-    """In one model, on some documents (T,); None where it is not asked on any of them."""
+    """In one model, on some documents (T,); None if it is not asked on any of them."""
     asked = seen.pools[:, model] & rows
     if not asked.any():
         return None
@@ -139,8 +139,9 @@ def _mean_with_interval(differences: Floats) -> Interval:
 
 
 def alike_in_error(test: Dataset) -> tuple[Floats, NDArray[np.int64]]:
-    """Both (N, N): of the documents where either of two models is wrong, the share on which they say the same
-    (0 without any), and how many these are. Plain agreement would make copies of any two that are good."""
+    """Both (N, N): of the documents where either of two models is wrong, the share on which both give the
+    same answer (0 without any), and how many these are. By plain agreement, any two good models would look
+    like copies."""
     said, wrong = test.predictions, ~test.correct
     same = np.stack([(said == said[:, [at]]) & wrong for at in range(len(test.models))]).sum(axis=1)
     either = np.stack([wrong | wrong[:, [at]] for at in range(len(test.models))]).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Decisions without labels: a file to publish before the labels are, and the hash that pins it down."""
+"""Decisions without labels: a file to publish before the labels, and its hash."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def export_decisions(
     protocol: str = "frozen",
     on_progress: Callable[[float], None] | None = None,
 ) -> ExportedDecisions:
-    """Writes what the newest runs decided on test documents into the new file `target`, a JSON object a line.
+    """Writes the newest runs' decisions on test documents to the new file `target`, one JSON object per line.
 
     Keys: answer (a choice's index, or the answer's text; null for none), benchmark, doc_hash, doc_id, method,
-    models (those that were asked), per, protocol, seed, task. Lines stand in the order of method, seed, per,
-    task and doc_id, and JSON's keys in that of the alphabet, without spaces: equal decisions are equal bytes.
+    models (those that were asked), per, protocol, seed, task. Lines are sorted by method, seed, per, task and
+    doc_id, and JSON keys alphabetically, without spaces: equal decisions give equal bytes.
     `models` names the pool that was chosen from. `on_progress` gets the share of lines that are written.
 
-    Raises InputError for an unknown name, where no run is left, where runs chose from different pools, and
-    for a target that exists.
+    Raises InputError for an unknown name, if no run is left, if runs chose from different pools, and for a
+    target that exists.
     """
     path = expanded(target)
     with staged_file(path) as stage, warehouse.reading(), writing_to(stage.parent):
@@ -88,7 +88,7 @@ def _runs(warehouse: Warehouse, benchmark: str, protocol: str, asked: dict[str, 
         pools = sorted({",".join(sorted(row[4])) for row in known})
         seeds = sorted({row[2] for row in known if row[2] is not None})
         raise InputError(
-            f"no {protocol} run on {benchmark} with what was asked for; there are seeds {seeds}, and runs "
+            f"no {protocol} run on {benchmark} matches; there are seeds {seeds}, and runs "
             f"that chose from --models {' or '.join(pools)}"
         )
     pools = sorted({",".join(sorted(row[4])) for row in found})
@@ -101,7 +101,7 @@ def _runs(warehouse: Warehouse, benchmark: str, protocol: str, asked: dict[str, 
 
 
 def _lines(warehouse: Warehouse, runs: Sequence[str]) -> Iterator[tuple[float, list[bytes]]]:
-    """Batches of lines, each with the share that is done by its end."""
+    """Batches of lines, each with the share that is done after it."""
     total = warehouse.rows("SELECT count(*) FROM decisions WHERE list_contains(?, run_id)", [list(runs)])[0][
         0
     ]

@@ -1,4 +1,4 @@
-"""Records of Every Eval Ever: a model's aggregate, and one line an answered document."""
+"""Records of Every Eval Ever: a model's aggregate, and one line per answered document."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Run:
     about: Mapping[str, Any]
     """Its row of `models`."""
     scores: tuple[Mapping[str, Any], ...]
-    """A task's accuracy, n and stderr each; committed_at, in seconds, and backend."""
+    """Each task's accuracy, n and stderr; committed_at, in seconds, and backend."""
     organization: str
     relationship: str
 
@@ -63,7 +63,7 @@ class Run:
 
 
 def aggregate(run: Run, lines: Mapping[str, Any] | None) -> dict[str, Any]:
-    """An object of eval.schema.json; `lines` describes the file of instances, None where there is none."""
+    """An object of eval.schema.json; `lines` describes the file of instances, None if there is none."""
     record = {
         "schema_version": SCHEMA_VERSION,
         "evaluation_id": run.evaluation_id,

@@ -27,7 +27,7 @@ from warehouse.locations import expanded
 from warehouse.scripts import script
 
 Relationship = Literal["first_party", "third_party", "collaborative", "other"]
-"""Of whoever ran the models to whoever made them."""
+"""Relationship of the organization that ran the models to the one that made them."""
 
 _NOT_IN_NAMES = re.compile(r'[<>:"/\\\\|?*\x00-\x1f]|[. ]$')
 
@@ -41,9 +41,9 @@ class EvalExport:
     """The one that was exported."""
     models: tuple[str, ...]
     n_scores: int
-    """Accuracies, one a model and task."""
+    """Accuracies, one per model and task."""
     n_samples: int
-    """Lines, one an answered document."""
+    """Lines, one per answered document."""
     withheld: int
     """Confidential documents whose lines stayed out; the accuracies have them."""
 
@@ -59,11 +59,11 @@ def export_every_eval_ever(
     questions: bool = False,
     on_progress: Progress | None = None,
 ) -> EvalExport:
-    """Writes each model's accuracies and answers into the new or empty folder `target`: all of it or nothing.
+    """Writes each model's accuracies and answers into the new or empty folder `target`: all or nothing.
 
-    The same snapshot gives the same bytes: timestamps are when the answers came. Confidential documents stay
-    out of the lines unless `questions`. `on_progress` gets a model's name and the share of it that is done.
-    Raises InputError for an unknown name and a target that holds something.
+    The same snapshot gives the same bytes: timestamps are when the answers came. Confidential documents are
+    left out of the lines unless `questions`. `on_progress` gets a model's name and the share of it that is
+    done. Raises InputError for an unknown name and a target that is not empty.
     """
     folder = expanded(target)
     with staged_folder(folder) as stage, warehouse.reading(), writing_to(stage):

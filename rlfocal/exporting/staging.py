@@ -1,4 +1,4 @@
-"""Where an export is written before it is whole, and what it may not hold."""
+"""Where an export is written before it is complete, and what it may not hold."""
 
 from __future__ import annotations
 

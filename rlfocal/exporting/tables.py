@@ -68,16 +68,16 @@ def export(
     questions: bool = False,
     on_progress: Progress | None = None,
 ) -> ExportReport:
-    """Write tables, as one snapshot shows them, into the new or empty folder `target`: all of it or nothing.
+    """Write tables, as one snapshot shows them, into the new or empty folder `target`: all or nothing.
 
     `parquet`: TABLE/benchmark=B/task=T/[model=M/]*.parquet, the columns in a folder's name left out of its
     files. `datasets`: whole files and a README.md, so that `load_dataset(target, TABLE)` works; the documents
     are split into train and test. `predictions`: docs.parquet and scores.parquet, which `import predictions`
-    takes, and no other table. With `models`, runs stay out that chose from others too. Texts of
-    confidential documents (question, choices, gold answer, the models' texts, the choices' token ids) stay
-    out unless `questions`.
+    takes, and no other table. With `models`, runs that also chose from others are left out. Texts of
+    confidential documents (question, choices, gold answer, the models' texts, the choices' token ids) are
+    left out unless `questions`.
 
-    Raises InputError for an unknown name and a target that holds something, DiskFullError where it is full.
+    Raises InputError for an unknown name and a target that is not empty, DiskFullError if the disk is full.
     """
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
@@ -96,7 +96,7 @@ def export(
             if on_progress is not None:
                 on_progress(name, 1)
         if not written:
-            raise InputError("nothing to export: the warehouse has no rows of what was asked for")
+            raise InputError("nothing to export: the warehouse has no rows that match")
         report = ExportReport(folder, format, warehouse.snapshot(), withheld, tuple(written))
         if format == "datasets":
             (stage / "README.md").write_text(_card(report, stage), encoding="utf-8")

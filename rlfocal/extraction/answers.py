@@ -12,7 +12,7 @@ STATED = re.compile(r"\banswer(?:\s+is\b|\s*:)(.*)", re.IGNORECASE)
 def extract_answer(text: str) -> str | None:
     """The normalised answer of a generated solution: what follows the first "####", else the last number.
 
-    None where there is neither.
+    None if there is neither.
 
     >>> extract_answer("She pays 3 * $6 = $18.\\n#### $18.00")
     '18'

@@ -28,13 +28,13 @@ class Document:
     continuations: tuple[str, ...]
     """One continuation a choice, with its leading delimiter: lm-eval's second argument."""
     messages: tuple[tuple[str, str], ...] | None = None
-    """(role, content) of a chat, which then is the prompt and `context` is empty; a last message of the
-    assistant's is the beginning of its answer."""
+    """(role, content) of a chat, which is then the prompt, with an empty `context`; a last message from the
+    assistant is the beginning of its answer."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How answers are sampled: `passes` texts a document, cut at the first stop string."""
+    """How answers are sampled: `passes` texts per document, cut at the first stop string."""
 
     passes: int
     temperature: float
@@ -72,7 +72,7 @@ class Sample:
 
 
 class Engine(Protocol):
-    """A loaded model. Both methods yield one result a document, in the order of the documents."""
+    """A loaded model. Both methods yield one result per document, in the order of the documents."""
 
     shard: int
     """Documents to ask at once. A call's results depend on its documents alone, not on earlier calls."""
@@ -86,7 +86,7 @@ class Engine(Protocol):
         ...
 
     def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
-        """`sampling.passes` texts a document; a document's texts depend on its doc_id and the seed alone."""
+        """`sampling.passes` texts per document, which depend only on its doc_id and the seed."""
         ...
 
     def settings(self) -> dict[str, object]:

@@ -13,7 +13,7 @@ from warehouse.store import Committed
 # Raise this when the numbers that an engine computes from the same input change.
 REVISION = 2
 UNCONDITIONAL = "+unconditional"
-"""Ends the fingerprint of a partition with unconditional log-probs, which else is what it is without them."""
+"""Suffix of the fingerprint of a partition with unconditional log-probs; without it, both are the same."""
 
 
 def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: str) -> str:
@@ -21,7 +21,7 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
 
     `model` is `pinned`, and `weights` its `weights_digest`: tokenizer and chat template are part of both.
     The task's digest covers prompts (few-shot seed, system prompt, chat template or not), data and sampling.
-    How many documents are asked does not enter: a limited partition is a part of the whole one.
+    The number of documents is not included: a limited partition is part of the whole one.
     """
     parts = {
         "revision": REVISION,
@@ -42,9 +42,9 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
 
 
 def holds(committed: Committed | None, wanted: str, n_docs: int) -> bool:
-    """Whether a committed partition is of the fingerprint `wanted` and has its first `n_docs` documents.
+    """Whether a committed partition has the fingerprint `wanted` and its first `n_docs` documents.
 
-    One with unconditional log-probs is good where they are not wanted, too.
+    One with unconditional log-probs also counts if they are not wanted.
     """
     # Limits take documents in one order.
     return (

@@ -44,7 +44,7 @@ def load_task(
     """lm-eval's task `name` with its requests to be built, its documents taken from `split` where given.
 
     `datasets` is a mirror; None is the hub. `scratch` is `deterministic_loading`'s.
-    InputError where the user can fix it, else RunError.
+    Raises InputError if the user can fix it, else RunError.
     """
     config = task_config(name, manager)
     changed = _data(config, benchmark, datasets, scratch) | _process(config) | _sampling(config, benchmark)
@@ -232,7 +232,7 @@ def _seeded(function: Callable[..., Any], options: dict[str, Any]) -> Callable[.
 
 
 def _sampling(config: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
-    """The benchmark's own sampling over the task's; the stop strings stay the task's."""
+    """The benchmark's sampling overrides the task's, except for the stop strings."""
     wanted = benchmark.sampling
     if wanted is None:
         return {}

@@ -1,4 +1,4 @@
-"""What happens in an extraction as JSON lines, for whoever collects logs; nothing unless RLFOCAL_LOG is set.
+"""The events of an extraction as JSON lines, for log collectors; nothing unless RLFOCAL_LOG is set.
 
 RLFOCAL_LOG names a file that all processes of a run append to, or is `-` for standard error. The logger is
 `rlfocal.extraction`, so that other handlers of the standard library see the same records and their fields.
@@ -38,7 +38,7 @@ class JsonLines(logging.Formatter):
 
 
 def start_log() -> None:
-    """Lets this process write the log that RLFOCAL_LOG asks for. Raises InputError where it cannot."""
+    """Lets this process write the log that RLFOCAL_LOG asks for. Raises InputError if it cannot."""
     place = os.environ.get(VARIABLE)
     if not place or any(isinstance(handler.formatter, JsonLines) for handler in _LOGGER.handlers):
         return
@@ -58,5 +58,5 @@ def start_log() -> None:
 
 
 def log(event: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Tells of an event; `fields` say of which model, benchmark, task and shard."""
+    """Logs an event; `fields` name its model, benchmark, task and shard."""
     _LOGGER.log(level, event, extra=fields)

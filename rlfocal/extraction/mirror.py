@@ -40,7 +40,7 @@ class Copy(NamedTuple):
     config: str
     revision: str
     rows: int | None
-    """None where it was there already."""
+    """None if it was there already."""
 
 
 class Wanted(NamedTuple):
@@ -57,10 +57,10 @@ def mirror_datasets(
     source: Path | None = None,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> list[Copy]:
-    """Writes every data set that the benchmarks read into `folder`; what is there already is left alone.
+    """Writes every data set that the benchmarks read into `folder`; existing ones are left alone.
 
-    `source` is another mirror to copy from; None is the hub, at the benchmarks' revisions.
-    InputError where `folder` holds another revision, or the user lacks access; RunError where loading fails.
+    `source` is another mirror to copy from; None is the hub, at the benchmarks' revisions. Raises InputError
+    if `folder` holds another revision or the user lacks access, RunError if loading fails.
     """
     wanted = _wanted(benchmarks)
     revisions: dict[str, str] = {}
@@ -86,7 +86,7 @@ def mirror_datasets(
 def write_config(mirror: Path, repo: str, config: str, splits: Mapping[str, pa.Table], revision: str) -> Path:
     """Writes `mirror/repo/config/<split>-00000-of-00001.parquet` and lists it in the repository's card.
 
-    The folder appears whole or not at all; one that is there is replaced. Returns it.
+    The folder appears whole or not at all, and replaces an existing one. Returns it.
     """
     import pyarrow.parquet as pq
 
@@ -168,7 +168,7 @@ def _failure(error: Exception, want: Wanted, source: Path | None) -> Exception:
 
 
 def _card(repository: Path) -> _Card:
-    """What the front matter says is there; nothing where there is none."""
+    """What the front matter lists; nothing if there is none."""
     try:
         front = (repository / CARD).read_text(encoding="utf-8").split("---\n")[1]
     except (FileNotFoundError, IndexError):

@@ -61,7 +61,7 @@ PASSES = pa.schema(
 
 
 def doc_rows(task: TaskDocuments) -> pa.Table:
-    """Rows of `docs`, one a document."""
+    """Rows of `docs`, one per document."""
     rows = [
         {
             "benchmark": task.benchmark,
@@ -83,9 +83,9 @@ def doc_rows(task: TaskDocuments) -> pa.Table:
 def choice_rows(
     task: TaskDocuments, model: str, documents: Sequence[Document], scores: Sequence[Sequence[ChoiceScore]]
 ) -> pa.Table:
-    """Rows of `choice_logprobs` for some documents of the task, one a choice.
+    """Rows of `choice_logprobs` for some documents of the task, one per choice.
 
-    Lengths are the choice's text's, as in lm-eval's acc_norm. Unconditional log-probs are left to others.
+    Lengths are of the choice's text, as in lm-eval's acc_norm. Unconditional log-probs are not set here.
     """
     rows = [
         {
@@ -113,9 +113,9 @@ def choice_rows(
 def pass_rows(
     task: TaskDocuments, model: str, documents: Sequence[Document], samples: Sequence[Sequence[Sample]]
 ) -> pa.Table:
-    """Rows of `answer_passes` for some documents of the task, one a sampled text, with its parsed answer.
+    """Rows of `answer_passes` for some documents of the task, one per sampled text, with its parsed answer.
 
-    Where every gold answer of the task is a number, a text without a number has no answer.
+    If every gold answer of the task is a number, a text without a number has no answer.
     """
     parse = extract_answer if all(is_number(document.gold) for document in task.documents) else extract_text
     rows = [

@@ -1,4 +1,4 @@
-"""What the record of a partition says of its making: tokens, speed, where, how often begun."""
+"""What a partition's record says about its extraction: tokens, speed, machine, number of starts."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ def gpus(settings: Mapping[str, Any]) -> str | None:
 
 
 def begin(folder: Path) -> int:
-    """Notes that a partition whose shards are in `folder` is begun; returns how often it was before.
+    """Notes that a partition whose shards are in `folder` was started; returns how often it was before.
 
-    The note goes with the shards, once the partition is committed. Raises DiskFullError if the disk is full.
+    The note is deleted with the shards when the partition is committed. Raises DiskFullError if the disk is
+    full.
     """
     note = folder / _BEGUN
     try:

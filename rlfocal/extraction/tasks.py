@@ -30,7 +30,7 @@ GENERATION_OPTIONS = {"until", "do_sample", "temperature", "top_p", *TOKEN_LIMIT
 
 @dataclass(frozen=True)
 class TaskDocuments:
-    """The documents of one task of a benchmark, in the task's order, and how they are to be answered."""
+    """The documents of one task of a benchmark, in the task's order, and how to answer them."""
 
     benchmark: str
     task: str
@@ -40,15 +40,15 @@ class TaskDocuments:
     splits: tuple[str, ...]
     """"train" or "test", one a document."""
     sampling: Sampling | None
-    """How answers are sampled; None where choices are scored."""
+    """How answers are sampled; None if choices are scored."""
     n_whole: int
     """How many documents the task has without a limit."""
     digest: str
-    """sha256 over the whole task, whatever the limit: one digest, the same questions in the same words."""
+    """sha256 over the whole task, whatever the limit: equal digests mean the same questions and wording."""
     confidential: bool = False
     """Whether the question texts stay out of reports and exports unless asked for."""
     unconditional: bool = False
-    """Whether each choice is scored after an empty prompt, too."""
+    """Whether each choice is also scored after an empty prompt."""
 
 
 def load_tasks(
@@ -56,10 +56,10 @@ def load_tasks(
 ) -> list[TaskDocuments]:
     """Builds the prompts of every task of the benchmarks.
 
-    `limit` takes the first documents of each task (of both official splits, 80 : 20, where there are such).
+    `limit` takes the first documents of each task (of both official splits, 80 : 20, if there are any).
     `datasets` is a mirror of the hub's data sets; None is $RLFOCAL_DATASETS, else the hub.
-    InputError for a task that does not exist or cannot be represented and for a data set that is missing,
-    RunError where the data do not load.
+    Raises InputError for a task that does not exist or cannot be represented and for a missing data set,
+    RunError if the data do not load.
     """
     built: list[TaskDocuments] = []
     for _, tasks in load_each(benchmarks, limit, datasets):
@@ -92,7 +92,7 @@ def load_each(
 
 
 def mirror_folder(datasets: str | Path | None) -> Path | None:
-    """The mirror that `datasets`, else $RLFOCAL_DATASETS, names; None is the hub. Else InputError."""
+    """The mirror that `datasets`, else $RLFOCAL_DATASETS, names; None: the hub. Else InputError."""
     given = datasets or os.environ.get("RLFOCAL_DATASETS")
     if not given:
         return None

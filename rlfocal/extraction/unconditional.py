@@ -23,8 +23,8 @@ def with_unconditional(rows: pa.Table, engine: Engine, documents: Sequence[Docum
 def unconditional_logprobs(engine: Engine, documents: Sequence[Document]) -> dict[str, float]:
     """The log-probability of every continuation of the documents after an empty prompt, by continuation.
 
-    Each is asked once, however many documents have it. What an empty prompt is, lm-eval says: the token that
-    begins a text, or the one that ends it where the tokenizer has no other.
+    Each is asked once, however many documents have it. An empty prompt is lm-eval's: the token that begins a
+    text, or, if the tokenizer has none, the one that ends it.
     """
     texts = sorted({continuation for document in documents for continuation in document.continuations})
     alone = [_alone(i, text) for i, text in enumerate(texts)]

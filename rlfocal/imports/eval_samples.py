@@ -57,14 +57,14 @@ class EvalSample:
     """Its evaluation_result_id."""
     score: float
     right: bool | None
-    """None where the score is neither 0 nor 1."""
+    """None if the score is neither 0 nor 1."""
     document: dict[str, Any]
     """Columns of the table `docs`, without the keys."""
     answer: OwnChoices | OwnAnswers | GradedAnswer
 
 
 def eval_sample(row: Row, aggregate: Row, path: Path, line: int, benchmark: str | None) -> EvalSample:
-    """Reads a line. Raises KeyError, TypeError or ValueError where it is not as the schema says."""
+    """Reads a line. Raises KeyError, TypeError or ValueError if it is not as the schema says."""
     model_id, name = _text(row, "model_id"), _text(row, "evaluation_name")
     collection = _text(row, "evaluation_id").partition(f"/{model_id}/")[0].partition("/")[0]
     evaluation = row["evaluation"]
@@ -116,7 +116,7 @@ def _references(row: Row) -> list[str]:
 
 
 def _foreign(row: Row, model: str, right: bool) -> tuple[dict[str, Any], GradedAnswer]:
-    """Of several reference answers the first stands for all; the grade knows them."""
+    """The first of several reference answers stands for all; the grade considers them all."""
     references = [text for text in _references(row) if text.strip()]
     output = row.get("output") or {}
     texts = [str(text) for text in output.get("raw") or ()]

@@ -1,8 +1,8 @@
 """`import every-eval-ever`: instance-level results in the schema of Every Eval Ever, into the warehouse.
 
 The format: https://github.com/evaleval/every_eval_ever, every_eval_ever/schemas. eval.schema.json is of
-UUID.json, the scores of a model; instance_level_eval.schema.json of UUID_samples.jsonl beside it, one line an
-answer. Scores alone have no answers, so nothing of them is taken.
+UUID.json, the scores of a model; instance_level_eval.schema.json of UUID_samples.jsonl beside it, one line
+per answer. Scores without answers are not imported.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def import_every_eval_ever(
     metric: str | None = None,
     allow_missing: bool = False,
 ) -> ImportReport:
-    """Imports folders (searched whole) or files in one transaction; done again, a no-op.
+    """Imports folders (searched whole) or files in one transaction; repeating it is a no-op.
 
     An evaluation_name becomes a task of `benchmark`, else of what evaluation_id begins with. `metric` is the
-    evaluation_result_id that counts where answers have several. Right is what is_correct says; evaluations
-    with scores other than 0 and 1 are left out. What `rlfocal export every-eval-ever` wrote comes back whole,
-    its log-probs included. Raises InputError with file, line and reason, and writes nothing, where a line is
-    wrong or models cover different documents (unless `allow_missing`).
+    evaluation_result_id to use if answers have several. `is_correct` says whether an answer is right;
+    evaluations with scores other than 0 and 1 are left out. What `rlfocal export every-eval-ever` wrote comes
+    back complete, including its log-probs. Raises InputError with file, line and reason, and writes nothing,
+    if a line is wrong or models cover different documents (unless `allow_missing`).
     """
     read = read_every_eval_ever(paths, benchmark=benchmark, metric=metric, allow_missing=allow_missing)
     with read as checked:
@@ -171,7 +171,7 @@ def _aggregate(path: Path) -> Mapping[str, Any]:
 
 
 def _check_whole(path: Path, aggregate: Mapping[str, Any]) -> None:
-    """Raises InputError where the lines are not those that the aggregate was written with."""
+    """Raises InputError if the lines are not those that the aggregate was written with."""
     stated = aggregate.get("detailed_evaluation_results")
     if not isinstance(stated, dict) or stated.get("hash_algorithm") != "sha256":
         return
@@ -203,7 +203,7 @@ def _by_task(samples: Iterable[EvalSample]) -> dict[tuple[str, str], list[EvalSa
 
 
 def _of_metric(samples: Sequence[EvalSample], metric: str | None, name: str) -> Sequence[EvalSample]:
-    """Lines of one metric. Raises InputError where there are several and none is named."""
+    """Lines of one metric. Raises InputError if there are several and none is named."""
     found = sorted({sample.metric for sample in samples if sample.metric is not None})
     if metric is not None and metric in found:
         return [sample for sample in samples if sample.metric == metric]

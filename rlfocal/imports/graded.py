@@ -1,10 +1,10 @@
-"""Answers that come with a grade: stored so that each is exactly as right as its grade says.
+"""Answers that come with a grade: stored so that each is right or wrong exactly as its grade says.
 
-The warehouse calls an answer right where it equals the document's gold answer. So one that was graded right
-is stored as the gold answer, whatever its words, and one that was graded wrong as what it says, where that
-is something else than the gold answer. Where no gold answer is given, what most models that were graded
-right say stands for it. Right answers are one answer, wrong ones as many as they have wordings: on free
-texts such as code, votes therefore look better than they are.
+The warehouse calls an answer right if it equals the document's gold answer. So an answer graded right is
+stored as the gold answer, whatever its wording, and one graded wrong as what it says, if that differs from
+the gold answer. If no gold answer is given, the one that most models graded right gave stands for it. All
+right answers are thus one answer, but wrong ones as many as there are wordings: on free texts such as code,
+votes therefore look better than they are.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rlfocal.wording import counted
 from warehouse.answers import normalise
 
 UNKNOWN = "unknown right answer"
-"""Stands for the gold answer where none is given and no answer that was graded right says anything."""
+"""Stands for the gold answer if none is given and no answer graded right says anything."""
 
 _COMPARED = ("question", "gold")
 
 
 @dataclass(frozen=True)
 class GradedAnswer:
-    """What one model said to one document."""
+    """One model's answer to one document."""
 
     model: str
     said: tuple[str, ...]
@@ -50,7 +50,7 @@ class _Document:
 
 
 class GradedRows(Gathered):
-    """Rows of graded answers: `add` them one by one, then `settle` what they are stored as."""
+    """Rows of graded answers: `add` them one by one; `settle` then decides what they are stored as."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class GradedRows(Gathered):
     def add(self, where: str, number: int, document: Mapping[str, Any], answer: GradedAnswer) -> None:
         """`document`: columns of the table `docs`, its keys among them; `gold` as it is given, or None.
 
-        Raises InputError where another answer's row describes the document otherwise."""
+        Raises InputError if another answer's row describes the document otherwise."""
         row = self.row(where, number)
         key = document["benchmark"], document["task"], document["doc_id"]
         known = self._documents.setdefault(key, _Document({**document, "row": row}))
@@ -107,7 +107,7 @@ class GradedRows(Gathered):
 
 
 def is_right(score: Any) -> bool | None:
-    """A score as a grade: whether it is 1; None where it lies between 0 and 1.
+    """A score as a grade: whether it is 1; None if it lies between 0 and 1.
 
     Raises ValueError for anything that is no number from 0 to 1."""
     if not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:

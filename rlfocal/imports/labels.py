@@ -19,7 +19,7 @@ LABELS = KEYS | {"label": "BIGINT", "gold": "VARCHAR"}
 
 
 def read_labels(path: str | Path) -> pa.Table:
-    """Rows of a Parquet, CSV or JSONL file, with a number each. Raises InputError where one is wrong."""
+    """Rows of a Parquet, CSV or JSONL file, with a number each. Raises InputError if one is wrong."""
     with closing(duckdb.connect()) as scratch:
         load_table(scratch, "labels", Path(path), LABELS, tuple(KEYS))
         rows = scratch.execute("FROM labels ORDER BY row").to_arrow_table()

@@ -1,6 +1,6 @@
 """`import leaderboard`: details of the Open LLM Leaderboard v2, from files or from the hub.
 
-They are lm-eval's samples, one data set a model (open-llm-leaderboard/ORG__MODEL-details), as JSON or, where
+They are lm-eval's samples, one data set per model (open-llm-leaderboard/ORG__MODEL-details), as JSON or, if
 the hub or `datasets` converted them, as Parquet.
 """
 
@@ -31,9 +31,9 @@ def import_leaderboard(
     benchmark: str | None = None,
     allow_missing: bool = False,
 ) -> ImportReport:
-    """Imports folders or files, or what the hub has of a model, as `import_lm_eval` does.
+    """Imports folders or files, or a model's details from the hub, as `import_lm_eval` does.
 
-    A source that is no path is a hub id: of a model (ORG/MODEL), or of a details data set.
+    A source that is not a path is a hub id: of a model (ORG/MODEL), or of a details data set.
     """
     with read_leaderboard(sources, model=model, benchmark=benchmark, allow_missing=allow_missing) as checked:
         return checked.write(warehouse)

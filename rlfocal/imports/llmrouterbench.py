@@ -1,13 +1,13 @@
 """`import llmrouterbench`: result files of LLMRouterBench, into the warehouse.
 
 The format: https://github.com/ynulihao/LLMRouterBench, README.md ("Result File Structure") and
-data_collector/storage.py. One file a run, results/bench/DATASET/SPLIT/MODEL/[...-]YYYYMMDD_HHMMSS.json; its
-records hold index (from 1), origin_query, prediction, ground_truth, raw_output, score (null where the run
-failed or nobody graded), prompt_tokens, completion_tokens and cost (US dollars).
+data_collector/storage.py. One file per run, results/bench/DATASET/SPLIT/MODEL/[...-]YYYYMMDD_HHMMSS.json; its
+records hold index (from 1), origin_query, prediction, ground_truth, raw_output, score (null if the run failed
+or was not graded), prompt_tokens, completion_tokens and cost (US dollars).
 
-Tokens are stored per record, cost only as a run's sum: what a query costs is worked out from its tokens and
-the model's prices of today, so that all models are priced alike (`query_costs` is a view and keeps nothing).
-Stored dollars would be of the day and the provider of each run, and a new price would not reach them.
+Tokens are stored per record, cost only as a run's sum: what a query costs is computed from its tokens and the
+model's current prices, so that all models are priced alike (`query_costs` is a view and stores nothing).
+Stored dollars would depend on the day and provider of each run, and would not follow a new price.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def import_llmrouterbench(
     benchmark: str | None = None,
     allow_missing: bool = False,
 ) -> ImportReport:
-    """Imports folders (searched whole) or files of results in one transaction; done again, a no-op.
+    """Imports folders (searched whole) or files of results in one transaction; repeating it is a no-op.
 
     DATASET and SPLIT become the task DATASET-SPLIT of `benchmark`, else of DATASET@llmrouterbench-SPLIT. Of
     several runs the latest counts. Data sets that are scored between 0 and 1, or not at all, are left out.
-    Raises InputError with file, record and reason, and writes nothing, where a record is wrong, models have
-    other documents, or lack a grade (unless `allow_missing`).
+    Raises InputError with file, record and reason, and writes nothing, if a record is wrong, or if models
+    have different documents or lack a grade (unless `allow_missing`).
     """
     with read_llmrouterbench(paths, benchmark=benchmark, allow_missing=allow_missing) as checked:
         return checked.write(warehouse)
@@ -159,7 +159,7 @@ class _Run:
 def _latest_runs(
     paths: Sequence[str | Path], on_progress: Callable[[float], None]
 ) -> tuple[list[_Run], list[str]]:
-    """The latest run in every folder that is no demo, and what was left out."""
+    """The latest run in every folder that is not a demo, and what was left out."""
     folders: defaultdict[Path, list[Path]] = defaultdict(list)
     for path in _files(paths):
         folders[path.parent].append(path)
@@ -175,7 +175,9 @@ def _latest_runs(
                 continue
             run = _run(path, content)
             if (other := runs.setdefault((run.task, run.model), run)) is not run:
-                raise InputError(f"{path}: a run of {run.model} on {run.task}, as is {other.path}; give one")
+                raise InputError(
+                    f"{path}: a run of {run.model} on {run.task}, as is {other.path}; give only one"
+                )
             left += [f"{earlier} (an earlier run)" for earlier in ordered]
             break
     return list(runs.values()), left
@@ -213,7 +215,7 @@ def _content(path: Path) -> Mapping[str, Any]:
 
 
 def _run(path: Path, content: Mapping[str, Any]) -> _Run:
-    """Names stand in the file since 2025-12, and always in its folders."""
+    """Names are in the file since 2025-12, and always in its folders."""
     names = {}
     for key, folder in zip(("dataset_name", "split", "model_name"), _folders(path), strict=True):
         name = content.get(key) or folder
@@ -240,7 +242,7 @@ def _folders(path: Path) -> list[str]:
 
 
 def _record(given: Any) -> _Record:
-    """Raises KeyError, TypeError or ValueError where it is none of LLMRouterBench's."""
+    """Raises KeyError, TypeError or ValueError if it is not one of LLMRouterBench's."""
     if not isinstance(given, dict):
         raise TypeError(f"not a JSON object: {str(given)[:60]}")
     index = given["index"]
@@ -296,7 +298,7 @@ def _by_task(runs: Iterable[_Run]) -> dict[str, list[_Run]]:
 
 
 def _ungraded(runs: Sequence[_Run]) -> str | None:
-    """Why a task cannot be taken; None where its answers are right or wrong."""
+    """Why a task cannot be imported; None if its answers are right or wrong."""
     scores = [record.score for run in runs for record in run.records]
     if not any(score is not None for score in scores):
         return "no answer has a score"

@@ -29,12 +29,12 @@ def import_lm_eval(
     benchmark: str | None = None,
     allow_missing: bool = False,
 ) -> ImportReport:
-    """Imports folders (searched whole) or files of samples in one transaction; done again, a no-op.
+    """Imports folders (searched whole) or files of samples in one transaction; repeating it is a no-op.
 
-    `model` and `benchmark` name them; else the results file and rlfocal's benchmarks do (a task that is in
-    none of those is a benchmark of its own). Raises InputError with file, line and reason, and writes
-    nothing, where a line is wrong, models or the warehouse hold other documents, or models cover different
-    ones (unless `allow_missing`).
+    `model` and `benchmark` name them; else the results file and rlfocal's benchmarks do (a task in none of
+    those is a benchmark of its own). Raises InputError with file, line and reason, and writes nothing, if a
+    line is wrong, if documents differ between models or from the warehouse, or if models cover different ones
+    (unless `allow_missing`).
     """
     with read_lm_eval(paths, model=model, benchmark=benchmark, allow_missing=allow_missing) as checked:
         return checked.write(warehouse)
@@ -149,7 +149,7 @@ def _counted(path: Path) -> str:
 
 
 def _registered() -> dict[str, tuple[Benchmark, str]]:
-    """lm-eval's task names, with the benchmark and its own name of the task; variants (@) are not guessed."""
+    """lm-eval's task names, with the benchmark and its name for the task; variants (@) are not guessed."""
     return {
         name: (benchmark, task)
         for benchmark in load_benchmarks().values()

@@ -17,10 +17,10 @@ from warehouse import Warehouse
 def import_predictions(
     warehouse: Warehouse, docs_path: str | Path, scores_path: str | Path, *, allow_missing: bool = False
 ) -> ImportReport:
-    """Imports a DOCS and a SCORES file (Parquet, CSV or JSONL) in one transaction; done again, a no-op.
+    """Imports a DOCS and a SCORES file (Parquet, CSV or JSONL) in one transaction; repeating it is a no-op.
 
-    An empty or blank answer is none. Raises InputError with file, row and reason, and writes nothing, where a
-    row is wrong, a document is not the one stored under its number, or models cover different documents
+    An empty or blank answer is no answer. Raises InputError with file, row and reason, and writes nothing, if
+    a row is wrong, a document is not the one stored under its number, or models cover different documents
     (unless `allow_missing`, which records the gap).
     """
     with read_predictions(docs_path, scores_path, allow_missing=allow_missing) as predictions:

@@ -3,7 +3,7 @@
 mmlu_hf: MODEL/TASK.csv with a list of four log-likelihoods (`prediction`) and a letter (`label`).
 gsm8k: MODEL/{train,test}/run_N_predictions.npy, numbers of shape (questions, runs) with NaN where there was
 no answer, and GSM8K's own train.jsonl and test.jsonl beside the models.
-A pickle (bbh_data.pkl): [train, test], each a list of one array a task; its columns are every model's
+A pickle (bbh_data.pkl): [train, test], each a list of one array per task; its columns are every model's
 scores, then the label. The labels are taken as they were released.
 """
 
@@ -48,11 +48,11 @@ def import_released(
     benchmark: str | None = None,
     allow_missing: bool = False,
 ) -> ImportReport:
-    """Imports folders or pickles of the release in one transaction; done again, a no-op.
+    """Imports folders or pickles of the release in one transaction; repeating it is a no-op.
 
     `models` names the models of a pickle's columns. A benchmark is called mmlu@released, gsm8k@released or
     bbh@released: its documents are the release's own rows, which cannot be matched to those of an
-    extraction. Raises InputError with file, row and reason, and writes nothing, where something is wrong.
+    extraction. Raises InputError with file, row and reason, and writes nothing, if something is wrong.
     """
     with read_released(paths, models=models, benchmark=benchmark, allow_missing=allow_missing) as checked:
         return checked.write(warehouse)

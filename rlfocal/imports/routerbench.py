@@ -1,8 +1,8 @@
 """`import routerbench`: RouterBench's table of scores, into the warehouse.
 
 The format: https://github.com/withmartian/routerbench, convertors/common.py (`convert_to_wide_format`), and
-https://huggingface.co/datasets/withmartian/routerbench. A row a prompt: sample_id, prompt, eval_name, and for
-every model the columns MODEL (its score, 0 to 1), MODEL|model_response and MODEL|total_cost (US dollars).
+https://huggingface.co/datasets/withmartian/routerbench. One row per prompt: sample_id, prompt, eval_name, and
+for every model the columns MODEL (its score, 0 to 1), MODEL|model_response and MODEL|total_cost (US dollars).
 There is no gold answer. The data set's files are pickles of pandas tables.
 """
 
@@ -44,10 +44,10 @@ _NUMBERS = ("grade-school-math", "gsm8k")  # whose responses end in the number t
 def import_routerbench(
     warehouse: Warehouse, path: str | Path, *, benchmark: str = BENCHMARK, allow_missing: bool = False
 ) -> ImportReport:
-    """Imports a CSV or Parquet file in one transaction; done again, a no-op.
+    """Imports a CSV or Parquet file in one transaction; repeating it is a no-op.
 
     An eval_name becomes a task, whose documents are numbered in the order of sample_id. Tasks with scores
-    between 0 and 1 are left out. Raises InputError with row and reason, and writes nothing, where a row is
+    between 0 and 1 are left out. Raises InputError with row and reason, and writes nothing, if a row is
     wrong or lacks a score (unless `allow_missing`).
     """
     with read_routerbench(path, benchmark=benchmark, allow_missing=allow_missing) as checked:
@@ -189,7 +189,7 @@ def _scores(
 
 
 def _number(given: Any) -> float | None:
-    """None where it is missing, which pandas also writes as NaN. Raises ValueError where it is no number."""
+    """None if it is missing, which pandas also writes as NaN. Raises ValueError if it is no number."""
     if given is None or given != given:
         return None
     text = str(given).strip().lower()
@@ -238,9 +238,9 @@ def _unwrapped(given: Any) -> str:
 
 
 def spoken(text: str, *, number: bool) -> str | None:
-    """What a response says: a choice's letter, else (`number`) the number it ends in, else what it states.
+    """A response's answer: a choice's letter, else (`number`) the number it ends in, else what it states.
 
-    None where it is not clear.
+    None if it is not clear.
 
     >>> spoken("B) Paris, because ...", number=False), spoken("So the answer is (C).", number=False)
     ('B', 'C')

@@ -1,4 +1,4 @@
-"""Rows of any import: checked against each other, then written in one transaction, or refused whole.
+"""Rows of any import: checked against each other, then written in one transaction, or all refused.
 
 A scratch DuckDB holds them as two tables, `docs` and `scores`, with a number for every row.
 """
@@ -76,7 +76,7 @@ _SCORE_ROWS = pa.schema(
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What an import took, left and wrote. A partition is one model on one task."""
+    """What an import read, left out and wrote. A partition is one model on one task."""
 
     benchmarks: tuple[str, ...]
     models: tuple[str, ...]
@@ -95,9 +95,9 @@ class ImportReport:
     left: tuple[str, ...] = ()
     """What else was left out, and why."""
     uneven: tuple[tuple[str, str, str, int, int], ...] = ()
-    """(benchmark, task, model, fewest, most): answers to one document, where their number differs."""
+    """(benchmark, task, model, fewest, most): answers per document, where their number differs."""
     notes: tuple[str, ...] = ()
-    """What else a reader of the figures should know."""
+    """Anything else a reader of the figures should know."""
 
     def __str__(self) -> str:
         taken = (
@@ -177,7 +177,7 @@ class CheckedRows:
     def write(self, warehouse: Warehouse) -> ImportReport:
         """Commits the partitions that the warehouse lacks, in one transaction.
 
-        Raises InputError where a document is not the one stored under its number.
+        Raises InputError if a document is not the one stored under its number.
         """
         new = _new_partitions(self.scratch, warehouse)
         if new:
@@ -209,7 +209,7 @@ def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
 
 
 def _check_golds(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
-    """Raises InputError for a gold answer that nothing can equal; a log may hold such a document."""
+    """Raises InputError for a gold answer that no answer can equal; a log may hold such a document."""
     given = scratch.execute(
         "SELECT row, gold FROM docs WHERE label IS NULL AND doc_hash IS NULL ORDER BY row"
     )
@@ -305,7 +305,7 @@ def _record(partition: dict[str, Any], source: Source) -> dict[str, Any]:
 
 
 def _check_stored(warehouse: Warehouse, new: list[dict[str, Any]]) -> None:
-    """Raises InputError where a task has become longer than what a stored model answered of it."""
+    """Raises InputError if a task now has more documents than a stored model answered."""
     warehouse.connection.register("imported", pa.Table.from_pylist(new))
     uneven = warehouse.connection.execute(script("imports/uneven_partition")).fetchone()
     warehouse.connection.unregister("imported")

@@ -50,7 +50,7 @@ class Failure:
     reason: str
     """One plain sentence."""
     lasting: bool = field(default=False, compare=False)
-    """Whether another try would fail alike: a gated model, a wrong revision, a prompt that is too long."""
+    """Whether a retry would fail the same way: a gated model, a wrong revision, a prompt that is too long."""
 
 
 Event = Progress | Extracted | AlreadyCommitted | Failure

@@ -8,7 +8,7 @@ from rlfocal.failures import plain
 
 GPU_MEMORY = (
     "out of memory on the GPU: raise tensor_parallel, name a quantization, or lower context_length in the "
-    "model's pool entry, or end what else uses the GPU"
+    "model's pool entry, or stop whatever else uses the GPU"
 )
 CACHE_MEMORY = (
     "no GPU memory is left for vLLM's key-value cache: lower context_length or raise tensor_parallel in the "
@@ -36,7 +36,7 @@ SIGNS = (
 
 
 def explained(error: BaseException) -> str:
-    """One line about an error, without secrets; what to do comes first where that is known.
+    """One line about an error, without secrets; it begins with what to do, if that is known.
 
     >>> explained(MemoryError("cannot grow")).startswith("out of memory: run fewer models at once (--jobs 1)")
     True
@@ -55,7 +55,7 @@ def killed(name: str) -> str:
 
 
 def over_time(seconds: float) -> str:
-    """One line about a process that was ended because it took longer than `seconds`.
+    """One line about a process that was stopped because it took longer than `seconds`.
 
     >>> over_time(5400)
     'it took longer than its time limit of 90 minutes; what it committed stays'

@@ -1,6 +1,6 @@
 """What the fork server imports first, so that it ends with the process that started it, its owner.
 
-Python's own notices its owner's death only between two forks, not during seconds of imports.
+Python's own fork server notices its owner's death only between two forks, not during seconds of imports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a warehouse lacks of a pool: the partitions to extract of every model, and which models cannot run."""
+"""What a warehouse lacks of a pool: each model's partitions to extract, and the models that cannot run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from warehouse.store import Committed, PartitionKey
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is to do, by model."""
+    """What a run has to do, by model."""
 
     pending: dict[str, list[Job]]
     specs: dict[str, ModelSpec]
@@ -48,9 +48,9 @@ def is_filled(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocument
 def describe_and_find_lacking(
     warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str
 ) -> list[ModelSpec]:
-    """The models of which something is to be extracted, or to be reported as refused or as failed.
+    """The models with something to extract, or to report as refused or failed.
 
-    Those with the most work come first. Describes all models in the warehouse, and discards what a killed
+    Those with the most work come first. Also records all models in the warehouse, and discards what a killed
     run left of committed partitions.
     """
     warehouse.put_models(pool.models)

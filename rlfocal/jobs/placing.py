@@ -18,17 +18,17 @@ from rlfocal.wording import counted
 
 SECONDS_BETWEEN_LOOKS = 0.2
 PATIENCE = 10.0
-"""Seconds that GPUs stay free for others' models before one that runs already takes them too."""
+"""Seconds that GPUs stay free for other models before one that is already running takes them too."""
 FOREIGN_PATIENCE = 60.0
-"""Seconds after which a model fails if others use GPUs that it needs; a driver frees memory within some."""
+"""Seconds after which a model fails if others use GPUs that it needs; a driver frees memory sooner."""
 SECONDS_OF_FOREIGN_USE = 5.0
-"""Until the driver is asked again whether others use GPUs still."""
+"""Seconds until the driver is asked again whether others still use GPUs."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """What runs in processes, and what it is given."""
+    """What runs in the processes, and its arguments."""
 
     extract: Callable[..., None]
     """Called with `send`, the arguments, and whether to work on a model that other processes have begun."""
@@ -64,9 +64,9 @@ def run_on_gpus(
 ) -> dict[str, str | None]:
     """Runs every model of `works` on GPUs of its own, in a process per engine, at most `at_once` of them.
 
-    Each engine sees its GPUs alone, and holds them by a lease in `folder`, so that several callers share a
-    machine; one that takes longer than `seconds` is ended. Calls `on_event(model, event)` here for everything
-    that is sent. Returns, by model, None or the reason in one sentence why some tasks are not accounted for.
+    Each engine sees only its own GPUs, and holds them by a lease in `folder`, so that several callers can
+    share a machine; one that takes longer than `seconds` is stopped. Calls `on_event(model, event)` here for
+    everything sent. Returns, by model, None or one sentence that says why tasks are not accounted for.
     """
     placing = _Placing(jobs, devices, folder, at_once, on_event, patience)
     for work in ordered(works):
@@ -83,7 +83,7 @@ def run_on_gpus(
 
 @dataclass
 class _Placing:
-    """What is known of a run."""
+    """The state of a run."""
 
     jobs: Jobs
     devices: Sequence[Device]
@@ -181,7 +181,7 @@ class _Placing:
             processes.start(key, self.jobs.extract, (*given, joins), seen, lease)
 
     def _placed(self) -> tuple[str, Lease] | None:
-        """The model that comes next and its GPUs; None where none can start now."""
+        """The next model and its GPUs; None if none can start now."""
         waiting = ordered(self.works[model] for model in self.waiting)
         running = [] if waiting else self._running()
         taken = {
@@ -204,7 +204,7 @@ class _Placing:
             return work.model, offer.take(free[: work.gpus])
 
     def _unused(self, free: Sequence[Device], waiting: Sequence[Work]) -> list[Device]:
-        """Those that a model may take now: one that runs already leaves GPUs to others for a while."""
+        """The GPUs that a model may take now: a running one leaves free GPUs to others for a while."""
         now = monotonic()
         self._free_since = {device: self._free_since.get(device, now) for device in free}
         if waiting:
@@ -252,7 +252,7 @@ class _Placing:
             _log.warning("waiting for GPUs: other runs of rlfocal have them")
 
     def _give_up(self, n_unheld: int, foreign: Mapping[str, int]) -> None:
-        """Fails what waits for GPUs that are nobody's lease, but in use, for a minute."""
+        """Fails models that have waited a minute for GPUs that are in use without a lease."""
         if n_unheld < len(self.devices):
             self._stuck_since = None
             return
@@ -262,5 +262,5 @@ class _Placing:
         used = ", ".join(device.name for device in self.devices if device.uuid in foreign)
         for model in self.waiting:
             needs = counted(self.works[model].gpus, "GPU")
-            self.reasons[model] = f"it needs {needs}, but others use {used}; end what uses them"
+            self.reasons[model] = f"it needs {needs}, but others use {used}; stop what uses them"
         self.waiting.clear()

@@ -1,4 +1,4 @@
-"""A process of its own for every job: what one does to memory, the GPU or itself, the next never notices."""
+"""A process of its own for every job: nothing it does to memory, the GPU or itself affects the next one."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _Ended(str):
 
 
 class Processes:
-    """Processes that run side by side, each for one name; they die with the caller, and all they started.
+    """Processes that run side by side, one per name; they and all they started die with the caller.
 
-    `on_event(name, event)` is called here for everything that a job sends. `preload`: modules that processes
-    find imported already; the first call decides. `seconds`: how long each may take; then it is ended.
+    `on_event(name, event)` is called here for everything that a job sends. `preload`: modules to import
+    before processes fork; the first call decides. `seconds`: how long each may take before it is stopped.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Processes:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Kills what still runs."""
+        """Kills the processes still running."""
         for _, process in self._running.values():
             _kill(process)
 
@@ -116,9 +116,9 @@ def run_each(
     """Runs `job(send, *arguments[name])` in a process per name, at most `at_once` of them at a time.
 
     Calls `on_event(name, event)` here for everything a job sends. Returns, by name, None or the reason in one
-    sentence why the process ended early. Processes die with the caller, and what they started with them.
-    `preload`: modules that processes find imported already; the first call decides. `seconds`: how long each
-    may take; then it is ended.
+    sentence why the process ended early. Processes and all they started die with the caller. `preload`:
+    modules to import before processes fork; the first call decides. `seconds`: how long each may take before
+    it is stopped.
     """
     waiting = list(arguments)
     ended: dict[str, str | None] = {}
@@ -132,7 +132,7 @@ def run_each(
 
 
 def _forward(connection: Connection, on_event: Callable[[Any], None]) -> _Ended | None:
-    """Passes on what has arrived; returns the last message, if that is among it."""
+    """Passes on what has arrived; returns the last message, if it has arrived."""
     while (event := _received(connection)) is not None:
         if isinstance(event, _Ended):
             return event
@@ -208,7 +208,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _main_hidden() -> Iterator[None]:
-    """Children need nothing from the caller's __main__, and importing it again could run a script twice."""
+    """Children need nothing from the caller's __main__; importing it again could run a script twice."""
     main = sys.modules["__main__"]
     hidden = {name: vars(main)[name] for name in ("__spec__", "__file__") if name in vars(main)}
     main.__spec__ = None

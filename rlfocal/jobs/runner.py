@@ -83,8 +83,8 @@ def extract_pool(
 
     On GPUs, as many engines run as there are GPUs for, and at most `jobs` where that is given.
     `datasets` is a local mirror of the data sets. `limit` takes the first documents of every task; a longer
-    partition that is committed already stays. A task whose documents differ from those that other models
-    answered is refused; with `replace_documents`, the first commit drops all models' answers to the old ones.
+    committed partition stays. A task whose documents differ from those that other models answered is
+    refused; with `replace_documents`, the first commit drops all models' answers to the old ones.
     A model that fails is reported, and the others continue.
     Raises InputError or RunError, with nothing written, if the backend or a benchmark is not available.
     """
@@ -115,7 +115,7 @@ def extract_model(
 ) -> ModelOutcome:
     """`extract_pool` for one model; `jobs` is how many such calls share the machine's cores.
 
-    `seconds`: how long its process may take; then it is ended, and what it has not committed is missing.
+    `seconds`: how long its process may take before it is stopped; what it has not committed is missing.
     `tasks` saves building the prompts again for every model: `load_tasks(pool.benchmarks, limit, datasets)`.
     """
     backend = backend or pool.backend
@@ -129,7 +129,7 @@ def extract_model(
 
 
 def default_jobs(backend: str) -> int:
-    """How many models run at once by default: one a GPU, and on a CPU 2, or 1 with vLLM."""
+    """How many models run at once by default: one per GPU, and on a CPU 2, or 1 with vLLM."""
     return len(_gpus(backend)) or (1 if backend == "vllm" else 2)
 
 

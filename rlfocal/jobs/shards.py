@@ -1,4 +1,4 @@
-"""Answers of a partition that is not committed yet, on local disk: a killed run loses one shard at most."""
+"""Answers of an uncommitted partition, on local disk: a killed run loses at most one shard."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Shards:
     """A digest of all that the rows depend on."""
 
     def read(self, doc_ids: Sequence[int], schema: pa.Schema) -> Shard | None:
-        """The shard of exactly these documents; None if it is missing, damaged or another run's."""
+        """The shard of exactly these documents; None if it is missing, damaged or from another run."""
         try:
             content = self._file(doc_ids).read_bytes()
         except OSError:
@@ -69,7 +69,7 @@ class Shards:
 
 
 def identity(fingerprint: str, settings: object, versions: object) -> str:
-    """Rows of one fingerprint from another device or library may differ in their last bits: never mixed."""
+    """Rows of one fingerprint are never mixed across devices or libraries: their last bits may differ."""
     parts = json.dumps([fingerprint, settings, versions], sort_keys=True, default=str)
     return hashlib.sha256(parts.encode()).hexdigest()
 
@@ -85,7 +85,7 @@ def discard(folder: Path) -> None:
 
 
 def discard_leftovers(warehouse: Warehouse, key: PartitionKey) -> None:
-    """`discard` for what a killed run left after its commit; does nothing if another process has the lock."""
+    """`discard` for what a run killed after its commit left; does nothing if another process has the lock."""
     folder = shard_folder(warehouse.location.shards, key)
     if folder.exists():
         with partition_lock(warehouse, key, wait=False) as mine:

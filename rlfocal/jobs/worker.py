@@ -77,9 +77,9 @@ def extract_on_gpus(
     threads: int,
     joins: bool,
 ) -> None:
-    """`extract`, but it keeps no GPU waiting: it leaves out partitions that others are making.
+    """Like `extract`, but keeps no GPU waiting: it leaves out partitions that others are extracting.
 
-    Unless it `joins`, it does nothing where another process has begun with the model.
+    Unless it `joins`, it does nothing if another process has begun with the model.
     """
     from warehouse import open_warehouse
 
@@ -129,7 +129,7 @@ def _extraction(
 
 
 def _busy(extraction: Extraction, jobs: Sequence[Job]) -> list[Job]:
-    """Runs the jobs; returns those that other processes have the locks of."""
+    """Runs the jobs; returns those that other processes have locked."""
     return [job for job in jobs if not _run(extraction, job, wait=False)]
 
 
@@ -235,7 +235,7 @@ def _answers(extraction: Extraction, job: Job, folder: Path) -> Shard:
 
 
 def _groups(task: TaskDocuments, size: int) -> Iterator[Sequence[Document]]:
-    """Groups by position alone, so that a resumed run asks what an undisturbed one asks, to the last bit."""
+    """Groups by position alone, so that a resumed run asks exactly what an uninterrupted one would ask."""
     for start in range(0, len(task.documents), size):
         yield task.documents[start : start + size]
 

@@ -1,4 +1,4 @@
-"""What a model of the embedded pool believes: the truth, but for some facts it mistakes or never met."""
+"""What a model of the embedded pool believes: the truth, except for facts it gets wrong or never saw."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlfocal.lab.question import Facts, Task
 def believed_facts(task: Task, ignorance: float, seed: str) -> Facts:
     """The task's facts with a share `ignorance` of them wrong (or, in `memory` tasks, half of those missing).
 
-    Hard facts are mistaken by many models: a fact's difficulty decides as much as `seed`.
+    Many models get hard facts wrong: a fact's difficulty counts as much as `seed`.
     """
     truth, rng = task.truth(), Random(f"beliefs {seed} {task.name}")
     doubts = {key: Random(f"difficulty {task.name} {key}").random() + rng.random() for key in truth}

@@ -134,7 +134,7 @@ def _chosen(models: Sequence[str] | None) -> list[Recipe]:
 
 
 def _recorded(path: Path) -> str | None:
-    """The fingerprint a built model was made with, None where there is no complete model."""
+    """The fingerprint a built model was made with, None if there is no complete model."""
     try:
         record: dict[str, str] = json.loads((path / RECIPE_FILE).read_text())
     except (FileNotFoundError, json.JSONDecodeError):

@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 Facts = Mapping[str, str]
-"""What one holds to be true about a task: key -> value; keys `group/name` only take values of their group."""
+"""What a model believes about a task: key -> value; keys `group/name` only take values of their group."""
 
 
 class Question(NamedTuple):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 IGNORANCE = {"lab-mmlu": 0.5, "lab-bbh": 0.22, "lab-musr": 0.22, "lab-gpqa": 0.4, "lab-gsm8k": 0.12}
-"""Share of a task's facts that a model of middling talent mistakes or misses."""
+"""Share of a task's facts that a model of average talent gets wrong or never sees."""
 
 JITTER = 0.6
 """How far ignorance varies between the tasks of a benchmark, as a share of itself."""

@@ -1,9 +1,9 @@
-"""Figures of merit by which routers and ensembles are compared: pure functions on arrays.
+"""Figures of merit for comparing routers and ensembles: pure functions on arrays.
 
-`curves` rates what accuracy costs (PGR, APGR, CPT, AIQ, ParetoDist), `gains` compares with the best single
-model and with the oracle, `intervals` says how sure a mean or a difference is. How well a probability is
-calibrated stands in `rlfocal.statistics.calibration`.
+`curves` rates accuracy against cost (PGR, APGR, CPT, AIQ, ParetoDist), `gains` compares with the best single
+model and with the oracle, `intervals` gives intervals of means and differences. Calibration is in
+`rlfocal.statistics.calibration`.
 
-Accuracies and shares are fractions. Costs may be in any unit, one for all; NaN is an unknown cost, and what
-would rest on one is NaN.
+Accuracies and shares are fractions. Costs may be in any unit, the same for all; NaN is an unknown cost, and
+figures that depend on one are NaN.
 """

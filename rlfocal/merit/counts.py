@@ -18,7 +18,7 @@ class Change(Interval):
     """How an accuracy changed, as a fraction, with its 95 % interval."""
 
     p_value: float
-    """McNemar's exact one: how likely chance alone splits the changed documents as unevenly."""
+    """McNemar's exact p-value: how likely chance alone would split the changed documents as unevenly."""
 
 
 def paired_counts(n: int, gained: int, lost: int) -> Change:

@@ -24,11 +24,11 @@ def pgr(accuracies: Floats, weak: float, strong: float) -> Floats:
 def apgr(shares: Floats, accuracies: Floats, weak: float, strong: float) -> float:
     """The mean PGR over strong-call shares from 0 to 1, on an even grid as fine as can be.
 
-    `shares` (P,) of the documents that a router sends to the strong model and its `accuracies` (P,), a point
-    a threshold, in any order. Between points PGR is linear, as it is for whoever tosses a coin between two
-    thresholds; so the mean is the area by the trapezoid rule, which RouteLLM's code takes too. The ends,
-    where all documents go to one model, are known: PGR 0 at share 0 and 1 at share 1. A router by chance has
-    0.5. NaN where PGR is.
+    `shares` (P,) are those of the documents that a router sends to the strong model and `accuracies` (P,) its
+    accuracies, a point per threshold, in any order. Between points PGR is linear, as it is when tossing a
+    coin between two thresholds; so the mean is the area by the trapezoid rule, as in RouteLLM's code. The
+    ends, where all documents go to one model, are known: PGR 0 at share 0 and 1 at share 1. A random router
+    has 0.5. NaN where PGR is.
     """
     share, recovered = _recovered(shares, accuracies, weak, strong)
     return float(np.trapezoid(recovered, share))
@@ -54,8 +54,8 @@ def aiq(costs: Floats, accuracies: Floats) -> float:
 
     `costs` and `accuracies` (P,) are a router's points. The hull runs from the cheapest point to the most
     accurate one and stays level up to the highest cost; its area is divided by the range of these costs.
-    Routers compare only over one range: give each of them the cheapest and the dearest model as points of its
-    own. NaN where all points cost the same or a cost is unknown.
+    Routers are comparable only over the same range: add the cheapest and the dearest model to the points of
+    each. NaN if all points cost the same or a cost is unknown.
     """
     costs, accuracies = _points(costs, accuracies)
     low, high = costs.min(), costs.max()
@@ -70,7 +70,7 @@ def non_decreasing_hull(costs: Floats, accuracies: Floats) -> NDArray[np.int64]:
     """(H,) which of P points are the corners of the non-decreasing convex hull, by rising cost.
 
     From the cheapest (the most accurate of these) to the most accurate (the cheapest of these), each step
-    less steep than the one before: what can be had by tossing a coin between two points. All costs are known.
+    less steep than the one before: what tossing a coin between two points can reach. All costs are known.
     """
     hull: list[int] = []
     for i in np.lexsort((-accuracies, costs)):
@@ -85,8 +85,8 @@ def non_decreasing_hull(costs: Floats, accuracies: Floats) -> NDArray[np.int64]:
 def pareto_front(costs: Floats, accuracies: Floats) -> NDArray[np.bool_]:
     """(P,) whether no other point is at least as cheap and as accurate, and better in one of the two.
 
-    Of equal points all are on the front or none. A point of unknown cost is not on it and keeps nobody off
-    it.
+    Of equal points all are on the front or none. A point of unknown cost is not on it and keeps no other
+    point off it.
     """
     costs, accuracies = _points(costs, accuracies)
     cheaper = costs[:, None] - costs
@@ -102,14 +102,14 @@ def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
     The front is that of all points given, so give all methods and all single models at once. The logarithm of
     cost and the accuracy are each scaled to 0 at their lowest and 1 at their highest over all points of known
     cost, then the two differences are summed (the L1 distance). 0 on the front, NaN where the cost is
-    unknown. A method of many points is rated by their mean (arXiv 2601.07206).
+    unknown. A method with several points is rated by their mean (arXiv 2601.07206).
 
     InputError: a cost is not above 0, so that it has no logarithm.
     """
     costs, accuracies = _points(costs, accuracies)
     if (costs <= 0).any():
         raise InputError(
-            f"cost {costs[costs <= 0][0]:g} has no logarithm: leave out of ParetoDist what costs nothing"
+            f"cost {costs[costs <= 0][0]:g} has no logarithm: leave what costs nothing out of ParetoDist"
         )
     known = ~np.isnan(costs)
     distance = np.full(costs.shape, np.nan)
@@ -149,11 +149,9 @@ def _points(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Costs or shares, and accuracies, as float arrays of one length, which is not 0."""
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape or not len(x):
-        raise InputError(
-            f"points of shapes {x.shape} and {y.shape}: give one cost or share to every accuracy"
-        )
+        raise InputError(f"points of shapes {x.shape} and {y.shape}: give one cost or share per accuracy")
     if not np.isfinite(y).all() or np.isinf(x).any():
         raise InputError(
-            f"points {x.tolist()}, {y.tolist()}: all are finite numbers, but an unknown cost NaN"
+            f"points {x.tolist()}, {y.tolist()}: all must be finite numbers, an unknown cost NaN"
         )
     return x, y

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from rlfocal.errors import InputError
 
 TIE = 1e-9
-"""Accuracies that are closer are the same: means of the same documents differ by float error."""
+"""Accuracies that differ by less are equal: means over the same documents differ by float error."""
 
 
 class OracleWithCost(NamedTuple):
-    """The cheapest way to be right wherever some model is."""
+    """The cheapest way to be right wherever any model is."""
 
     pick: NDArray[np.int64]
     """(T,) the model asked: the cheapest right one, the cheapest of all where none is right."""
@@ -34,7 +34,7 @@ def perf_gain(accuracies: NDArray[np.float64], best_single: NDArray[np.float64])
     if accuracies.shape != best_single.shape or not accuracies.size:
         raise InputError(
             f"{accuracies.size} data sets of the method and {best_single.size} of the best single model: "
-            "give the same ones, in one order"
+            "give the same ones, in the same order"
         )
     if not (best_single > 0).all():
         return float("nan")
@@ -42,9 +42,9 @@ def perf_gain(accuracies: NDArray[np.float64], best_single: NDArray[np.float64])
 
 
 def cost_save(accuracy: float, cost: float, single_accuracy: float, single_cost: float) -> float:
-    """CostSave: 1 - cost / cost of the best single model, for whoever is no less accurate than it.
+    """CostSave: 1 - cost / cost of the best single model, for methods no less accurate than it.
 
-    NaN where the accuracy is less, a cost is unknown, or the best single model costs nothing.
+    NaN if the accuracy is lower, a cost is unknown, or the best single model costs nothing.
     """
     if accuracy < single_accuracy - TIE or not single_cost > 0:
         return float("nan")
@@ -60,7 +60,7 @@ def gap_to_oracle(accuracy: float, oracle: float) -> float:
 
 
 def oracle_with_cost(correct: NDArray[np.bool_], costs: NDArray[np.float64]) -> OracleWithCost:
-    """The oracle that asks the cheapest right model a document, the cheapest model where none is right.
+    """The oracle: for each document it asks the cheapest right model, or the cheapest model if none is right.
 
     `correct` (T, N); `costs` (T, N) of every answer, or (N,) of every model. Ties go to the first model. One
     of unknown cost is picked only where no candidate's cost is known; leave such models out to know the mean
@@ -69,7 +69,7 @@ def oracle_with_cost(correct: NDArray[np.bool_], costs: NDArray[np.float64]) -> 
     if correct.ndim != 2 or not correct.size or np.shape(costs) not in (correct.shape, correct.shape[1:]):
         raise InputError(
             f"costs of shape {np.shape(costs)} for answers of shape {correct.shape}: give whether each model "
-            "is right on each document, and a cost to each answer or each model"
+            "is right on each document, and a cost per answer or per model"
         )
     some_right = np.any(correct, axis=1)
     candidate: NDArray[np.bool_] = correct | ~some_right[:, None]

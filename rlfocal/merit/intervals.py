@@ -1,7 +1,7 @@
-"""How sure a mean accuracy or a difference of two is: the bootstrap over seeds, documents and tasks.
+"""Intervals of a mean accuracy or a difference of two: the bootstrap over seeds, documents and tasks.
 
-Not `scipy.stats.bootstrap`, which resamples along one axis, not seeds and documents together. Where there is
-one seed the tests compare the two, and it takes 57 times as long on MMLU's documents.
+Not `scipy.stats.bootstrap`, which resamples along one axis, not seeds and documents together. For one seed
+the tests compare the two; scipy's takes 57 times as long on MMLU's documents.
 
 All take `one` (K, T) and `other` (J, T): 1 where a seed of a method is right on a document, 0 where it is
 wrong, on the same documents. A draw takes K and J of the seeds and as many documents as there are, all with
@@ -53,11 +53,11 @@ class Difference(Interval):
 def paired_bootstrap(
     one: Hits, other: Hits, *, clusters: Tasks | None = None, seed: int = 0, draws: int = 10_000
 ) -> Difference:
-    """The accuracy of `one` less that of `other` over all documents, and its percentile interval.
+    """The accuracy of `one` minus that of `other` over all documents, and its percentile interval.
 
-    With `clusters` (T,), the task of each document, whole tasks are drawn instead of documents: what is found
-    then holds for tasks like these, not for these tasks alone. If tasks are few, such intervals are too
-    narrow: in simulations with normal task effects those of 5 tasks held the truth in 84 % of cases, of 10 in
+    With `clusters` (T,), the task of each document, whole tasks are drawn instead of documents: the interval
+    then holds for tasks like these, not only for these tasks. With few tasks, such intervals are too narrow:
+    in simulations with normal task effects those of 5 tasks covered the truth in 84 % of cases, of 10 in
     91 %, of 20 in 93 % and of 40 in 95 %, where drawing documents gave 60 to 89 %.
     """
     hits = _stacked(one, other, clusters)
@@ -74,9 +74,9 @@ def paired_bootstrap(
 def paired_over_tasks(
     one: Hits, other: Hits, tasks: Tasks, *, whole: bool = False, seed: int = 0, draws: int = 10_000
 ) -> Difference:
-    """The mean over tasks of the accuracy of `one` less that of `other`, and its percentile interval.
+    """The mean over tasks of the accuracy of `one` minus that of `other`, and its percentile interval.
 
-    Every task counts the same, however many documents it has. The tasks (`tasks` (T,)) are fixed, and
+    Every task counts equally, however many documents it has. The tasks (`tasks` (T,)) are fixed, and
     documents are drawn within each. A task of n documents varies by (n - 1)/n of what it should, one of a
     single document not at all: intervals of tiny tasks are too narrow. `whole`: tasks are drawn instead, with
     all their documents, as in `paired_bootstrap`.
@@ -154,7 +154,7 @@ def _drawn_tasks(
 
 
 def _seed_weights(rng: np.random.Generator, one: Hits, other: Hits, draws: int) -> NDArray[np.float64]:
-    """(draws, K + J) the share of each seed of `one` among K drawn, less that of each of `other` among J."""
+    """(draws, K + J) the share of each seed of `one` among K drawn, minus that of each of `other` among J."""
     return np.hstack([_drawn_seeds(rng, len(one), draws), -_drawn_seeds(rng, len(other), draws)])
 
 
@@ -169,7 +169,7 @@ def _drawn_seeds(rng: np.random.Generator, n: int, draws: int) -> NDArray[np.flo
 def _difference(mean: float, drawn: NDArray[np.float64]) -> Difference:
     """The two-sided p-value inverts the percentile interval: the smallest level at which it excludes zero.
 
-    It is never below 2 / (draws + 1): so many draws cannot say more.
+    It is never below 2 / (draws + 1), the resolution of this many draws.
     """
     ordered = np.sort(drawn.round(12))
     level = np.linspace(0, 1, len(ordered))
@@ -199,9 +199,9 @@ def _stacked(one: Hits, other: Hits, tasks: Tasks | None) -> Hits:
     if one.ndim != 2 or other.ndim != 2 or one.size == 0 or len({shape[-1] for shape in shapes}) > 1:
         raise InputError(
             f"hits of shapes {', '.join(map(str, shapes))}: give (seeds, documents) of the same documents, "
-            "and a task to each"
+            "and a task for each"
         )
     hits = np.vstack([one, other]).astype(np.float64)
     if np.isnan(hits).any():
-        raise InputError(f"{int(np.isnan(hits).sum())} hits are NaN: leave out documents that nobody decided")
+        raise InputError(f"{int(np.isnan(hits).sum())} hits are NaN: leave out undecided documents")
     return hits

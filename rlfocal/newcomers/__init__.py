@@ -1,4 +1,4 @@
-"""Models that join a pool and leave it: what is checked before, what one brings, and how to undo it."""
+"""Models that join or leave a pool: what is checked first, what a model brings, and how to undo it."""
 
 from rlfocal.newcomers.adding import add_model
 from rlfocal.newcomers.page import Newcomer

@@ -1,4 +1,4 @@
-"""Takes a model into a pool: checks it, looks at its first answers, extracts it, and says what it brings."""
+"""Adds a model to a pool: checks it, looks at its first answers, extracts it, and says what it brings."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def add_model(
 ) -> Newcomer:
     """Adds an entry's model to a pool, extracts it on the pool's benchmarks, and says what it brings.
 
-    Called again, it goes on where it stopped. `seeds`: of RL-Focal's methods before and after; 0 trains none.
-    Without a `limit`, it answers as many documents of each task as the pool's other models did. `until_clear`
-    extracts 100, 200, 400, ... documents of each task, and stops once no best pool can have it. `on_progress`
-    hears what is going on and its finished share, `say` what was changed. Raises InputError, with nothing
-    changed, for a wrong entry and a model that cannot answer; and for one whose first answers are not
-    plausible, unless `force`.
+    Called again, it continues where it stopped. `seeds`: of RL-Focal's methods with and without the model; 0
+    trains none. Without a `limit`, it answers as many documents of each task as the pool's other models did.
+    `until_clear` extracts 100, 200, 400, ... documents of each task, and stops once it is clear that no best
+    pool includes it. `on_progress` is told what is running and its finished share, `say` what was changed.
+    Raises InputError, with nothing changed, for a wrong entry, for a model that cannot answer, and, unless
+    `force`, for one whose first answers are implausible.
     """
     spec, known = load_entry(entry), load_pool(pool)
     check_location(warehouse)
@@ -108,7 +108,7 @@ def add_model(
 
 def _said(model: str, pool: str, file: Path, *, was_there: bool, is_copy: bool) -> str:
     done = f"{model} is already in {file}" if was_there else f"added {model} to {file}"
-    return f"{done}, your own copy, which `--pool {Path(pool).stem}` means from here on" if is_copy else done
+    return f"{done}, your own copy, which `--pool {Path(pool).stem}` means from now on" if is_copy else done
 
 
 def _admitted(
@@ -119,7 +119,7 @@ def _admitted(
     force: bool,
     on_progress: OnProgress | None,
 ) -> tuple[str, ...]:
-    """What is not plausible about a model that is taken in nevertheless. InputError for one that is not."""
+    """What is implausible about a model that is added anyway. Raises InputError if it is not added."""
     report = None
     if on_progress is not None:
         shown = on_progress
@@ -127,8 +127,7 @@ def _admitted(
     faults = [str(fault) for fault in look(spec, pool, backend, datasets, report)]
     if faults and not force:
         raise InputError(
-            f"{spec.model} is not taken in, and nothing is changed. {' '.join(faults)} "
-            "--force takes it in nevertheless."
+            f"{spec.model} was not added, and nothing has changed. {' '.join(faults)} --force adds it anyway."
         )
     return tuple(faults)
 
@@ -143,7 +142,7 @@ def _extract(
     until_clear: bool,
     on_progress: OnProgress | None,
 ) -> _Extracted:
-    """Everything, or ever more documents of each task until it is clear that no best pool has the model."""
+    """Everything, or more and more documents of each task until it is clear that no best pool includes it."""
     n_tasks = sum(len(benchmark.tasks) for benchmark in alone.benchmarks)
     on_event = None if on_progress is None else share_of_tasks(on_progress, n_tasks)
 
@@ -167,7 +166,7 @@ def _extract(
 
 
 def _limit_of_others(location: str | None, pool: PoolSpec, model: str) -> int | None:
-    """The limit that the pool's other models were extracted with; None where they were not, or not all.
+    """The limit that the pool's other models were extracted with; None if they were not, or not all.
 
     More documents than theirs would make each of their partitions incomplete.
     """
@@ -217,8 +216,8 @@ def _with_figures(
             continue
         if one.standing.left_out:
             notes.append(
-                f"{name}: no pool has {', '.join(one.standing.left_out)}, which did not answer all documents "
-                f"that {page.model} did."
+                f"{name}: no pool includes {', '.join(one.standing.left_out)}, which did not answer all "
+                f"documents that {page.model} did."
             )
         if seeds:
             agents, note = train_both(warehouse, name, page.model, others, seeds, on_progress)

@@ -1,4 +1,4 @@
-"""What the models of a pool said to the documents that one of them answered: T documents × N models."""
+"""The models' answers to the documents that one of them answered: T documents × N models."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Beside:
-    """A model and those that answered all the documents it did, whether these are all of the benchmark or
-    not."""
+    """A model and those that answered all the documents it did, be it the whole benchmark or part of it."""
 
     benchmark: str
     kind: Kind
@@ -32,11 +31,11 @@ class Beside:
     is_train: Mask
     """(T,)"""
     predictions: Integers
-    """(T, N) choices, or numbers that are equal where a document's answers are; -1 for none."""
+    """(T, N) choices, or numbers that stand for a document's distinct answers; -1 for none."""
     labels: Integers
-    """(T,) the right one of these; -1 where nobody is right."""
+    """(T,) the right one of these; -1 if no model is right."""
     has_several_wrong: Mask
-    """(T,) whether there is more than one way to be wrong: not where there are two choices."""
+    """(T,) whether there is more than one way to be wrong: False for two choices."""
 
     @property
     def at(self) -> int:
@@ -51,7 +50,7 @@ class Beside:
 
 
 def said_beside(warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]) -> Beside | None:
-    """What `model` and the others said to the documents it answered; None where it answered none.
+    """The answers of `model` and the others to the documents it answered; None if it answered none.
 
     Others that missed one of these documents are left out.
     """

@@ -1,14 +1,14 @@
 """Whether a model's first documents rule out that it enters any best pool of its benchmark.
 
-What it adds to the best pools of a size is the accuracy of the best one with it less that of the best one
-without it, chosen and counted on train documents so far. A task of which few documents are known is shrunk to
-the mean of all, as `hier_shrink` does it, and weighs what it weighs in the whole benchmark:
+Its gain for the best pools of a size is the accuracy of the best one with it minus that of the best one
+without it, both chosen and evaluated on the train documents so far. A task with few documents is shrunk
+towards the mean of all tasks, as in `hier_shrink`, and has its weight in the whole benchmark:
 
     b_t = (n_t d_t + s d) / (n_t + s),    gain = sum_t W_t b_t,
 
 where d_t is the mean difference on the n_t documents of task t so far, d that on all, s = 24 and W_t the
-task's share of the benchmark. The gain is linear in the d_t, so its variance is the sum of theirs. The pools
-were chosen on these documents, which flatters the model more than the others: it is ruled out too late rather
+task's share of the benchmark. The gain is linear in the d_t, so its variance is the sum of theirs. Choosing
+the pools on these same documents flatters the model more than the others, so it is ruled out too late rather
 than too early.
 """
 
@@ -48,9 +48,9 @@ class Gain:
 
 
 def gains(said: Beside, n_whole: Mapping[str, int]) -> list[Gain]:
-    """For each size up to that of the best pool without it, as larger ones are no better; against the best
-    pool of at most that size. Left out: sizes at which the model changes nothing, because its best pool is
-    right where a smaller one without it is.
+    """For each size up to that of the best pool without it, as larger ones are no better; compared with the
+    best pool of at most that size. Leaves out sizes at which the model changes nothing, because its best pool
+    is right exactly where a smaller one without it is.
 
     `n_whole`: documents of each task. Empty where there are no other models or no train documents.
     """
@@ -63,13 +63,13 @@ def gains(said: Beside, n_whole: Mapping[str, int]) -> list[Gain]:
 
 
 def ruled_out(found: Sequence[Gain]) -> str | None:
-    """Why the rest of the documents is not worth its price, in one sentence; None where it may be."""
+    """Why the rest of the documents is not worth its cost, in one sentence; None if it may be."""
     if not found or not all(gain.is_ruled_out for gain in found):
         return None
     closest = max(found, key=lambda gain: gain.high)
     return (
-        f"no best pool has it: even at {closest.size} on {closest.benchmark}, where it comes closest, the "
-        f"best pool with it is {-100 * closest.mean:.1f} points below the one without it ({LEVEL:.0%} "
+        f"no best pool includes it: even at size {closest.size} on {closest.benchmark}, where it is closest, "
+        f"the best pool with it is {-100 * closest.mean:.1f} points below the one without it ({LEVEL:.0%} "
         f"interval {-100 * closest.high:.1f} to {-100 * closest.low:.1f})"
     )
 
@@ -79,8 +79,7 @@ def shrunk_mean(
 ) -> tuple[float, float]:
     """(mean, standard error) over a whole benchmark, from its first documents (T,), as described above.
 
-    A task's variance is that of its documents, pooled over tasks, so that one of few equal values is not
-    sure.
+    Variances are pooled over tasks, so that a task with a few equal values does not look certain.
     """
     strength = HierShrink().strength
     names, at, counts = np.unique(tasks, return_inverse=True, return_counts=True)
@@ -96,7 +95,7 @@ def shrunk_mean(
 
 
 def _gain(tried: Tried, sizes: NDArray[np.int64], size: int, n_whole: Mapping[str, int]) -> Gain | None:
-    """None where the model's best pool is but a smaller one without it."""
+    """None if the model's best pool is right exactly where a smaller one without it is."""
     said = tried.said
     with_it = tried.best((sizes == size) & tried.has_it)
     without = tried.best((sizes <= size) & ~tried.has_it)

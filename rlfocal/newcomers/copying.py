@@ -1,13 +1,13 @@
 """Whether a model copies another: of the documents both get wrong, how often they are wrong in the same way.
 
-Being right alike says little, since there is one way to be right. Documents of two choices say nothing and
-are left out. What is usual is seen from the pool's other pairs: their shares, as log-odds, give an interval
-in which one more honest pair would lie with a probability of 99.9 % (the prediction interval of a normal
-sample). A pair whose own share lies above that, by the lower end of its 99.9 % interval (Wilson, 1927), is
-one model twice.
+Agreement on right answers says little, since there is one way to be right. Documents with two choices say
+nothing and are left out. The pool's other pairs show what is usual: their shares, as log-odds, give an
+interval in which one more honest pair would lie with a probability of 99.9 % (the prediction interval of a
+normal sample). If the lower end of a pair's own 99.9 % interval (Wilson, 1927) is above that, the two are one
+model.
 
 Measured: of the 12 models of `lab`, 16 on MMLU, 5 on BIG-Bench Hard and 44 on GSM8K none is called a copy.
-Noise of standard deviation 0.1 on the log-probs of another hides 0 of 12 copies (`lab`) and 1 of 16 (MMLU);
+Noise of standard deviation 0.1 on the log-probs of a copy hides 0 of 12 copies (`lab`) and 1 of 16 (MMLU);
 of 0.5, 0 and 14.
 """
 
@@ -26,7 +26,7 @@ from rlfocal.newcomers.beside import Beside
 
 CONFIDENCE = 0.999
 FEWEST_ERRORS = 20
-"""Documents that both of a pair get wrong, so that it says what is usual."""
+"""Documents that both of a pair must get wrong for it to show what is usual."""
 FEWEST_PAIRS = 3
 CEILING = 0.9
 """A share above this is a copy's, whatever the other pairs have: the highest honest one measured was 0.897,
@@ -58,7 +58,7 @@ class Likeness:
     low: float
     """Lower end of the interval of `errors.share`."""
     limit: float
-    """What a pair of two honest models stays below."""
+    """The share that a pair of two honest models stays below."""
     n_pairs: int
     """Other pairs that the limit is taken from; below FEWEST_PAIRS it is CEILING."""
 
@@ -85,7 +85,7 @@ def common_errors(benchmarks: Sequence[Beside]) -> dict[Pair, Errors]:
 
 
 def most_like(model: str, errors: Mapping[Pair, Errors]) -> Likeness | None:
-    """The model that `model` errs most like, by the lower end of the interval; None where it has no pair."""
+    """The model that `model` errs most like, by the lower end of the interval; None if it has no pair."""
     own = {(a if b == model else b): e for (a, b), e in errors.items() if model in (a, b) and e.both_wrong}
     if not own:
         return None
@@ -102,7 +102,7 @@ def _low(errors: Errors) -> float:
 
 
 def _limit(usual: Sequence[Errors]) -> float:
-    """What the share of one more such pair stays below, with CONFIDENCE."""
+    """The bound that the share of one more such pair stays below, with CONFIDENCE."""
     if len(usual) < FEWEST_PAIRS:
         return CEILING
     odds = [log((e.same + 0.5) / (e.both_wrong - e.same + 0.5)) for e in usual]

@@ -1,4 +1,4 @@
-"""What can be said of an entry before its weights are loaded: commit, licence gate, context, GPUs."""
+"""What can be checked about an entry before its weights are loaded: commit, licence gate, context, GPUs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
 
 
 def _config(spec: ModelSpec) -> dict[str, Any]:
-    """The model's config.json; {} where it is not at hand."""
+    """The model's config.json; {} if it is not available."""
     folder = local_weights(spec)
     if folder is None:
         from huggingface_hub import try_to_load_from_cache
@@ -72,6 +72,6 @@ def _check_gpus(spec: ModelSpec) -> None:
     visible = torch.cuda.device_count()
     if 0 < visible < spec.tensor_parallel:  # with none, this machine may only hand the work on
         raise InputError(
-            f"model {spec.model!r}: tensor_parallel {spec.tensor_parallel} needs as many GPUs, and "
+            f"model {spec.model!r}: tensor_parallel {spec.tensor_parallel} needs as many GPUs, but "
             f"{visible} can be seen here; lower it, or set CUDA_VISIBLE_DEVICES"
         )

@@ -46,7 +46,7 @@ class Agents:
     accuracy: float
     mean_pool_size: float
     cost: float | None
-    """Cents per 1,000 queries; None where a price is unknown."""
+    """Cents per 1,000 queries; None if a price is unknown."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class Standing:
     """By rising budget; empty where a price is unknown."""
     agents: tuple[Agents, ...]
     left_out: tuple[str, ...]
-    """Models that did not answer all documents that this one did, so that no pool here has them."""
+    """Models that did not answer all documents that this one did, so that no pool here includes them."""
 
 
 @dataclass(frozen=True)
 class Superfluous:
-    """The model of the pool that is missed least once the new one is there."""
+    """The model of the pool that is missed least once the new one is in it."""
 
     model: str
     loss: float
@@ -122,10 +122,10 @@ class Figures:
     present: int
     missing: tuple[Failure, ...]
     stopped: str | None
-    """Why extraction ended early; None where it did not."""
+    """Why extraction ended early; None if it did not."""
     notes: tuple[str, ...]
     faults: tuple[str, ...]
-    """What was not plausible, where it was taken in nevertheless."""
+    """What was implausible, if it was added anyway."""
 
     @property
     def copies(self) -> str | None:

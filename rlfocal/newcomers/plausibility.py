@@ -1,4 +1,4 @@
-"""Bounds that the answers of a working model keep, on a few documents."""
+"""Bounds that a working model's answers to a few documents stay within."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scipy.stats import poisson_binom
 from rlfocal.wording import counted
 
 CHANCE_LEVEL = 0.005
-"""A model that guesses is called below chance this rarely: of 20 documents with four choices, 0 right."""
+"""How rarely a guessing model is called below chance: of 20 documents with four choices, at 0 right."""
 FEWEST = 10
-"""Documents from which on equal answers to all mean something."""
+"""From this many documents on, the same answer to all of them means something."""
 FLAT = 1e-6
 """Log-probs of a document's choices that differ by less are equal."""
 
@@ -35,7 +35,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a model said to D documents with choices."""
+    """A model's answers to D documents with choices."""
 
     logprobs: Sequence[Sequence[float]]
     """Per document, of each choice."""
@@ -47,14 +47,14 @@ class Scored:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a model said to documents with free answers."""
+    """A model's answers to documents with free answers."""
 
     answers: Sequence[Sequence[str | None]]
     """Per document, what was parsed from each pass; None: nothing."""
 
 
 def faults_of_choices(where: str, scored: Scored) -> list[Fault]:
-    """Log-probs that are none, the same choice throughout, or fewer right ones than a guess gives."""
+    """Log-probs that are invalid, the same choice throughout, or fewer right answers than guessing gives."""
     odd = int(np.sum(~(scored.token_logprobs <= FLAT) | ~np.isfinite(scored.token_logprobs)))
     if odd:
         return [
@@ -76,14 +76,14 @@ def _constant(where: str, scored: Scored) -> Fault | None:
         return Fault(
             f"{where}: all choices of all {n} documents are equally likely",
             "they must differ somewhere",
-            "The weights do not fit the configuration: download the model again, or check its revision.",
+            "The weights do not match the configuration: download the model again, or check its revision.",
         )
     if n >= FEWEST and len(chosen) == 1 and len(set(scored.labels)) > 1:
         return Fault(
             f"{where}: choice {chosen.pop()} to all {n} documents",
             "at least two different ones are expected",
             "An instruction-tuned model may need the benchmark's chat variant (chat_template: true); check "
-            "the tokenizer and the revision, too.",
+            "also the tokenizer and the revision.",
         )
     return None
 
@@ -100,8 +100,8 @@ def _below_chance(where: str, scored: Scored) -> list[Fault]:
     return [
         Fault(
             f"{where}: {n_right} of {len(guess)} right",
-            f"a guess has {lowest} or more with a probability of {1 - CHANCE_LEVEL:.1%}",
-            "Check tokenizer, revision and chat template: the model reads another text than was written.",
+            f"guessing gets {lowest} or more with a probability of {1 - CHANCE_LEVEL:.1%}",
+            "Check tokenizer, revision and chat template: the model does not read the text as written.",
         )
     ]
 
@@ -131,8 +131,7 @@ def faults_of_answers(where: str, answered: Answered) -> list[Fault]:
 
 
 def faults_of_tokenizer(tokenizer: Any, texts: Sequence[str]) -> list[Fault]:
-    """Texts that are not themselves again after encoding and decoding; case, spacing and the Unicode form of
-    letters may change."""
+    """Texts that encoding and decoding changes, apart from case, spacing and the Unicode form of letters."""
     lost = [text for text in texts if _plain(_round_trip(tokenizer, text)) != _plain(text)]
     if not lost:
         return []

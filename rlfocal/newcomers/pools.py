@@ -1,4 +1,4 @@
-"""The best pools of each size with and without a model, and which model it makes superfluous."""
+"""The best pools of each size with and without a model, and which model it makes redundant."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class BestPools:
 
     size: int
     without: Pool | None
-    """None where there are not so many other models."""
+    """None if there are too few other models."""
     with_it: Pool
     gain: Difference | None
-    """On test documents: the accuracy with it less that without it; None without test documents or other
+    """On test documents: the accuracy with it minus that without it; None without test documents or other
     pool."""
 
     @property
     def enters(self) -> bool:
-        """Whether the best pool of this size has it."""
+        """Whether the best pool of this size includes it."""
         return self.without is None or self.with_it.train > self.without.train
 
 
@@ -80,7 +80,7 @@ class Tried:
 def every_pool_of(said: Beside, documents: Mask | None = None) -> Tried | None:
     """Every pool of up to as many models as are quick to try, on train documents or those given (T,).
 
-    None where there is no such document.
+    None if there is no such document.
     """
     n, at = len(said.models), said.is_train if documents is None else documents
     if not at.any():
@@ -108,7 +108,7 @@ def best_pools(tried: Tried) -> tuple[BestPools, ...]:
 def best_for_money(
     tried: Tried, best: Sequence[BestPools], prices: Mapping[str, float | None]
 ) -> tuple[ForMoney, ...]:
-    """For what each size's best pool without the model costs; none where a price is unknown."""
+    """At the price of each size's best pool without the model; empty if a price is unknown."""
     each = [prices.get(name) for name in tried.said.models]
     known = [price for price in each if price is not None]
     if len(known) < len(each):
@@ -126,7 +126,7 @@ def best_for_money(
 
 
 def losses(tried: Tried) -> dict[str, float]:
-    """How much the best pool of any size loses on train documents if it may not have a model, for each."""
+    """For each model, how much the best pool of any size loses on train documents without it."""
     best = float(tried.accuracies.max())
     lost = {}
     for place, name in enumerate(tried.said.models):

@@ -19,14 +19,14 @@ class Removed:
 
     model: str
     file: Path | None
-    """The pool's file that lost it; None where it was gone already."""
+    """The pool's file that lost it; None if it was gone already."""
     is_deleted: bool
-    """Whether that file is gone, because the pool is as it ships with rlfocal again."""
+    """Whether that file is gone, because the pool is again as it ships with rlfocal."""
     partitions: int
     runs: int
     """Evaluations of pools with it."""
     snapshot: int | None
-    """The newest of the warehouse; None where there is none."""
+    """The newest of the warehouse; None if there is none."""
 
     @property
     def is_nothing(self) -> bool:
@@ -38,7 +38,7 @@ class Removed:
             return f"nothing to do: {self.model} is already removed"
         done = []
         if self.file is not None:
-            gone = "is deleted, as the pool is as it ships again" if self.is_deleted else "is as before"
+            gone = "is deleted: the pool is again as it ships" if self.is_deleted else "is as before"
             done.append(f"{self.model} is out of {self.file}, which {gone}")
         if self.partitions or self.runs:
             taken = f"{counted(self.partitions, 'partition')} and {counted(self.runs, 'run')}"

@@ -34,7 +34,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Part:
-    """A heading, what is to say, and tables."""
+    """A heading, sentences, and tables."""
 
     title: str
     sentences: tuple[str, ...]
@@ -49,27 +49,27 @@ def parts(page: Figures) -> tuple[Part, ...]:
         Part(
             "How differently it fails",
             (
-                "On the documents both answered. same error: the share of those both get wrong that they get "
-                "wrong in the same way.",
+                "On the documents both answered. same error: of the documents both get wrong, the share that "
+                "they get wrong in the same way.",
             ),
             tuple(_pairs(s) for s in page.standings if s.pairs),
         ),
         Part(
             "Best pools",
             (
-                "Chosen by their plurality on train documents, counted on train and on test documents. gain: "
+                "Chosen by their plurality on train documents, evaluated on train and test documents. gain: "
                 "points on test documents, with its 95 % interval.",
             ),
             tuple(_pools(s) for s in page.standings if s.pools),
         ),
         Part(
             "Best pools for the same money",
-            ("Of all pools whose prices add up to no more than that of a best pool without it.",),
+            ("The best of all pools that cost no more than a best pool without it.",),
             tuple(_money(s) for s in page.standings if s.money),
         ),
         Part(
             "RL-Focal before and after",
-            ("Trained on train documents, counted on test documents; means over seeds.",),
+            ("Trained on train documents, evaluated on test documents; means over seeds.",),
             tuple(_agents(s) for s in page.standings if s.agents),
         ),
         Part("What it costs", (), (_price(page.price),)),
@@ -78,7 +78,7 @@ def parts(page: Figures) -> tuple[Part, ...]:
 
 
 def markdown(page: Figures) -> str:
-    """With a heading, paragraphs and tables a part."""
+    """Each part with a heading, paragraphs and tables."""
     lines: list[str] = []
     for at, part in enumerate(parts(page)):
         lines += [f"{'#' if at == 0 else '##'} {_escaped(part.title)}", ""]
@@ -123,7 +123,7 @@ def text(page: Figures, width: int) -> str:
 def _summary(page: Figures) -> tuple[str, ...]:
     said = [_where(page)]
     if page.faults:
-        said.append(f"Taken in although its first answers are not plausible: {' '.join(page.faults)}")
+        said.append(f"Added although its first answers are implausible: {' '.join(page.faults)}")
     if page.stopped is not None:
         said.append(
             f"Stopped early: {page.stopped}. `rlfocal remove-model {page.pool} {page.model}` takes it out "
@@ -135,7 +135,7 @@ def _summary(page: Figures) -> tuple[str, ...]:
     if page.superfluous is not None:
         least = page.superfluous
         said.append(
-            f"If one has to go for it: {least.model}, without which the best pools lose "
+            f"If one model has to go for it: {least.model}, without which the best pools lose "
             f"{100 * least.loss:.2f} points on train documents (disagreement with {page.model}: "
             f"{least.disagreement:.3f})."
         )
@@ -149,7 +149,7 @@ def _summary(page: Figures) -> tuple[str, ...]:
 
 def _where(page: Figures) -> str:
     copied = ", your own copy of a pool that ships with rlfocal" if page.is_copy_of_shipped else ""
-    done = f"{counted(page.extracted, 'partition')} extracted, {page.present} there already"
+    done = f"{counted(page.extracted, 'partition')} extracted, {page.present} already there"
     return f"{page.hf_repo} at {page.revision}; {done}. Its entry is in {page.file}{copied}."
 
 

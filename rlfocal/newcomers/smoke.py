@@ -1,4 +1,4 @@
-"""A first look at a model: a few documents of each kind, in a warehouse that is thrown away."""
+"""A first look at a model: a few documents of each kind, in a temporary warehouse."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def look(
     datasets: str | Path | None,
     on_progress: Callable[[Event], None] | None = None,
 ) -> list[Fault]:
-    """What is not plausible about a model's answers to 20 documents of each kind of the pool's benchmarks.
+    """What is implausible about a model's answers to 20 documents of each kind of the pool's benchmarks.
 
-    Raises InputError with the engine's reason where it cannot answer.
+    Raises InputError with the engine's reason if it cannot answer.
     """
     alone = pool.model_copy(update={"models": (spec,)})
     tasks = _few(pool.benchmarks, datasets)

@@ -35,7 +35,7 @@ class Seen:
 def see(
     warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str], agents: tuple[Agents, ...] = ()
 ) -> Seen | None:
-    """How `model` stands on a benchmark beside the others of its pool; None where it answered nothing."""
+    """How `model` compares with the others of its pool on a benchmark; None if it answered nothing."""
     said = said_beside(warehouse, benchmark, model, others)
     if said is None:
         return None
@@ -71,15 +71,15 @@ def train_both(
     seeds: int,
     on_progress: OnProgress | None,
 ) -> tuple[tuple[Agents, ...], str | None]:
-    """RL-Focal's methods without and with the model, and why there are none of one or the other.
+    """RL-Focal's methods without and with the model, and why some are missing.
 
-    Trained anew where the warehouse has no such run. Those with it stand on the leaderboard from now on.
+    Trained now if the warehouse has no such run. Those with it are on the leaderboard from now on.
     """
     found: list[Agents] = []
     complete = set(_complete(warehouse, benchmark))
     before = sorted(complete.intersection(others))
     if model not in complete:
-        return (), f"{benchmark}: RL-Focal was not trained, because {model} answered only a part of it"
+        return (), f"{benchmark}: RL-Focal was not trained, because {model} answered only part of it"
     for names in (before, sorted({*before, model})):
         if not names:
             continue

@@ -22,7 +22,7 @@ class OpenEndedConfig:
     """How a Decider learns. PAPER holds the appendix's settings, the defaults are what works better."""
 
     every_action: bool = True
-    """Take the policy gradient over all models, whose scores the train rows hold, instead of sampled ones."""
+    """Sum the policy gradient over all models, whose scores the train rows hold, not over sampled ones."""
     hidden: tuple[int, ...] = (100, 100)
     learning_rate: float = 1e-3
     episodes: int = 25
@@ -42,7 +42,7 @@ PAPER = OpenEndedConfig(every_action=False, learning_rate=1e-4)
 
 @dataclass(frozen=True)
 class OpenEndedDecider:
-    """S trained Deciders side by side, one a seed."""
+    """S trained Deciders side by side, one per seed."""
 
     network: nn.Sequential
     """(S, B, 2N) -> (S, B, N) logits"""
@@ -54,10 +54,10 @@ class OpenEndedDecider:
 
     @torch.no_grad()
     def choose(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-        """(S, T) the model each seed hands a document to, the likeliest one: parameters stay as they are.
+        """(S, T) the model each seed routes a document to, the likeliest one; parameters do not change.
 
-        `scores` (T, N): those of a document enter the observations after it only. Nobody is the current
-        model at the start, and all scores before are average.
+        `scores` (T, N): a document's scores enter only the observations after it. At the start there is no
+        current model, and all earlier scores are average.
         """
         rewards = _standard(scores, self.mean, self.deviation)
         seen = _observations(rewards, self.n_seeds)
@@ -72,11 +72,11 @@ def train_decider(
     config: OpenEndedConfig | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> OpenEndedDecider:
-    """Trains one Decider a seed on a stream of scores (T, N), which it goes through once an episode.
+    """Trains one Decider per seed on a stream of scores (T, N), which it goes through once per episode.
 
     The observation is [one-hot of the current model; all models' scores of the document before], the action
-    the model for this document, and the reward its score. Scores are brought to mean 0 and deviation 1 over
-    train, so that their unit does not matter.
+    the model for this document, and the reward its score. Scores are standardised over train, so that their
+    unit does not matter.
     """
     config = config or OpenEndedConfig()
     n_models, S = scores.shape[1], len(seeds)
@@ -149,7 +149,7 @@ def _standard(scores: NDArray[np.float64], mean: float, deviation: float) -> Ten
 
 
 def _observations(rewards: Tensor, n_seeds: int) -> Tensor:
-    """(S, T, N+1, 2N) o_t for each model that may be current at t, the last standing for nobody."""
+    """(S, T, N+1, 2N) o_t for each model that may be current at t; the last is for no model."""
     T, n_models = rewards.shape
     before = torch.cat([torch.zeros(1, n_models), rewards[:-1]])[:, None].expand(-1, n_models + 1, -1)
     current = one_hot(torch.arange(n_models + 1), n_models + 1)[:, :-1].float().expand(T, -1, -1)

@@ -1,4 +1,4 @@
-"""How well a Decider picks on the test part of a stream, beside what it has to beat."""
+"""How well a Decider picks on the test part of a stream, compared with its baselines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OpenEndedReport:
     stderr_docs: float
     """Of the decider's mean score, over documents."""
     above_best_single: Difference
-    """The decider less the best single model, with its paired 95 % interval over seeds and documents."""
+    """The Decider minus the best single model, with its paired 95 % interval over seeds and documents."""
     picked: dict[str, float]
     """Share of (document, seed) pairs that each model was picked for."""
     best_single: str
@@ -47,8 +47,8 @@ def evaluate_scores(
 ) -> OpenEndedReport:
     """Trains seeds 0..n_seeds-1 on the train documents and runs them, frozen, along the test documents.
 
-    Parameters stay as they are after train. The scores of a test document are revealed once its model is
-    picked, because past rewards are what the Decider goes by.
+    Parameters do not change after training. The scores of a test document are revealed once its model is
+    picked, because the Decider observes past rewards.
     """
     train, test = table.scores[table.is_train], table.scores[~table.is_train]
     picks = train_decider(train, range(n_seeds), config, on_progress).choose(test)

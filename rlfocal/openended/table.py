@@ -26,7 +26,7 @@ def print_open_ended(report: OpenEndedReport, console: Console | None = None) ->
     console.print(table)
     above = report.above_best_single
     console.print(
-        f"Decider less {report.best_single}: {above.mean:+.4f}, "
+        f"Decider minus {report.best_single}: {above.mean:+.4f}, "
         f"95 % interval {above.low:+.4f} to {above.high:+.4f} over seeds and documents",
         markup=False,
     )

@@ -1,1 +1,1 @@
-"""Which GPUs of a machine a model runs on: what there is, who holds what, and who comes next."""
+"""Which GPUs of a machine a model runs on: which exist, which are held, and which model comes next."""

@@ -13,7 +13,7 @@ from rlfocal.errors import InputError
 CHOSEN = "RLFOCAL_GPUS"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 FREE_MIB = 1024
-"""Memory in use, in MiB, up to which nobody counts as using a GPU: drivers and displays take a little."""
+"""A GPU with up to this many MiB in use counts as unused: drivers and displays take a little."""
 _QUERY = ("--query-gpu=index,uuid,name,memory.used", "--format=csv,noheader,nounits")
 _SECONDS = 60  # an idle driver without persistence takes seconds to answer
 
@@ -25,7 +25,7 @@ class Device:
     name: str
     """What CUDA_VISIBLE_DEVICES calls it: its index by PCI bus, or the id of a part of it (MIG)."""
     uuid: str
-    """The same for everybody on the machine, whatever they call it."""
+    """The same for every process on the machine, however it refers to the GPU."""
     product: str = ""
     """Such as "NVIDIA H100 80GB HBM3"; empty for a pretended one."""
     is_shared: bool = False
@@ -35,9 +35,9 @@ class Device:
 def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]:
     """The GPUs that this process may use; none where there is no NVIDIA driver.
 
-    RLFOCAL_GPUS (`0,1,2,3`) says: use these GPUs, whoever else does; a machine without a driver pretends to
-    have them. Otherwise CUDA_VISIBLE_DEVICES is read as CUDA reads it. Raises InputError for a GPU
-    named twice.
+    RLFOCAL_GPUS (`0,1,2,3`) says: use these GPUs, even if others use them; a machine without a driver
+    pretends to have them. Otherwise CUDA_VISIBLE_DEVICES is read as CUDA reads it. Raises InputError for a
+    GPU named twice.
     """
     chosen = environment.get(CHOSEN)
     if chosen is None:
@@ -52,7 +52,7 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]
 def visible(listed: Sequence[Device], asked: str | None) -> tuple[Device, ...]:
     """The GPUs that CUDA_VISIBLE_DEVICES, `asked`, leaves: indices, UUIDs or their beginnings, MIG ids.
 
-    As in CUDA, whatever follows a name that is no GPU is not seen, and an empty text leaves none.
+    As in CUDA, everything after a name that is not a GPU is ignored, and an empty text leaves none.
     """
     if asked is None or not listed:
         return tuple(listed)
@@ -67,14 +67,14 @@ def visible(listed: Sequence[Device], asked: str | None) -> tuple[Device, ...]:
 
 
 def used_by_others(devices: Iterable[Device]) -> dict[str, int]:
-    """By UUID, the MiB in use on every GPU without a holder that somebody uses all the same."""
+    """By UUID, the MiB in use on every GPU that is in use although no one holds it."""
     asked = {device.uuid for device in devices if device.is_shared}
     used = {device.uuid: mib for device, mib in _ask()} if asked else {}
     return {uuid: mib for uuid, mib in used.items() if uuid in asked and mib > FREE_MIB}
 
 
 def sees_only(devices: Iterable[Device]) -> dict[str, str]:
-    """The environment of a process that is to see these GPUs and no other."""
+    """The environment of a process that should see only these GPUs."""
     return {VISIBLE: ",".join(device.name for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
@@ -99,7 +99,7 @@ def _listed() -> list[Device]:
 def _ask() -> list[tuple[Device, int]]:
     """Every GPU of the machine and the MiB in use on it, from nvidia-smi.
 
-    It comes with every driver, and takes no CUDA context and no second of importing torch.
+    It comes with every driver, and needs neither a CUDA context nor the seconds of importing torch.
     """
     program = shutil.which("nvidia-smi")
     if program is None:

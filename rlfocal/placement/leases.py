@@ -1,4 +1,4 @@
-"""Who holds which GPU of this machine: one file a GPU, locked by the processes that use it.
+"""Which processes hold which GPU of this machine: one file per GPU, locked by the processes that use it.
 
 The lock belongs to an open file that the engine's process and its guard inherit. It ends when the last of
 them is gone, however it ends; what is left is an unlocked file, never a stale lock.
@@ -42,8 +42,8 @@ class Lease:
     def guard(self) -> None:
         """Keeps the lease until no process of this one's group is left. Called by the leader of a group.
 
-        An engine's own processes may be started without our open files, and outlive it by the moments that
-        the driver takes to free their memory.
+        An engine's own processes may be started without our open files, and briefly outlive it until the
+        driver has freed their memory.
         """
         group = os.getpid()
         if os.fork():
@@ -58,7 +58,7 @@ class Lease:
 
 
 class Offer:
-    """GPUs that nobody holds, kept from others while one of us chooses."""
+    """GPUs that no process holds, kept from others while this one chooses."""
 
     def __init__(self, free: dict[Device, int]) -> None:
         self._free = free
@@ -74,10 +74,10 @@ class Offer:
 
 @contextmanager
 def offered(folder: Path, devices: Sequence[Device]) -> Iterator[Offer]:
-    """Those of `devices` that are free; what is not taken inside is given back.
+    """Those of `devices` that are free; GPUs not taken inside are given back.
 
-    One process at a time gets an offer, and keeps it for moments: so many GPUs are taken at once or none, and
-    no two processes wait for each other.
+    Only one process at a time has an offer, for a moment: GPUs are taken all at once or not at all, and no
+    two processes wait for each other.
     """
     taking = _opened(folder, "taking")
     free: dict[Device, int] = {}
@@ -101,7 +101,7 @@ def offered(folder: Path, devices: Sequence[Device]) -> Iterator[Offer]:
 def lease_folder() -> Path:
     """Where the locks of this machine are: RLFOCAL_LEASES, else a folder of this user's on a local disk.
 
-    Raises InputError where another user owns that folder.
+    Raises InputError if another user owns that folder.
     """
     given = os.environ.get(FOLDER)
     # Not TMPDIR or XDG_RUNTIME_DIR: they differ between a terminal, a service and a job of the same user.
@@ -128,7 +128,7 @@ def _received(devices: Sequence[Device], files: Sequence[Any]) -> Lease:
 
 
 def _close_all_but(kept: Sequence[int]) -> None:
-    """Somebody may wait for the end of a pipe that a guard would hold open."""
+    """A process may be waiting for the end of a pipe that a guard would hold open."""
     edges = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
     for before, after in pairwise(edges):
         os.closerange(before + 1, after)

@@ -1,10 +1,10 @@
 """Which model starts next on free GPUs, and the schedule that comes of it: pure functions of estimates.
 
 Jobs are rigid (a model takes the GPUs of its entry or none), and divisible: its tasks are independent, and
-further engines of the same model, replicas, may share them, each for the price of a start. Wider models go
-first, and of one width the one with the most work (list scheduling, Graham 1969, doi:10.1137/0117039). Where
-every width divides the next and the box, as 1, 2, 4 and 8 do, what is free then always has room for the next
-model, so no GPU is idle while a model waits; other widths may leave gaps.
+further engines of the same model, replicas, can share them, each at the cost of a start. Wider models go
+first, and among equally wide ones the one with the most work (list scheduling, Graham 1969,
+doi:10.1137/0117039). If every width divides the next and the machine's, as 1, 2, 4 and 8 do, the free GPUs
+always have room for the next model, so no GPU is idle while a model waits; other widths may leave gaps.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Schedule:
 
 
 def ordered(works: Iterable[Work]) -> list[Work]:
-    """Who comes first: the widest model, then the one with the most work."""
+    """The order of models: the widest first, then the one with the most work."""
     return sorted(works, key=lambda work: (-work.gpus, -work.seconds, work.model))
 
 
@@ -84,10 +84,10 @@ def in_order(tasks: Mapping[str, float]) -> list[str]:
 
 
 def choose(waiting: Sequence[Work], running: Iterable[Running], n_free: int) -> Work | None:
-    """The model that an engine is started for on some of `n_free` GPUs; None where that helps nobody.
+    """The model to start an engine for on some of `n_free` GPUs; None if that would not help.
 
-    It is the first of `waiting` that fits. Where no model waits, it is the running one that would end last of
-    those that a further engine, which begins after a start, brings to an earlier end.
+    It is the first of `waiting` that fits. If no model waits, it is, of the running ones that would end
+    sooner with another engine (its start included), the one that would end last.
     """
     if waiting:
         return next((work for work in waiting if work.gpus <= n_free), None)
@@ -133,9 +133,9 @@ class _Engine:
 
 
 def simulate(works: Sequence[Work], n_gpus: int) -> Schedule:
-    """What `choose` makes of the works, where every estimate is right and all begins on an idle box.
+    """The schedule that `choose` makes of the works if every estimate is right and all GPUs start idle.
 
-    Works without tasks are left out. Every model must fit into the box.
+    Works without tasks are left out. Every model must fit on the GPUs.
     """
     waiting = ordered(work for work in works if work.tasks)
     left = {work.model: in_order(work.tasks) for work in waiting}

@@ -19,7 +19,7 @@ def letters(schedule: Schedule) -> dict[str, str]:
 
 
 def rows(schedule: Schedule, columns: int) -> list[str]:
-    """For each GPU, `columns` signs: who has it in the middle of each part of the makespan."""
+    """For each GPU, `columns` signs: which model has it in the middle of each part of the makespan."""
     sign = letters(schedule)
     lines = [[IDLE] * columns for _ in range(schedule.gpus)]
     for bar in schedule.bars:

@@ -65,7 +65,7 @@ def weights_gb(model: ModelSpec) -> float:
 
 
 def too_large(model: ModelSpec, gpu: GPU) -> str | None:
-    """Why a model's weights do not fit into its GPUs, and what would; None where they do."""
+    """Why a model's weights do not fit into its GPUs, and what would; None if they do."""
     usable = USABLE_MEMORY * gpu.memory_gb
     if weights_gb(model) <= model.tensor_parallel * usable:
         return None
@@ -79,12 +79,12 @@ def too_large(model: ModelSpec, gpu: GPU) -> str | None:
 def assumptions(gpu: GPU, dollars: float) -> list[str]:
     """Every assumption of an estimate, in words."""
     return [
-        f"A token for {CHARACTERS_PER_TOKEN} characters; a choice of at most {ONE_TOKEN} characters is one "
+        f"One token per {CHARACTERS_PER_TOKEN} characters; a choice of at most {ONE_TOKEN} characters is one "
         "token.",
         "Unique prefill: a task's shared preamble once, the rest of each prompt once, each choice once. "
-        "lm-eval's way: the whole prompt for every choice; its repeated passes find theirs in vLLM's cache.",
+        "lm-eval's way: the whole prompt for every choice; its repeated passes find it in vLLM's cache.",
         f"Computed prefill is {COMPUTED_ONE_TOKEN:g} x the unique one for choices of one token and for "
-        f"answers, {COMPUTED_SUFFIXES:g} x for longer choices: what a KV cache kept in blocks may repeat.",
+        f"answers, {COMPUTED_SUFFIXES:g} x for longer choices: a KV cache kept in blocks may repeat some.",
         f"Prefill: 2 operations per active parameter and token, at {PREFILL_UTILISATION:.0%} of {gpu.name}'s "
         f"{gpu.tflops:g} TFLOPS (bfloat16). Attention itself is left out.",
         f"Decoding: {DECODE_BATCH} texts at a time; a step reads all weights at {DECODE_UTILISATION:.0%} of "

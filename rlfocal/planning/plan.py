@@ -66,7 +66,7 @@ class Plan:
     """For one model without partitions."""
     models: tuple[ModelPlan, ...]
     schedule: Schedule
-    """Of the models that fit on the box, if all begins at once and every estimate is right."""
+    """Of the models that fit on the GPUs, if all start at once and every estimate is right."""
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -84,8 +84,8 @@ def plan_pool(
 ) -> Plan:
     """What `extract` would do for a pool, without a network: documents are counted if available locally.
 
-    `gpus` are how many the box has; `dollars` is the price of a GPU-hour. Raises InputError for a benchmark
-    without documents and `size`.
+    `gpus` is how many the machine has; `dollars` is the price of a GPU-hour. Raises InputError for a
+    benchmark without documents and `size`.
     """
     backend = backend or pool.backend
     check_backend(backend)
@@ -164,7 +164,7 @@ def _committed(location: str | Path | None) -> dict[PartitionKey, Committed]:
 def _missing(
     model: ModelSpec, parts: Iterable[Part], backend: str, committed: Mapping[PartitionKey, Committed]
 ) -> tuple[list[Part], str | None]:
-    """The parts that the model lacks, and what cannot be known without a network or documents."""
+    """The parts that the model lacks, and notes on what is unknown without a network or documents."""
     mine = {key: made for key, made in committed.items() if key.model == model.model}
     if not mine:
         return list(parts), None

@@ -1,4 +1,4 @@
-"""What a benchmark requires of every model: documents, requests and tokens, ours and lm-eval's."""
+"""What a benchmark requires of each model: documents, requests and tokens, ours and lm-eval's."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Workload:
     partitions: int
     documents: int
     requests: int
-    """To an engine that continues a cached context: one a document, or one a choice of several tokens, and
-    one for each choice that is scored after nothing, too."""
+    """To an engine that continues a cached context: one per document, or one per choice of several tokens,
+    and one for each choice that is also scored after an empty prompt."""
     prefill_tokens: float
     """Unique ones: a task's shared preamble once, each document once, each choice once."""
     decode_tokens: float
     lm_eval_requests: int
-    """One a choice, and one a pass."""
+    """One per choice, and one per pass."""
     lm_eval_prefill_tokens: float
     """All of the prompt for every request."""
     one_token: bool
-    """Whether every choice is one token, so that one request a document answers it."""
+    """Whether every choice is one token, so that one request per document answers it."""
 
     def __add__(self, other: Workload) -> Workload:
         return Workload(
@@ -48,7 +48,7 @@ class Workload:
         )
 
     def with_unconditional(self, n_alone: int, tokens: float, lm_eval_tokens: float) -> Workload:
-        """Also scores choices after nothing: `n_alone` different ones here, every document's for lm-eval."""
+        """Adds choices scored after an empty prompt: `n_alone` different ones here, all in lm-eval."""
         return replace(
             self,
             requests=self.requests + n_alone,

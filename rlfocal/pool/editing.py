@@ -1,4 +1,4 @@
-"""The text of a pool's file with a model more or less: comments, order and every other byte stay."""
+"""The text of a pool's file with one model more or less: comments, order and every other byte stay."""
 
 from __future__ import annotations
 

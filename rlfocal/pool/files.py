@@ -33,8 +33,8 @@ def packaged(name: str) -> Path:
 
 
 def find_pool(pool: str) -> Path:
-    """The file of a pool: a path, or the first NAME.yaml in ./.rlfocal/pools, ./pools and what ships with
-    rlfocal. Else InputError."""
+    """The file of a pool: a path, or the first NAME.yaml in ./.rlfocal/pools, ./pools and the pools that ship
+    with rlfocal. Raises InputError if there is none."""
     if Path(pool).suffix in {".yaml", ".yml"}:
         if Path(pool).is_file():
             return Path(pool)
@@ -88,7 +88,7 @@ def load_benchmarks() -> dict[str, Benchmark]:
 def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
     """Write an entry (the text of `source`) at the end of a pool's models; every other byte stays.
 
-    Returns the file that has it: the pool's own, or, of a pool that ships with rlfocal, the user's copy.
+    Returns the file that has it: the pool's own, or, for a pool that ships with rlfocal, the user's copy.
     Raises InputError, and changes nothing, if the pool with the entry could not be read back.
     """
     path, target = _editable(find_pool(pool))
@@ -105,10 +105,10 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
 
 
 def remove_from_pool(pool: str, model: str) -> Path | None:
-    """Take a model out of a pool's file; every other byte stays. None where the pool has no such model.
+    """Take a model out of a pool's file; every other byte stays. None if the pool has no such model.
 
-    Returns the file that was changed. The user's copy of a pool that ships with rlfocal is deleted once it is
-    as it ships. Raises InputError, and changes nothing, for the only model of a pool.
+    Returns the file that was changed. The user's copy of a pool that ships with rlfocal is deleted once it
+    equals the original. Raises InputError, and changes nothing, for the only model of a pool.
     """
     path, target = _editable(find_pool(pool))
     before = _pool(path).models
@@ -136,7 +136,7 @@ def is_shipped(path: Path) -> bool:
 
 
 def _editable(path: Path) -> tuple[Path, Path]:
-    """(the file that says what a pool is now, the file that a change of it is written to)."""
+    """(the file that defines a pool now, the file that a change to it is written to)."""
     if not is_shipped(path):
         return path, path
     [target, *_] = (folder / path.name for folder in reversed(OWN) if not is_shipped(folder / path.name))
@@ -155,7 +155,7 @@ def _replace(target: Path, text: str, models: tuple[ModelSpec, ...], wrong: str)
 
 @contextmanager
 def _explained(wrong: str) -> Iterator[None]:
-    """InputError where aliases hide what is to be edited."""
+    """Raises InputError if aliases hide what should be edited."""
     try:
         yield
     except (InputError, ValueError, LookupError, AttributeError) as error:

@@ -23,13 +23,13 @@ NO_WEIGHTS = {"training_args.bin", "optimizer.pt", "scheduler.pt"}  # what a tra
 
 
 class HubError(InputError):
-    """The hub could not be asked now; another try may help."""
+    """The hub could not be reached now; another try may help."""
 
 
 def local_weights(model: ModelSpec) -> Path | None:
     """The directory of a local model; None for a hub id.
 
-    Raises InputError for a path that is not there, or that lacks what an engine needs.
+    Raises InputError for a path that does not exist, or that lacks what an engine needs.
     """
     if model.hf_repo.startswith(LAB_PREFIX):
         from rlfocal.pool.shipped import weights_dir

@@ -26,8 +26,8 @@ MOST = 20_000  # keys and values, each anchor's counted wherever an alias stands
 def read_yaml(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file.
 
-    Raises InputError for what is not YAML, or not keys and values, and for a file that is too large, too
-    deep, refers to itself, or has aliases that multiply beyond MOST.
+    Raises InputError for a file that is not YAML, not keys and values, too large or too deep, that refers to
+    itself, or whose aliases expand beyond MOST.
     """
     content = read_text(path)
     try:
@@ -53,7 +53,7 @@ def read_text(path: Path) -> str:
 
 
 def _check_size(content: str, path: Path) -> None:
-    """Counts what the text stands for, from its events: nothing is built."""
+    """Counts what the text expands to, from its events, without building it."""
     sizes: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = []  # (anchor, how many nodes there were before it)
     count = 0

@@ -70,10 +70,10 @@ class ModelSpec(_Value):
     context_length: Whole | None = Field(default=None, gt=0, description="tokens; default: the model's own")
     truncation: Literal["refuse", "keep"] = Field(
         default="refuse",
-        description="a prompt beyond the context: an error, or truncated on the left and flagged",
+        description="a prompt longer than the context: an error, or truncated on the left and flagged",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    quantization: str | None = Field(default=None, description="as vLLM calls it: awq, gptq, fp8, ...")
+    quantization: str | None = Field(default=None, description="vLLM's name for it: awq, gptq, fp8, ...")
     tensor_parallel: Whole = Field(default=1, gt=0, description="GPUs that the model is split across")
     engine_args: Annotated[dict[str, dict[str, Any]], AfterValidator(_is_json)] = Field(
         default={}, description="extra engine arguments, by backend: {vllm: {max_num_seqs: 64}}"
@@ -85,7 +85,7 @@ class ModelSpec(_Value):
         default=None, ge=0, description="cents per 1,000 queries; leave it out if unknown, 0 if free"
     )
     price_input: Number | None = Field(default=None, ge=0, description="cents per million prompt tokens")
-    price_output: Number | None = Field(default=None, ge=0, description="cents per million answered tokens")
+    price_output: Number | None = Field(default=None, ge=0, description="cents per million generated tokens")
     price_source: str = ""
     trust_remote_code: bool = False
 
@@ -106,9 +106,9 @@ class BenchmarkSize(_Value):
     documents: Whole = Field(gt=0)
     choices: Number = Field(default=0, ge=0, description="per document; 0 for answers")
     preamble_tokens: Number = Field(ge=0, description="few-shot examples, the same for a whole task")
-    document_tokens: Number = Field(gt=0, description="the rest of the prompt")
+    document_tokens: Number = Field(gt=0, description="the rest of each prompt")
     choice_tokens: Number = Field(default=0, ge=0)
-    answer_tokens: Number = Field(default=0, ge=0, description="of one sampled pass")
+    answer_tokens: Number = Field(default=0, ge=0, description="tokens of one sampled pass")
     passes: Whole = Field(default=1, gt=0)
 
 
@@ -140,7 +140,7 @@ class Benchmark(_Value):
     )
     unconditional: bool = Field(
         default=False,
-        description="score each choice after an empty prompt too, once a task: what acc_mutual_info needs",
+        description="also score each choice after an empty prompt, once per task: acc_mutual_info needs it",
     )
     size: BenchmarkSize | None = None
     sampling: SamplingSpec | None = None
@@ -192,7 +192,7 @@ class PoolSpec(_Value):
         return self
 
     def with_unconditional(self) -> PoolSpec:
-        """The same pool, whose choices are all scored after an empty prompt, too."""
+        """The same pool, with all choices also scored after an empty prompt."""
         asked = (b.model_copy(update={"unconditional": b.kind == "choices"}) for b in self.benchmarks)
         return self.model_copy(update={"benchmarks": tuple(asked)})
 

@@ -1,4 +1,4 @@
-"""The report: who wins, at what cost, and how it was learned, on a terminal and as one HTML file."""
+"""The report: which method wins, at what cost, and how it learned, on a terminal and as one HTML file."""
 
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.report.html import write_report

@@ -15,15 +15,15 @@ PHASES = ("decider", "fusion", "stage")
 _BAND = "the mean over seeds, in a band from the lowest to the highest seed"
 _TWO_PHASES = (
     f"Each episode is one pass over the train documents, {{}}: {_BAND}. First the Decider learns which "
-    "models to ask, judged by their plurality; then it is frozen and Fusion learns to combine what they say."
+    "models to ask, judged by their plurality; then it is frozen and Fusion learns to combine their answers."
 )
 CAPTIONS = {
-    "rl_focal": _TWO_PHASES.format("with pools and answers drawn by chance"),
-    "rl_focal_released": _TWO_PHASES.format("with pools drawn by chance"),
+    "rl_focal": _TWO_PHASES.format("with sampled pools and answers"),
+    "rl_focal_released": _TWO_PHASES.format("with sampled pools"),
     "rl_focal_sequential": (
         "Fusion is fitted once for each number of models that have answered. Its accuracy is on train "
-        f"documents that it was not fitted on: {_BAND}. From this the Decider learns when asking more does "
-        "not pay."
+        f"documents that it was not fitted on: {_BAND}. From this the Decider learns when asking more models "
+        "does not pay."
     ),
 }
 """What the learning figure of each method shows."""

@@ -26,7 +26,7 @@ class DriftPart:
 
 
 def drift_part(warehouse: Warehouse) -> DriftPart | None:
-    """None where the last extraction began the warehouse, and where what was before it is lost."""
+    """None if the last extraction began the warehouse, or if the state before it is lost."""
     try:
         drift = drift_since(warehouse, before_last_extraction(warehouse))
     except (duckdb.IOException, duckdb.InvalidInputException, InputError):

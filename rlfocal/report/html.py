@@ -82,14 +82,14 @@ def write_report(
     force: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> Path:
-    """Write the report of everything that was evaluated, and return its path.
+    """Write the report of everything evaluated so far, and return its path.
 
-    `paper`: with the paper's accuracy tables, ours beside theirs.
+    `paper`: with the paper's accuracy tables, our figures beside theirs.
 
-    A file that was made from the same snapshot, studies and code stays as it is, unless `force`.
-    `on_progress` hears the share of benchmarks that are drawn.
+    A file made from the same snapshot, studies and code stays as it is, unless `force`.
+    `on_progress` is given the share of benchmarks that are drawn.
 
-    Raises InputError for a directory, and where the warehouse holds no evaluation (of the named benchmarks).
+    Raises InputError for a directory, and if the warehouse holds no evaluation (of the named benchmarks).
     """
     target = Path(path)
     if target.is_dir():
@@ -120,7 +120,7 @@ def report_inputs(
     made_at: datetime | None = None,
     paper: bool = False,
 ) -> str:
-    """A digest of what `write_report` would make a page from."""
+    """A digest of everything that `write_report` would make the page from."""
     settings = {"benchmarks": benchmarks, "made_at": made_at, "paper": paper}
     return inputs_digest(warehouse, **settings, versions=_versions())
 
@@ -188,7 +188,7 @@ def _studies(warehouse: Warehouse, benchmarks: Sequence[str] | None) -> list[tup
 def _overview(boards: Sequence[Board]) -> list[tuple[str, list[Standing | None]]]:
     """Methods × boards, the methods by how close they come to the best on the boards that have them.
 
-    By accuracy itself, a method of easy boards alone would stand on top.
+    By accuracy itself, a method evaluated only on easy boards would be on top.
     """
     found: dict[str, list[Standing | None]] = {}
     for at, board in enumerate(boards):

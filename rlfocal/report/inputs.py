@@ -1,4 +1,4 @@
-"""What a report was made from, noted at the end of its page: a page that is still true is not made again."""
+"""What a report was made from, noted at the end of its page, so that an up-to-date page is not made again."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Label(NamedTuple):
 
 
 def place_labels(axes: Axes, labels: Sequence[Label], obstacles: Sequence[tuple[float, float]] = ()) -> None:
-    """Write each label where it covers least, the first choosing first. Limits and scales must be final."""
+    """Write each label where it covers least, in the given order. Limits and scales must be final."""
     labels = [label._replace(text=_shortened(label.text)) for label in labels]
     scale = 72 / axes.figure.dpi
     left, bottom, right, top = np.asarray(axes.get_window_extent().extents) * scale

@@ -17,17 +17,17 @@ from rlfocal.report.tables import heading, interval
 from rlfocal.terminal import Listing
 
 _MEANING = (
-    "gain: accuracy / best single - 1. save: 1 - cost / best single's, for who is no less accurate. gap: "
-    "what is missing to the oracle, as its share. dist: to the Pareto front of log cost and accuracy. AIQ: "
+    "gain: accuracy / best single - 1. save: 1 - cost / best single's, for methods no less accurate. gap: "
+    "shortfall from the oracle, as its share. dist: to the Pareto front of log cost and accuracy. AIQ: "
     "mean accuracy of the hull over cost. APGR, CPT: RouteLLM's, between the cheapest model and the best. "
-    "ECE, Brier: of the probability an answer is given. p: of the paired difference, by Holm's method over "
+    "ECE, Brier: of the probability given to an answer. p: of the paired difference, by Holm's method over "
     "all methods. Curves need budgets (`rlfocal evaluate --budgets`), and costs need prices."
 )
 
 _OVER_TASKS = (
-    "Every task counts the same; 95 % intervals. by docs: documents drawn within each task, which holds for "
-    "these tasks. by tasks: whole tasks drawn, which holds for tasks like these, and is too narrow where "
-    "there are fewer than 20."
+    "Every task counts equally; 95 % intervals. by docs: documents resampled within each task, valid for "
+    "these tasks. by tasks: whole tasks resampled, valid for tasks like these, but too narrow with fewer "
+    "than 20."
 )
 
 

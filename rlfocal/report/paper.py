@@ -28,9 +28,9 @@ class Cell:
 
     benchmark: str
     theirs: float | None
-    """None where the printed figure is not known."""
+    """None if the printed figure is not known."""
     ours: float | None
-    """None where it was not evaluated."""
+    """None if it was not evaluated."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def paper_tables(warehouse: Warehouse) -> tuple[PaperTable, ...]:
 
 
 def print_paper(tables: Sequence[PaperTable], console: Console | None = None) -> None:
-    """All tables, and under each the commands of what is missing."""
+    """All tables, and under each the commands that fill what is missing."""
     console = console or Console()
     for table in tables:
         columns = [f"{benchmark} {whose}" for benchmark in table.benchmarks for whose in ("theirs", "ours")]

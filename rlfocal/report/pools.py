@@ -19,7 +19,7 @@ CLOUD = 250
 
 @dataclass(frozen=True)
 class Pool:
-    """A set of models with its statistics on the test documents; None where a statistic is undefined."""
+    """A set of models with its statistics on the test documents; None if a statistic is undefined."""
 
     models: tuple[str, ...]
     focal_diversity: float | None
@@ -52,7 +52,7 @@ class PoolChoice:
 def pool_choice(
     warehouse: Warehouse, benchmark: str, runs: Sequence[str], models: Sequence[str]
 ) -> PoolChoice | None:
-    """The pools of the given runs. None where they chose none, or the benchmark has one model.
+    """The pools of the given runs. None if they chose none, or the benchmark has one model.
 
     A pool with a model that the warehouse has lost keeps its share, and has no statistics.
     """
@@ -117,7 +117,7 @@ def _n_models(warehouse: Warehouse, benchmark: str) -> int:
 
 
 def largest_enumerable(n: int) -> int:
-    """The largest size up to which all pools of n models are few enough to look at; below 2 if none is."""
+    """The largest size up to which all pools of n models can be looked at; below 2 if there is none."""
     sizes = (
         size for size in range(1, n + 1) if sum(comb(n, k) for k in range(2, size + 1)) <= ALL_POOLS_LIMIT
     )

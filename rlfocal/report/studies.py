@@ -158,7 +158,7 @@ def _axis(axes: Axes, findings: Findings) -> None:
 
 
 def _apart(values: Sequence[float], places: NDArray[np.float64]) -> list[str]:
-    """The values as labels, left empty where one would run into the last."""
+    """The values as labels, left empty where one would overlap the previous one."""
     labels: list[str] = []
     taken = -np.inf
     for value, place in zip(values, places, strict=True):

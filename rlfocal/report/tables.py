@@ -22,17 +22,16 @@ from rlfocal.merit.intervals import Difference
 from rlfocal.terminal import Listing
 
 SHOWN = 6
-"""Rivals, the most accurate ones, whose differences stand under a table; the report has all."""
+"""How many of the most accurate rivals are compared under a table; the report has all."""
 
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
     """One table per board, with the verdict under it.
 
     `tasks` is the mean of the task accuracies, `asked` the models asked per document, `rounds` how often it
-    waits for models that are asked at the same time; the difference to
-    best_single is in points, with its 95 % interval over resampled seeds and documents (where there is one
-    seed, documents only). Under the table stand the same differences of RL-Focal's methods to
-    their strongest rivals.
+    waits for models that are asked at the same time; the difference to best_single is in points, with its
+    95 % interval over resampled seeds and documents (documents only if there is one seed). Under the table
+    are the same differences between RL-Focal's methods and their strongest rivals.
     """
     console = console or Console()
     width = min(console.width, 100)
@@ -79,7 +78,7 @@ def _above(board: Board, ours: Standing) -> str:
     ]
     if not each:
         return ""
-    return f"{ours.method} less others, in points with paired 95 % intervals: {'; '.join(each)}"
+    return f"{ours.method} minus others, in points with paired 95 % intervals: {'; '.join(each)}"
 
 
 def _table(board: Board) -> Listing:

@@ -1,1 +1,1 @@
-"""One query at a time: what the router hands to trained agents, and how they take part."""
+"""One query at a time: what the router passes to trained agents, and what they return."""

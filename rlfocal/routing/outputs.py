@@ -1,4 +1,4 @@
-"""What models say about one query, checked and laid out."""
+"""The outputs of models for one query, checked and laid out as arrays."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rlfocal.errors import InputError, unknown
 from warehouse.answers import normalise
 
 Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
-"""What one model says; arrays will do. Choices: a log-prob per choice, any additive constant. Answers: one,
-or one per sampled pass, made canonical as an import does ("$1,042" is "1042"). None: the model is down."""
+"""One model's output, as a list or array. Choices: a log-prob per choice, up to a constant. Answers: one, or
+one per sampled pass, normalised as on import ("$1,042" is "1042"). None: the model is down."""
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -27,21 +27,21 @@ class Fused(NamedTuple):
     slot: int
     """-1 for none"""
     probability: float | None
-    """How likely they hold it to be right; None where there is no answer, or Fusion gave none."""
+    """Their probability that it is right; None without an answer, or if Fusion gave none."""
 
 
 NOTHING = Fused(-1, None)
 
 
 class Given:
-    """What the models said about one query."""
+    """The models' outputs for one query."""
 
     def __init__(
         self, asked: Mask, is_down: Mask, probs: Floats, logprobs: Floats | None,
         slots: NDArray[np.int64], answers: list[str],
     ) -> None:  # fmt: skip
         self.asked, self.is_down = asked, is_down
-        """(N,) who was asked, and who of them is down"""
+        """(N,) which models were asked, and which of them are down"""
         self.probs, self.logprobs = probs, logprobs
         """(N, C) distributions, and log-softmax for choices; zeros where nothing was given"""
         self.slots = slots
@@ -52,7 +52,7 @@ class Given:
 
 
 class Heard:
-    """The outputs of one query as they come in, each read once."""
+    """The outputs for one query as they come in, each read once."""
 
     def __init__(self, models: Sequence[str], kind: str) -> None:
         self._models, self._kind = models, kind
@@ -61,7 +61,7 @@ class Heard:
         self._given = self._nothing()
 
     def update(self, outputs: Mapping[str, Output]) -> tuple[Given, bool]:
-        """All that was said, and whether it only adds to what was said before.
+        """All outputs so far, and whether they only add to the earlier ones.
 
         Raises InputError for a model or a value that cannot be used, naming it.
         """
@@ -87,7 +87,7 @@ class Heard:
 
 
 def _choices(before: Given, place: Mapping[str, int], new: Mapping[str, Output]) -> Given:
-    """What was given before, and the new outputs. In plain Python: on few numbers numpy's calls cost most."""
+    """The earlier and the new outputs. In plain Python: for few numbers, numpy's calls cost most."""
     rows: dict[int, list[float]] = {}
     width = before.probs.shape[1]
     for name, output in new.items():

@@ -1,7 +1,7 @@
-"""Who says the same, right or wrong: the twins of the macro `agreement` and the view `consensus`.
+"""Which models agree, right or wrong: the twins of the macro `agreement` and the view `consensus`.
 
 Shapes as in `rlfocal.statistics.diversity`: `predictions` (T, N) are choice indices, or codes that are equal
-where answers are, -1 for no answer; `labels` (T,) are codes of the same kind, -1 where nobody can be right.
+for equal answers, -1 for no answer; `labels` (T,) are codes of the same kind, -1 where no model can be right.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ class Agreement(NamedTuple):
     """Of every two models, (N, N); NaN where it is undefined."""
 
     agreement: NDArray[np.float64]
-    """Share of documents to which both give the same answer; giving none agrees with nothing."""
+    """Share of documents to which both give the same answer; a missing answer agrees with nothing."""
     same_error: NDArray[np.float64]
     """The same share of the documents that both get wrong."""
 
 
 class Consensus(NamedTuple):
-    """What all models together say to each of T documents."""
+    """The joint answers of all models to each of T documents."""
 
     prediction: NDArray[np.int64]
-    """(T,) what most models say, with the ties of `plurality`; -1 if nobody has an answer."""
+    """(T,) the answer of most models, with the ties of `plurality`; -1 if none has an answer."""
     n_agree: NDArray[np.int64]
-    """(T,) how many say it."""
+    """(T,) how many give it."""
     n_right: NDArray[np.int64]
     """(T,) how many are right."""
 
@@ -48,7 +48,7 @@ def agreement(predictions: NDArray[np.int64], labels: NDArray[np.int64]) -> Agre
 
 
 def consensus(predictions: NDArray[np.int64], labels: NDArray[np.int64], kind: Kind) -> Consensus:
-    """What most of all models say to each document, how many do, and how many are right."""
+    """The answer most models give to each document, how many do, and how many are right."""
     winner = plurality(predictions, np.ones(predictions.shape[1], bool), kind)
     says_it = (predictions == winner[:, None]) & (winner >= 0)[:, None]
     return Consensus(winner, says_it.sum(axis=1), _correct(predictions, labels).sum(axis=1))

@@ -1,4 +1,4 @@
-"""Whether a confidence can be believed: a model's, in the twin of the macro `calibration`, or a fused one."""
+"""How well confidences are calibrated: a model's (the twin of the macro `calibration`) or a fused one's."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Reliability(NamedTuple):
 
 
 def reliability(confidence: NDArray[np.float64], correct: NDArray[np.bool_], bins: int = 10) -> Reliability:
-    """Documents by the probability of the answer they got, in `bins` of equal width, the last one closed.
+    """Documents binned by the probability of their answer, in `bins` of equal width, the last one closed.
 
     `confidence` (T,), of one model or of a method that fuses several, is in [0, 1], NaN where there is no
     answer: such a document is in no bin. `correct` (T,) says whether the answer is right.
 
-    InputError: a confidence is no probability, or the two arrays are of different lengths.
+    InputError: a confidence is not a probability, or the two arrays have different lengths.
     """
     confidence, correct = _known(confidence, correct)
     # Shares of passes such as 0.29 must not fall below their bin by a rounding.
@@ -50,10 +50,10 @@ def reliability(confidence: NDArray[np.float64], correct: NDArray[np.bool_], bin
 
 
 def brier_score(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float:
-    """The mean squared difference of confidence and being right (Brier 1950, for the answer given alone).
+    """The mean squared difference of confidence and correctness (Brier 1950, for the given answer only).
 
-    Arrays and errors as in `reliability`. From 0, sure and right, to 1; always saying 0.5 has 0.25. NaN where
-    no document has an answer.
+    Arrays and errors as in `reliability`. From 0, confident and right, to 1; always saying 0.5 gives 0.25.
+    NaN if no document has an answer.
     """
     confidence, correct = _known(confidence, correct)
     return float(((confidence - correct) ** 2).mean()) if len(correct) else float("nan")
@@ -73,7 +73,7 @@ def _known(
     if np.ndim(confidence) != 1 or np.shape(confidence) != np.shape(correct):
         raise InputError(
             f"confidences of shape {np.shape(confidence)} and correctness of shape {np.shape(correct)}: "
-            "give one number a document to each"
+            "give one number per document for each"
         )
     known = ~np.isnan(confidence)
     bad = known & ~((confidence >= -1e-9) & (confidence <= 1 + 1e-9))

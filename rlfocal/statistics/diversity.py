@@ -1,8 +1,8 @@
 """Diversity of models and pools, counted in numpy: equal to the warehouse's table macros to 1e-9.
 
 Shapes: T documents, N models in alphabetical order, P pools. `predictions` (T, N) are choice indices, or
-codes that are equal where answers are, with -1 for no answer (which is wrong); `labels` (T,) are codes of the
-same kind, -1 where nobody can be right. The formulas, and what is NaN, are those of `metrics`.
+codes that are equal for equal answers, with -1 for no answer (which is wrong); `labels` (T,) are codes of the
+same kind, -1 where no model can be right. The formulas, and what is NaN, are those of `metrics`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PairStatistics = PairCounts[Floats]
 
 @dataclass(frozen=True)
 class PoolStatistics:
-    """Statistics of pools: every one is (P,), or (T,) over time, and an attribute by its name."""
+    """Statistics of pools, each an attribute under its name: (P,), or (T,) over time."""
 
     n: Floats
     """Documents that every member answered."""
@@ -108,8 +108,8 @@ def pool_diversity_over_time(
 def focal_diversity_over_time(correct: Mask, pools: Mask, window: int) -> Iterator[tuple[slice, Floats]]:
     """(documents, (t, P)) by block: every pool's focal diversity over the `window` documents before each.
 
-    Meant for every pool of a few models: how often every three fail together slides as a difference of sums,
-    and says Σ F_tf k_t and Σ F_tf k_t² of every pool. Memory is bounded by a block, whatever T.
+    For every pool of a few models: the counts of every three models failing together slide as a difference of
+    sums, and give Σ F_tf k_t and Σ F_tf k_t² of every pool. Memory is bounded by a block, whatever T.
     """
     n_models = correct.shape[1]
     g, h = np.triu_indices(n_models)

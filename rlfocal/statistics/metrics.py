@@ -1,7 +1,7 @@
-"""Diversity metrics: formulas on counts, the same for numpy arrays and torch tensors, whoever counted.
+"""Diversity metrics: formulas on counts, the same for numpy arrays and torch tensors.
 
 A metric is a function under `@metric`: the Decider can then observe it, the study `metrics` tries it, and
-`pool_diversity` returns it. Its SQL twin stands in `warehouse/sql/statistics.sql`. An undefined value (a zero
+`pool_diversity` returns it. Its SQL twin is in `warehouse/sql/statistics.sql`. An undefined value (a zero
 denominator, whose numerator is then 0 too) is NaN. Definitions: paper sections 1.3 and 1.7.
 """
 
@@ -75,7 +75,7 @@ class PairCounts(Generic[Array]):
 
 
 class FailureCounts(Protocol[Array]):
-    """Who fails with whom in any number of pools, (..., P); k_t is how many members fail on document t.
+    """Joint failures in any number of pools, (..., P); k_t is how many members fail on document t.
 
     `n` documents and the `size` of a pool broadcast to (..., P), `members` (1 for a pool's models, else 0) to
     (..., P, N). `failures` is Σ k_t, `joint_failures` Σ k_t (k_t - 1), `failures_beside` both sums over the
@@ -101,7 +101,7 @@ class FailureCounts(Protocol[Array]):
 
 
 class Counts(FailureCounts[Array], Protocol[Array]):
-    """Who says the same, too: (..., P) each.
+    """Also which members agree: (..., P) each.
 
     `same_votes` counts the ordered pairs of members with one prediction over all documents, `chance` sums the
     squared shares of all predictions, `plurality_right` counts the documents on which the plurality is right.

@@ -1,4 +1,4 @@
-"""A temperature by which Fusion's probabilities are as good as its word."""
+"""A temperature that calibrates Fusion's probabilities."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from scipy.optimize import minimize_scalar
 Floats = NDArray[np.float64]
 
 _PRIOR = 0.5
-"""Standard deviation of the temperature's logarithm before any document has spoken."""
+"""Prior standard deviation of the temperature's logarithm."""
 _LEAST = 1e-12
 
 
 def tempered(distributions: Floats, temperature: Floats | float) -> Floats:
     """(..., C) distributions, flattened by a temperature above 1 or by (..., 1) of them (Guo et al. 2017).
 
-    The likeliest slot stays it, slots of probability 0 stay closed, and a row of zeros stays one.
+    The likeliest slot stays the same, slots of probability 0 stay at 0, and a row of zeros stays zero.
     """
     powers = np.where(distributions > 0, np.maximum(distributions, _LEAST) ** (1 / temperature), 0.0)
     total = powers.sum(axis=-1, keepdims=True)
@@ -26,8 +26,8 @@ def tempered(distributions: Floats, temperature: Floats | float) -> Floats:
 
 
 def fit_temperature(held_out: Sequence[Floats], labels: Sequence[NDArray[np.int64]], counts: Floats) -> float:
-    """The temperature at which distributions (T, C), fitted without their documents, give the right slots the
-    highest likelihood; the mean over stages of asking, with a prior around 1.
+    """The temperature at which out-of-fold distributions (T, C) give the right slots the highest likelihood;
+    the mean over stages of asking, with a prior around 1.
 
     `labels` (T,) of each stage, -1 where no slot is right; `counts` (T,): for how many a document counts.
     """

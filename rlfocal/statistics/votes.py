@@ -1,7 +1,7 @@
 """Votes of a pool, with the tie rules every figure depends on.
 
-The plurality is counted in three ways, each the quickest at its work: `plurality` by slot (of 120 models 29
-times as fast as by claims), `pluralities` by claims (every pool of 12 models: twice as fast as by margins),
+The plurality is counted in three ways, each the fastest for its use: `plurality` by slot (29 times as fast as
+by claims for 120 models), `pluralities` by claims (twice as fast as by margins for every pool of 12 models),
 and `outcomes` by margins, which are matrix products (every pool of a window at once).
 """
 
@@ -62,7 +62,7 @@ def pluralities(
 
 
 def soft_vote(probs: NDArray[np.float64], pools: NDArray[np.bool_], kind: Kind) -> NDArray[np.int64]:
-    """(T,) the slot of the highest mean probability over the pool; -1 where the pool gives none any.
+    """(T,) the slot of the highest mean probability over the pool; -1 where the pool gives no slot any.
 
     `probs` is (T, N, C); `pools` is (T, N), or (N,) for one pool everywhere. Ties go to the lowest choice
     index; for answers, to the one that the alphabetically first model of the pool gave (if it gave several,
@@ -83,7 +83,7 @@ def soft_vote(probs: NDArray[np.float64], pools: NDArray[np.bool_], kind: Kind) 
 def first_given(top: NDArray[np.bool_], gave: NDArray[np.bool_]) -> NDArray[np.int64]:
     """(T,) of the slots in `top` (T, C), the one that the first model gave; `gave` is (T, N, C).
 
-    If that model gave several, or nobody gave any, the lowest of them.
+    If that model gave several, or no model gave any, the lowest of them.
     """
     n_models = gave.shape[1]
     first = np.where(gave.any(axis=1), gave.argmax(axis=1), n_models)

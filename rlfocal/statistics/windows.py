@@ -20,7 +20,7 @@ class Window:
 
     `pools` (E, P, N) holds 0 or 1; `fails` (E, w, N) is 1 where a model is wrong; `right` (E, P, w) says
     where the pool's plurality is right; `votes` (E, w, 1+C, N) is 1 where a model predicts a slot; `n` (E,)
-    counts the rows that exist: a window at the start of the stream is filled up with rows in which nobody
+    counts the rows that exist: a window at the start of the stream is padded with rows in which no model
     fails and no plurality is right.
     """
 

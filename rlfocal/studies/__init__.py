@@ -40,7 +40,7 @@ _STUDIES = (
     ),
     Study(
         "metrics",
-        "Which diversity metric helps the Decider, against none and against asking all models?",
+        "Which diversity metric helps the Decider, compared with none and with asking all models?",
         "metric the Decider sees",
         metrics,
         ("none", *METRICS),
@@ -54,7 +54,7 @@ _STUDIES = (
     ),
     Study(
         "pool-scale",
-        "How do time and accuracy follow the size of the pool, models repeated?",
+        "How do time and accuracy change with the size of the pool, models repeated?",
         "models to choose from",
         scale,
         (8, 16, 24, 40, 80, 120),
@@ -62,21 +62,21 @@ _STUDIES = (
     ),
     Study(
         "pool-size",
-        "How does a team of few compare with picking one model at random, or the one right last?",
+        "How does a small team compare with picking one model at random, or the one that was right last?",
         "models in the team",
         sizes,
         (2, 3, 4, 5, 6),
     ),
     Study(
         "success",
-        "How often is the fused answer right when exactly so many members are?",
+        "How often is the fused answer right when exactly k members of the team are?",
         "right members of the team",
         success,
         beside=None,
     ),
     Study(
         "switch",
-        "What does learning on save where the stream turns to another task?",
+        "What does continued learning save when the stream turns to another task?",
         "documents since the switch",
         switch,
         (FURTHEST_APART,),
@@ -113,7 +113,7 @@ _STUDIES = (
     ),
     Study(
         "order",
-        "Does learning online live on the order of the documents?",
+        "Does online learning depend on the order of the documents?",
         "order of the stream",
         stress.order,
         stress.ORDERS,

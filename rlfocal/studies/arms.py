@@ -1,4 +1,4 @@
-"""What a study runs: arms, each a method on a dataset, evaluated by the door that all evaluations take."""
+"""What a study runs: arms, each a method on a dataset, evaluated like all other methods."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Conditions:
     settings: Settings = field(default_factory=dict)
     """What differs from the method's defaults in every arm."""
     chose_models: bool = False
-    """Whether the pool is not the benchmark's: such rows must not stand on the leaderboard."""
+    """Whether the pool is not the benchmark's: such rows must not be on the leaderboard."""
     study: str = ""
     beside: tuple[str, ...] = ()
-    """What runs beside RL-Focal where a study lets methods be chosen; empty: the study's own."""
+    """Methods to run beside RL-Focal in studies that let you choose them; empty: the study's own."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Arm:
     x: float | None
     data: Dataset
     build: Callable[[Callable[[float], None] | None], Method]
-    """Given where progress is told."""
+    """Set if progress is to be reported."""
     name: str
     """What `evaluations.method` calls it."""
     settings: Settings
     study: str | None
-    """None where `evaluate` would make the same rows."""
+    """None if `evaluate` would make the same rows."""
     protocol: str = "frozen"
 
 
@@ -64,7 +64,7 @@ def tuned_arm(
 ) -> Arm:
     """RL-Focal under the conditions, with more settings.
 
-    `beside` says what else differs. Not to keep agents means to train them here and now.
+    `beside` says what else differs. If agents are not kept, they are trained here and now.
     """
     setup, every = conditions.setup, {**conditions.settings, **settings}
     told = {**changed(conditions.method, every, setup.train_sizes), **beside}
@@ -109,7 +109,7 @@ def reference_arm(
 
 
 def run_arms(conditions: Conditions, arms: Sequence[Arm]) -> list[Point]:
-    """Evaluate every arm, unless the warehouse has it, and sum its seeds up."""
+    """Evaluate every arm, unless the warehouse has it, and summarise its seeds."""
     return [to_point(arm, run_arm(conditions, arm)) for arm in arms]
 
 

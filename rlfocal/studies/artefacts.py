@@ -41,11 +41,11 @@ def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
     base = points[0].accuracy
     worth = {p.label: 100 * (base - p.accuracy) for p in points[1 : len(arms)]}
     notes = [
-        f"Counted as the released code counts, which drops what cannot be answered: as released "
+        f"Counted as in the released code, which drops what cannot be answered: as released "
         f"{100 * counted_as_released(conditions, points[0]):.2f} %."
     ]
     if worth:
-        notes.append("Accuracy that goes when the artefact does, in points: " + _listed(worth))
+        notes.append("Accuracy lost without the artefact, in points: " + _listed(worth))
     return Found(points, notes)
 
 

@@ -27,20 +27,20 @@ class Point:
     """Points of one series are joined by a line."""
     label: str
     x: float | None
-    """Its place on the axis; None where what is varied is no number."""
+    """Its place on the axis; None if what is varied is not a number."""
     n: int
     """Documents; where every seed has its own, their mean."""
     seeds: int
     accuracy: float
     stderr_seeds: float | None
-    """None where there are not two seeds."""
+    """None if there are not two seeds."""
     stderr_docs: float
     """sqrt(p (1 - p) / n)."""
     mean_pool_size: float | None = None
     cost: float | None = None
-    """Cents per 1,000 queries; None where a price is unknown."""
+    """Cents per 1,000 queries; None if a price is unknown."""
     seconds: float | None = None
-    """To train (next to none for agents that were trained before) and decide, per seed."""
+    """To train (almost none for agents that were trained before) and decide, per seed."""
     runs: tuple[str, ...] = ()
     """Run ids in `evaluations`."""
 
@@ -108,7 +108,7 @@ def load(path: Path) -> Findings:
 
 
 def rename_model(folder: Path, old: str, new: str) -> None:
-    """Gives a model its new name in the findings that are kept; what cannot be read stays as it is."""
+    """Renames a model in the findings that are kept; unreadable ones stay as they are."""
     for path in folder.glob("*.json"):
         with suppress(InputError):
             found = load(path)
@@ -118,5 +118,5 @@ def rename_model(folder: Path, old: str, new: str) -> None:
 
 
 def known(value: float | None) -> float | None:
-    """A number, or None where it is NULL or NaN."""
+    """A number, or None if it is NULL or NaN."""
     return None if value is None or isnan(value) else value

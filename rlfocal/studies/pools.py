@@ -27,14 +27,14 @@ def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
         arms.append(tuned_arm(conditions, text, float(size), data=data, keep=False))
         arms.append(reference_arm(conditions, "soft_vote", text, float(size), data=data))
     n = len(conditions.setup.dataset.models)
-    note = f"Pools beyond {n} models hold the same models again; smaller ones hold the alphabetically first."
+    note = f"Pools beyond {n} models repeat the same models; smaller ones hold the alphabetically first."
     return Found(run_arms(conditions, arms), [note])
 
 
 def repeated(data: Dataset, size: int) -> Dataset:
-    """The first `size` models, begun anew after the last: `m`, then `m#2`, `m#3` and so on.
+    """The first `size` models, starting over after the last: `m`, then `m#2`, `m#3` and so on.
 
-    Slots and labels stay those of the models as they are.
+    Slots and labels do not change.
     """
     n = len(data.models)
     names = [data.models[i % n] + (f"#{i // n + 1}" if i >= n else "") for i in range(size)]
@@ -54,7 +54,7 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
             for k in counts
         ]
     how = (
-        "asks at most k models on the average over train"
+        "asks at most k models on average over train"
         if conditions.method == "rl_focal_sequential"
         else "asks the k models whose branches are likeliest"
     )
@@ -87,7 +87,7 @@ def _constrained(conditions: Conditions, k: int) -> Arm:
 
 @dataclass(frozen=True)
 class OfSize:
-    """`rl_focal` trained as ever, but held to a team size when it decides."""
+    """`rl_focal` trained as usual, but held to a team size when it decides."""
 
     method: RLFocal
     size: int
@@ -132,5 +132,5 @@ def _count(value: Any, least: int, most: int | None = None) -> int:
     count: int = read_value(str(value), 1, "size")
     if count < least or (most is not None and count > most):
         to = "or more" if most is None else f"to {most}"
-        raise InputError(f"a pool of {count} models cannot be; use {least} {to}")
+        raise InputError(f"a pool of {count} models is not possible; use {least} {to}")
     return count

@@ -1,4 +1,4 @@
-"""Hyper-parameter search over train rows alone, with Optuna; killed, it goes on where it stopped."""
+"""Hyper-parameter search over train rows alone, with Optuna; if killed, it continues where it stopped."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def validate(halves: Dataset, groups: Sequence[Any], method: RLFocal, seeds: int
 
 
 def _study(journal: Path, name: str) -> Any:
-    """Goes on with the study of that name, or begins it. Raises InputError for a damaged journal."""
+    """Continues the study of that name, or begins it. Raises InputError for a damaged journal."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -190,7 +190,7 @@ def _study(journal: Path, name: str) -> Any:
 
 
 def _cut_torn_line(journal: Path) -> None:
-    """Drops what a kill or a full disk left of a last line: Optuna would write on in it and fail."""
+    """Drops an incomplete last line after a kill or a full disk: Optuna would append to it and fail."""
     content = journal.read_bytes() if journal.exists() else b""
     if content and not content.endswith(b"\n"):
         os.truncate(journal, content.rfind(b"\n") + 1)

@@ -35,12 +35,12 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> Found:
         for n in dict.fromkeys(counts)
         for arm in _arms(conditions, few_labels(data, n), f"{n:,} labels", float(n), {"train_labels": n})
     ]
-    note = "Test is always the same; fewer labels are part of those of more."
+    note = "The test set is always the same; each set of labels is part of every larger one."
     return Found(run_arms(conditions, arms), [note])
 
 
 def failures(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """With a share of all answers missing in test: a model that fails is called and says nothing."""
+    """With a share of all answers missing in test: a model that fails is called but gives no answer."""
     return _shares(conditions, values, failing, "fail", "failing")
 
 
@@ -50,7 +50,7 @@ def noise(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 
 def order(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Online, with the documents of test as they come, and shuffled: does learning live on their order?"""
+    """Online, with the test documents as they come, and shuffled: does learning depend on their order?"""
     data = conditions.setup.dataset
     orders = {ORDERS[0]: data, ORDERS[1]: shuffled(data)}
     arms = [
@@ -62,7 +62,7 @@ def order(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 
 def choices(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """With the choices of every document in another order: what lives on A being right more often than D?"""
+    """With every document's choices in another order: what relies on A being right more often than D?"""
     data = conditions.setup.dataset
     if data.kind == "answers":
         raise InputError(f"{data.benchmark!r} has free answers, which have no order; use another benchmark")

@@ -15,7 +15,7 @@ from rlfocal.studies.tuned import written
 
 
 class Found(NamedTuple):
-    """What came out."""
+    """What the study found."""
 
     points: list[Point]
     notes: Sequence[str] = ()

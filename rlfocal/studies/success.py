@@ -1,4 +1,4 @@
-"""How often the fused answer is right when exactly so many members of the team are."""
+"""How often the fused answer is right when exactly k members of the team are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream that turns from one task to another, for agents that are frozen and agents that go on learning."""
+"""A stream that turns from one task to another, for frozen agents and for agents that keep learning."""
 
 from __future__ import annotations
 

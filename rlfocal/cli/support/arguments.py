@@ -13,7 +13,7 @@ from rlfocal.errors import InputError
 
 
 def run(app: typer.Typer) -> NoReturn:
-    """Does what the arguments ask for, then exits. Raises InputError where they are wrong."""
+    """Does what the arguments ask for, then exits. Raises InputError if they are wrong."""
     _check_text()
     try:
         code = app(prog_name="rlfocal", standalone_mode=False)

@@ -41,7 +41,7 @@ def models(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _names(ctx: typer.Context, kind: Kind) -> list[str]:
-    """Those of the command's pool where it has one, else those of its warehouse."""
+    """The models of the command's pool if it has one, else those of its warehouse."""
     takes = {parameter.name for parameter in ctx.command.params}
     try:
         if "pool" in takes:

@@ -16,7 +16,7 @@ _HEADINGS = {
     "reference": "Methods: always beside RL-Focal",
     "constant_pool": "Methods: constant pools",
     "rival": "Methods: rivals",
-    "control": "Methods: RL-Focal's without one of their parts",
+    "control": "Methods: RL-Focal's with one part left out",
     "ceiling": "Methods: a ceiling, which reads the labels",
 }
 
@@ -37,7 +37,7 @@ class ListsMethods(TyperCommand):
         for role, heading in _HEADINGS.items():
             of_role = {name: one for name, one in known.items() if one.role == role}
             console.print(_panel(heading, of_role, width))
-        console.print(" `rlfocal methods` says more of each.")
+        console.print(" `rlfocal methods` describes each in full.")
 
 
 def _called(one: Entry) -> str:
@@ -45,7 +45,7 @@ def _called(one: Entry) -> str:
 
 
 def _panel(heading: str, methods: dict[str, Entry], width: int) -> Panel:
-    """Names, whole, and beside each whom it asks and how it answers, cut at the end of the line."""
+    """Full names, each with the models it asks and how it answers, cut at the end of the line."""
     from rich.panel import Panel
     from rich.table import Table
     from rich.text import Text

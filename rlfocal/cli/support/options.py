@@ -52,7 +52,7 @@ Unconditional = Annotated[
     bool,
     typer.Option(
         "--unconditional",
-        help="Score each choice after an empty prompt too, once a task, for acc_mutual_info.",
+        help="Also score each choice after an empty prompt, once per task, for acc_mutual_info.",
     ),
 ]
 Datasets = Annotated[
@@ -61,7 +61,7 @@ Datasets = Annotated[
         "--datasets",
         envvar="RLFOCAL_DATASETS",
         metavar="DIR",
-        help="A mirror of the data sets, as `rlfocal datasets mirror DIR` makes it.",
+        help="A mirror of the data sets, made with `rlfocal datasets mirror DIR`.",
         show_default="the hub",
     ),
 ]
@@ -71,7 +71,7 @@ EngineJobs = Annotated[
     typer.Option(
         "--jobs",
         min=1,
-        show_default="all that fit on the GPUs; on a CPU 2, vllm: 1",
+        show_default="as many as fit on the GPUs; on a CPU 2, with vllm 1",
         help="How many models run at once, one process each.",
     ),
 ]

@@ -32,8 +32,8 @@ def correct_labels(
 ) -> None:
     """Correct documents' labels or gold answers. All or none. Repeating it writes nothing.
 
-    What models answered stays, so accuracies change at once; evaluations of the former labels stay as
-    history. A corrected document stays so when it is imported or extracted again with its former label.
+    Models' answers stay, so accuracies change at once; evaluations against the old labels stay as history.
+    A correction survives importing or extracting the document again with its old label.
     """
     from rlfocal.imports.labels import correct_from_file
     from warehouse import open_warehouse
@@ -52,7 +52,7 @@ def rename_model(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Rename a model everywhere, past evaluations and studies included. Rename it in its pool file, too.
+    """Rename a model everywhere, including past evaluations and studies. Also rename it in its pool file.
 
     Repeating it writes nothing.
     """

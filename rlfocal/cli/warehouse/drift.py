@@ -47,16 +47,16 @@ def drift(
         ),
     ] = None,
     fail: Annotated[
-        bool, typer.Option("--fail", help="End with exit code 1 where anything is beyond the thresholds.")
+        bool, typer.Option("--fail", help="Exit with code 1 if anything is beyond the thresholds.")
     ] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Say whether models answer as they did before: log-probs, flipped predictions, accuracies.
+    """Check whether models still answer as before: log-probs, flipped predictions, accuracies.
 
-    New models and tasks, and labels that were corrected, are no drift. Log-probs that are computed in other
-    batches differ a little; what differs by more counts, per model and task: `rlfocal diff` shows all of it.
+    New models, new tasks and corrected labels are not drift. Log-probs computed in other batches differ a
+    little; only larger differences count, per model and task. `rlfocal diff` shows all of them.
     """
     from rlfocal.drift import (
         Thresholds,

@@ -21,13 +21,14 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 def expire(
     keep: Annotated[int | None, typer.Option(min=1, metavar="N", help="Keep the newest N.")] = None,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="Delete older ones: 12h, 30d, 8w.")
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="Delete those older than this: 12h, 30d, 8w."),
     ] = None,
     evaluated: Annotated[
         bool,
         typer.Option(
             "--evaluated",
-            help="Also those that evaluations or training runs read; they can then not be reproduced.",
+            help="Also delete those that evaluations or training runs read; these cannot be reproduced then.",
         ),
     ] = False,
     yes: Yes = False,
@@ -36,8 +37,8 @@ def expire(
 ) -> None:
     """Delete old snapshots and the files that only they need. A dry run unless `--yes`.
 
-    The newest is always kept, and so are those that evaluations or training runs read, which `--snapshot N`
-    reproduces.
+    The newest is always kept, and so are those that evaluations or training runs read, so that `--snapshot N`
+    can reproduce them.
     """
     from rlfocal.agents.storage.tensorfiles import trained_on
     from warehouse import open_warehouse

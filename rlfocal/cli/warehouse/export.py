@@ -66,15 +66,15 @@ def export_tables(
     models: Models = None,
     tables: Tables = None,
     questions: Annotated[
-        bool, typer.Option("--questions", help="With the texts of confidential documents, such as GPQA's.")
+        bool, typer.Option("--questions", help="Include the texts of confidential documents, such as GPQA's.")
     ] = False,
     snapshot: Snapshot = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Write the warehouse's tables to a folder of plain files: all of them, or nothing. (The default.)
+    """Write the warehouse's tables to a folder of plain files. All or nothing. (The default.)
 
-    Texts of confidential documents stay out unless `--questions`.
+    Texts of confidential documents are left out without `--questions`.
     """
     from rlfocal.exporting import export as write
     from warehouse import open_warehouse
@@ -115,10 +115,10 @@ def export_every_eval_ever(
     ] = "unknown",
     relationship: Annotated[
         Literal["first_party", "third_party", "collaborative", "other"],
-        typer.Option(help="Of that organization to who made the models."),
+        typer.Option(help="That organization's relationship to the models' makers."),
     ] = "other",
     questions: Annotated[
-        bool, typer.Option("--questions", help="With the lines of confidential documents, such as GPQA's.")
+        bool, typer.Option("--questions", help="Include the lines of confidential documents, such as GPQA's.")
     ] = False,
     snapshot: Snapshot = None,
     warehouse: Location = None,
@@ -126,8 +126,8 @@ def export_every_eval_ever(
 ) -> None:
     """Write models' accuracies and answers in the schema of Every Eval Ever, version 0.3.0. All or nothing.
 
-    DIR/data/BENCHMARK/DEVELOPER/MODEL/UUID.json holds the accuracies by task, UUID_samples.jsonl one line a
-    document: question, answer, whether it is right. `rlfocal import every-eval-ever DIR` brings it back.
+    DIR/data/BENCHMARK/DEVELOPER/MODEL/UUID.json holds the accuracies by task, UUID_samples.jsonl one line per
+    document: question, answer, whether it is right. `rlfocal import every-eval-ever DIR` reads it back.
     """
     from rlfocal.exporting.every_eval_ever import export_every_eval_ever as write
     from warehouse import open_warehouse
@@ -168,7 +168,7 @@ def export_decisions(
         str | None,
         typer.Option(
             metavar="M,...",
-            help="The runs that chose from just these models.",
+            help="Only the runs that chose from exactly these models.",
             show_default="all runs",
             autocompletion=completion.models,
         ),
@@ -182,8 +182,9 @@ def export_decisions(
 ) -> None:
     """Write what methods decided on test documents, without labels, and print the file's SHA-256.
 
-    One JSON object a line: which models were asked, what was answered. Publish the hash before the labels are
-    known: equal decisions are equal bytes, so whoever gets the file later can check it with `sha256sum -c`.
+    One JSON object per line: which models were asked, what was answered. Publish the hash before the labels
+    are known: equal decisions give equal bytes, so anyone who gets the file later can check it with
+    `sha256sum -c`.
     """
     from rlfocal.exporting.decisions import export_decisions as write
     from warehouse import open_warehouse

@@ -30,9 +30,9 @@ def snapshots(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """List the warehouse's snapshots: when, what for, and which rows and partitions each changed.
+    """List the warehouse's snapshots: when and why each was made, and which rows and partitions it changed.
 
-    Every commit is one. `--snapshot N` of other commands reads the warehouse as it was then.
+    Every commit is a snapshot. Other commands read the warehouse as it was then with `--snapshot N`.
     """
     from warehouse import open_warehouse
     from warehouse.snapshots import snapshots as listed
@@ -64,9 +64,9 @@ def diff(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """What changed between two snapshots: partitions, log-probs, answers and accuracies.
+    """Show what changed between two snapshots: partitions, log-probs, answers and accuracies.
 
-    Shows what an engine upgrade did: `rlfocal diff 120 164`.
+    For example, what an engine upgrade did: `rlfocal diff 120 164`.
     """
     from warehouse.snapshots import diff as compare
 

@@ -74,7 +74,7 @@ def answer_prompts(
 def check_fits(
     encoder: Encoder, documents: Sequence[Document], sampling: Sampling | None, window: Window
 ) -> None:
-    """Raises RunError where a prompt cannot be given to the model whole, or a choice not at all."""
+    """Raises RunError if a prompt cannot be given to the model whole, or a choice not at all."""
     if sampling is not None:
         room = window.context - sampling.max_tokens
         if room <= 0:

@@ -15,7 +15,7 @@ from rlfocal.extraction.engines.groups import Group
 MOST = 2**30
 """Bytes of logits at once, however much memory is free: larger batches are no faster."""
 SHARE = 4
-"""Of the free memory, this part at most: several engines may run, and each copies what it computes with."""
+"""At most this share of the free memory: several engines may run, and each makes copies as it computes."""
 FLOAT = 4
 PROMPT_TOKEN = 10
 """Bytes that vLLM holds for each token of a prompt and each word: logits, float32 log-softmax, ranks."""

@@ -48,7 +48,7 @@ class TokenScore(NamedTuple):
 
 
 Reading = Sequence[TokenScore | None]
-"""One score for each token that is asked for; None where a cached prefix hid it."""
+"""One score for each token that is asked for; None if a cached prefix hid it."""
 Ask = Callable[[Sequence[Request]], Sequence[Reading]]
 Choice = tuple[Tokens, Tokens]
 """A prefix, and the tokens that continue it."""

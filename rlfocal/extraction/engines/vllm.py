@@ -250,7 +250,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
 def start(*, dtype: str, threads: int | None = None, **arguments: Any) -> Any:
     """A `vllm.LLM` in this process, with what suits the machine where `arguments` say nothing.
 
-    On a CPU `threads` are used, and dtype "auto" means float32. RunError where vLLM is not installed.
+    On a CPU `threads` are used, and dtype "auto" means float32. RunError if vLLM is not installed.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)

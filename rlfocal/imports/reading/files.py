@@ -83,7 +83,7 @@ def _typed(name: str, kind: str, *, is_json: bool, nested: bool) -> tuple[str, s
 
 
 def parquet_columns(path: Path) -> pa.Table:
-    """All columns of a Parquet file. Raises InputError where it is none."""
+    """All columns of a Parquet file. Raises InputError if it is none."""
     try:
         table = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -105,7 +105,7 @@ def _without_halves(kind: pa.DataType) -> pa.DataType:
 
 
 def csv_columns(path: Path) -> pa.Table:
-    """All columns of a CSV file, as text; an empty cell is NULL. Raises InputError where it is none."""
+    """All columns of a CSV file, as text; an empty cell is NULL. Raises InputError if it is none."""
     # One thread, because only then does an error say which row it is in.
     read = pyarrow.csv.ReadOptions(use_threads=False)
     try:
@@ -156,7 +156,7 @@ def _check_spelling(
     *,
     is_json: bool,
 ) -> None:
-    """Raises InputError for a column that is nearly a known one which the file lacks."""
+    """Raises InputError for a column whose name is close to a known one that the file lacks."""
     found = list(raw.column_names)
     if is_json:
         scratch.register("lines", raw)
@@ -175,7 +175,7 @@ def _check_spelling(
 
 
 def first_line(error: Exception) -> str:
-    """Of a library's message, which may go on with a dump."""
+    """The first line of a library's message, which may continue with a dump."""
     return str(error).strip().split("\n", 1)[0]
 
 

@@ -54,7 +54,7 @@ class Log(NamedTuple):
 def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[list[Log], list[str]]:
     """The latest log of every model and task under files and folders, and what was left out.
 
-    `model` names the model instead of the results file. Raises InputError where there are no logs, or no
+    `model` names the model instead of the results file. Raises InputError if there are no logs, or no
     model's name.
     """
     logs = [_log(path, model) for path in _sample_files(paths)]

@@ -1,4 +1,4 @@
-"""Numbers for documents that have names: the same for every file that names the same documents."""
+"""Numbers for documents that have names: equal in all files that name the same documents."""
 
 from __future__ import annotations
 

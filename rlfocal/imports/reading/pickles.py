@@ -1,7 +1,7 @@
 """Pickles of numpy arrays, read without running anything they ask for.
 
-A pickle is a program. Of its calls only those that make up a numpy array are admitted, and these are
-carried out here, by `frombuffer` on the bytes it holds; numpy's own unpickling never runs.
+A pickle is a program. Only calls that build a numpy array are allowed, and these are carried out here, with
+`frombuffer` on the bytes it holds; numpy's own unpickling never runs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _check_memo(content: bytes) -> None:
 
 
 class _Named:
-    """What a pickle may name: it can be called, and not be changed, which opcodes could do to a function."""
+    """What a pickle may name: it can be called but not changed; opcodes could change a function."""
 
     __slots__ = ("_made",)
 
@@ -77,7 +77,7 @@ class _DType:
 
 
 class _Array:
-    """An array on its way: `_reconstruct` makes it empty, the pickle's state fills it."""
+    """An unfinished array: `_reconstruct` makes it empty, the pickle's state fills it."""
 
     def __init__(self) -> None:
         self.value: NDArray[Any] = np.empty(0)
@@ -157,7 +157,7 @@ class _Reader(pickle.Unpickler):
 def _finished(value: Any, known: dict[int, Any]) -> Any:
     """The value with its arrays in place. Raises ValueError for anything but a plain value.
 
-    `known` holds what was finished, as a few nested lists of each other could stand for billions.
+    `known` holds finished values: a few lists nested in each other could otherwise expand to billions.
     """
     if isinstance(value, _Array):
         return value.value

@@ -34,7 +34,7 @@ class LoggedSample(NamedTuple):
 def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
     """Numbered rows of a JSONL file (its lines, from 1), a JSON list or a Parquet file, one filter's only.
 
-    lm-eval writes every document once a filter; what the model said is the same in each.
+    lm-eval writes every document once per filter; the model's response is the same in each.
     Raises InputError for a broken line or file.
     """
     chosen = None
@@ -195,7 +195,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def parse_json(content: bytes) -> Any:
-    """What JSON means. Raises ValueError or RecursionError for what is broken, or that no table can hold."""
+    """Parsed JSON. Raises ValueError or RecursionError if it is broken or no table can hold it."""
     value = json.loads(content)
     if b"\\ud" in content.lower():
         # Half a surrogate pair is not text.

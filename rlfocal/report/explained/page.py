@@ -37,7 +37,7 @@ def explained_part(warehouse: Warehouse, board: Board, standing: Standing) -> Ma
 
 
 def _kept(warehouse: Warehouse, board: Board, standing: Standing) -> Explanation | None:
-    """None also for one of before a model was renamed."""
+    """None also for an explanation from before a model was renamed."""
     for run in standing.runs:
         found = kept(kept_at(warehouse, run.run_id))
         if found is not None and {one.model for one in found.models} == set(board.models):

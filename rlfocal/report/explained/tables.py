@@ -37,10 +37,10 @@ def tables(found: Explanation) -> tuple[Shown, ...]:
 
 def _asked(found: Explanation) -> Shown:
     caption = (
-        "train, test: right alone, in %. asked: of documents, in %. round: of calls in which it is asked; "
-        "those of one round are asked at once. only it: of the documents where it and others are asked, "
-        "those, in %, where it alone is right. errs like: of the documents where either is wrong, how often "
-        "both say the same."
+        "train, test: accuracy alone, in %. asked: on how many documents, in %. round: the round of calls in "
+        "which it is asked; models of one round are asked at once. only it: of the documents where it and "
+        "others are asked, the share, in %, where it alone is right. errs like: of the documents where "
+        "either is wrong, the share where both give the same answer."
     )
     rows = tuple(
         (
@@ -55,7 +55,7 @@ def _asked(found: Explanation) -> Shown:
         for one in found.asked
     )
     numbers = ("train", "test", "asked", "round", "only it")
-    return Shown("Whom it asks first, and why", caption, "model", numbers, ("errs like",), rows)
+    return Shown("Which models it asks first, and why", caption, "model", numbers, ("errs like",), rows)
 
 
 def _stops(found: Explanation) -> Shown:
@@ -64,21 +64,21 @@ def _stops(found: Explanation) -> Shown:
         for one in found.stops
     )
     title = "Where it stops" if found.method == SEQUENTIAL else "How many it asks"
-    caption = "right: of these documents, in %."
+    caption = "right: accuracy on these documents, in %."
     return Shown(title, caption, "models asked", ("documents", "share", "right"), (), rows)
 
 
 def _believed(found: Explanation) -> Shown:
     caption = (
-        "disputed: documents where the model is asked and others that are asked say something else. "
-        "followed: of these, in %, where Fusion's answer is the model's. votes: in %, the share of those "
-        "asked that say what it says; followed above votes is belief beyond the count of heads."
+        "disputed: documents where the model is asked and another model asked gives a different answer. "
+        "followed: the share of these, in %, where Fusion's answer is the model's. votes: the share, in %, "
+        "of the models asked that give its answer; followed above votes is belief beyond the vote."
     )
     with_pull = any(one.belief is not None and one.belief.pull is not None for one in found.models)
     if with_pull:
         caption += (
-            " pull: what its outputs add to the logit of Fusion's answer above the other choices', in nats, "
-            "the mean over documents where it is asked."
+            " pull: how much its outputs raise the logit of Fusion's answer above the other choices', in "
+            "nats, the mean over documents where it is asked."
         )
     rows = tuple(
         (one.model, f"{b.documents:,}", *_followed(b), *([f"{b.pull:+.2f}"] if b.pull is not None else []))
@@ -86,7 +86,7 @@ def _believed(found: Explanation) -> Shown:
         if (b := one.belief) is not None
     )
     numbers = ("disputed", "followed", "votes", *(["pull"] * with_pull))
-    return Shown("Whom Fusion believes", caption, "model", numbers, (), rows)
+    return Shown("Which models Fusion believes", caption, "model", numbers, (), rows)
 
 
 def _by_task(found: Explanation) -> Shown:
@@ -97,18 +97,20 @@ def _by_task(found: Explanation) -> Shown:
         size = f"{task.mean_pool_size:.1f}"
         rows.append((task.task, f"{task.documents:,}", _percent(task.accuracy), size, first))
     caption = (
-        "right: in %. asked: models a document. believed most: by pull; the number is the mean pull."
+        "right: in %. asked: models per document. believed most: by pull; the number is the mean pull."
         if any(belief.pull is not None for task in found.tasks for _, belief in task.beliefs)
-        else "right: in %. asked: models a document. believed most: by disputed answers beyond the votes; "
-        "followed / votes in %, and the number of disputed documents: few tell little."
+        else "right: in %. asked: models per document. believed most: by how often it is followed beyond its "
+        "votes; followed / votes in %, and the number of disputed documents: a few say little."
     )
     numbers = ("documents", "right", "asked")
-    return Shown("Whom it believes on which task", caption, "task", numbers, ("believed most",), tuple(rows))
+    return Shown(
+        "Which models it believes, by task", caption, "task", numbers, ("believed most",), tuple(rows)
+    )
 
 
 def _losses(found: Explanation) -> Shown:
     caption = (
-        "What the same agents, frozen, gain or lose where one model's outputs are not to be had and the next "
+        "What the same agents, frozen, gain or lose if one model's outputs are unavailable and the next "
         "best stands in: accuracy in points and ln(probability of the right answer) in nats, with 95 % "
         "intervals over documents. At no loss: both intervals lie above "
         f"−{100 * MARGIN:g} point and −{MARGIN:g} nats."
@@ -128,7 +130,7 @@ def _losses(found: Explanation) -> Shown:
 
 
 def lines(example: Example) -> tuple[str, ...]:
-    """Who said what: the right answer first, who was asked before who was not."""
+    """Which models gave which answer: the right answer first, models asked before those not asked."""
     said = []
     for one in example.said[:MOST_ANSWERS]:
         others = f"not asked: {listed(one.others)}" if one.others else ""
@@ -139,14 +141,14 @@ def lines(example: Example) -> tuple[str, ...]:
         n = sum(len(one.asked) + len(one.others) for one in rest)
         said.append(f"{counted(len(rest), 'other wrong answer')} by {counted(n, 'model')}")
     if not any(one.is_right for one in example.said):
-        said.append("nobody says the right one")
+        said.append("no model gives the right answer")
     return tuple(said)
 
 
 def about(example: Example) -> str:
-    """Which document, and how sure the agents are."""
+    """Which document, and how confident the agents are."""
     sure = share(example.probability)
-    return f"{example.task} {example.doc_id}: {example.right}, held to be right with {sure}"
+    return f"{example.task} {example.doc_id}: {example.right}, answered with a confidence of {sure}"
 
 
 def _rounds(one: OfModel) -> str:

@@ -12,9 +12,9 @@ from rlfocal.wording import counted
 
 SEQUENTIAL = RL_FOCAL[1]
 LISTED = 6
-"""Names of models that a sentence holds."""
+"""The most names of models in a sentence."""
 ALIKE, FEW_ERRORS = 0.75, 10
-"""Models that err alike as often, on no fewer documents, are called out; unrelated LLMs: 0.4."""
+"""Two models that err alike at least this often, on enough documents, are named; unrelated LLMs: 0.4."""
 
 
 def heading(found: Explanation) -> str:
@@ -24,7 +24,7 @@ def heading(found: Explanation) -> str:
 
 
 def sentences(found: Explanation) -> tuple[str, ...]:
-    """What is to be known at once, the most important first."""
+    """The main findings, the most important first."""
     every = (_result(found), _asking(found), _stopping(found), _believing(found), _losing(found))
     return tuple(text for text in (*every, *_copies(found), _against(found)) if text)
 
@@ -33,8 +33,8 @@ def _result(found: Explanation) -> str:
     [best] = (one for one in found.models if one.model == found.best_single)
     return (
         f"On {counted(found.n, 'test document')} (frozen, trained on {found.n_train:,} others) it is right "
-        f"in {percent(found.accuracy)} % and asks {found.mean_pool_size:.2f} of {len(found.models)} models a "
-        f"document. {best.model}, the best on train, is right in {percent(best.accuracy)} % alone."
+        f"on {percent(found.accuracy)} % and asks {found.mean_pool_size:.2f} of {len(found.models)} models "
+        f"per document. {best.model}, the best on train, is right on {percent(best.accuracy)} % alone."
     )
 
 
@@ -49,11 +49,11 @@ def _asking(found: Explanation) -> str:
     shown, more = turns[:LISTED], len(turns) - LISTED
     then = f"; then {counted(more, 'more round')}" if more > 0 else ""
     why = (
-        "Models stand in the order of their train accuracy, those that err as another one does last."
+        "Models are in the order of their train accuracy; those that err like another one come last."
         if found.method == SEQUENTIAL
-        else "All of a pool are asked at once; a model is in it where it was worth its cost on train."
+        else "All models of a pool are asked at once; a model is in it if it was worth its cost on train."
     )
-    return f"It asks, on so many documents, {'; then '.join(shown)}{then}. {why}"
+    return f"It asks, each on this share of documents, {'; then '.join(shown)}{then}. {why}"
 
 
 def _stopping(found: Explanation) -> str:
@@ -86,16 +86,16 @@ def _stopping(found: Explanation) -> str:
 def _believing(found: Explanation) -> str:
     known = [(one, one.belief) for one in found.asked if one.belief is not None and one.belief.documents]
     if not known:
-        return "Those that are asked never disagree."
+        return "The models asked never disagree."
     top, belief = max(known, key=lambda item: _weight(item[0]))
     disputed = counted(belief.documents, "document")
     has_first = _weight(top) > 0
     said = (
-        f"Where those asked disagree, Fusion goes most by {top.model}: it says the same on "
-        f"{share(belief.followed)} of {disputed}, where a draw from the votes would on {share(belief.votes)}."
+        f"Where the models asked disagree, Fusion follows {top.model} most: it gives the same answer on "
+        f"{share(belief.followed)} of {disputed}; a vote drawn at random would on {share(belief.votes)}."
         if has_first
-        else "Where those asked disagree, Fusion follows none of them more often than a draw from their "
-        "votes would."
+        else "Where the models asked disagree, Fusion follows none of them more often than a vote drawn at "
+        "random would."
     )
     firsts = [(task.task, *task.beliefs[0]) for task in found.tasks if len(found.tasks) > 1 and task.beliefs]
     others = [
@@ -104,11 +104,11 @@ def _believing(found: Explanation) -> str:
         if is_believed(of) and not (has_first and name == top.model)
     ]
     if others:
-        said += f" Tasks where it goes {'most by another' if has_first else 'by'} one: {listed(others)}."
+        said += f" Tasks where it follows {'another one most' if has_first else 'one'}: {listed(others)}."
     if found.own:
         said += (
-            f" To {counted(found.own, 'document')} it answers what none of those asked says, and is right on "
-            f"{share(found.own_accuracy)} of these."
+            f" On {counted(found.own, 'document')} it gives an answer that no model asked gave, and is right "
+            f"on {share(found.own_accuracy)} of these."
         )
     return said
 
@@ -117,17 +117,17 @@ def _losing(found: Explanation) -> str:
     free = [one.model for one in found.asked if one.loss.is_none]
     dear = min(found.asked, key=lambda one: one.loss.log_score.mean, default=None)
     never = found.never_asked
-    said = f"Never asked, so dropped at no loss: {listed(never)}. " if never else ""
+    said = f"Never asked, so can be dropped at no loss: {listed(never)}. " if never else ""
     said += (
-        f"Of those asked, could be dropped at no loss, one at a time: {listed(free)}. "
+        f"Models asked that could be dropped at no loss, one at a time: {listed(free)}. "
         if free
-        else f"None of those asked could be dropped at no loss for sure: {found.n:,} documents do not rule "
-        f"out a loss of {100 * MARGIN:g} point. "
+        else f"No model asked can be dropped at no loss for sure: {found.n:,} documents do not rule out a "
+        f"loss of {100 * MARGIN:g} point. "
     )
     if dear is not None and dear.loss.log_score.high < 0:
         accuracy, score = dear.loss.accuracy, dear.loss.log_score
         said += (
-            f"The dearest to lose is {dear.model}: accuracy {points(accuracy.mean)} points "
+            f"The costliest to lose is {dear.model}: accuracy {points(accuracy.mean)} points "
             f"[{points(accuracy.low)}, {points(accuracy.high)}], log-score {score.mean:+.3f}."
         )
     return said.strip().replace(" -0", " −0")
@@ -142,27 +142,27 @@ def _copies(found: Explanation) -> list[str]:
             told.add(pair)
             said.append(
                 f"{one.model} and {one.twin} err alike: of {one.twin_errors:,} documents on which either is "
-                f"wrong, both say the same on {share(one.twin_share)}."
+                f"wrong, both give the same answer on {share(one.twin_share)}."
             )
     return said[:LISTED]
 
 
 def _against(found: Explanation) -> str:
     shown = len(found.examples)
-    below = "" if not shown else " It stands below." if found.against == 1 else f" {shown} stand below."
+    below = "" if not shown else " It is shown below." if found.against == 1 else f" {shown} are shown below."
     return (
-        f"It is right on {counted(found.against, 'document')} on which most of all models are wrong, and "
+        f"It is right on {counted(found.against, 'document')} on which most models are wrong, and "
         f"wrong on {found.despite:,} on which most are right.{below}"
     )
 
 
 def is_believed(belief: Belief) -> bool:
-    """Whether Fusion goes by the model at all."""
+    """Whether Fusion believes the model at all."""
     return belief.surplus > 0 if belief.pull is None else belief.pull > 0
 
 
 def share(fraction: float) -> str:
-    """A share of documents, to the whole per cent, but never 0 or 100 by rounding.
+    """A share of documents in whole per cent, never rounded to 0 or 100.
 
     >>> share(1.0), share(0.997), share(0.004), share(0.0)
     ('100 %', '>99 %', '<1 %', '0 %')

@@ -22,16 +22,16 @@ class Drawn:
     title: str
     """One sentence."""
     caption: Markup
-    """What is to be seen, with the keys of the colours."""
+    """What the figure shows, with the keys of the colours."""
 
 
 Draw = Callable[[Warehouse, Board, str], Drawn | None]
-"""From a board and a name that keeps ids apart; None where the board has nothing to show of it."""
+"""From a board and a name that keeps ids apart; None if the board has nothing to show of it."""
 _FIGURES: dict[str, tuple[float, Draw]] = {}
 
 
 def board_figure(place: float) -> Callable[[Draw], Draw]:
-    """Enters the function below, whose name is the figure's; figures stand in the order of their places."""
+    """Registers the function below, whose name is the figure's; figures are sorted by place."""
 
     def enter(draw: Draw) -> Draw:
         _FIGURES[draw.__name__] = (place, draw)
@@ -47,7 +47,7 @@ def figures_of(
     package: str = __name__,
     path: Sequence[str] = tuple(__path__),
 ) -> tuple[Drawn, ...]:
-    """All that the modules of the package enter; those whose name begins with `_` are not looked at."""
+    """All figures that the package's modules register; modules whose name begins with `_` are skipped."""
     # Not before: drawing imports matplotlib, which a page that is still true must not wait for.
     for module in walk_packages(path, f"{package}."):
         if not module.name.rpartition(".")[2].startswith("_"):

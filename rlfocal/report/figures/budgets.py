@@ -25,15 +25,15 @@ Point = tuple[float, float]
 
 @board_figure(place=2)
 def budgets(warehouse: Warehouse, board: Board, name: str) -> Drawn | None:
-    """Every method's accuracy over the models it asks, budget by budget; None where there are no budgets."""
+    """Every method's accuracy over the models it asks, budget by budget; None if there are no budgets."""
     curves = budget_curves(warehouse, board)
     if not curves:
         return None
     others = ' and <span class="key grey">the others</span>' if len(curves) > NAMED + len(board.ours) else ""
     caption = Markup(
-        "Each line is one method, fitted once and held to budgets: how right it is over the models that it "
-        'then asked. <span class="key accent">RL-Focal</span>, <span class="key blue">the rivals that reach '
-        f"most</span>{others}; the broken line is best_single. The bars are the standard "
+        "Each line is one method, fitted once and held to budgets: its accuracy over the number of models it "
+        'then asks. <span class="key accent">RL-Focal</span>, <span class="key blue">the most accurate '
+        f"rivals</span>{others}; the broken line is best_single. The bars are the standard "
         "error over documents. Up and to the left is better."
     )
     return Drawn(Markup(accuracy_over_calls(board, curves, name)), "Accuracy over calls.", caption)
@@ -72,14 +72,14 @@ def accuracy_over_calls(board: Board, curves: Sequence[BudgetCurve], name: str) 
 def _name(
     axes: Axes, ours: Sequence[BudgetCurve], rivals: Sequence[BudgetCurve], every: Sequence[Point]
 ) -> None:
-    """Each name stands at its curve's most accurate point."""
+    """Each name is placed at its curve's most accurate point."""
     ends = [(max(_places(curve), key=lambda at: (at[1], -at[0])), curve) for curve in (*ours, *rivals)]
     labels = [Label(*at, curve.method, ACCENT if curve in ours else BLUE) for at, curve in ends]
     place_labels(axes, labels, list(dict.fromkeys(every)))
 
 
 def _places(curve: BudgetCurve) -> list[Point]:
-    """Each place once, by calls: a budget that does not bind changes nothing."""
+    """Each point once, by calls: a budget that does not bind changes nothing."""
     return sorted({(p.mean_pool_size, p.accuracy) for p in curve.points})
 
 

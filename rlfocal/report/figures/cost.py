@@ -15,17 +15,21 @@ from warehouse import Warehouse
 
 @board_figure(place=1)
 def cost(warehouse: Warehouse, board: Board, name: str) -> Drawn | None:
-    """Where the board's methods and single models stand; None where nothing costs anything."""
+    """Where the board's methods and single models stand; None if nothing costs anything."""
     drawn = cost_accuracy(board, name)
     return Drawn(Markup(drawn), "Cost against accuracy.", _caption(board)) if drawn else None
 
 
 def _caption(board: Board) -> Markup:
-    unpriced = "" if board.is_priced else "Not every price is known, so the models asked stand for the cost. "
+    unpriced = (
+        ""
+        if board.is_priced
+        else "Not every price is known, so the number of models asked stands for the cost. "
+    )
     return Markup(
         f'{unpriced}<span class="key grey">single models</span>, <span class="key blue">methods</span> and '
         '<span class="key accent">RL-Focal</span> with the standard error over documents; open circles are '
-        "its seeds; without a name: constant pools of as many models as RL-Focal asks. Up and to the left is "
+        "its seeds; unnamed points: constant pools of as many models as RL-Focal asks. Up and to the left is "
         "better."
     )
 
