@@ -106,7 +106,7 @@ with open_warehouse(sys.argv[1], read_only=True) as opened:
 def test_queries_import_nothing(tmp_path: Path) -> None:
     """DuckDB's own imports swallow a Ctrl-C: a command that was to end would go on, or wait for ever."""
     open_warehouse(tmp_path / "w").close()
-    program = [sys.executable, "-c", LOADED_BY_QUERIES, tmp_path / "w"]
+    program = [sys.executable, "-c", LOADED_BY_QUERIES, str(tmp_path / "w")]
     assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
