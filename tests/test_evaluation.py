@@ -92,15 +92,13 @@ def test_answers_of_gsm8k44_are_ordered_sensibly(real: Path) -> None:
 def test_rl_focal_beats_plurality_on_mmlu16_and_no_good_model_on_shuffled_labels(real: Path) -> None:
     with open_warehouse(real) as warehouse:
         name = "rl_focal_sequential"
-        report = evaluate(warehouse, "mmlu", methods=[name, "plurality", "constant_choice"], seeds=2)
-        seeds = [row.accuracy for row in report.rows if row.method == name and row.task == "*"]
+        report = evaluate(warehouse, "mmlu", methods=[name, "plurality", "constant_choice"], seeds=1)
+        [ours] = [row for row in report.rows if row.method == name and row.task == "*"]
         figures = pooled(report.rows)
-        assert len(seeds) == 2
-        assert min(seeds) * 100 > figures["plurality"]
+        assert ours.accuracy * 100 > figures["plurality"]
         # Close to a log-linear pool (76.44) and stacking (76.59) of the same rows.
-        assert min(seeds) >= 0.76
-        asked = [r.mean_pool_size for r in report.rows if r.method == name and r.task == "*"]
-        assert max(asked) <= 6
+        assert ours.accuracy >= 0.76
+        assert ours.mean_pool_size <= 6
         data = load_dataset(warehouse, "mmlu")
     train = data.train
     shuffled = np.random.default_rng(0).permutation(train.labels)
