@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -473,3 +474,15 @@ def test_reasons_are_one_line_without_secrets(monkeypatch: pytest.MonkeyPatch, m
     assert told.startswith("OSError: ")
     assert len(told) <= 300
     assert not any(secret in told for secret in ("\n", "hf_abc", "planted"))
+
+
+def test_tasks_of_local_files_ask_no_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def ask(*address: Any, **_: Any) -> Any:
+        asked.append(address)
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", ask)
+    assert len(load_tasks(benchmarks(folder / "tasks"))) == 3
+    assert asked == []

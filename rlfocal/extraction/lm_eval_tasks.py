@@ -101,9 +101,11 @@ def deterministic_loading() -> Iterator[Path]:
     import datasets
     from lm_eval.utils import env
 
-    cached = datasets.is_caching_enabled()
+    cached, counted = datasets.is_caching_enabled(), datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
     state = random.getstate()
     datasets.disable_caching()  # a cached `map` would freeze one shuffle for ever
+    # Each load, of local files too, would ask the network to count it: up to 3 s a task where there is none.
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
     random.seed(0)
     # Compiling a template for every few-shot example anew is nine tenths of building prompts.
     vars(env)["from_string"] = functools.lru_cache(env.from_string)
@@ -113,6 +115,7 @@ def deterministic_loading() -> Iterator[Path]:
     finally:
         del vars(env)["from_string"]
         random.setstate(state)
+        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = counted
         if cached:
             datasets.enable_caching()
 
