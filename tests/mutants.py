@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         "no budget is told when acting", FOCAL + "agents.py",
-        "known = self.known(calls, budget)", "known = self.known(calls)",
+        "known = self.known(calls, told)", "known = self.known(calls)",
         "test_joint_learning.py::test_within_a_budget_others_are_asked_than_without_one",
     ),
     Mutant(
