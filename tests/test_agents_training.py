@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -383,21 +385,23 @@ def test_agents_refuse_documents_of_another_pool() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"metrics": ("focal",)}, "focal_diversity"),
-        ({"window": 1}, "window"),
-        ({"clip": 0.0}, "clip"),
-        ({"decider_gamma": 1.5}, "decider_gamma"),
+        ({"metrics": ("focal",)}, "did you mean 'focal_diversity'"),
+        ({"window": 1}, "RLFocalConfig.window is 1; it should be greater than or equal to 2"),
+        ({"window": "50"}, "window is '50'; it should be a valid integer"),
+        ({"stretches": 0}, "stretches is 0; it should be greater than 0"),
+        ({"joint_episodes": -1}, "joint_episodes is -1; it should be greater than or equal to 0"),
+        ({"clip": 0.0}, "clip is 0.0; it should be greater than 0"),
+        ({"clip": math.nan}, "clip is nan; it should be a finite number"),
+        ({"decider_gamma": 1.5}, "decider_gamma is 1.5; it should be less than or equal to 1"),
+        ({"fusion_hidden": (0,)}, "fusion_hidden.0 is 0; it should be greater than 0"),
+        ({"sees_questions": False}, "log_linear needs sees_questions"),
+        ({"branching": False}, "the joint phase needs log_linear and branching"),
+        ({"widow": 3}, "RLFocalConfig.widow is 3; Unexpected keyword argument"),
     ],
 )
-def test_settings_that_cannot_work(wrong: dict[str, object], message: str) -> None:
+def test_settings_that_cannot_work(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        RLFocalConfig.from_dict(wrong)
-    with pytest.raises(InputError, match="widow"):
-        RLFocalConfig.from_dict({"widow": 3})
-
-
-def test_settings_survive_json() -> None:
-    assert RLFocalConfig.from_dict(TINY.to_dict()) == TINY
+        replace(RLFocalConfig(), **wrong)
 
 
 def test_the_method_trains_one_pair_a_seed() -> None:

@@ -541,8 +541,10 @@ def test_what_cannot_be_trained_on_is_named() -> None:
         train(replace(CHOICES, probs=probs).train, SMALL, [0])
     with pytest.raises(InputError, match="mean_pool is 0"):
         SequentialConfig(mean_pool=0)
-    with pytest.raises(InputError, match="recipes"):
+    with pytest.raises(InputError, match=r"recipes.0.outputs is -1; it should be greater than or equal to 0"):
         SequentialConfig(recipes=(Recipe(-1),))
+    with pytest.raises(InputError, match=r"recipes is .*at least 1 item"):
+        SequentialConfig(recipes=())
 
 
 def test_checkpoints_of_another_pool_or_cut_short_are_refused(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_an_unknown_price_is_named_where_it_counts() -> None:
         train(data.train, replace(QUICK, price_penalty=0.1), [0])
     train(data.train, replace(QUICK, round_penalty=0.1), [0])
     for name in ("price_penalty", "round_penalty"):
-        with pytest.raises(InputError, match=f"{name} is -0.1; it must be at least 0"):
+        with pytest.raises(InputError, match=f"{name} is -0.1; it should be greater than or equal to 0"):
             configure("rl_focal_sequential", 100, {name: -0.1})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from rlfocal.agents.rl_focal import config as rl_focal
@@ -40,7 +40,7 @@ def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = Non
 
 def recipe(method: str, settings: Any) -> str:
     """Changes whenever the variant's agents would be trained otherwise."""
-    return json.dumps([_REVISIONS[method], settings.to_dict()])
+    return json.dumps([_REVISIONS[method], asdict(settings)])
 
 
 def online_recipe(method: str) -> str:

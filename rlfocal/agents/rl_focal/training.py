@@ -84,7 +84,7 @@ class _Group:
         self.on_progress = on_progress
         self.kept: Kept | None = None
         if kept is not None:
-            file = Unfinished.beside(kept, REVISION, rows, seeds, [config] * len(seeds))
+            file = Unfinished.beside(kept, REVISION, rows, seeds, config)
             self.kept = Kept(file, len(seeds))
 
     def train(self) -> list[RLFocalAgents]:

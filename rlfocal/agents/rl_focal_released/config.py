@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import fields
+from typing import Annotated
 
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from rlfocal.agents.shared.checking import Metrics, Share, checked
 from rlfocal.errors import InputError, unknown
-from rlfocal.statistics.metrics import METRICS
 
 REVISION = 2
 """Raised whenever the same settings train other agents."""
 
 
-@dataclass(frozen=True)
+@checked
 class Artefacts:
     """Where the released code differs from the paper. True: as released. False: as the paper has it."""
 
@@ -66,39 +67,31 @@ class Artefacts:
 ARTEFACTS = tuple(f.name for f in fields(Artefacts))
 
 
-@dataclass(frozen=True)
+@checked
 class ReleasedConfig:
     """Settings of `rl_focal_released`; the defaults are the released code's."""
 
-    metrics: tuple[str, ...] = ("focal_diversity", "plurality_accuracy")
+    metrics: Metrics = ("focal_diversity", "plurality_accuracy")
     weights: tuple[float, ...] = (0.5, 0.5)
-    window: int = 500
-    size_penalty: float = 1.0
-    decider_episodes: int = 15
-    fusion_episodes: int = 15
-    update_period: int = 100
-    learning_rate: float = 1e-3
-    clip: float = 0.2
-    decider_gamma: float = 0.99
-    fusion_gamma: float = 0.8
-    decider_hidden: tuple[int, ...] = (128,)
-    fusion_hidden: tuple[int, ...] = (100, 100)
-    answer_slots: int = 10
-    artefacts: Artefacts = field(default_factory=Artefacts)
+    window: Annotated[int, Field(ge=2)] = 500
+    size_penalty: NonNegativeFloat = 1.0
+    decider_episodes: NonNegativeInt = 15
+    fusion_episodes: NonNegativeInt = 15
+    update_period: PositiveInt = 100
+    learning_rate: PositiveFloat = 1e-3
+    clip: PositiveFloat = 0.2
+    decider_gamma: Share = 0.99
+    fusion_gamma: Share = 0.8
+    decider_hidden: tuple[PositiveInt, ...] = (128,)
+    fusion_hidden: tuple[PositiveInt, ...] = (100, 100)
+    answer_slots: PositiveInt = 10
+    artefacts: Artefacts = Artefacts()
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            if name not in METRICS:
-                raise unknown("metric", name, METRICS, "ReleasedConfig.metrics")
         if len(self.weights) != len(self.metrics):
             raise InputError(
                 f"ReleasedConfig.weights has {len(self.weights)} values for {len(self.metrics)} metrics"
             )
-        for name, least in {"window": 2, "update_period": 1, "answer_slots": 1}.items():
-            if getattr(self, name) < least:
-                raise InputError(
-                    f"ReleasedConfig.{name} is {getattr(self, name)}; it must be at least {least}"
-                )
 
     @property
     def past_rewards(self) -> int:
@@ -109,26 +102,6 @@ class ReleasedConfig:
     def n_observed(self) -> int:
         """K: how many numbers about a pool's answers the Decider sees."""
         return 1 if self.artefacts.metrics_as_one_scalar else len(self.metrics)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ReleasedConfig:
-        """The inverse of `to_dict`. Raises InputError for a field that does not exist."""
-        plain: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
-        if "artefacts" in plain:
-            plain["artefacts"] = Artefacts(**_known(Artefacts, plain["artefacts"]))
-        return cls(**_known(cls, plain))
-
-
-def _known(cls: type[ReleasedConfig] | type[Artefacts], values: Mapping[str, Any]) -> dict[str, Any]:
-    known = [f.name for f in fields(cls)]
-    for name in values:
-        if name not in known:
-            raise unknown("setting", name, known, cls.__name__)
-    return dict(values)
 
 
 def released_config(n_train: int) -> ReleasedConfig:

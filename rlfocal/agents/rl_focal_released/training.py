@@ -46,7 +46,7 @@ def train(
     networks = ReleasedNetworks(sizes, config, generators)
     saved: Kept | None = None
     if kept is not None:
-        saved = Kept(Unfinished.beside(kept, REVISION, train_rows, seeds, [config]), len(seeds))
+        saved = Kept(Unfinished.beside(kept, REVISION, train_rows, seeds, config), len(seeds))
     position = Position.start(len(seeds)) if saved is None else saved.position()
     total = max(config.decider_episodes + config.fusion_episodes, 1)
     with one_thread():

@@ -83,7 +83,7 @@ def train(
     work = prepare(train_rows, config, seeds)
     unfinished: Unfinished | None = None
     if kept is not None and len(train_rows) >= _LONG:
-        unfinished = Unfinished.beside(kept, REVISION, train_rows, seeds, [config])
+        unfinished = Unfinished.beside(kept, REVISION, train_rows, seeds, config)
     recipes, stages = (
         (config.recipes, []) if unfinished is None else (read_stages(unfinished, work.order, config.recipes))
     )

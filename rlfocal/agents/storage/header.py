@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -47,7 +48,7 @@ class Header(BaseModel):
     def about(cls, agents: Any) -> dict[str, Any]:
         """What is written of these agents."""
         fields = {name: getattr(agents, name) for name in cls.model_fields if name != "method"}
-        return fields | {"method": cls.model_fields["method"].default, "config": agents.config.to_dict()}
+        return fields | {"method": cls.model_fields["method"].default, "config": asdict(agents.config)}
 
     def fields(self) -> dict[str, Any]:
         """The agents' fields that are no tensors."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,12 +44,6 @@ class Position(NamedTuple):
         return Position(phase, episodes[0].episode + 1, history)
 
 
-class Settings(Protocol):
-    """A variant's settings."""
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True)
 class Unfinished:
     """One group's file. It is of no other data, settings or seeds: its name is a hash of them."""
@@ -58,9 +52,9 @@ class Unfinished:
 
     @classmethod
     def beside(
-        cls, folder: Path, revision: int, rows: Dataset, seeds: Sequence[int], settings: Sequence[Settings]
+        cls, folder: Path, revision: int, rows: Dataset, seeds: Sequence[int], settings: Any
     ) -> Unfinished:
-        about = json.dumps([revision, rows.fingerprint(), list(seeds), [one.to_dict() for one in settings]])
+        about = json.dumps([revision, rows.fingerprint(), list(seeds), asdict(settings)])
         return cls(folder / f"unfinished-{sha256(about.encode()).hexdigest()[:16]}.safetensors")
 
     def read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
