@@ -68,7 +68,7 @@ class Decider(nn.Module):
         return of_pool + observation[..., self.n_pool :] @ self.question
 
     def penalty(self, config: RLFocalConfig, columns: Columns) -> Tensor:
-        """(S,) the ridge penalty: a weighted sum of squares; the constant and the budgets are not penalised."""
+        """(S,) the ridge penalty: weighted squares; the constant and the budgets are not penalised."""
         ridges = columns.each(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
         total: Tensor = self.question.square().sum(2) @ self.question.new_tensor(ridges)
         return total

@@ -25,7 +25,7 @@ def sample_pool(logits: Tensor, noise: Tensor) -> Tensor:
 
 
 def modal_pool(logits: Tensor) -> Tensor:
-    """(..., N) 1 where a branch is likelier than not; if none is, at the likeliest: one model has to answer."""
+    """(..., N) 1 where a branch is likelier than not; if none is, at the likeliest, for one has to answer."""
     likeliest = one_hot(logits.argmax(-1), logits.shape[-1])
     chosen = (logits > 0).long()
     return torch.where(chosen.any(-1, keepdim=True), chosen, likeliest).to(logits.dtype)

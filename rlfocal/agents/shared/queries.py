@@ -178,7 +178,7 @@ def _has_text(questions: Sequence[str]) -> Floats:
 
 def _surface(questions: Sequence[str]) -> Floats:
     """(T, 13) characters, words, distinct words, five marks, line breaks, digits, capitalised words,
-    negations, and letters per word."""
+    negations, and characters per word."""
     rows = np.zeros((len(questions), N_SURFACE))
     for row, text in zip(rows, questions, strict=True):
         lowered, words = text.lower(), text.split()
