@@ -122,7 +122,7 @@ def fit_groups(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, toler
 
 
 def _kinds(priors: Priors, many: bool) -> list[Tensor]:
-    """Groups problems by the features they use: with `many` numbers, so that none pays for others' features."""
+    """Groups problems by the features they use: if `many`, so that none pays for others' features."""
     n_problems = len(priors.shared)
     if not many:
         return [torch.arange(n_problems)]
