@@ -1,7 +1,6 @@
 """The paper's agents for a Router, one query at a time.
 
-In numpy, separate from `RLFocalAgents.decide`: one document through torch takes ten times the target of 60
-us.
+In numpy, separate from `RLFocalAgents.decide`: a document through torch takes ten times the 60 us allowed.
 """
 
 from __future__ import annotations

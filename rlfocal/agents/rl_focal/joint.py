@@ -112,8 +112,7 @@ class JointLearner:
             if epoch == 0:
                 old_chances, old_score, old_values = chances.detach(), log_score.detach(), values.detach()
             asks = branch_surrogate(chances, old_chances, worth.gain, config.clip)
-            # The action is the right slot, its advantage 1: at ratio 1 this has the gradient of the log
-            # score.
+            # The action is the right slot, its advantage 1: at ratio 1 this is the log score's gradient.
             ratio = (log_score - old_score).exp()
             answers = torch.where(known, clipped_surrogate(ratio, torch.ones_like(ratio), config.clip), 0)
             policy_loss = -(asks.sum(-1).mean(1) + answers.mean(1))

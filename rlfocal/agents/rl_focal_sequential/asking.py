@@ -22,8 +22,7 @@ Order = tuple[int, ...]
 """Positions of the models, the first to be asked first."""
 
 _COPY = 0.75
-"""Two models are copies if on this share of the documents where either errs both err alike; unrelated LLMs:
-0.4."""
+"""Copies err alike on more than this share of the documents where either errs; unrelated LLMs: 0.4."""
 _FEW_ERRORS = 2
 """Added to the number of errors, so that a handful of them does not make a copy."""
 _MOST_WEIGHED = 20

@@ -35,7 +35,7 @@ class StageView(NamedTuple):
     def expected_reward(self) -> Floats:
         """(T,) what stopping here earns: Fusion's out-of-fold probability of being right.
 
-        Whether the answer was right has the same mean and more noise: on train, using that cost half a point.
+        Whether the answer was right tells the same with more noise: on train, using that cost half a point.
         """
         return self.features[:, 1]
 

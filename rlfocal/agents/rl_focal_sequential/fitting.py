@@ -48,7 +48,7 @@ class TaskStage(NamedTuple):
     """(S, T, C) each document's distribution, fitted without it"""
 
     def fusion(self, seed: int) -> TaskFusion:
-        """The fusion of the seed at this place."""
+        """The Fusion of the seed at this place."""
         return TaskFusion(self.weights.at(seed), self.shares[seed])
 
 

@@ -20,7 +20,7 @@ def telling(n: int) -> Slots:
 
 
 def task_counts(train_rows: Dataset) -> Floats:
-    """(T,) weights that sum to T; each of many tasks weighs the same, as test tasks may have any size."""
+    """(T,) weights that sum to T; each of many tasks weighs the same: test has others, of any size."""
     tasks = np.unique(train_rows.tasks, return_inverse=True)[1]
     sizes = np.bincount(tasks)
     if len(sizes) < MANY_TASKS:

@@ -165,7 +165,8 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
 
 
 def n_task_gates(n_tasks: int) -> int:
-    """How many tasks shift the models' weights: all, or none where whole tasks are held out."""
+    """How many tasks shift the models' weights: all, or none where whole tasks are held out, which shows no
+    gain."""
     return n_tasks if n_tasks < MANY_TASKS else 0
 
 
