@@ -1,4 +1,4 @@
-"""Checkpoints: one file a seed, of whatever variant. Loading runs no code, and refuses what is damaged."""
+"""Checkpoints of any variant, one file per seed. Loading runs no code and refuses damaged files."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def save_checkpoint(agents: SomeAgents, path: Path) -> None:
 
 
 def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> SomeAgents:
-    """Read one seed's agents, of whatever variant.
+    """Read one seed's agents, of any variant.
 
-    Raises InputError for a file that is not a whole checkpoint as it was written (a digest tells), and for
-    one of another pool than `models`.
+    Raises InputError for a file that is not an intact checkpoint (by its digest), and for one of a pool other
+    than `models`.
     """
     try:
         agents = _read(path)

@@ -1,4 +1,4 @@
-"""Each variant's settings, and what its training depends on. No torch: asked where nothing is trained."""
+"""Each variant's settings, and what its training depends on. No torch: needed where nothing is trained."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _CONFIGURE = {
 
 
 def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = None) -> Any:
-    """A variant's settings for as many train rows, with these changes. Raises InputError for another method
-    than RL-Focal's."""
+    """A variant's settings for `n_train` train rows, with these changes. Raises InputError for a method that
+    is not RL-Focal's."""
     if method not in _CONFIGURE:
         raise unknown("method", method, _CONFIGURE, "RL-Focal")
     is_literal = method == "rl_focal" and bool((changes or {}).get("literal"))
@@ -39,10 +39,10 @@ def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = Non
 
 
 def recipe(method: str, settings: Any) -> str:
-    """Changes whenever the variant's agents would be trained otherwise."""
+    """Changes whenever the variant's agents would be trained differently."""
     return json.dumps([_REVISIONS[method], asdict(settings)])
 
 
 def online_recipe(method: str) -> str:
-    """Changes whenever agents that were trained the same decide otherwise online."""
+    """Changes whenever agents trained alike would decide differently online."""
     return _ONLINE.get(method, "")

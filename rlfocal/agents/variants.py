@@ -1,4 +1,4 @@
-"""RL-Focal's variants by the name of the method that each is."""
+"""RL-Focal's variants by method name."""
 
 from __future__ import annotations
 

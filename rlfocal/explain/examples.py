@@ -34,10 +34,10 @@ def despite(seen: Observed) -> NDArray[np.bool_]:
 def examples(
     seen: Observed, confidential: Collection[Document] = (), most: int = SHOWN
 ) -> tuple[Example, ...]:
-    """Some of `against`: from each task in turn the one on which the fewest models, but at least one, are
-    right; ties: by number. Those on which none is right come last: there was no model to find.
+    """Some of `against`: from each task in turn the document on which the fewest models, but at least one,
+    are right; ties by `doc_id`. Those on which none is right come last: there was no model to find.
 
-    Of `confidential` documents only who gave which choice is shown.
+    For `confidential` documents, shows only which model gave which choice.
     """
     test, share = seen.test, seen.test.correct.mean(axis=1)
     rows = sorted(np.flatnonzero(against(seen)).tolist(), key=lambda row: (share[row], test.doc_ids[row]))
@@ -91,5 +91,5 @@ def _text(test: Dataset, row: int, slot: int, is_open: bool) -> str:
 
 
 def _in_short(text: str, longest: int) -> str:
-    """On one line, the beginning and the end."""
+    """The text on one line, shortened to its beginning and end."""
     return shortened(on_one_line(" ".join(text.split())), longest)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rlfocal.merit.intervals import Interval
 
 MARGIN = 0.01
-"""A model can be dropped at no loss if the lower ends of both intervals, of accuracy and of the log-score in
-nats, are above minus this."""
+"""A model can be dropped at no loss if the lower ends of both intervals, for accuracy and for the log score
+in nats, are above minus this."""
 
 
 @dataclass(frozen=True)
@@ -18,16 +18,16 @@ class Belief:
     documents: int
     """Documents where the model answered, and another model asked gave a different answer."""
     followed: float
-    """How often Fusion's answer is the model's."""
+    """How often Fusion gives the model's answer."""
     votes: float
-    """The mean share of the models asked that give its answer: how often a vote drawn at random does."""
+    """The mean share of the models asked that give its answer: how often a random vote would."""
     pull: float | None
     """How much its outputs raise the logit of Fusion's answer above the other slots', in nats, the mean over
     all documents where it was asked; None if logits are not a sum over models."""
 
     @property
     def surplus(self) -> float:
-        """How many answers of Fusion are the model's beyond its votes."""
+        """How many more of Fusion's answers are the model's than its votes explain."""
         return self.documents * (self.followed - self.votes)
 
 
@@ -38,7 +38,7 @@ class Loss:
     accuracy: Interval
     """Accuracy without it minus accuracy with it, with the 95 % interval over documents."""
     log_score: Interval
-    """The same of ln(probability of the right answer)."""
+    """The same for ln(probability of the right answer)."""
 
     @property
     def is_none(self) -> bool:
@@ -48,12 +48,12 @@ class Loss:
 
 @dataclass(frozen=True)
 class OfModel:
-    """One model of the pool in the agents' hands."""
+    """How the agents use one model of the pool."""
 
     model: str
     train_accuracy: float
     accuracy: float
-    """Alone, on the test documents."""
+    """Of the model alone, on the test documents."""
     asked: float
     """Share of documents on which it is asked."""
     by_round: tuple[float, ...]
@@ -62,11 +62,11 @@ class OfModel:
     """Of the documents where it and others are asked: how often only it is right. None if there are no such
     documents."""
     twin: str
-    """The other model that errs most like it."""
+    """The other model whose errors are most like its own."""
     twin_share: float
-    """Of the documents where either of the two is wrong: how often both say the same."""
+    """Of the documents where either of the two is wrong: how often both give the same answer."""
     twin_errors: int
-    """How many documents these are."""
+    """The number of these documents."""
     belief: Belief | None
     """None if it is never asked."""
     loss: Loss
@@ -93,7 +93,7 @@ class Pools:
 
 @dataclass(frozen=True)
 class OfTask:
-    """One task in the agents' hands."""
+    """How the agents treat one task."""
 
     task: str
     documents: int
@@ -149,15 +149,15 @@ class Explanation:
     best_single: str
     """The model with the best train accuracy."""
     models: tuple[OfModel, ...]
-    """Those asked most often first; among equals those of earlier rounds."""
+    """The models asked most often first; ties by earlier rounds."""
     stops: tuple[Stop, ...]
-    """By rising size."""
+    """By increasing size."""
     pools: Pools
     own: int
     """Documents to which Fusion gives an answer that no model asked gave: from the question, or from what
     the models say about other choices."""
     own_accuracy: float
-    """On these; 0 without any."""
+    """Accuracy on these documents; 0 without any."""
     tasks: tuple[OfTask, ...]
     """By name."""
     against: int

@@ -12,11 +12,12 @@ from rlfocal.explain.findings import Explanation
 from warehouse import Warehouse
 
 EXPLAINED = RL_FOCAL[:2]
-"""The methods whose agents see only outputs they ask for; those of the released code read every output."""
+"""The methods whose agents see only the outputs they ask for; those of the released code read all outputs."""
 
 
 def kept_at(warehouse: Warehouse, run_id: str) -> Path:
-    """The file of the explanation of a run: its id changes with all that the agents' decisions depend on."""
+    """The file of the explanation of a run: its id changes with everything that the agents' decisions depend
+    on."""
     return warehouse.location.explanations / f"{run_id}.json"
 
 

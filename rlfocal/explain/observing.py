@@ -25,9 +25,9 @@ class Observed:
     train_accuracy: Floats
     """(N,)"""
     rounds: NDArray[np.int64]
-    """(T, N) in which round of calls, from 1, a model was asked; 0 where it was not"""
+    """(T, N) the round of calls, from 1, in which a model was asked; 0 where it was not"""
     slots: NDArray[np.int64]
-    """(T,) the dataset's slot that they answer; -1 for none"""
+    """(T,) their answer as a slot of the dataset; -1 for none"""
     probability: Floats
     """(T,) their probability that their answer is right"""
     chance: Floats
@@ -106,7 +106,7 @@ def observe(
 
 
 def _chance(distribution: Floats, calls: Calls, documents: Dataset) -> Floats:
-    """(T,) of the right slots, by distributions (T, C) over the slots as calls number them."""
+    """(T,) probability of the right slots, by distributions (T, C) over the slots as `calls` numbers them."""
     at = calls.own_slots(documents.labels)
     is_there = (at >= 0) & (at < distribution.shape[1])
     held = np.take_along_axis(distribution, np.where(is_there, at, 0)[:, None], axis=1)[:, 0]

@@ -103,7 +103,7 @@ def summarised(
 
 
 def _agents(setup: Setup, method: str, seed: int) -> list[CallingAgents]:
-    """One seed's, of each group of rows: loaded, or trained now."""
+    """One seed's agents for each group of rows: loaded, or trained now."""
     dataset = setup.dataset
     own = RLFocal(method, store=setup.store, on_progress=setup.progress(f"{dataset.benchmark} {method}"))
     rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
@@ -118,7 +118,7 @@ def _agents(setup: Setup, method: str, seed: int) -> list[CallingAgents]:
 
 
 def _confidential(warehouse: Warehouse, benchmark: str) -> set[tuple[str, int]]:
-    """(task, doc_id) of documents whose texts may not be shown: marked so, or of a benchmark that is."""
+    """(task, doc_id) of documents whose texts may not be shown: confidential, or in such a benchmark."""
     named = [one.name for one in load_benchmarks().values() if one.confidential]
     marked = "SELECT task, doc_id FROM docs WHERE benchmark = ? AND (confidential OR list_contains(?, ?))"
     return set(warehouse.rows(marked, [benchmark, named, benchmark.partition("@")[0]]))

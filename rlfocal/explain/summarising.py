@@ -1,4 +1,4 @@
-"""Turns observations into every figure of an explanation but the examples."""
+"""Turns observations into all figures of an explanation except the examples."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LEAST_CHANCE = 1e-3
-"""The least probability in a log-score: if no model asked gave the right answer it would be 0, whose
-logarithm would drown everything else."""
+"""The lowest probability in a log score: if no model asked gave the right answer it would be 0, whose
+logarithm would dominate everything else."""
 DRAWS = 2_000
-"""Of the bootstrap: with 10,000, intervals of log-scores would take a second per model."""
+"""Bootstrap draws: with 10,000, intervals of log scores would take a second per model."""
 
 
 def of_models(seen: Observed) -> tuple[OfModel, ...]:
-    """Those asked most often first; among equals those of earlier rounds, then of higher train accuracy."""
+    """The models asked most often first; ties by earlier rounds, then by higher train accuracy."""
     test, pools = seen.test, seen.pools
     n_rounds = int(seen.rounds.max(initial=0))
     correct, alone = test.correct, test.correct.mean(axis=0)
@@ -53,7 +53,7 @@ def of_models(seen: Observed) -> tuple[OfModel, ...]:
 
 
 def stops(seen: Observed) -> tuple[Stop, ...]:
-    """By rising size."""
+    """By increasing size."""
     sizes = seen.pools.sum(axis=1)
     return tuple(
         Stop(int(size), int((sizes == size).sum()), float(seen.right[sizes == size].mean()))
@@ -62,7 +62,7 @@ def stops(seen: Observed) -> tuple[Stop, ...]:
 
 
 def pools(seen: Observed) -> Pools:
-    """The commonest of equally common sets is the one met first."""
+    """Of equally common sets, the first one found counts as the commonest."""
     counted = Counter(map(tuple, seen.pools.tolist()))
     commonest, n = counted.most_common(1)[0]
     members = tuple(model for model, is_in in zip(seen.test.models, commonest, strict=True) if is_in)
@@ -70,7 +70,7 @@ def pools(seen: Observed) -> Pools:
 
 
 def own_answers(seen: Observed) -> Mask:
-    """(T,) where the answer is none of those that the models asked hold likeliest."""
+    """(T,) where Fusion's answer is not the prediction of any model asked."""
     said = (seen.pools & (seen.test.predictions == seen.slots[:, None])).any(axis=1)
     return np.asarray((seen.slots >= 0) & ~said)
 
@@ -101,7 +101,7 @@ def of_tasks(seen: Observed) -> tuple[OfTask, ...]:
 
 
 def belief(seen: Observed, model: int, rows: Mask) -> Belief | None:
-    """In one model, on some documents (T,); None if it is not asked on any of them."""
+    """Fusion's belief in one model, on some documents (T,); None if it is not asked on any of them."""
     asked = seen.pools[:, model] & rows
     if not asked.any():
         return None
@@ -121,7 +121,7 @@ def belief(seen: Observed, model: int, rows: Mask) -> Belief | None:
 
 
 def loss(seen: Observed, model: int) -> Loss:
-    """Of accuracy and log-score, paired by document."""
+    """The loss of accuracy and log score without the model, paired by document."""
     right = is_right(seen.slots_without[model], seen.test).astype(np.float64) - seen.right
     score = log_score(seen.chance_without[model]) - log_score(seen.chance)
     return Loss(_mean_with_interval(right), _mean_with_interval(score))
@@ -133,15 +133,15 @@ def log_score(chance: Floats) -> Floats:
 
 
 def _mean_with_interval(differences: Floats) -> Interval:
-    """Documents are drawn with replacement."""
+    """Bootstrap interval of the mean, over documents."""
     drawn = paired_bootstrap(differences[None], np.zeros((1, len(differences))), draws=DRAWS)
     return Interval(drawn.mean, drawn.low, drawn.high)
 
 
 def alike_in_error(test: Dataset) -> tuple[Floats, NDArray[np.int64]]:
-    """Both (N, N): of the documents where either of two models is wrong, the share on which both give the
-    same answer (0 without any), and how many these are. By plain agreement, any two good models would look
-    like copies."""
+    """Both (N, N): the share of the documents where either of two models is wrong on which both give the same
+    answer (0 without any), and the number of these documents. By plain agreement, any two good models would
+    look like copies."""
     said, wrong = test.predictions, ~test.correct
     same = np.stack([(said == said[:, [at]]) & wrong for at in range(len(test.models))]).sum(axis=1)
     either = np.stack([wrong | wrong[:, [at]] for at in range(len(test.models))]).sum(axis=1)

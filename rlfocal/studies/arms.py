@@ -36,16 +36,16 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Arm:
-    """One method on one dataset, and where its result stands."""
+    """One method on one dataset, and where its result is plotted and stored."""
 
     series: str
     label: str
     x: float | None
     data: Dataset
     build: Callable[[Callable[[float], None] | None], Method]
-    """Set if progress is to be reported."""
+    """From a progress callback or None to the method."""
     name: str
-    """What `evaluations.method` calls it."""
+    """Its name in `evaluations.method`."""
     settings: Settings
     study: str | None
     """None if `evaluate` would make the same rows."""
@@ -64,7 +64,7 @@ def tuned_arm(
 ) -> Arm:
     """RL-Focal under the conditions, with more settings.
 
-    `beside` says what else differs. If agents are not kept, they are trained here and now.
+    `beside` names what else differs. Unless `keep`, agents are trained anew and not stored.
     """
     setup, every = conditions.setup, {**conditions.settings, **settings}
     told = {**changed(conditions.method, every, setup.train_sizes), **beside}
@@ -109,7 +109,7 @@ def reference_arm(
 
 
 def run_arms(conditions: Conditions, arms: Sequence[Arm]) -> list[Point]:
-    """Evaluate every arm, unless the warehouse has it, and summarise its seeds."""
+    """Evaluate every arm that the warehouse does not have, and summarise its seeds."""
     return [to_point(arm, run_arm(conditions, arm)) for arm in arms]
 
 

@@ -25,7 +25,7 @@ NONE = "no artefact"
 
 
 def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """The released behaviour, it without each artefact in turn, and with none of them."""
+    """The released behaviour, the same without each artefact in turn, and without any artefact."""
     from rlfocal.agents.rl_focal_released.config import ARTEFACTS, Artefacts
 
     if conditions.method != "rl_focal_released":
@@ -50,7 +50,7 @@ def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 
 def counted_as_released(conditions: Conditions, of: Point) -> float:
-    """The accuracy that the released code would have printed for these runs, the mean over seeds."""
+    """The accuracy that the released code would print for these runs, averaged over seeds."""
     from rlfocal.agents.rl_focal_released.config import released_config
     from rlfocal.agents.rl_focal_released.scoring import released_accuracy
 

@@ -27,7 +27,7 @@ class Point:
     """Points of one series are joined by a line."""
     label: str
     x: float | None
-    """Its place on the axis; None if what is varied is not a number."""
+    """Its position on the axis; None if the varied setting is not a number."""
     n: int
     """Documents; where every seed has its own, their mean."""
     seeds: int
@@ -61,7 +61,7 @@ class Findings:
     """What differs from the method's defaults throughout; empty: nothing."""
     points: tuple[Point, ...]
     beside: Beside | None
-    """What the figure shows beside accuracy."""
+    """What the figure shows besides accuracy."""
     notes: tuple[str, ...] = ()
 
     @property

@@ -20,7 +20,7 @@ from rlfocal.studies.study import Found
 
 
 def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Pools of the given sizes, made by taking models again and again; agents are trained here and now."""
+    """Pools of the given sizes, made by repeating models; agents are trained anew."""
     arms: list[Arm] = []
     for size in (_count(value, 2) for value in values):
         data, text = repeated(conditions.setup.dataset, size), f"{size} models"
@@ -43,7 +43,8 @@ def repeated(data: Dataset, size: int) -> Dataset:
 
 
 def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Teams of k models (`rl_focal_sequential`: at most k on average), beside two greedy picks among k."""
+    """Teams of k models (`rl_focal_sequential`: at most k on average), next to two methods that pick one of
+    k."""
     counts = [_count(value, 1, len(conditions.setup.dataset.models)) for value in values]
     arms = [_constrained(conditions, k) for k in counts]
     for method, protocol in (("random_select", "frozen"), ("latest_correct", "online")):

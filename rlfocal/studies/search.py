@@ -24,11 +24,11 @@ from rlfocal.studies.tuned import written
 
 TRIALS = 20
 VALIDATION = 0.2
-"""Share of each task's train rows, its last ones, that settings are judged on."""
+"""Share of each task's train rows, the last ones, used for validation."""
 
 
 class Range(NamedTuple):
-    """Where one setting is looked for."""
+    """The search range of one setting."""
 
     low: float
     high: float
@@ -67,7 +67,7 @@ class Best:
     """The best trial."""
 
     settings: dict[str, Any]
-    """Empty where nothing beat the defaults."""
+    """Empty if nothing beat the defaults."""
     accuracy: float
     """On the validation rows, the mean over seeds."""
     default: float
@@ -115,17 +115,16 @@ def find_settings(
     fixed: Settings | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> Best:
-    """The settings that do best on the last rows of train, among `trials`; the defaults are the first.
+    """The best of `trials` settings on the last rows of train; the first trial is the defaults.
 
-    `train` holds train rows alone, so that no test row can enter: InputError otherwise. Trials are kept in
-    the Optuna journal under a name made of all that they depend on, and are not run again. A damaged journal
-    is an InputError, too.
+    Trials are kept in the Optuna journal under a name made of everything they depend on, and are not run
+    again. Raises InputError if `train` holds test rows, and for a damaged journal.
     """
     if not train.is_train.all():
         raise InputError("a search is given train rows only, and these hold test rows; use Dataset.train")
     import optuna
 
-    # A trial that fails raises here too, and need not be told twice.
+    # A trial that fails also raises here, so Optuna need not report it.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     fixed = dict(fixed or {})
     halves = split(train)
@@ -141,7 +140,7 @@ def find_settings(
         return validate(halves, groups, RLFocal(method, changes=fixed | settings), seeds)
 
     while (done := len(_complete(study))) < trials:
-        # Seeded by how many are done, so that a search that was killed ends as one that was not.
+        # Seeded by the number of finished trials, so that a killed search ends like an uninterrupted one.
         study.sampler = optuna.samplers.TPESampler(seed=done)
         study.optimize(objective, n_trials=1)
         if on_progress is not None:
@@ -152,7 +151,7 @@ def find_settings(
 
 
 def split(train: Dataset) -> Dataset:
-    """The train rows, the last ones of each task as rows to be judged on."""
+    """The train rows, with the last ones of each task as validation rows."""
     is_train = np.ones(len(train), dtype=np.bool_)
     for task in dict.fromkeys(train.tasks.tolist()):
         at = np.flatnonzero(train.tasks == task)
@@ -163,7 +162,7 @@ def split(train: Dataset) -> Dataset:
 
 
 def validate(halves: Dataset, groups: Sequence[Any], method: RLFocal, seeds: int) -> float:
-    """Mean accuracy over seeds on the rows that are judged on."""
+    """Mean accuracy over seeds on the validation rows."""
     judged = halves.test
     scores = []
     for policies in fit_groups(method, halves, groups, range(seeds)):
@@ -173,7 +172,7 @@ def validate(halves: Dataset, groups: Sequence[Any], method: RLFocal, seeds: int
 
 
 def _study(journal: Path, name: str) -> Any:
-    """Continues the study of that name, or begins it. Raises InputError for a damaged journal."""
+    """Opens the study of that name, or creates it. Raises InputError for a damaged journal."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -203,5 +202,5 @@ def _suggest(trial: Any, name: str, where: Range) -> Any:
 
 
 def _complete(study: Any) -> list[Any]:
-    """Trials that have a value; one that was killed has none."""
+    """Trials that have a value; killed ones have none."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]

@@ -1,4 +1,4 @@
-"""Studies on data that are made harder: fewer labels, wrong ones, models that fail, another order."""
+"""Studies on data made harder: fewer labels, wrong labels, models that fail, another order."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def choices(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 
 def few_labels(data: Dataset, n: int) -> Dataset:
-    """Test, and n documents of train."""
+    """All test documents, and n of train."""
     train = np.flatnonzero(data.is_train)
     kept = np.random.default_rng(0).permutation(train)[:n]
     return data.rows(~data.is_train | np.isin(np.arange(len(data)), kept))
@@ -102,7 +102,7 @@ def failing(data: Dataset, share: float) -> Dataset:
 
 
 def noisy(data: Dataset, share: float) -> Dataset:
-    """In train, so many labels are another slot of their document, where there is one."""
+    """In train, each label becomes another slot of its document, if there is one, with this probability."""
     rng = np.random.default_rng(0)
     wrong = (rng.random(len(data)) < share) & data.is_train & (data.labels >= 0) & (data.n_choices > 1)
     moved = data.labels + 1 + (rng.random(len(data)) * (data.n_choices - 1)).astype(np.int64)
@@ -110,20 +110,20 @@ def noisy(data: Dataset, share: float) -> Dataset:
 
 
 def shuffled(data: Dataset) -> Dataset:
-    """Train as it is, then test in another order."""
+    """Train as it is, then test in random order."""
     test = np.random.default_rng(0).permutation(np.flatnonzero(~data.is_train))
     return data.take(np.concatenate([np.flatnonzero(data.is_train), test]))
 
 
 def permuted(data: Dataset, rows: NDArray[np.bool_]) -> Dataset:
-    """The choices of these documents in an order drawn for each, the same for all models."""
+    """The choices of these documents in a random order per document, the same for all models."""
     rng, width = np.random.default_rng(0), data.probs.shape[2]
     keys = np.where(np.arange(width) < data.n_choices[:, None], rng.random((len(data), width)), 2.0)
     order = np.where(rows[:, None], keys.argsort(axis=1, kind="stable"), np.arange(width))
     place = order.argsort(axis=1)
 
     def moved(slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(T, K) slots, where they are now."""
+        """(T, K) the new places of slots."""
         return np.where(slots >= 0, np.take_along_axis(place, np.maximum(slots, 0), axis=1), -1)
 
     texts = tuple(
@@ -172,7 +172,7 @@ def _arms(
     harder = partial(reference_arm, conditions, x=x, data=data, beside=beside, of_study=True)
 
     def label(name: str) -> str:
-        return text if x is not None else f"{name}, {text}"  # without an axis, its label must say all
+        return text if x is not None else f"{name}, {text}"  # without an axis, the label must say it all
 
     return [
         tuned_arm(conditions, label(OURS), x, data=data, beside=beside),

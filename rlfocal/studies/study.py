@@ -35,7 +35,7 @@ class Study:
     """What is tried unless other values are given; empty: there is nothing to choose."""
     beside: Beside | None = "mean_pool_size"
     method: str = RL_FOCAL[0]
-    """Which of RL-Focal's, unless another is given."""
+    """Which of RL-Focal's methods, unless another is given."""
 
     def run(self, conditions: Conditions, values: Sequence[Any] | None = None) -> Findings:
         """Run what the warehouse does not have yet, and keep what was found beside it.

@@ -28,7 +28,7 @@ class Decided(NamedTuple):
 
 
 def success(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """RL-Focal's own answer, and what votes of the very same teams would have answered."""
+    """RL-Focal's own answer, and what votes of the same teams would have answered."""
     test = conditions.setup.dataset.test
     rows = run_arm(conditions, tuned_arm(conditions, OURS))
     decided = [decisions(conditions.setup.warehouse, row.run_id, test) for row in rows]
@@ -64,7 +64,7 @@ def by_members(series: str, right: Sequence[NDArray[np.int64]], correct: Sequenc
 
 
 def decisions(warehouse: Warehouse, run_id: str, test: Dataset) -> Decided:
-    """What a run decided about the test rows, in their order."""
+    """A run's decisions on the test rows, in their order."""
     table = warehouse.query(
         "SELECT task, doc_id, pool, correct FROM decisions WHERE run_id = ?", [run_id]
     ).to_pydict()

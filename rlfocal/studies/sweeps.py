@@ -31,7 +31,7 @@ def sweep(
 
 
 def windows(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Tries windows; those that reach back over all train documents are one, called all."""
+    """Tries windows; those that cover all train documents are tried once, as "all"."""
     check_settings(conditions.method, ["window"])
     longest = max(conditions.setup.train_sizes)
     lengths = [
@@ -75,7 +75,7 @@ def _arm(conditions: Conditions, setting: str, symbol: str, value: float, base: 
 
 
 def _known(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings that the method has."""
+    """The settings that the method has."""
     known = {f.name for f in fields(defaults(method))}
     return {name: value for name, value in settings.items() if name in known}
 

@@ -18,7 +18,7 @@ from rlfocal.studies.success import decisions
 
 FURTHEST_APART = "furthest-apart"
 STRETCH = 50
-"""Documents of the stream that make one point."""
+"""Number of documents of the stream per point."""
 
 
 def switch(conditions: Conditions, values: Sequence[Any]) -> Found:
@@ -50,7 +50,7 @@ def stream(data: Dataset, before: str, after: str) -> Dataset:
 
 
 def furthest_apart(train: Dataset) -> tuple[str, str]:
-    """The tasks (A, B) on whose B the best model of A loses most to the best of B. Ties: the first."""
+    """The tasks (A, B) for which the best model of A loses most to the best of B on B; ties: the first."""
     accuracy = {task: rows.correct.mean(axis=0) for task, rows in train.by_task()}
     pairs = [(a, b) for a in accuracy for b in accuracy if a != b]
     return max(pairs, key=lambda ab: accuracy[ab[1]].max() - accuracy[ab[1]][accuracy[ab[0]].argmax()])

@@ -11,7 +11,7 @@ from rlfocal.errors import InputError
 
 
 def changed(method: str, settings: Settings, sizes: Sequence[int]) -> dict[str, Any]:
-    """What is not the method's own for groups of `sizes` train rows."""
+    """The settings that differ from the method's own for groups of `sizes` train rows."""
     configs = [configure(method, n) for n in sizes]
     return {k: v for k, v in settings.items() if any(getattr(config, k) != v for config in configs)}
 

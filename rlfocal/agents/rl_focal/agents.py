@@ -63,10 +63,11 @@ class RLFocalAgents(CallingAgents):
     ) -> Answered:
         """Frozen: everything is as it was at the end of train, and both policies take their modes.
 
-        Where `most` is one of the budgets that the agents know, or with a `size`, the so many models whose
-        branches are likeliest; else so where the Decider would ask more than `most`. With `costs`, the
-        likeliest that `most` still pays for, by the budget of as many models. Choices beyond those that train
-        had are never answered. Raises InputError as `decide_online` does.
+        Asks the `size` models whose branches are likeliest; without `size`, the `most` likeliest where `most`
+        is a budget that the agents know or less than the Decider would ask, else the Decider's modal pool.
+        With `costs`, asks the likeliest models that `most` still pays for, within the budget in models that
+        it allows. Choices beyond those seen in train are never answered. Raises InputError as `decide_online`
+        does.
         """
         self.check(calls)
         told = self._told(most if size is None else size, costs)
@@ -82,7 +83,7 @@ class RLFocalAgents(CallingAgents):
 
     @torch.no_grad()
     def account(self, calls: Calls, down: Mask | None = None) -> Account:
-        """The pools that follow are as if nobody were down."""
+        """Models that are down do not change the pools chosen for later documents."""
         self.check(calls)
         known = self.known(calls)
         pools = self.pools(known, chosen_pool)
@@ -103,8 +104,9 @@ class RLFocalAgents(CallingAgents):
         return Account(predictions, distribution, pulls(added, answer[0], heard.open[0]))
 
     def _told(self, most: float, costs: Prices | None) -> int | None:
-        """The budget in models that the agents act within, if any: the largest that all fit into `most`, of
-        the models that are likeliest whatever the question."""
+        """The budget in models that the agents act within, if any. With `costs`: none if `most` pays for the
+        unbudgeted pool, else the largest budget for which `most` pays in full, likeliest models first and
+        whatever the question; the smallest if there is none."""
         budgets = () if self.questions is None else self.questions.budgets
         if costs is None:
             return int(most) if most in budgets else None
@@ -118,7 +120,7 @@ class RLFocalAgents(CallingAgents):
         return max([b for b, pool in zip(budgets, pools, strict=True) if pool.sum() == b] or budgets[:1])
 
     def _heard(self, calls: Calls, pools: Floats) -> Slots:
-        """What the pools (T, N) say: one pool at each of T documents."""
+        """The answers of the pools (T, N), one pool per document."""
         documents = calls.call(pools > 0)
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
         return build_slots(probs, n_choices, torch.from_numpy(pools)[None], self.kind, self.sizes.slots)
@@ -132,26 +134,26 @@ class RLFocalAgents(CallingAgents):
 
     @property
     def recent_accuracy(self) -> NDArray[np.float64]:
-        """(N,) each model's over the last documents of train."""
+        """(N,) each model's accuracy over the last documents of train."""
         right = self.memory.predictions == self.memory.labels[:, None]
         return np.asarray(right.double().mean(0).numpy())
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """That the agents know from one another."""
+        """The tasks that the agents tell apart."""
         return () if self.questions is None else self.questions.tasks
 
     def known(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
-        """(T, G) of the questions, to be answered within one of the budgets or none."""
+        """(T, G) question features, for answers within one of the budgets or none."""
         if self.questions is None:
             return torch.zeros(len(documents), 0)
         return self.questions.numbers(documents, budget)
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """By Algorithm 2: every T_u labels teach both agents (`OnlineLearner`). Fusion answers what is
-        likeliest; its reward is ±1, the Decider's Eq (6) with Fusion's answer.
+        """Algorithm 2: both agents learn after every T_u labels (`OnlineLearner`). Fusion gives its likeliest
+        answer and earns ±1; the Decider earns Eq (6) with Fusion's answer.
 
-        Raises InputError for agents of a single branch, too.
+        Also raises InputError for agents without a branch per model.
         """
         self.check(documents)
         if not self.config.branching:
@@ -188,7 +190,7 @@ class RLFocalAgents(CallingAgents):
         return Decisions(torch.cat(pools).numpy() > 0, predictions)
 
     def _found(self) -> float:
-        """How often, at the end of train, the last pool had the right answer among its own. 1 for choices."""
+        """Share of the last train documents that a model of the last pool has right; 1 for choices."""
         if self.kind == "choices":
             return 1.0
         right = self.memory.predictions == self.memory.labels[:, None]
@@ -196,8 +198,8 @@ class RLFocalAgents(CallingAgents):
 
     @torch.no_grad()
     def branch_logits(self, pool: Tensor) -> Tensor:
-        """(N,) the trunk's part of the frozen Decider's logits after `pool` (N,), by the window at the end of
-        train."""
+        """(N,) the trunk's part of the frozen Decider's logits after `pool` (N,), from the window at the end
+        of train."""
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
@@ -206,16 +208,16 @@ class RLFocalAgents(CallingAgents):
 
     @torch.no_grad()
     def of_question(self, known: Tensor) -> Tensor:
-        """(..., N) what questions (..., G) add to it."""
+        """(..., N) what question features (..., G) add to those logits."""
         n_budgets = 0 if self.questions is None else len(self.questions.budgets)
         return to_decider(known, n_budgets) @ self.networks.decider.question[0]
 
     def pools(self, known: Tensor, choose: Callable[[Floats, Floats], Floats]) -> Floats:
-        """(T, N) the Decider's pools of 0 and 1, each from the last one and the question (T, G)."""
+        """(T, N) the Decider's pools of 0 and 1, each from the previous one and question features (T, G)."""
         after: dict[bytes, Floats] = {}
         pool: Floats = self.memory.pool.numpy()
         pools = np.zeros((len(known), len(self.models)), dtype=np.float32)
-        # In numpy, where a document takes a tenth of the time.
+        # In numpy, which takes a tenth of torch's time per document.
         for row, of_question in enumerate(self.of_question(known).numpy()):
             key = pool.tobytes()
             if key not in after:
@@ -227,8 +229,9 @@ class RLFocalAgents(CallingAgents):
 def chosen_pool(
     logits: Floats, pool: Floats, most: float = np.inf, size: int | None = None, costs: Prices | None = None
 ) -> Floats:
-    """(N,) the likeliest pool after `pool`: of no more than `most` models, or of just `size`; from the logits
-    of N branches, or of N+1 moves. With `costs` (N,), of up to `size` models that cost `most` at most."""
+    """(N,) from the logits of N branches, the likeliest pool of at most `most` models, or of `size`; from
+    those of N+1 moves, the pool after the likeliest move from `pool`. With `costs` (N,), a pool of at most
+    `size` models that costs at most `most`."""
     if len(logits) > len(pool):
         moved: Floats = modal_move(torch.from_numpy(logits), torch.from_numpy(pool)).numpy()
         return moved
@@ -237,7 +240,7 @@ def chosen_pool(
         n_chosen = int(np.count_nonzero(chosen))
         if n_chosen and (n_chosen if costs is None else costs[chosen].sum()) <= most:
             return chosen.astype(np.float32)
-        size = max(n_chosen, 1)  # one has to answer
+        size = max(n_chosen, 1)  # at least one has to answer
     likeliest = np.argsort(-logits, kind="stable")
     asked = np.zeros(len(logits), dtype=np.float32)
     if costs is None:
@@ -250,7 +253,8 @@ def chosen_pool(
 
 
 def stand_ins(pools: Mask, down: Mask, accuracy: NDArray[np.float64]) -> Mask:
-    """(T, N) the pools without who is down (N,); for each such model the best that is in neither, if any."""
+    """(T, N) the pools, each model that is `down` (N,) replaced by the best one neither down nor asked, if
+    any."""
     best = np.argsort(-accuracy, kind="stable")
     free = (~pools & ~down)[:, best]
     comes = free & (free.cumsum(axis=1) <= (pools & down).sum(axis=1, keepdims=True))
@@ -259,7 +263,7 @@ def stand_ins(pools: Mask, down: Mask, accuracy: NDArray[np.float64]) -> Mask:
 
 def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> NDArray[np.float64]:
     """(T, N) by how much each model raises the logit of the answer (T,) over the mean of the other open slots
-    (T, C), from what it adds to each logit (T, N, C); 0 where there is no other."""
+    (T, C), from what it adds to each logit (T, N, C); 0 where no other slot is open."""
     others = is_open & (torch.arange(is_open.shape[1]) != answer[:, None])
     usual = (added * others[:, None]).sum(2) / others.sum(1, keepdim=True).clamp(min=1)
     own = added.gather(2, answer[:, None, None].expand(-1, added.shape[1], 1))[..., 0]
@@ -278,7 +282,7 @@ def _likeliest(
 
 
 def _after_memory(memory: Memory, documents: Dataset) -> Dataset:
-    """The remembered end of train, the documents, and one empty row: the last pool is chosen for nothing."""
+    """The remembered end of train, the documents, and one empty row, for which the last pool is chosen."""
     blank = len(memory.labels)
 
     def around(values: Array, before: Array | Tensor, after: Array) -> Array:

@@ -1,6 +1,6 @@
 """The paper's agents for a Router, one query at a time.
 
-In numpy, beside `RLFocalAgents.decide`: one document through torch takes ten times the 60 us that a step may.
+In numpy, separate from `RLFocalAgents.decide`: a document through torch takes ten times the 60 us allowed.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class OneQuery:
         self._after: dict[bytes, Floats] = {}
         self._known: Floats = np.zeros(trained.sizes.question, dtype=np.float32)
         self.pool: Floats = trained.memory.pool.numpy()
-        """(N,) 0 or 1, who answered last"""
+        """(N,) 0 or 1, the last pool"""
 
     def choose(self, question: str, task: str) -> NDArray[np.bool_]:
-        """(N,) the models to ask next. What follows from the last pool is remembered."""
+        """(N,) the models to ask next. The logits that follow from a pool are cached."""
         if self.trained.questions is not None:
             self._known = self.trained.questions.of((question,), [task])[0].numpy()
         key = self.pool.tobytes()
@@ -49,10 +49,11 @@ class OneQuery:
         return self.pool > 0
 
     def fuse(self, probs: NDArray[np.float64], n_choices: int) -> Fused:
-        """The slot answered, and its share of the softmax of Fusion's logits, from the distributions (N, C)
-        that the chosen models gave; what stands in the other rows is not looked at.
+        """The slot answered and its softmax probability, from the chosen models' distributions (N, C); the
+        other rows are ignored.
 
-        As in a dataset, `n_choices` of the slots exist; those of answers are ordered by total probability.
+        As in a dataset, `n_choices` of the slots exist; those of free answers are ordered by total
+        probability.
         """
         n_models, n_slots = self._shape
         given = np.zeros((n_models, max(n_slots, probs.shape[1])), dtype=np.float32)
@@ -97,7 +98,7 @@ class Core:
         self._mean, self._scale = core.mean[0, 0].numpy(), core.scale[0, 0].numpy()
 
     def logits(self, given: Floats, n_open: int, known: Floats) -> Floats:
-        """(C,) from the distributions (N, C) of the models asked; from `n_open` on no slot exists."""
+        """(C,) from the distributions (N, C) of the models asked; only the first `n_open` slots exist."""
         weight = known @ self._weight
         if self.kind == "answers":
             of_answers: Floats = weight @ given
@@ -146,7 +147,7 @@ class Network:
 
 
 class PoolDriver:
-    """The Decider names one pool a query, from the question and the pool before."""
+    """The Decider picks one pool per query, from the question and the previous pool."""
 
     def __init__(self, agents: RLFocalAgents) -> None:
         self._agents, self._one_query = agents, OneQuery(agents)
@@ -166,7 +167,7 @@ class PoolDriver:
         pass
 
     def wanted(self, given: Given) -> Mask:
-        """The pool; for every model of it that is down, the best one that is in neither."""
+        """The pool and, for each of its models that is down, the best other one that is not."""
         missing = int(self._pool[given.down].sum())
         if not missing:
             return self._pool

@@ -18,13 +18,12 @@ from rlfocal.dataset import Dataset
 from rlfocal.statistics.windows import Window, observed_metrics
 
 EACH = 3
-"""A budget holds in one stretch of so many (of 2, 3 and 4 the best on train rows)."""
+"""One stretch in this many has a budget (of 2, 3 and 4, the best on train rows)."""
 Choose = Callable[[int, Tensor, Tensor], Tensor]
-"""From step t, o^Dec (S, B, N+K+1) and the pools that answer now (S, B, N) to those that answer next."""
+"""Maps step t, o^Dec (S, B, N+K+1+G) and the current pools (S, B, N) to the next pools."""
 Fuse = Callable[[Tensor, Tensor, Tensor], Callable[[int, Tensor], Tensor]]
-"""From what the pools put out, (S, L, B, N·C), the slots that exist, (S, L, B, C), and what is known of the
-questions, (S, L, B, G), to a function from step t and the past rewards (S, B, k) to the slots answered
-(S, B)."""
+"""Maps the pools' outputs (S, L, B, N·C), the slots that exist (S, L, B, C) and the question features (S, L,
+B, G) to a function from step t and the past rewards (S, B, k) to the slots answered (S, B)."""
 
 
 class State(NamedTuple):
@@ -44,15 +43,15 @@ class Rollout(NamedTuple):
     states: State
     """L+1 of them: the last is where the actions led"""
     pools: Tensor
-    """(S, L+1, B, N) who answers at each state, 0 or 1: from the second on the Decider's actions"""
+    """(S, L+1, B, N) the models asked in each state, 0 or 1; from the second on, the Decider's actions"""
     answers: Tensor
     """(S, L, B) Fusion's actions; empty in the first phase"""
     rewards: Tensor
     """(S, L, B) Fusion's; in the first phase the Decider's, each for the document that its pool answers"""
     right: Tensor
-    """(S, L, B) 0 or 1, about the documents that the rewards are for"""
+    """(S, L, B) 0 or 1, for the documents that the rewards are for"""
     gold: Tensor
-    """(S, L, B) the slot that is right, -1 where none is; empty in the first phase"""
+    """(S, L, B) the right slot, -1 where there is none; empty in the first phase"""
     rows: Tensor
     """(L+1, B) the documents"""
 
@@ -81,13 +80,13 @@ class Environment:
         self.reset()
 
     def reset(self, episode: int = 0) -> None:
-        """Every environment at its start: full pool, past rewards 0. One stretch in three is to be
-        answered within one of the budgets, another one in every episode."""
+        """Puts every environment at its start, with the full pool and past rewards of 0. One stretch in three
+        has to be answered within a budget; which stretch and budget changes with every episode."""
         shape = (self.n_seeds, self.n_parallel)
         at = (torch.arange(self.stretches) + episode) % max(EACH * self.n_budgets, 1)
         is_free = at % EACH > 0 if self.n_budgets else at == 0
         self.is_free = is_free.repeat(self.copies) if is_free.any() else torch.ones(self.n_parallel) > 0
-        """(B,) no budget holds; all, where one holds everywhere"""
+        """(B,) where no budget holds; everywhere, if each has a budget"""
         told = at[:, None] == EACH * torch.arange(self.n_budgets)
         self._told = told.to(self.stream.questions.dtype)
         self._t = 0
@@ -95,16 +94,17 @@ class Environment:
         self._past = torch.zeros((*shape, self.config.past_rewards))
 
     def go_on_from(self, pool: Tensor, past_rewards: Tensor) -> None:
-        """Every environment at its start, but with this pool (N,) and these past rewards (k,)."""
+        """Puts every environment at its start, but with this pool (N,) and these past rewards (k,)."""
         self.reset()
         self._pools = pool.expand_as(self._pools).clone()
         self._past = past_rewards.expand_as(self._past).clone()
 
     def rollout(self, length: int, choose: Choose, fuse: Fuse | None) -> Rollout:
-        """Answer `length` documents. Fusion earns ±1. Without `fuse` the interim plurality answers, for the
-        pools that the actions chose, rewarded by Eq (6); an empty pool is wrong and costs nothing else: -1.
+        """Answer `length` documents. Fusion earns ±1. Without `fuse`, the plurality of the pools that the
+        actions chose answers in its place and is rewarded by Eq (6); an empty pool counts as wrong and earns
+        -1.
 
-        What Fusion answers does not change what the Decider sees, so that the pools of all steps come first.
+        Fusion's answers do not change what the Decider sees, so the pools of all steps are chosen first.
         """
         decider, pools = self._choose(length, choose)
         rows = self._starts + torch.arange(self._t, self._t + length + 1)[:, None]
@@ -137,13 +137,13 @@ class Environment:
         return Rollout(states, pools, answers, earned, right, gold, rows.repeat(1, self.copies))
 
     def memories(self) -> list[Memory]:
-        """Per seed, where its last environment stands."""
+        """Per seed, the state of its last environment."""
         window = slice(-self.stream.window, None)
         seen = self.stream.predictions[window], self.stream.labels[window]
         return [Memory(*seen, self._past[s, -1], self._pools[s, -1]) for s in range(self.n_seeds)]
 
     def _choose(self, length: int, choose: Choose) -> tuple[Tensor, Tensor]:
-        """(S, length+1, B, ...) what the Decider observed, and the pools, from this document on."""
+        """(S, length+1, B, ...) the Decider's observations, and the pools, from this document on."""
         pools, observed = [self._pools], [self._observe(self._pools, self._t)]
         for t in range(length):
             pools.append(choose(t, observed[-1], pools[-1]))
@@ -155,13 +155,13 @@ class Environment:
         by_stretch = pools.reshape(-1, self.stretches, pools.shape[-1]).transpose(0, 1)
         looked_back = self.stream.metrics(by_stretch, self.first + t + 1, self.length)
         observed = beside_pool(by_stretch, looked_back).transpose(0, 1).reshape(*pools.shape[:2], -1)
-        # Nobody acts on what follows the last document.
+        # No action depends on what follows the last document.
         following = (self._starts + t + 1).clamp(max=self.stream.n_documents - 1)
         question = to_decider(self._about(following[None])[0], self.n_budgets)
         return torch.cat([observed, question.expand(self.n_seeds, -1, -1)], -1)
 
     def _about(self, rows: Tensor) -> Tensor:
-        """(L, B, G) of the questions (L, stretches), the same for every copy."""
+        """(L, B, G) question features of the documents `rows` (L, stretches), the same for every copy."""
         known = self.stream.questions[rows]
         if self.n_budgets:
             told = self._told.expand(len(rows), -1, -1)
@@ -169,7 +169,7 @@ class Environment:
         return known.repeat(1, self.copies, 1)
 
     def _answer(self, is_right: Tensor, answer: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """(S, L, B) Fusion's slots and (S, B, k+L) its rewards, the k past ones before them."""
+        """(S, L, B) Fusion's slots and (S, B, k+L) its rewards, preceded by the k past ones."""
         length, k = is_right.shape[1], self._past.shape[-1]
         rewards = torch.cat([self._past, self._past.new_empty((*self._past.shape[:2], length))], -1)
         worth = 2 * is_right - 1
@@ -193,19 +193,19 @@ class Environment:
 
 
 def decider_observation(window: Window, config: RLFocalConfig) -> Tensor:
-    """(E, P, N+K+1) o^Dec = [pool; metrics; size], the size as m/N to be on the scale of the rest."""
+    """(E, P, N+K+1) o^Dec = [pool; metrics; size], the size as m/N, on the scale of the rest."""
     return beside_pool(window.members, observed_metrics(window, config.metrics))
 
 
 def network_sizes(train: Dataset, config: RLFocalConfig, questions: Questions | None) -> Sizes:
-    """The shapes the agents take on this data."""
+    """The dimensions of the agents' networks on this data."""
     n_slots = slots_kept(train, config.answer_slots)
     known = 0 if questions is None else questions.columns.size
     return Sizes(len(train.models), n_slots, config.n_observed, config.past_rewards, known)
 
 
 def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | None = None) -> Stream:
-    """All of train. Raises InputError as `check_train` does."""
+    """The stream of all train documents. Raises InputError as `check_train` does."""
     check_train(train)
     return Stream(
         train,

@@ -1,9 +1,9 @@
 """The joint phase: both agents learn from train labels at once, by exact expectations of Eq (7).
 
-With labels known, nothing has to be sampled to know what an action is worth. Both agents share one reward:
-the logarithm of the chance that Fusion answers right, minus what the pool costs. Fusion's action is the right
-slot; for the Decider, each branch is compared with its own other action, all else equal (the counterfactual
-baseline of COMA, Foerster et al., 2018). The central critic learns what Eq (6) earns, for the online phase.
+Labels are known, so the value of an action needs no sampling. Both agents share one reward: the
+log-probability that Fusion answers right, minus what the pool costs. Fusion's action is the right slot; for
+the Decider, each branch is compared with its own opposite action, all else equal (the counterfactual baseline
+of COMA, Foerster et al., 2018). The central critic learns the reward of Eq (6), for the online phase.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from rlfocal.agents.shared.policies import branch_entropy, mask_closed
 from rlfocal.agents.shared.stream import Stream
 
 WORST = -8.0
-"""Least log score: of a right slot that no model of the pool gave, too."""
+"""Lowest log score, also for a right slot that no model of the pool gave."""
 _SMALLEST = 1e-6
 LEAST_MULTIPLIER, MULTIPLIER_POWER = 1e-2, 0.3
-"""Where the multiplier on the pool's size starts, and the power of mean pool over `mean_pool` that it is
-multiplied by at every update: a factor, for gains differ by data; above it rises, below it falls."""
+"""The multiplier on the pool's size starts at the first, its minimum. Every update multiplies it by (mean
+pool / target) to the power of the second: a factor, not a sum, because gains differ by data."""
 
 
 class Everyone(NamedTuple):
@@ -63,11 +63,11 @@ class JointLearner:
         self.core: LogLinear = networks.fusion.core
         self.everyone = Everyone.on(stream)
         self.sizes = torch.tensor([*questions.budgets, config.mean_pool or torch.inf])
-        """(K,) models to ask on the average: within each budget, and without one"""
+        """(K,) target for the mean pool size: within each budget, and without one"""
         self.multiplier = torch.full((len(self.core.weight), len(self.sizes)), LEAST_MULTIPLIER)
-        """(S, K) what the pool's size m/N costs beyond Eq (6), so that they are kept"""
+        """(S, K) cost of the pool's size m/N beyond Eq (6), which holds mean pools to these targets"""
         self.share = 1.0
-        """Of the learning rates."""
+        """Factor on the learning rates."""
         layers = [networks.decider.trunk, networks.critic]
         layers += [networks.fusion.network] if networks.fusion.network is not None else []
         by_question = torch.nn.ParameterList([networks.decider.question])
@@ -78,12 +78,12 @@ class JointLearner:
         )
 
     def begin(self, done: float) -> None:
-        """All rates fall to 0 over the phase."""
+        """Learning rates fall linearly to 0 over the phase."""
         self.share = 1 - done
 
     @property
     def is_limited(self) -> list[bool]:
-        """(S,) whether pools would be larger but for `mean_pool`."""
+        """(S,) whether pools would be larger without `mean_pool`."""
         return (self.multiplier[:, -1] > 2 * LEAST_MULTIPLIER).tolist()
 
     def rest(self) -> dict[str, Tensor]:
@@ -112,7 +112,7 @@ class JointLearner:
             if epoch == 0:
                 old_chances, old_score, old_values = chances.detach(), log_score.detach(), values.detach()
             asks = branch_surrogate(chances, old_chances, worth.gain, config.clip)
-            # The right slot is the action, at an advantage of 1: at ratio 1 that is the log score's gradient.
+            # The action is the right slot, its advantage 1: at ratio 1 this is the log score's gradient.
             ratio = (log_score - old_score).exp()
             answers = torch.where(known, clipped_surrogate(ratio, torch.ones_like(ratio), config.clip), 0)
             policy_loss = -(asks.sum(-1).mean(1) + answers.mean(1))
@@ -135,8 +135,8 @@ class JointLearner:
 
     @torch.no_grad()
     def _worth(self, rows: Tensor, question: Tensor, pools: Tensor, multiplier: Tensor) -> Worth:
-        """Of the pools (S, M, N) that were asked about the documents `rows` (M,), at the multipliers (S, M);
-        `question` (1, M, G) is what Fusion knows."""
+        """Worth of the pools (S, M, N) asked about the documents `rows` (M,), with multipliers (S, M);
+        `question` (1, M, G) holds the question features."""
         everyone = self.everyone
         exists = everyone.exists[rows][None]
         seen = self.core.evidence(everyone.outputs[rows][None], exists)
@@ -148,7 +148,7 @@ class JointLearner:
         )  # fmt: skip
 
     def _adapt_multiplier(self, logits: Tensor, within: Tensor) -> None:
-        """By the mean pool of what was answered within each budget, if anything was."""
+        """By the mean pool size of the documents answered within each budget, if any."""
         n = within.sum(1)
         mean = torch.sigmoid(logits).sum(-1) @ within.T / n.clamp(min=1)
         factor = torch.where(n > 0, mean / self.sizes, 1) ** MULTIPLIER_POWER
@@ -159,7 +159,7 @@ class Worth(NamedTuple):
     """What pools are worth."""
 
     gain: Tensor
-    """(S, M, N) how much more the log score minus costs is with the model than without it, all else equal"""
+    """(S, M, N) log score minus costs with the model, less the same without it, all else equal"""
     reward: Tensor
     """(S, M) the expectation of Eq (6) over Fusion's answers"""
 
@@ -168,12 +168,12 @@ def counterfactuals(
     added: Tensor, biases: Tensor, pools: Tensor, exists: Tensor, given: Tensor | None, gold: Tensor,
     size_penalty: float, multiplier: Tensor,
 ) -> Worth:  # fmt: skip
-    """From what each model adds to Fusion's logits, (S, M, N, C); `biases` (S, M, C) or (); `pools`
-    (S, M, N); the slots that `exists` (1, M, C); of free answers, those `given` by each model (M, N, C); and
-    the right slot `gold` (M,), -1 for none.
+    """From what each model has `added` to Fusion's logits (S, M, N, C); `biases` (S, M, C) or (); `pools` (S,
+    M, N); which slots `exists` (1, M, C) marks; for free answers, the slots `given` by each model (M, N, C);
+    and the right slot `gold` (M,), -1 for none.
 
     r = log π(gold) - (α (1 - π(gold)) + multiplier) m/N. Without any model nothing is answered, which scores
-    as low as can be.
+    `WORST`.
     """
     n_models = pools.shape[-1]
     logits = (added * pools[..., None]).sum(2) + biases

@@ -1,4 +1,4 @@
-"""Fusion's core: a log-linear pool with weights by question, and what one slot tells of another."""
+"""Fusion's core: a log-linear pool with weights that depend on the question, and cross-choice weights."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from rlfocal.agents.shared.networks import Sizes
 from rlfocal.dataset import Kind
 
 LEAST = -50.0
-"""Log-probs below it tell no more."""
+"""Log-probs are clipped here: lower ones tell no more."""
 
 
 class Evidence(NamedTuple):
-    """What models put out for M documents, on the scale of train."""
+    """Models' outputs for M documents, standardised on train."""
 
     shared: Tensor
-    """(..., N, C) log-probs centred over the open slots, in deviations; of free answers, shares of passes"""
+    """(..., N, C) log-probs centred over the open slots, in deviations; for free answers, shares of passes"""
     own: Tensor
-    """(..., N, C) the same in deviations from the slot's own mean; of free answers 0"""
+    """(..., N, C) the same, standardised for each slot by its own mean and deviation; 0 for free answers"""
 
 
 class LogLinear(nn.Module):
     """logit_c(x) = Σ_i w_i(x) z_ic + Σ_i Σ_c' W_ic'c u_ic' + bias_c(x), over the selected models i.
 
-    z are shared, u own evidence; w and bias are linear in what is known of the question. Of free answers,
-    whose slots mean nothing, only the first sum is there.
+    z is the shared, u the own evidence; w and bias are linear in the question features. Free answers, whose
+    slots have no fixed meaning, have only the first sum.
     """
 
     deviation: Tensor
@@ -49,8 +49,9 @@ class LogLinear(nn.Module):
 
     @torch.no_grad()
     def learn(self, outputs: Tensor, is_open: Tensor, accuracy: Tensor, start: float) -> None:
-        """Scales from the outputs (T, N, C) of all models on train and the slots that exist (T, C); weights
-        that start at `start` in all, shared out by the models' odds of being right, `accuracy` (N,)."""
+        """Sets scales from the outputs (T, N, C) of all models on train and the slots that exist (T, C), and
+        initial weights that sum to `start`, in proportion to the models' odds of being right, from `accuracy`
+        (N,)."""
         odds = accuracy / (1 - accuracy)
         self.weight[:, 0] = start * odds / odds.sum()
         if self.kind == "choices":
@@ -84,14 +85,14 @@ class LogLinear(nn.Module):
         return question @ self.bias if self.kind == "choices" else question.new_zeros(())
 
     def forward(self, seen: Evidence, question: Tensor) -> Tensor:
-        """(S, M, C) logits; closed slots are the caller's to mask."""
+        """(S, M, C) logits; the caller masks closed slots."""
         logits = (seen.shared.transpose(-1, -2) @ (question @ self.weight)[..., None])[..., 0]
         if self.kind == "choices":
             logits = logits + seen.own.flatten(2) @ self.slots + question @ self.bias
         return logits
 
     def penalty(self, config: RLFocalConfig, columns: Columns) -> Tensor:
-        """(S,) the ridges' sum of squares, half of which is the prior's negative logarithm."""
+        """(S,) the ridge penalty, a weighted sum of squares; half of it is the negative log prior."""
         ridges = config.weight_ridge, config.task_ridge, config.words_ridge, config.budget_ridge
         of_question = self.weight.new_tensor(columns.each(*ridges))[:, None]
         total = (of_question * self.weight.square()).sum((1, 2))
@@ -102,7 +103,7 @@ class LogLinear(nn.Module):
 
 
 def accuracies(right: Tensor) -> Tensor:
-    """(N,) shrunk to a half by one document each way, from right or wrong (T, N)."""
+    """(N,) from right or wrong (T, N), shrunk towards a half by one more document right and one wrong."""
     return (right.sum(0) + 1) / (len(right) + 2)
 
 

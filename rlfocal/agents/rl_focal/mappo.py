@@ -1,4 +1,4 @@
-"""MAPPO as RL-Focal trains by it, from the rollout to the optimiser's step (paper, Algorithm 1 and Eq (7)).
+"""MAPPO as RL-Focal uses it, from the rollout to the optimiser's step (paper, Algorithm 1 and Eq (7)).
 
 Read it from top to bottom: an episode rolls the policies out on parallel environments, T_u steps at a time,
 and updates the agent of the phase and the central critic on every rollout. S seeds train side by side:
@@ -37,7 +37,7 @@ Phase = Literal["decider", "fusion", "joint"]
 
 
 class Learns(Protocol):
-    """What changes the networks after every rollout."""
+    """Updates the networks after every rollout."""
 
     networks: Networks
     config: RLFocalConfig
@@ -45,7 +45,7 @@ class Learns(Protocol):
     optimiser: StackedAdam
 
     def begin(self, done: float) -> None:
-        """An episode, when this share of the phase is done."""
+        """Called before an episode, with the finished share of the phase."""
         ...
 
     def update(self, rollout: Rollout) -> Diagnostics:
@@ -53,7 +53,7 @@ class Learns(Protocol):
         ...
 
     def rest(self) -> dict[str, Tensor]:
-        """What a later update depends on, beside networks and optimiser."""
+        """State that later updates need besides networks and optimiser."""
         ...
 
     def restore(self, rest: Mapping[str, Tensor]) -> None:
@@ -87,8 +87,8 @@ def run_episode(
 def collect_rollout(
     environment: Environment, learner: Learns, length: int, generators: Sequence[torch.Generator]
 ) -> Rollout:
-    """`length` steps of sampled actions: pools by Eq (5), and but in the Decider's phase answers by Fusion's
-    softmax."""
+    """`length` steps of sampled actions: pools by Eq (5) and, except in the Decider's phase, answers by
+    Fusion's softmax."""
     networks, branching = learner.networks, learner.config.branching
     n_models, n_slots = environment.stream.n_models, environment.stream.n_slots
     n_actions = n_models if branching else n_models + 1
@@ -131,11 +131,10 @@ def rollout_advantages(rewards: Tensor, values: Tensor, gamma: float, lam: float
     """(S, M) advantages, common to both agents, and returns, from rewards (S, L, B) and the values of all L+1
     states (S, (L+1)·B).
 
-    The Decider's action in s_t is the pool of the *next* document, so that V(s_t) does not know it: a
-    baseline that knew the action would take away what there is to learn from it. Its reward is that
-    document's.
+    The Decider's action in s_t is the pool of the *next* document, so V(s_t) does not know it: a baseline
+    that did would cancel what there is to learn from the action. Its reward is that document's.
     """
-    # Only the return above the mean is learned: at γ = 0.99 the mean itself is worth 100 rewards.
+    # Centred, because at γ = 0.99 the mean reward alone would add 100 times itself to every return.
     centred = rewards - rewards.mean((1, 2), keepdim=True)
     by_step = values.view(len(values), -1, rewards.shape[2]).movedim(1, 0)
     advantages, returns = gae(centred.movedim(1, 0), by_step, gamma, lam)
@@ -143,7 +142,7 @@ def rollout_advantages(rewards: Tensor, values: Tensor, gamma: float, lam: float
 
 
 def normalised(advantages: Tensor) -> Tensor:
-    """(S, M) at mean 0 and deviation 1 for each seed, as MAPPO does."""
+    """(S, M) standardised to mean 0 and deviation 1 for each seed, as in MAPPO."""
     mean = advantages.mean(1, keepdim=True)
     return (advantages - mean) / (advantages.std(1, correction=0, keepdim=True) + 1e-5)
 
@@ -154,22 +153,22 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
 
 
 class Diagnostics(NamedTuple):
-    """How one update went, (S,) each; of its last gradient step unless it says otherwise."""
+    """Diagnostics of one update, (S,) each; of its last gradient step unless stated otherwise."""
 
     policy_loss: Tensor
     """Mean of Eq (7), negated."""
     value_loss: Tensor
     """Mean squared error of the critic."""
     entropy: Tensor
-    """Of the acting policy, in nats a branch or answer."""
+    """Of the acting policy, in nats per branch or answer."""
     approx_kl: Tensor
     """Mean of ρ - 1 - log ρ, an estimate of the KL divergence from the policy that acted."""
     clip_fraction: Tensor
-    """Share of ratios beyond 1 ± ε."""
+    """Share of ratios outside 1 ± ε."""
     explained_variance: Tensor
-    """1 - Var(R̂ - V) / Var(R̂) before the first step: 1 for a critic that foresees every return."""
+    """1 - Var(R̂ - V) / Var(R̂) before the first step: 1 for a critic that predicts every return."""
     actor_grad_norm: Tensor
-    """Before it is scaled down to `max_grad_norm`, as is the critic's."""
+    """Before clipping to `max_grad_norm`, as is the critic's."""
     critic_grad_norm: Tensor
 
 
@@ -201,7 +200,7 @@ class Learner:
         for epoch in range(config.epochs):
             log_probs, entropy = acting.evaluate()
             values = self.networks.critic(states)[..., 0]
-            if epoch == 0:  # θ_old: what acted, and what was expected of it
+            if epoch == 0:  # θ_old: the policy that acted, and its expected returns
                 old_log_probs, old_values = log_probs.detach(), values.detach()
                 advantages, returns = rollout_advantages(
                     rollout.rewards, old_values, self.gamma, config.gae_lambda
@@ -210,11 +209,11 @@ class Learner:
                 explained_variance = 1 - advantages.var(1, correction=0) / spread
                 # One advantage for all branches of an action.
                 weights = normalised(advantages).view(*advantages.shape, *[1] * (log_probs.dim() - 2))
-                states = states[:, :n_steps]  # without the last, which is no step's
+                states = states[:, :n_steps]  # without the last, which belongs to no step
             log_ratio = log_probs - old_log_probs
             ratio = log_ratio.exp()  # ρ_t of Eq (7)
             surrogate = clipped_surrogate(ratio, weights, config.clip)
-            # Means per seed, summed over seeds: no seed's gradient knows of another seed.
+            # Means per seed, summed over seeds: no seed's gradient depends on another seed.
             policy_loss = -surrogate.flatten(1).mean(1)
             value_loss = (values[:, :n_steps] - returns).square().mean(1)
             entropy_loss = -(config.entropy * entropy).flatten(1).mean(1)
@@ -257,7 +256,7 @@ class _Acting(NamedTuple):
     """(S, M, N) of branches, (S, M) of a categorical policy"""
 
     def evaluate(self) -> tuple[Tensor, Tensor]:
-        """Log-probability and entropy by the present weights: per branch (S, M, N), or per action (S, M)."""
+        """Log-probability and entropy by the current weights: per branch (S, M, N), or per action (S, M)."""
         if self.is_open is not None:
             logits = self.actor(self.observations, self.is_open)
         else:
@@ -273,6 +272,6 @@ def _draws(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Ten
 
 
 def _even_parts(total: int, most: int) -> list[int]:
-    """`total` in the fewest parts of at most `most`, as even as can be."""
+    """Splits `total` into the fewest parts of at most `most`, as evenly as possible."""
     parts = -(-total // most)
     return [total // parts + (i < total % parts) for i in range(parts)]

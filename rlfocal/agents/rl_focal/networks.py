@@ -17,9 +17,9 @@ from rlfocal.dataset import Kind
 
 
 class Standardiser(nn.Module):
-    """The selected models' outputs at mean 0 and deviation 1 over train; those of the unselected stay 0.
+    """Standardises the selected models' outputs by train mean and deviation; those of the others stay 0.
 
-    Probabilities crowd around 1/C, where a fresh sigmoid layer tells them apart badly.
+    Probabilities cluster around 1/C, where a freshly initialised sigmoid layer hardly tells them apart.
     """
 
     mean: Tensor
@@ -46,8 +46,8 @@ class Standardiser(nn.Module):
 
 
 class Decider(nn.Module):
-    """Eq (5): a trunk over [pool; metrics; size], shared by one branch per model; to which the branches add
-    what is linear in the question."""
+    """Eq (5): a trunk over [pool; metrics; size], shared by one branch per model, plus a term per branch that
+    is linear in the question features."""
 
     def __init__(self, sizes: Sizes, config: RLFocalConfig, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
@@ -68,14 +68,14 @@ class Decider(nn.Module):
         return of_pool + observation[..., self.n_pool :] @ self.question
 
     def penalty(self, config: RLFocalConfig, columns: Columns) -> Tensor:
-        """(S,) the ridges' sum of squares: what all questions and each budget add is free."""
+        """(S,) the ridge penalty: weighted squares; the constant and the budgets are not penalised."""
         ridges = columns.each(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
         total: Tensor = self.question.square().sum(2) @ self.question.new_tensor(ridges)
         return total
 
 
 class Perceived(NamedTuple):
-    """What Fusion makes of its observations before any parameter comes in."""
+    """Fusion's observations, preprocessed as far as no parameter is involved."""
 
     evidence: Evidence | None
     """For the core, where there is one."""
@@ -108,7 +108,7 @@ class Fusion(nn.Module):
 
     @torch.no_grad()
     def perceive(self, observation: Tensor, is_open: Tensor) -> Perceived:
-        """All of the logits' way that no parameter is on, so that several updates can share it."""
+        """The part of the logits' computation that involves no parameter, so several updates can share it."""
         seen = None if self.core is None else self.core.evidence(self._outputs(observation), is_open)
         standard = None
         if self.core is None or self.network is not None:

@@ -15,25 +15,26 @@ from rlfocal.agents.shared.optimiser import StackedAdam
 from rlfocal.agents.shared.policies import branch_log_probs, modal_pool, sample_pool
 
 MEMORY = 0.8
-"""How much less the labels before the last T_u count where what was learned online is judged."""
+"""Factor by which older labels count less after every T_u labels, where online learning is judged."""
 ALARM = 3.0
-"""Standard errors by which answers fall short of what train promised once the Decider explores."""
+"""The Decider explores once answers are this many standard errors below what train promised."""
 QUESTION_SHARE = 0.5
-"""Of `question_rate`, at which the Decider goes on learning online what its branches add by question."""
+"""Share of `question_rate` at which the Decider's question weights go on learning online."""
 
 
 class OnlineLearner:
     """One optimiser over Decider, Fusion and critic.
 
-    While answers are as often right as train promised, pools are the Decider's likeliest, and it stays as it
-    is. Once they are not, it explores: it asks others beside them, and learns by these pools from Eq (6) with
-    Fusion's answer, against what the critic expected of the document. Fusion, which is told the right slot,
-    learns from every label as in the joint phase. The paper's text to the letter explores always, by pools
-    that are sampled.
+    While answers are right as often as train promised, pools are the Decider's likeliest, and it does not
+    change. Once they are not, it explores: it also asks other models, and learns from these pools by Eq (6)
+    with Fusion's answer, relative to what the critic expected of the document. Fusion, which is told the
+    right slot, learns from every label as in the joint phase. With `literal`, the Decider always explores, by
+    sampled pools.
 
-    Fusion's rate is `online_share` of the joint phase's, the Decider's by question a half. On 16 constructed
-    streams that do not turn this costs -0.1 points against frozen agents (-0.9 to 0.8); on 16 that turn it
-    is right 93 % as often as the best constant pool from 300 documents later on (76 to 101 %).
+    Fusion learns at `online_share` of the joint phase's rate, the Decider's question weights at half. On 16
+    constructed streams that do not turn, this costs -0.1 points against frozen agents (-0.9 to 0.8); on 16
+    that turn, it is right 93 % as often as the best constant pool (76 to 101 %), from 300 documents after the
+    turn.
     """
 
     def __init__(self, networks: Networks, config: RLFocalConfig, found: float = 1.0) -> None:
@@ -54,13 +55,13 @@ class OnlineLearner:
 
     @property
     def fusion(self) -> Fusion:
-        """Who answers next: what was learned online once that foresaw the last labels better, else what train
-        left. Where nothing changes, that is the better one."""
+        """The Fusion that answers next: the online one once it has predicted recent labels better, else the
+        trained one, which is the better one where nothing changes."""
         return self.networks.fusion if self._lead > 0 else self._trained
 
     def pool(self, observed: Tensor, noise: Tensor) -> Tensor:
-        """(..., N) who answers next, from what the Decider observed and logistic noise (..., N). Exploring,
-        whoever it would leave out is asked at least as likely as at the start of training."""
+        """(..., N) the next pool, from the Decider's observation and logistic noise (..., N). While
+        exploring, models that it would leave out are asked with a log-odds of at least `start_logit`."""
         logits = self.networks.decider(observed)
         if self.config.literal:
             return sample_pool(logits, noise)
@@ -70,7 +71,7 @@ class OnlineLearner:
         return torch.maximum(likeliest, sample_pool(logits.clamp(min=self.config.start_logit), noise))
 
     def learn(self, rollout: Rollout) -> None:
-        """`epochs` gradient steps. Of the last action nothing is known yet: its document comes next."""
+        """`epochs` gradient steps. The last action is left out: its document is still to come."""
         networks, config = self.networks, self.config
         decider, fusion, is_open = (part[:, :-1].flatten(1, 2) for part in rollout.states)
         gold, asked = rollout.gold.flatten(1, 2), rollout.pools[:, 1:-1].flatten(1, 2)
@@ -100,13 +101,13 @@ class OnlineLearner:
 
     @torch.no_grad()
     def _judge(self, learned: Tensor, by_trained: Tensor, at: Tensor, known: Tensor) -> None:
-        """By log scores of labels that neither had seen."""
+        """Compares both Fusions by log scores of labels that neither had seen."""
         ahead = torch.where(known, learned - by_trained.gather(-1, at)[..., 0], 0)
         self._lead = MEMORY * self._lead + float(ahead.sum())
 
     def _look_out(self, right: Tensor, by_trained: Tensor) -> None:
-        """Whether answers, right or wrong (1, L), fall short of what the trained Fusion expected of its own,
-        by log-chances (1, L, C)."""
+        """Explores if answers, right or wrong (1, L), fall short of what the trained Fusion expected of its
+        own, by log-probabilities (1, L, C)."""
         promised = self._found * by_trained.exp().amax(-1)
         self._surplus = MEMORY * self._surplus + float((right - promised).sum())
         self._variance = MEMORY * self._variance + float((promised * (1 - promised)).sum())
@@ -114,5 +115,5 @@ class OnlineLearner:
 
     @torch.no_grad()
     def _before_actions(self, states: State) -> Tensor:
-        """(1, L-1, ...) the global states in which the actions were chosen that are known the worth of."""
+        """(1, L-1, ...) the global states in which those actions were chosen whose reward is known."""
         return self.networks.critic_input(*(part[:, :-2].flatten(1, 2) for part in states[:2]))

@@ -1,4 +1,4 @@
-"""What both agents know before anybody is asked: the question's task, where its words lie, and the budget."""
+"""What both agents know before any model is asked: the question's task, its words, and the budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlfocal.dataset import Dataset
 
 
 class Columns(NamedTuple):
-    """How many of the G numbers tell what, in this order, after a first one that is always 1."""
+    """How many of the G features are about what, in this order, after a first one that is always 1."""
 
     tasks: int
     words: int
@@ -27,31 +27,31 @@ class Columns(NamedTuple):
         return 1 + sum(self)
 
     def each(self, constant: float, task: float, word: float, budget: float) -> list[float]:
-        """(G,) a value by what a number tells."""
+        """(G,) one value per feature, by what it is about."""
         return [constant, *[task] * self.tasks, *[word] * self.words, *[budget] * self.budgets]
 
 
 class Questions(NamedTuple):
-    """How questions become G numbers: 1, which of train's tasks it is, the first directions of its words, and
-    which budget it has to be answered within."""
+    """Turns questions into G features: a constant 1, the train task (one-hot), coordinates along the
+    principal directions of its words, and the budget (one-hot)."""
 
     queries: QueryFeatures
     tasks: tuple[str, ...]
-    """Those of train, where it has several; a task that train did not have is none of them."""
+    """Those of train, if it has several; for any other task all of these features are 0."""
     budgets: tuple[int, ...]
-    """In models, rising."""
+    """In models, ascending."""
 
     @property
     def columns(self) -> Columns:
         return Columns(len(self.tasks), len(self.queries.gate_scale), len(self.budgets))
 
     def numbers(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
-        """(T, G), as `of` has them."""
+        """(T, G) features, as by `of`."""
         return self.of(documents.questions or ("",) * len(documents), documents.tasks.tolist(), budget)
 
     def of(self, questions: tuple[str, ...], tasks: list[str], budget: int | None = None) -> Tensor:
-        """(T, G) of questions and their tasks, to be answered within one of the budgets or none; without a
-        text, no words."""
+        """(T, G) features of questions and their tasks, for answers within one of the budgets or none;
+        without a text, word features are 0."""
         columns = self.columns
         rows = np.zeros((len(tasks), columns.size), dtype=np.float32)
         rows[:, 0] = 1.0
@@ -79,13 +79,13 @@ def fit_questions(train: Dataset, config: RLFocalConfig) -> Questions | None:
 
 
 def to_decider(known: Tensor, n_budgets: int) -> Tensor:
-    """(..., G) of the same, but the first number is 1 only where no budget is told: the Decider's branches
-    have a constant of their own within each budget."""
+    """(..., G) the same features, but the first is 1 only where there is no budget: the Decider's branches
+    have a separate constant for each budget."""
     told = known[..., known.shape[-1] - n_budgets :].sum(-1, keepdim=True)
     return torch.cat([known[..., :1] - told, known[..., 1:]], -1)
 
 
 def limits(config: RLFocalConfig, n_models: int) -> tuple[int, ...]:
-    """Those of `budgets` that are a limit to so many models."""
+    """Those of `budgets` that limit the usual pool of so many models."""
     usual = min(config.mean_pool or np.inf, n_models)
     return tuple(budget for budget in config.budgets if budget < usual)

@@ -36,9 +36,9 @@ from rlfocal.policy import Episode
 
 _RECENT, _HALVINGS = 500, 12
 TOGETHER = 5
-"""Most seeds whose networks are stacked on a CPU; such groups train on as many threads as there are cores.
+"""The most seeds whose networks are stacked; the groups train on at most one thread per core.
 
-The same on every machine, because how many are stacked decides the last bits of a product.
+The same on every machine, because the number stacked decides the last bits of a product.
 """
 
 
@@ -51,8 +51,8 @@ def train(
 ) -> list[RLFocalAgents]:
     """One pair of agents per seed, trained side by side; a seed's result does not depend on the others.
 
-    Into the folder `kept` goes, every few episodes, all that training goes on from: called again with the
-    same arguments after it was killed, it ends with the agents it would have ended with.
+    Every few episodes the state of training is saved in the folder `kept`: called again with the same
+    arguments after it was killed, training ends with the same agents as without the interruption.
     Raises InputError for a pool of one model or fewer than two train documents.
     """
     if not seeds:
@@ -88,7 +88,7 @@ class _Group:
             self.kept = Kept(file, len(seeds))
 
     def train(self) -> list[RLFocalAgents]:
-        torch.set_num_threads(1)  # a thread's own setting
+        torch.set_num_threads(1)  # holds for this thread only
         n_seeds = len(self.seeds)
         generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
         sizes = network_sizes(self.rows, self.config, self.questions)
@@ -153,9 +153,9 @@ class _Group:
 
 @torch.no_grad()
 def keep_mean_pool(agents: RLFocalAgents, questions: Tensor, *, is_limited: bool) -> None:
-    """Lowers all branches alike until the modal pools of the train questions (T, G) ask no more than
-    `mean_pool` models on average; where it is a limit, raises them as far as that. The multiplier sees to
-    sampled pools, and a short training can end before it has."""
+    """Lowers all branches alike until modal pools on the last train questions (T, G) ask at most `mean_pool`
+    models on average; with `is_limited`, also raises them to that mean. The multiplier acts on sampled pools,
+    and a short training can end before it has taken effect."""
     recent = questions[-_RECENT:]
 
     def mean_size(lowered: float) -> float:
@@ -192,7 +192,7 @@ def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_se
 
 
 class _SharedProgress:
-    """Adds up what groups on several threads have done, and stops them all."""
+    """Adds up the progress of groups on several threads, and stops them all when one fails."""
 
     def __init__(self, on_progress: Progress | None, weights: Sequence[float]) -> None:
         self._on_progress, self._weights = on_progress, weights
@@ -213,7 +213,7 @@ class _SharedProgress:
 def _side_by_side(
     runs: Sequence[Callable[[], list[RLFocalAgents]]], progress: _SharedProgress
 ) -> list[list[RLFocalAgents]]:
-    """Runs all on as many threads as there are cores; the products release Python's lock."""
+    """Runs all on at most one thread per core; matrix products release Python's lock."""
     if len(runs) == 1:
         return [runs[0]()]
     with ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool:

@@ -1,1 +1,1 @@
-"""What the released code does, each of its artefacts a switch."""
+"""The agents of the released code, with a switch for each of its artefacts."""

@@ -1,4 +1,4 @@
-"""Agents trained as released: how they act frozen, and how they go on learning at test."""
+"""Agents trained as in the released code: how they act frozen, and how they go on learning at test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rlfocal.policy import Decisions, Episode
 from rlfocal.statistics.outcomes import Outcomes
 
 WEIGHTS_AT_TEST = {"focal_diversity": 0.5, "plurality_accuracy": 0.5}
-"""What the released code weighs at test, whatever it was trained with."""
+"""The metric weights of the released code at test, whatever it was trained with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class ReleasedAgents(SeeingAgents):
         seed: int,
         history: Sequence[Episode],
     ) -> ReleasedAgents:
-        """The `at`-th of some stacked agents."""
+        """The `at`-th of the stacked agents."""
         one = ReleasedNetworks(stacked.sizes, config, [torch.Generator()])
         one.load_state_dict(weights_of_seed(stacked, at))
         return cls(
@@ -74,9 +74,9 @@ class ReleasedAgents(SeeingAgents):
 
     @torch.no_grad()
     def decide_seeing_all(self, documents: Dataset) -> Decisions:
-        """Frozen, by Fusion's likeliest answers, and pools that are drawn at test, too.
+        """Frozen: Fusion's likeliest answers, from pools that are sampled at test, too.
 
-        It may see all: the released code orders free answers by what models say that it does not ask.
+        It sees all outputs: the released code orders free answers also by models that it does not ask.
         """
         self.check(documents)
         pools = self._pools(len(documents))
@@ -90,7 +90,7 @@ class ReleasedAgents(SeeingAgents):
     def decide_online(self, documents: Dataset) -> Decisions:
         """As the released code does: both agents learn from each answer's reward, every T_u questions.
 
-        The window is all of the test's history, there is no size penalty, and it starts with all models.
+        The window is the whole test history, there is no size penalty, and the first pool has all models.
         """
         self.check(documents)
         config = self.config
@@ -115,7 +115,7 @@ class ReleasedAgents(SeeingAgents):
         return Decisions(steps.pools.numpy() > 0, steps.predictions.numpy().astype(np.int64))
 
     def _pools(self, n: int) -> Tensor:
-        """(n, N) the Decider's pools, each from the one before; drawn, by the released code, at test too."""
+        """(n, N) the Decider's pools, each from the one before; in the released code sampled at test, too."""
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         draws = torch.full((n, len(self.models)), 0.5)

@@ -1,4 +1,4 @@
-"""What the released agents see and earn along the train stream, one environment per seed."""
+"""The released agents' observations and rewards along the train stream, one environment per seed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rlfocal.statistics.metrics import METRICS, focal_correlations
 from rlfocal.statistics.windows import Window
 
 Choose = Callable[[int, Tensor], Tensor]
-"""From step t and what the Decider observes (S, N+K+1) to the pools that answer (S, N)."""
+"""Maps step t and the Decider's observation (S, N+K+1) to the pools that answer (S, N)."""
 Fuse = Callable[[slice, Tensor], Tensor]
-"""From some steps and what Fusion observes there (S, L, N·C+k) to the slots it answers (S, L)."""
+"""Maps some steps and Fusion's observations there (S, L, N·C+k) to the slots it answers (S, L)."""
 
 
 class Steps(NamedTuple):
@@ -30,13 +30,13 @@ class Steps(NamedTuple):
     decider: Tensor
     """(S, L, N+K+1) what the Decider chose from"""
     pools: Tensor
-    """(S, L, N) who answered, 0 or 1: the Decider's actions"""
+    """(S, L, N) the models asked, 0 or 1: the Decider's actions"""
     fusion: Tensor
     """(S, L, N·C+k) what Fusion answered from"""
     answers: Tensor
-    """(S, L) Fusion's slots; 0 where plurality answered"""
+    """(S, L) Fusion's slots; 0 where the plurality answered"""
     predictions: Tensor
-    """(S, L) the same as the dataset's slots; -1 for none, and where plurality answered"""
+    """(S, L) the same as slots of the dataset; -1 for none, and where the plurality answered"""
     rewards: Tensor
     """(S, L)"""
     right: Tensor
@@ -74,7 +74,7 @@ class Environment:
         return cls(train, config, n_seeds, window=window, first=first, last=last, n_slots=n_slots)
 
     def reset(self) -> None:
-        """At the start, with all models and no past rewards."""
+        """Back to the start, with all models in the pool and past rewards of 0."""
         probs = self.stream.probs
         self.at = self.first
         self.pools = probs.new_ones((self.n_seeds, self.stream.n_models))
@@ -137,7 +137,7 @@ class Environment:
 
 
 def measure(window: Window, config: ReleasedConfig) -> Tensor:
-    """(E, P, K) what the Decider sees of its pools' metrics; K is 1 for the weighted sum."""
+    """(E, P, K) the pools' metrics as the Decider sees them; K is 1 for the weighted sum."""
     artefacts = config.artefacts
     columns = []
     for name in config.metrics:
@@ -161,8 +161,8 @@ def decider_observation(pools: Tensor, metrics: Tensor) -> Tensor:
 def observed_outputs(
     probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, config: ReleasedConfig
 ) -> tuple[Tensor, Tensor]:
-    """(S, L, N·C) what Fusion sees of the pools (S, L, N), and (S, L, C) its slots as the dataset's, -1 where
-    none is. `probs` is (L, N, C'), `n_choices` (L,)."""
+    """(S, L, N·C) what Fusion sees of the pools (S, L, N), and (S, L, C) its slots as slots of the dataset,
+    -1 where none exists. `probs` is (L, N, C'), `n_choices` (L,)."""
     keep = config.answer_slots if kind == "answers" else probs.shape[2]
     if kind == "answers" and not config.artefacts.slots_of_all_models:
         seen, _, at = build_slots(probs, n_choices, pools, kind, keep)

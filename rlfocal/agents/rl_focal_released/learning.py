@@ -1,4 +1,4 @@
-"""How the released agents act and learn: REINFORCE, without a critic unless that is switched on."""
+"""How the released agents act and learn: REINFORCE, without a critic unless it is switched on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS_PER_BUFFER = 4
 
 
 class Learner:
-    """The acting agent of one phase, and what it has seen since its last update."""
+    """The learning agent of one phase, and its steps since the last update."""
 
     def __init__(self, networks: ReleasedNetworks, config: ReleasedConfig, phase: str) -> None:
         self.networks, self.config, self.phase = networks, config, phase
@@ -30,7 +30,7 @@ class Learner:
         self.waiting: list[Steps] = []
 
     def update(self) -> None:
-        """One gradient step (or four) on what is waiting."""
+        """One gradient step (or four) on the waiting steps."""
         steps = Steps(*(torch.cat(parts, 1) for parts in zip(*self.waiting, strict=True)))
         self.waiting = []
         seen = steps.decider if self.phase == "decider" else steps.fusion
@@ -68,7 +68,8 @@ class Learner:
         self.waiting = [Steps(**state)] if state else []
 
     def log_probs(self, steps: Steps) -> Tensor:
-        """(S, M, N) of the Decider's heads, or (S, M) of Fusion's answers, which may be probabilities."""
+        """(S, M, N) of the Decider's heads, or (S, M) of Fusion's answers: probabilities instead with
+        `probability_as_log_prob`."""
         if self.phase == "decider":
             heads = self.networks.pool_log_probs(steps.decider)
             return heads.gather(-1, steps.pools.long()[..., None])[..., 0]
@@ -77,7 +78,7 @@ class Learner:
 
 
 class Best:
-    """The acting agent's weights before the episode in which they earned most, seed by seed."""
+    """The learning agent's weights at the start of the episode with the highest reward, seed by seed."""
 
     def __init__(self, learner: Learner) -> None:
         self._live = learner.optimiser.values
@@ -94,7 +95,7 @@ class Best:
         self._live.copy_(self._kept)
 
     def state(self) -> dict[str, Tensor]:
-        """What a later `restore` depends on, beside the live weights."""
+        """What a later `restore` depends on besides the live weights."""
         return {"kept": self._kept, "now": self._now, "reward": self._reward}
 
     def restore_state(self, state: Mapping[str, Tensor]) -> None:

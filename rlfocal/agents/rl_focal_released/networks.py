@@ -1,4 +1,4 @@
-"""The released networks, each a stack of one MLP per seed. Eight models of four choices: 17,276 weights."""
+"""The released networks, each a stack of one MLP per seed; 17,276 weights for eight models, four choices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlfocal.agents.shared.networks import Sizes, StackedLinear, stacked_mlp
 
 
 class ReleasedNetworks(nn.Module):
-    """Decider (a ReLU layer and a softmax of two per model) and Fusion; a critic each where switched on."""
+    """Decider (ReLU layers and a two-way softmax per model) and Fusion; a critic for each if switched on."""
 
     def __init__(self, sizes: Sizes, config: ReleasedConfig, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class ReleasedNetworks(nn.Module):
 
 
 def _torch_linear(n_in: int, n_out: int, generators: Sequence[torch.Generator]) -> StackedLinear:
-    """A layer that starts as torch's own do: weights and biases uniform within 1/sqrt(n_in)."""
+    """A layer initialised as torch's own: weights and biases uniform within ±1/sqrt(n_in)."""
     layer = StackedLinear(n_in, n_out, generators, gain=((n_in + n_out) / (6 * n_in)) ** 0.5)
     biases = [torch.rand(1, n_out, generator=generator) for generator in generators]
     layer.bias = nn.Parameter((torch.stack(biases) * 2 - 1) * n_in**-0.5)

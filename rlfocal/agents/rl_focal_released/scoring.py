@@ -1,4 +1,4 @@
-"""How the released code counts what is right."""
+"""Accuracy as the released code counts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Training as released: two REINFORCE learners, the Decider on plurality's rewards, then Fusion."""
+"""Training as in the released code: REINFORCE, first for the Decider on the plurality's rewards, then for
+Fusion."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def train(
     on_progress: Progress | None = None,
     kept: Path | None = None,
 ) -> list[ReleasedAgents]:
-    """One pair of agents per seed, trained side by side; a killed training goes on from the folder `kept`.
+    """One pair of agents per seed, trained side by side; a killed training resumes from the folder `kept`.
 
     Raises InputError for a pool of one model, fewer than two train documents, or too few for the window.
     """

@@ -1,4 +1,4 @@
-"""Trained agents that ask in turn: how they act frozen, and as labels come in."""
+"""Trained sequential agents: how they act frozen, and as labels come in."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SequentialAgents(CallingAgents):
     config: SequentialConfig
     n_slots: int
     tasks: tuple[str, ...]
-    """Tasks that Fusion knows; none where train had but one."""
+    """Tasks that Fusion knows; none if train had only one."""
     order: tuple[int, ...]
     """Positions of the models, in the order in which they are asked."""
     sizes: tuple[int, ...]
@@ -52,19 +52,19 @@ class SequentialAgents(CallingAgents):
     surfaces: TaskSurfaces
     """Of the tasks that have regressions of their own."""
     fusions: tuple[Fusion, ...]
-    """What all documents have in common, at each stage."""
+    """Fusion for documents of any task, at each stage."""
     task_fusions: tuple[TaskFusion, ...]
-    """What the documents of a known task have; empty where train had few tasks."""
+    """Fusion for documents of known tasks, at each stage; empty if train had few tasks."""
     decider: Floats
     """(K-1, 5)"""
     task_decider: Floats
     """The same for documents of known tasks; (0, 5) where `task_fusions` is empty."""
     temperature: float
-    """At which Fusion's probabilities are the likeliest on train documents that it was not fitted on."""
+    """The temperature that maximises the likelihood of train labels under out-of-fold Fusion."""
     train_accuracy: tuple[float, ...]
     """Each model's, in the order of `models`."""
     held_out_accuracy: float
-    """Fusion's at its best stage, on train documents that it was not fitted on: what a stream may expect."""
+    """Fusion's out-of-fold accuracy at its best stage: what a stream may expect."""
     penalty: float
     """What asking one model costs, where being right earns 1."""
     task_penalty: float
@@ -75,7 +75,7 @@ class SequentialAgents(CallingAgents):
 
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
         """Each document on its own, stage after stage until the Decider stops, or the next stage would call
-        more than `most` models. With `costs`, a model that `most` no longer pays for is passed over.
+        more than `most` models. With `costs`, a model that `most` no longer pays for is skipped.
 
         Frozen: everything is as it was at the end of train. Raises InputError as `decide_online` does.
         """
@@ -88,11 +88,11 @@ class SequentialAgents(CallingAgents):
         return Answered(slots, distribution.max(axis=1, initial=0.0))
 
     def account(self, calls: Calls, down: Mask | None = None) -> Account:
-        """A stage that brings a model that is down is never the last one where another one follows."""
+        """Asking never stops at a stage that adds a model that is down, unless it is the last stage."""
         return Account(*self._answers(calls, down=down), pulls=None)
 
     def _unpaid(self, costs: Floats, most: float) -> Mask:
-        """(N,) who is passed over where models are asked in turn for as long as `most` pays for them."""
+        """(N,) the models skipped when models are asked in order for as long as `most` pays for them."""
         unpaid = np.ones(len(self.models), dtype=np.bool_)
         for model in self.order[: self.sizes[-1]]:
             if costs[model] <= most:
@@ -102,7 +102,7 @@ class SequentialAgents(CallingAgents):
     def _answers(
         self, calls: Calls, most: float = np.inf, down: Mask | None = None
     ) -> tuple[NDArray[np.int64], Floats]:
-        """(T,) slots, and (T, C) Fusion's distributions where it stopped, tempered."""
+        """(T,) slots, and (T, C) Fusion's distributions at the stage where asking stopped, tempered."""
         self.check(calls)
         live = np.ones(len(self.models), dtype=np.bool_) if down is None else ~down
         known = about(calls, self.queries, self.surfaces, self.tasks)
@@ -140,14 +140,14 @@ class SequentialAgents(CallingAgents):
         return slots, final
 
     def temperatures(self, task: NDArray[np.int64]) -> Floats:
-        """(T,) of documents by their `task` (T,), -1 where it is unknown: mixtures of a task's own are not
-        tempered, which would cost them log score.
+        """(T,) temperatures of documents by their `task` (T,), -1 where it is unknown: known tasks' own
+        mixtures are not tempered, because that would cost log score.
         """
         return np.where(task < 0, self.temperature, 1.0)
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """The frozen agents' answers, or the vote of the models that are best by the labels so far, once that
-        has lately been right clearly more often. Only answers of models that were asked are learned from.
+        """The frozen agents' answers, or the vote of the best models by the labels so far, once that vote has
+        lately been right clearly more often. Learns only from answers of models that were asked.
         """
         frozen, tracker = decide(self, documents), self.tracker()
         correct = documents.correct

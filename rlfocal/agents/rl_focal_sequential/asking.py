@@ -1,4 +1,4 @@
-"""Whom `rl_focal_sequential` asks in which order and in which stages, and what a stage costs."""
+"""In which order and stages `rl_focal_sequential` asks the models, and what a stage costs."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Order = tuple[int, ...]
 """Positions of the models, the first to be asked first."""
 
 _COPY = 0.75
-"""Share of the documents on which either of two models errs where they err alike; unrelated LLMs: 0.4."""
+"""Copies err alike on more than this share of the documents where either errs; unrelated LLMs: 0.4."""
 _FEW_ERRORS = 2
-"""Keeps a handful of errors from making copies."""
+"""Added to the number of errors, so that a handful of them does not make a copy."""
 _MOST_WEIGHED = 20
-"""Models, the most accurate first, that are weighed by what they add."""
+"""How many models, the most accurate, are ordered by what they add."""
 _PARTS = 5
 _TOLERANCE = 0.5
 _MOST_STARTS = 4
-"""Models of the front of prices that an order may set out from."""
+"""How many models of the price-accuracy front an order may start from."""
 
 
 def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
-    """By falling train accuracy, ties: the alphabetically first; of choices the best follow the first by
-    what each adds to those before it. Copies of another come last.
+    """By falling train accuracy, ties alphabetically; with choices, the best models after the first are
+    ordered by what each adds to those before it. Copies of another model come last.
     """
     firsts: list[int] = []
     copies: list[int] = []
@@ -48,11 +48,11 @@ def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
 
 
 def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialConfig) -> list[int]:
-    """Greedy forward selection after the first of `models`, whose word alone most documents get: next is the
-    first of them with which a log-linear pool gives held-out labels the highest likelihood, or one that is
-    less by no more than a standard error: without, which parts are held out would decide.
+    """Greedy forward selection after the first of `models`, the only one that most documents ask: next is the
+    first whose log-linear pool with those before gives held-out labels the highest log-likelihood, or one
+    within a standard error of it; otherwise the choice of folds would decide.
 
-    Each of many tasks counts the same, and is held out whole: test is of others.
+    Where there are many tasks, each counts the same and is held out whole, because test has other tasks.
     """
     order, ahead = list(models[:1]), list(models[1:])
     blank = About(*[np.zeros((len(rows), 0))] * 3)
@@ -70,7 +70,7 @@ def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialCon
 
 
 def _held_out_log_score(rows: Rows, teams: Sequence[Sequence[int]], part: Tensor, ridge: float) -> Tensor:
-    """(B, T) what the log-linear pool of each team, fitted without a document's part, gives its label."""
+    """(B, T) out-of-fold log-likelihood of each document's label by the log-linear pool of each team."""
     n_teams, n_folds = len(teams), int(part.max()) + 1
     deviations = rows.shared.new_zeros((n_teams, rows.shared.shape[2]))
     for at, team in enumerate(teams):
@@ -92,7 +92,7 @@ def _held_out_log_score(rows: Rows, teams: Sequence[Sequence[int]], part: Tensor
 
 
 def _copies_one_of(train_rows: Dataset, model: int, others: Sequence[int]) -> bool:
-    """Whether the model says what one of the others says, errors included: quantised weights, say."""
+    """Whether the model answers as one of the others does, errors included, like a quantised version."""
     said, theirs = train_rows.predictions[:, [model]], train_rows.predictions[:, others]
     err = (said != train_rows.labels[:, None]) | (theirs != train_rows.labels[:, None])
     shared = (err & (said == theirs)).sum(axis=0) / (err.sum(axis=0) + _FEW_ERRORS)
@@ -103,8 +103,8 @@ def _copies_one_of(train_rows: Dataset, model: int, others: Sequence[int]) -> bo
 def priced_orders(train_rows: Dataset, config: SequentialConfig, shares: Floats) -> Iterator[Order]:
     """Orders that may be worth their price, the one without regard to prices first.
 
-    The others climb the front of models that no cheaper one is as often right as, from one of its cheaper
-    members to the dearest; who is not on the way follows as without prices. `shares` (N,) of all prices.
+    The others climb the front of models that are right more often than every cheaper one, from one of its
+    members to the dearest; the rest follow as without prices. `shares` (N,) of all prices.
     """
     plain = asking_order(train_rows, config)
     yield plain
@@ -122,9 +122,9 @@ def priced_orders(train_rows: Dataset, config: SequentialConfig, shares: Floats)
 
 
 def price_shares(train_rows: Dataset, config: SequentialConfig) -> Floats:
-    """(N,) each model's part of what a query of all models costs; zeros where prices do not count or are 0.
+    """(N,) each model's share of the cost of asking all models; zeros where prices do not count or are 0.
 
-    Raises InputError where they count and one is unknown.
+    Raises InputError if they count and one is unknown.
     """
     if not config.price_penalty:
         return np.zeros(len(train_rows.models))
@@ -143,14 +143,14 @@ def paid_by_stage(
 ) -> list[float]:
     """What prices and rounds have cost once each stage has answered, where being right earns 1.
 
-    A model costs `price_penalty` times its part of all prices, `shares` (N,), and a stage is a round.
+    A model costs `price_penalty` times its share of all prices, `shares` (N,); each stage is one round.
     """
     money = config.price_penalty * np.cumsum(shares[list(order)])
     return [float(money[size - 1]) + config.round_penalty * at for at, size in enumerate(sizes, 1)]
 
 
 def stage_sizes(n_models: int, mean_pool: float) -> tuple[int, ...]:
-    """How many models have answered at each stage: about a half more each, up to four times `mean_pool`."""
+    """How many models have answered at each stage: about half as many again, up to four times `mean_pool`."""
     most = min(n_models, max(int(4 * mean_pool), 2))
     sizes = [1]
     while sizes[-1] < most:

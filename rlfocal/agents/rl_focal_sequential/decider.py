@@ -1,7 +1,7 @@
 """The sequential Decider: after each stage of asking, stop and answer, or ask the next models.
 
-Rewards of every action are known on train, so its value function is fitted by regression from the last stage
-back to the first (fitted Q-iteration): no sampling.
+The rewards of all actions are known on train, so its value function is fitted by regression from the last
+stage back to the first (fitted Q-iteration), without sampling.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class StageView(NamedTuple):
     size: int
     """Models asked so far."""
     paid: float = 0.0
-    """What their prices and the rounds so far cost, where being right earns 1."""
+    """The cost of their prices and of the rounds so far, where being right earns 1."""
 
     @property
     def expected_reward(self) -> Floats:
-        """(T,) what stopping here earns by Fusion's own account, fitted without the document.
+        """(T,) what stopping here earns: Fusion's out-of-fold probability of being right.
 
-        Whether the answer was right says the same with more noise: on train, going by that cost half a point.
+        Whether the answer was right tells the same with more noise: on train, using that cost half a point.
         """
         return self.features[:, 1]
 
     def earned(self, penalty: float) -> Floats:
-        """(T,) what stopping here earns, at `penalty` a model asked."""
+        """(T,) what stopping here earns, at `penalty` per model asked."""
         return self.expected_reward - penalty * self.size - self.paid
 
 
@@ -66,9 +66,9 @@ def view(probabilities: Floats, said: Slots, votes: Slots, n_slots: int) -> Floa
 
 
 def fit_decider(stages: Sequence[StageView], penalty: float) -> Floats:
-    """(K-1, 5) weights of what going on is worth more than stopping, at each stage but the last.
+    """(K-1, 5) weights of the value of going on less that of stopping, at each stage but the last.
 
-    The reward is 1 for a right answer, minus `penalty` a model asked, and what prices and rounds cost.
+    The reward is 1 for a right answer, minus `penalty` per model asked and the cost of prices and rounds.
     """
     value = stages[-1].earned(penalty)
     weights = np.zeros((len(stages) - 1, N_FEATURES))
@@ -99,10 +99,11 @@ def stop_stages(weights: Floats, features: Sequence[Floats]) -> NDArray[np.int64
 def fit_within(
     stages: Sequence[StageView], deployed: Sequence[Floats], mean_pool: float, least_penalty: float
 ) -> tuple[Floats, float]:
-    """Weights, and the penalty a model: the least at which train asks no more than `mean_pool` on average.
+    """Weights, and the penalty per model: the smallest from `least_penalty` up at which train asks at most
+    `mean_pool` models on average.
 
-    Both by Fusion fitted without each document, as `stages` are, and by Fusion as it will be, whose features
-    (T, 5) at each stage are `deployed`: where few outputs are possible, a hair between both moves many.
+    The limit holds both for out-of-fold Fusion, as in `stages`, and for the final Fusion, whose features (T,
+    5) at each stage are `deployed`: where few outputs are possible, a tiny difference moves many documents.
     """
     features, sizes = [s.features for s in stages], np.array([s.size for s in stages])
 
@@ -130,16 +131,16 @@ class Ledger(NamedTuple):
     deployed: list[Floats]
 
     def at(self, stages: Sequence[int], paid: Sequence[float]) -> Ledger:
-        """Of some of the stages, and what prices and rounds have cost at each."""
+        """The ledger of some of the stages, with what prices and rounds have cost at each."""
         views = [self.views[at]._replace(paid=cost) for at, cost in zip(stages, paid, strict=True)]
         return Ledger(views, [self.deployed[at] for at in stages])
 
     def decider(self, config: SequentialConfig, n_models: int) -> tuple[Floats, float]:
-        """Its weights, and the penalty a model."""
+        """Its weights, and the penalty per model."""
         return fit_within(self.views, self.deployed, config.budget(n_models), config.size_penalty / n_models)
 
     def earned(self, config: SequentialConfig, n_models: int) -> float:
-        """What a train document earns on average by Fusion fitted without it, where the Decider stops."""
+        """What a train document earns on average where the Decider stops, by out-of-fold Fusion."""
         stop = stop_stages(self.decider(config, n_models)[0], [view.features for view in self.views])
         earned = np.stack([view.earned(config.size_penalty / n_models) for view in self.views])
         return float(earned[stop, np.arange(len(stop))].mean())
@@ -152,10 +153,10 @@ def worthwhile_stages(
     config: SequentialConfig,
     n_models: int,
 ) -> list[int]:
-    """The stages that earn a round of their own: one after the other is left out while that pays.
+    """The stages worth a round of their own: stages are left out one by one while that pays.
 
-    `paid` tells what prices and rounds cost by each stage of given sizes. All stages where rounds cost
-    nothing: there, another look is never worse. The first keeps to the mean pool.
+    `paid` gives what prices and rounds have cost by each stage, from the stages' sizes. All stages are kept
+    where rounds are free, as one more look never hurts. The first stage never exceeds the mean pool.
     """
     kept = list(range(len(sizes)))
     if not config.round_penalty:

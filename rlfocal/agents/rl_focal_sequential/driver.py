@@ -1,6 +1,6 @@
-"""The agents that ask in turn for a Router, one query at a time.
+"""The sequential agents for a Router, one query at a time.
 
-In numpy, beside `SequentialAgents.decide`: one document by that takes ten times the 60 us that a step may.
+In numpy, separate from `SequentialAgents.decide`, which takes ten times the target of 60 us per document.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Mask = NDArray[np.bool_]
 
 
 class Regressions:
-    """R regressions of one stage, over the log-probs of m models, C slots each, and the question's numbers.
+    """R regressions of one stage, over the log-probs of m models, C slots each, and the question's features.
 
     Arranged for one query at a time.
     """
 
     opinion: Floats
-    """(R,) of a task's own regressions: the weight of Fusion's opinion"""
+    """(R,) the weight of Fusion's opinion in a task's own regressions"""
 
     def __init__(self, weights: Weights, scales: Scales, at: NDArray[np.int64], of_task: bool) -> None:
-        """Of the models at these positions, asked in this order."""
+        """For the models at these positions, asked in this order."""
         shared, own = weights.shared.numpy(), weights.own.numpy()
         m, (r, _, c) = len(at), own.shape
         self.opinion = shared[:, 2 * m] if of_task else np.zeros(r)
@@ -45,13 +45,13 @@ class Regressions:
         self._of_context = np.ascontiguousarray(own[:, m * c :].transpose(0, 2, 1).reshape(r * c, -1))
         gates = np.zeros((r, m, 0)) if of_task else shared[:, 2 * m :].reshape(r, -1, m).transpose(0, 2, 1)
         self._of_gates = (gates / scales.shared[at, None]).reshape(r * m, -1)
-        # With answers from all in all slots, logits are affine in the values.
+        # If all models answered in all slots, logits are affine in the values.
         same_slot = np.einsum("rm,cd->rcmd", self._shared, np.eye(c)).reshape(r * c, m * c)
         self._matrix = np.ascontiguousarray(same_slot + self._own * self._scale.ravel())
         self._zero = self._bias - (self._own @ (self._mean * self._scale).ravel()).reshape(r, c)
 
     def of_question(self, context: Floats, gates: Floats) -> tuple[Floats, Floats]:
-        """(R, C) what the question adds to the logits, (R, m) and to the models' weights."""
+        """What the question adds to the logits, (R, C), and to the models' weights, (R, m)."""
         about = (self._of_context @ context).reshape(self._bias.shape)
         shift = self._of_gates @ gates if self._of_gates.shape[1] else np.zeros(len(self._of_gates))
         return about, shift.reshape(self._shared.shape)
@@ -78,7 +78,7 @@ class Regressions:
 class Stepwise:
     """The same decisions as `SequentialAgents.decide`, one stage after the other.
 
-    `probs` (N, C) below are the distributions given so far, rows of zeros for models that gave none.
+    `probs` (N, C) below are the distributions given so far, with rows of zeros for models that gave none.
     """
 
     def __init__(self, agents: SequentialAgents) -> None:
@@ -88,11 +88,11 @@ class Stepwise:
         self._stages = [fusion.weights for fusion in agents.fusions]
         self._shared_only = [stage.shared.numpy() for stage in self._stages]
         self._task = -1
-        """Where the query's task is among those that have regressions of their own; -1: it has none."""
+        """The query's place among the tasks that have their own regressions; -1 if it has none."""
         self._fitted: dict[tuple[int, int], Regressions] = {}
-        """By stage and task; -1: of all."""
+        """By stage and task; task -1: the regressions of all tasks."""
         self._about: dict[tuple[int, int], tuple[Floats, Floats]] = {}
-        """The same: what the question adds to the logits and to the models' weights."""
+        """By stage and task: what the question adds to the logits and to the models' weights."""
         self._known: Floats = np.zeros(0)
         self._question: Floats = np.zeros(0)
         self._gates: Floats = np.zeros(0)
@@ -129,7 +129,7 @@ class Stepwise:
         return mask
 
     def distribution(self, stage: int, probs: Floats, logprobs: Floats | None) -> Floats:
-        """(C,) Fusion's distribution, of answers (C + 1,): that nobody asked is right comes last.
+        """(C,) Fusion's distribution; (C + 1,) for free answers, the last for "no asked model is right".
 
         `logprobs` (N, C) for choices, rows without an answer all 0.
         """
@@ -164,7 +164,7 @@ class Stepwise:
         return self._fitted[stage, task]
 
     def _logits(self, stage: int, task: int, raw: Floats) -> Floats:
-        """(R, C) of every recipe, from the log-probs (m, W) of the models asked, 0 for none."""
+        """(R, C) each recipe's logits, from the log-probs (m, W) of the models asked, 0 for no answer."""
         fitted = self._regressions(stage, task)
         answered: Mask = (raw != 0).any(axis=1)[:, None]
         values = self._values(raw) * answered
@@ -178,7 +178,7 @@ class Stepwise:
         return logits + shift @ values if task < 0 else logits
 
     def _values(self, raw: Floats) -> Floats:
-        """(m, C) log-probs (m, W), centred over the slots there are."""
+        """(m, C) log-probs (m, W), centred over the slots that exist."""
         n_slots = self.agents.n_slots
         values = np.maximum(raw[:, :n_slots], -50.0)
         values -= values.sum(axis=1, keepdims=True) / values.shape[1]
@@ -215,7 +215,7 @@ class Stepwise:
 
 
 class StageDriver:
-    """Stage after stage. A model that is down counts as asked; the next stage brings others in its place."""
+    """Stage after stage. A model that is down counts as asked; the next stage replaces it with others."""
 
     def __init__(self, agents: SequentialAgents) -> None:
         self._agents, self._step = agents, Stepwise(agents)
@@ -247,7 +247,7 @@ class StageDriver:
             return NOTHING
         if stage < 0:  # not even the first was asked
             return Fused(int(given.probs.sum(axis=0).argmax()), None)
-        # Models that were asked only for a comparison make no stage that the Decider would have reached.
+        # Models asked only for a comparison do not count as a stage that the Decider has reached.
         for at in range(stage):
             if self._answer(at, given)[0] >= 0 and not self._goes_on(at, given):
                 stage = at
@@ -256,13 +256,13 @@ class StageDriver:
         return Fused(slot, self._step.chance(distribution, slot)) if slot >= 0 else NOTHING
 
     def _goes_on(self, stage: int, given: Given) -> bool:
-        """The Decider would go on, or this stage has brought a model that is down."""
+        """Whether the Decider would go on, or this stage added a model that is down."""
         sizes = self._agents.sizes
         brought = self._agents.order[sizes[stage - 1] if stage else 0 : sizes[stage]]
         return self._answer(stage, given)[2] or any(at in brought for at in given.down)
 
     def _answer(self, stage: int, given: Given) -> tuple[int, Floats, bool]:
-        """What Fusion says after this stage, by which distribution, and whether the Decider goes on."""
+        """Fusion's slot after this stage, its distribution, and whether the Decider goes on."""
         if stage not in self._known:
             whole = self._step.distribution(stage, given.probs, given.logprobs)
             real = real_slots(whole, self._agents.kind)

@@ -1,4 +1,4 @@
-"""How Fusion is fitted at one stage: every recipe, their mixture on held-out parts, and what tasks add."""
+"""How Fusion is fitted at one stage: every recipe, their mixture by cross-validation, and tasks' own fits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 _HELD_OUT_TOLERANCE = 0.5
-"""Held-out fits only choose shares and teach the Decider."""
+"""Out-of-fold fits only serve to choose shares and train the Decider."""
 _OPINION_RIDGE = 1.0
 """On the weight of Fusion's opinion in a task's own regressions."""
 _TASK_PRIOR = 10.0
-"""Documents that say of a task's mixture what all tasks' documents say."""
+"""Number of documents that the mixture over all tasks counts as, in the prior of a task's mixture."""
 
 
 class Stage(NamedTuple):
@@ -48,7 +48,7 @@ class TaskStage(NamedTuple):
     """(S, T, C) each document's distribution, fitted without it"""
 
     def fusion(self, seed: int) -> TaskFusion:
-        """That of the seed at this place."""
+        """The Fusion of the seed at this place."""
         return TaskFusion(self.weights.at(seed), self.shares[seed])
 
 
@@ -64,9 +64,9 @@ WEIGHTS = ("shared", "bias", "own")
 
 
 def fit_stage(rows: Rows, priors: Priors, held_out: Places, counts: Floats, *, biased: bool) -> Stage:
-    """Every recipe on all of train, then for each seed on all but each held-out part, side by side.
+    """Fits every recipe on all of train, then for each seed on all but each fold, side by side.
 
-    `counts` (T,): for how many each document counts where recipes are mixed.
+    `counts` (T,): each document's weight when recipes are mixed.
     """
     n_recipes, n_rows = len(priors.shared), len(rows.labels)
     whole = fit_many(rows, rows.shared.new_ones((n_recipes, n_rows)), priors, biased=biased)
@@ -101,7 +101,7 @@ def fit_tasks(
     """One seed's weights (J, R, ...), shares (J, 1 + R) and out-of-fold distributions (T, C) of every task.
 
     `task` (T,) numbers the tasks, `opinion` (T, C) is Fusion's on documents whose whole task was held out,
-    `part` (T,) is which part a document is held out with here, `particular` (T, F) as in `About`.
+    `part` (T,) is each document's fold here, `particular` (T, F) as in `About`.
     """
     n_models = priors.shared.shape[1] // 2
     n_tasks, n_recipes = int(task.max()) + 1, len(priors.shared)
@@ -141,7 +141,7 @@ def fit_tasks(
 
 
 def _task_shares(out_of_fold: Floats, labels: Places, task: Places) -> Floats:
-    """(J, R) each task's mixture, drawn to that of all."""
+    """(J, 1 + R) each task's mixture, shrunk towards that of all tasks."""
     of_all = mixture(_at_label(out_of_fold, labels))
     return np.stack(
         [
@@ -152,7 +152,8 @@ def _task_shares(out_of_fold: Floats, labels: Places, task: Places) -> Floats:
 
 
 def _alike(n_choices: Places, task: Places) -> Iterator[list[int]]:
-    """Groups of tasks with as many choices and half as many documents, so that little is padded."""
+    """Groups of tasks with equally many choices and at least half as many documents as the group's largest,
+    so that little is padded."""
     sizes = np.bincount(task)
     most = np.zeros(len(sizes), dtype=np.int64)
     np.maximum.at(most, task, n_choices)
@@ -166,7 +167,7 @@ def _alike(n_choices: Places, task: Places) -> Iterator[list[int]]:
 
 
 def _padded(members: list[Places]) -> tuple[Tensor, Tensor]:
-    """(J, T) positions, the first filling up, and which are real."""
+    """(J, T) positions, padded with each task's last one, and which are real."""
     longest = max(len(at) for at in members)
     at = np.stack([np.pad(one, (0, longest - len(one)), mode="edge") for one in members])
     real = np.arange(longest) < np.array([len(one) for one in members])[:, None]
@@ -174,7 +175,7 @@ def _padded(members: list[Places]) -> tuple[Tensor, Tensor]:
 
 
 def _at_label(distributions: Floats, labels: Places) -> Floats:
-    """(T', R) what each of (R, T, C) gives to the right slot, where there is one."""
+    """(T', R) the probability of the right slot, where there is one, by each of (R, T, C)."""
     known = np.flatnonzero(labels >= 0)
     return np.asarray(distributions[:, known, labels[known]].T)
 
@@ -184,8 +185,8 @@ def mixture(
 ) -> Floats:
     """(R,) shares that maximise the likelihood of the labels, from (T, R) probabilities of them (EM).
 
-    `prior` (R,) counts documents that speak for each; None: one, split evenly. `counts` (T,): for how many
-    each document counts; None: one.
+    `prior` (R,) is a number of documents in favour of each; None: one, split evenly. `counts` (T,) weights
+    the documents; None: 1 each.
     """
     n_recipes = at_label.shape[1]
     before = np.full(n_recipes, 1 / n_recipes) if prior is None else prior

@@ -1,4 +1,4 @@
-"""Fusion at one stage of asking: what it holds of all documents alike, and of those of a task it knows."""
+"""Fusion at one stage of asking: for documents of any task, and for those of known tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 LEAST_CHANCE = 1e-6
-"""A slot that Fusion holds to be less likely counts as this likely where its opinion is weighed."""
+"""Probabilities are clipped below at this before logarithms are taken."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class TaskFusion:
     """For each of J tasks, a mixture of Fusion's own opinion and of regressions fitted to the task's rows."""
 
     weights: Weights
-    """J groups of R regressions; the last of the shared numbers is Fusion's opinion"""
+    """J groups of R regressions; the last of the shared features is Fusion's opinion"""
     shares: Floats
     """(J, 1 + R) Fusion's own opinion comes first"""
 
     def probabilities(self, rows: Rows, particular: Floats, opinion: Floats, task: Places) -> Floats:
-        """(T, C) distributions over the open slots, from `particular` (T, F) of `About`; those by Fusion,
-        `opinion` (T, C), for documents of tasks that it does not know, whose `task` (T,) is -1.
+        """(T, C) distributions over the open slots, from `particular` (T, F) of `About`; Fusion's `opinion`
+        (T, C) unchanged for documents of unknown tasks, whose `task` (T,) is -1.
         """
         result = opinion.copy()
         for one in np.unique(task[task >= 0]):
@@ -59,8 +59,8 @@ class TaskFusion:
 
 
 def task_rows(rows: Rows, n_models: int, particular: Floats, opinion: Floats) -> Rows:
-    """The rows as a task's own regressions see them: no gates, what is particular to the task (T, F), and
-    Fusion's opinion (T, C).
+    """The rows as a task's own regressions see them: without gates, with `particular` (T, F) and Fusion's
+    opinion (T, C).
     """
     is_open = rows.open.numpy()
     said = np.where(is_open, np.log(np.maximum(opinion, LEAST_CHANCE)), 0.0)

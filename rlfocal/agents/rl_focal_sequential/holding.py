@@ -1,4 +1,4 @@
-"""Which train documents are held out together, and which tell enough of all."""
+"""Which train documents are held out together, and which sample stands for all of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _TELLING = 3_000
 
 
 def telling(n: int) -> Slots:
-    """Positions of documents, evenly drawn of n in all, that tell how models and recipes compare."""
+    """Evenly spaced positions among n documents, on which models and recipes are compared."""
     return np.linspace(0, n - 1, min(n, _TELLING)).round().astype(np.int64)
 
 
 def task_counts(train_rows: Dataset) -> Floats:
-    """(T,) as many as there are in all; each of many tasks the same: test is of others, of any size."""
+    """(T,) weights that sum to T; each of many tasks weighs the same: test has others, of any size."""
     tasks = np.unique(train_rows.tasks, return_inverse=True)[1]
     sizes = np.bincount(tasks)
     if len(sizes) < MANY_TASKS:
@@ -29,7 +29,7 @@ def task_counts(train_rows: Dataset) -> Floats:
 
 
 def hold_out(train_rows: Dataset, folds: int, seed: int) -> Slots:
-    """(T,) the part of train that each document is held out with: whole tasks where there are many."""
+    """(T,) each document's fold: whole tasks where there are many."""
     tasks = np.unique(train_rows.tasks, return_inverse=True)[1]
     if tasks.max() + 1 < MANY_TASKS:
         return hold_out_rows(len(train_rows), folds, seed)
@@ -37,5 +37,5 @@ def hold_out(train_rows: Dataset, folds: int, seed: int) -> Slots:
 
 
 def hold_out_rows(n: int, folds: int, seed: int) -> Slots:
-    """(n,) parts of equal size, drawn at random."""
+    """(n,) folds of equal size, drawn at random."""
     return np.asarray(np.random.default_rng(seed).permutation(np.arange(n) % folds))

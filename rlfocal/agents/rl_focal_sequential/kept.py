@@ -1,4 +1,4 @@
-"""What a killed training of `rl_focal_sequential` goes on from: the stages that were done."""
+"""What a killed training of `rl_focal_sequential` resumes from: its finished stages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 def write_stages(
     unfinished: Unfinished, order: Order, recipes: Sequence[Recipe], stages: Sequence[Fitted]
 ) -> None:
-    """The stages that are done, the order of asking, and the recipes that are mixed in all of them."""
+    """Writes the finished stages, the asking order, and the recipes mixed in all stages."""
     tensors: dict[str, Tensor] = {}
     for at, fitted in enumerate(stages):
         for kind, stage in (("", fitted.general), ("tasks.", fitted.of_tasks)):
@@ -36,8 +36,8 @@ def write_stages(
 def read_stages(
     unfinished: Unfinished, order: Order, recipes: tuple[Recipe, ...]
 ) -> tuple[tuple[Recipe, ...], list[Fitted]]:
-    """The inverse of `write_stages`; the given recipes and no stage where nothing was written, or of another
-    order: prices have changed."""
+    """The inverse of `write_stages`; the given recipes and no stages if nothing was written, or for another
+    order, because prices have changed."""
     found = unfinished.read()
     if found is None or found[0]["order"] != list(order):
         return recipes, []

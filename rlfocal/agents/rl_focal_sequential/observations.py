@@ -1,4 +1,4 @@
-"""What Fusion sees once the first models of the asking order have answered, as rows of a regression."""
+"""What Fusion sees after the first models of the asking order have answered, as rows of a regression."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Floats = NDArray[np.float64]
 Slots = NDArray[np.int64]
 
 MANY_TASKS = 10
-"""With as many tasks in train, Fusion is fitted twice: with whole tasks held out, for tasks that train has
-not, and to each task's own documents, for those that it has."""
+"""With this many tasks in train, Fusion is fitted twice: with whole tasks held out, for new tasks, and to
+each task's own documents, for train's tasks."""
 TIE = 1e-9
-"""Equal sums differ by less, whatever the order in which they were taken."""
+"""Sums that differ by less are ties: their order of summation may differ."""
 
 
 class Scales(NamedTuple):
-    """What the models' outputs look like on train, so that every number has deviation 1."""
+    """Location and scale of the models' outputs on train, to give every feature deviation 1."""
 
     shared: Floats
     """(N,) deviation of a model's centred log-probs"""
@@ -38,13 +38,13 @@ class Scales(NamedTuple):
 
 
 class About(NamedTuple):
-    """What is known of T questions before anybody is asked; (T, 0) each for free answers."""
+    """What is known of T questions before any model is asked; (T, 0) each for free answers."""
 
     context: Floats
-    """(T, J + 13 + L + D) which task it is, then the question's surface, curves over it, and words"""
+    """(T, J + 13 + L + D) the task (one-hot), then the question's surface, curves over it, and words"""
     gates: Floats
-    """(T, K) what shifts weights: where the question's words lie along the first directions, and which of few
-    tasks it is"""
+    """(T, K) what shifts the models' weights: the question's words along the first directions, and, where
+    train has few tasks, the task (one-hot)"""
     particular: Floats
     """(T, 13 + L + D) what a known task's own regressions see: surface and curves on its scale, and words"""
 
@@ -55,7 +55,7 @@ class Outputs(NamedTuple):
     shared: Floats
     """(T, N, C) log-probs centred over the open slots, in deviations; for answers, shares of passes"""
     own: Floats
-    """(T, N, C) the same in deviations from the slot's mean; (T, N, 0) for answers"""
+    """(T, N, C) the same, standardised for each slot; (T, N, 0) for answers"""
     given: NDArray[np.bool_]
     """(T, N, C) slots that exist; for answers, those that the model itself gave"""
     votes: Floats
@@ -84,7 +84,7 @@ def fit_scales(train: Dataset) -> Scales:
 def about(
     documents: Dataset | Calls, queries: QueryFeatures, surfaces: TaskSurfaces, tasks: Sequence[str]
 ) -> About:
-    """The questions as Fusion sees them; of those of free answers it sees nothing."""
+    """The questions as Fusion sees them; with free answers it sees nothing of them."""
     if documents.kind == "answers":
         nothing = np.zeros((len(documents), 0))
         return About(nothing, nothing, nothing)
@@ -116,14 +116,14 @@ def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[in
     own = (centred - scales.mean[at]) * scales.own[at]
     given = np.broadcast_to(exists[:, None], logprobs.shape)
     best = np.where(given, centred, -np.inf).argmax(axis=2)
-    spoke = documents.probs[:, at].any(axis=2, keepdims=True)  # whose call failed has no opinion
+    spoke = documents.probs[:, at].any(axis=2, keepdims=True)  # a failed call has no opinion
     votes = (best[..., None] == np.arange(n_slots)) & given & spoke
     own = own * (exists[:, None] & spoke)
     return Outputs(shared, own, given, votes.astype(np.float64), documents.labels, about)
 
 
 def silenced(seen: Outputs, silent: NDArray[np.bool_]) -> Outputs:
-    """The same where these models (N,), in asking order, said nothing: they have no opinion and no vote."""
+    """The same with these models (N,), in asking order, giving no answer: no opinion and no vote."""
     heard = ~silent[:, None]
     votes = seen.votes * heard[: seen.votes.shape[1]]
     return seen._replace(shared=seen.shared * heard, own=seen.own * heard, votes=votes)
@@ -132,10 +132,9 @@ def silenced(seen: Outputs, silent: NDArray[np.bool_]) -> Outputs:
 def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
     """What Fusion knows after the first `size` models of the order.
 
-    Each model's numbers come once as they are, then its vote, then its numbers times each gate, so that
-    weights on the latter are what a gate adds to the model's weight.
-    Of answers, one more slot stands for the case that nobody asked is right: without it, an answer that all
-    agree on would be certain.
+    Each model's log-probs come first, then its votes, then its log-probs times each gate, so that weights on
+    the latter are what a gate adds to the model's weight. For free answers, one more slot stands for "no
+    asked model is right": without it, an answer that all agree on would be certain.
     """
     asked = slice(0, size)
     n_documents, n_slots = len(seen.labels), seen.given.shape[2]
@@ -166,17 +165,18 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
 
 
 def n_task_gates(n_tasks: int) -> int:
-    """How many tasks shift the models' weights: all, unless whole tasks are held out, which shows no gain."""
+    """How many tasks shift the models' weights: all, or none where whole tasks are held out, which shows no
+    gain."""
     return n_tasks if n_tasks < MANY_TASKS else 0
 
 
 def knows_tasks(kind: Kind, tasks: Sequence[str]) -> bool:
-    """Whether each task has regressions of its own, fitted beside those of all."""
+    """Whether each task has its own regressions besides those of all tasks."""
     return kind == "choices" and len(tasks) >= MANY_TASKS
 
 
 def task_places(tasks: Sequence[str], known: Sequence[str]) -> Slots:
-    """(T,) where each document's task is among the known; -1 for another."""
+    """(T,) each document's place among the known tasks; -1 for any other."""
     place = {task: at for at, task in enumerate(known)}
     return np.array([place.get(task, -1) for task in tasks], dtype=np.int64)
 
@@ -189,8 +189,8 @@ def real_slots(probabilities: Floats, kind: Kind) -> Floats:
 def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[Sequence[str]]) -> Slots:
     """(T,) the likeliest slot, -1 where none is open.
 
-    A tie goes to the slot that the first model asked gives more to, then the second and so on, then to the
-    alphabetically first answer: the order of a dataset's answers depends on models that were not asked.
+    A tie goes to the slot to which the first model asked gives more, then the second and so on, then to the
+    alphabetically first answer, because the order of a dataset's answers depends on models not asked.
     """
     best = (probabilities >= probabilities.max(axis=1, keepdims=True) - TIE) & (probabilities > 0)
     slots = best.argmax(axis=1)
@@ -203,7 +203,7 @@ def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[
 
 
 class Widths(NamedTuple):
-    """How many numbers each part of what `stage_rows` gives has."""
+    """The number of features in each part of `stage_rows`."""
 
     shared: int
     """the asked models', and one for answers"""
@@ -218,7 +218,7 @@ class Widths(NamedTuple):
 
 
 def widths(seen: Outputs, size: int, kind: Kind, n_tasks: int, queries: QueryFeatures) -> Widths:
-    """Of the first `size` models' outputs."""
+    """For the first `size` models' outputs."""
     if kind == "answers":
         return Widths(size + 1, 0, 0, 0, 0, 0, 0, 0, 0)
     of_tasks = n_task_gates(n_tasks)
@@ -228,13 +228,13 @@ def widths(seen: Outputs, size: int, kind: Kind, n_tasks: int, queries: QueryFea
 
 
 def task_widths(seen: Outputs, size: int, surfaces: TaskSurfaces, queries: QueryFeatures) -> Widths:
-    """Of what a task's own regressions see of the first `size` models' outputs, Fusion's opinion left out."""
+    """For what a task's own regressions see of the first `size` models, without Fusion's opinion."""
     curves, words = surfaces.bends.shape[2], queries.directions.shape[1]
     return Widths(size, size, 0, 0, size * seen.own.shape[2], 0, N_SURFACE, curves, words)
 
 
 def recipe_priors(recipes: Sequence[Recipe], widths: Widths, config: SequentialConfig) -> Priors:
-    """What each of R recipes expects of the weights on the numbers that `stage_rows` gives."""
+    """The priors of R recipes for the weights on the features of `stage_rows`."""
     shared, own = [], []
     for one in recipes:
         believed = one.shared * config.shared_ridge
@@ -260,7 +260,7 @@ def recipe_priors(recipes: Sequence[Recipe], widths: Widths, config: SequentialC
 
 
 def _deviations(recipes: Sequence[Sequence[tuple[int, float]]]) -> Tensor:
-    """(R, F) 1 / sqrt(ridge) for as many numbers as each part has, 0 for a part that is left out."""
+    """(R, F) 1 / sqrt(ridge), repeated for the features of each part; 0 for a part that is left out."""
     rows = [np.concatenate([np.full(n, r**-0.5 if r else 0.0) for n, r in parts]) for parts in recipes]
     return torch.from_numpy(np.stack(rows))
 
@@ -270,13 +270,13 @@ def _exists(n_choices: NDArray[np.int64], n_slots: int) -> NDArray[np.bool_]:
 
 
 def _sized(logprobs: Floats, n_slots: int) -> Floats:
-    """(T, N, n_slots) cut, or filled up with slots that do not exist."""
+    """(T, N, n_slots) cut, or padded with slots that do not exist."""
     missing = max(0, n_slots - logprobs.shape[2])
     return np.pad(logprobs[:, :, :n_slots], ((0, 0), (0, 0), (0, missing)), constant_values=-np.inf)
 
 
 def _centred(logprobs: Floats, exists: NDArray[np.bool_]) -> Floats:
-    """Log-probs, no smaller than a chance of e^-50, minus their mean over the open slots; 0 elsewhere."""
+    """Log-probs, no smaller than -50, minus their mean over the open slots; 0 elsewhere."""
     values = np.where(exists[:, None], np.maximum(logprobs, -50.0), 0.0)
     mean = values.sum(axis=2, keepdims=True) / np.maximum(exists.sum(axis=1), 1)[:, None, None]
     return np.where(exists[:, None], values - mean, 0.0)

@@ -59,9 +59,9 @@ Floats = NDArray[np.float64]
 Slots = NDArray[np.int64]
 
 _LEAST_SHARE = 0.03
-"""A recipe that earns less than this of the mixture where all models are asked is not fitted anywhere."""
+"""A recipe with a smaller share of the last stage's mixture is not fitted at any stage."""
 _LONG = 2_000
-"""Train documents from which a stage takes long enough to be kept."""
+"""Number of train documents from which a stage takes long enough to be saved."""
 
 
 @one_thread()
@@ -72,9 +72,9 @@ def train(
     on_progress: Progress | None = None,
     kept: Path | None = None,
 ) -> list[SequentialAgents]:
-    """One pair of agents per seed; seeds differ by which parts of train are held out together.
+    """One pair of agents per seed; seeds differ in the cross-validation folds.
 
-    Stages go into the folder `kept` as they are done, and a killed training goes on after the last of them.
+    Finished stages are saved in the folder `kept`, and a killed training resumes after the last of them.
     Raises InputError for a pool of one model, too few train documents to hold some out, and a probability
     that is not a finite number.
     """
@@ -107,20 +107,20 @@ class Work(NamedTuple):
     config: SequentialConfig
     seeds: Sequence[int]
     tasks: tuple[str, ...]
-    """Those that Fusion tells apart."""
+    """The tasks that Fusion tells apart."""
     queries: QueryFeatures
     surfaces: TaskSurfaces
     order: Order
     shares: Floats
-    """(N,) of all prices; zeros where they do not count"""
+    """(N,) each model's share of all prices; zeros where prices do not count"""
     sizes: tuple[int, ...]
     seen: Outputs
     held_out: Slots
-    """(S, T) the part that each document is held out with: whole tasks where there are many"""
+    """(S, T) each document's fold: whole tasks where there are many"""
     rows_held_out: Slots
-    """(S, T) the same, tasks split among parts"""
+    """(S, T) the same, with tasks split among folds"""
     counts: Floats
-    """(T,) for how many a document counts where recipes are mixed"""
+    """(T,) each document's weight when recipes are mixed"""
 
     @property
     def kind(self) -> Kind:
@@ -137,7 +137,7 @@ class Work(NamedTuple):
         return fit_stage(rows, priors, parts, counts, biased=self.kind == "choices")
 
     def worthwhile(self, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
-        """The recipes that earn enough of the mixture where all models are asked."""
+        """The recipes with a large enough share of the last stage's mixture."""
         if self.kind == "answers" or len(recipes) == 1:
             return recipes[:1]
         size, at = self.sizes[-1], telling(len(self.train_rows))
@@ -164,14 +164,14 @@ class Work(NamedTuple):
         return Fitted(general, TaskStage(Weights(*stacked), np.stack(shares), np.stack(out_of_fold)))
 
     def look(self, distributions: Floats, size: int) -> tuple[Slots, Floats]:
-        """What Fusion says, and what the Decider sees."""
+        """Fusion's slots, and what the Decider sees."""
         votes = self.train_rows.predictions[:, list(self.order[:size])]
         real = real_slots(distributions, self.kind)
         said = best_slots(real, self.seen, size, self.train_rows.slots)
         return said, view(real, said, votes, self.seen.given.shape[2])
 
     def agents(self, at: int, stages: Sequence[Fitted]) -> SequentialAgents:
-        """Those of the seed at this place."""
+        """The agents of the seed at this place."""
         rows, n = self.train_rows, len(self.train_rows.models)
         of_tasks = tuple(stage.of_tasks.fusion(at) for stage in stages if stage.of_tasks is not None)
         fusions = tuple(Fusion(stage.general.weights, stage.general.shares[at]) for stage in stages)
@@ -203,8 +203,8 @@ class Work(NamedTuple):
     def ledgers(
         self, at: int, stages: Sequence[Fitted], fusions: Sequence[Fusion], of_tasks: Sequence[TaskFusion]
     ) -> tuple[list[float], list[Ledger]]:
-        """How often Fusion is right at each stage on train documents that it was not fitted on, and what the
-        Deciders of the seed at this place are fitted on: for all documents, then for those of known tasks.
+        """Fusion's out-of-fold accuracy at each stage, and what the Deciders of the seed at this place are
+        fitted on: for all documents, then for those of known tasks.
         """
         task = task_places(self.train_rows.tasks.tolist(), self.tasks)
         accuracy: list[float] = []
@@ -240,8 +240,8 @@ class Work(NamedTuple):
 
 
 def affordable_order(train_rows: Dataset, config: SequentialConfig, shares: Floats) -> Order:
-    """The order in which models are asked: where prices count, that of `priced_orders` whose agents earn most
-    on some of train, with the first recipe alone.
+    """The asking order: where prices count, the one of `priced_orders` whose agents, with the first recipe
+    alone, earn most on a part of train.
     """
     if not shares.any():
         return asking_order(train_rows, config)
@@ -260,9 +260,9 @@ def prepare(
     order: Order | None = None,
     shares: Floats | None = None,
 ) -> Work:
-    """What all stages need, from train rows that can be learned from, and what was found of these already.
+    """What all stages need, from checked train rows; `order` and `shares` are computed if not given.
 
-    Raises InputError for a price that counts and is unknown.
+    Raises InputError if prices count and one is unknown.
     """
     tasks = tuple(dict.fromkeys(train_rows.tasks.tolist()))
     known_tasks = tasks if len(tasks) > 1 else ()

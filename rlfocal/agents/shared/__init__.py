@@ -1,1 +1,1 @@
-"""What more than one variant needs; it knows none of them."""
+"""What more than one variant needs; nothing here depends on a variant."""

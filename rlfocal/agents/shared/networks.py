@@ -39,14 +39,14 @@ def stacked_mlp(
 
 
 class Sizes(NamedTuple):
-    """What the shapes of the networks follow from."""
+    """The sizes that determine the networks' shapes."""
 
     models: int
     slots: int
     metrics: int
     past_rewards: int
     question: int = 0
-    """Numbers that tell what is known of a question before anybody is asked."""
+    """Features of a question, known before any model is asked."""
 
     @property
     def decider(self) -> int:

@@ -1,7 +1,7 @@
 """Adam for networks of several seeds side by side; each seed's gradient is clipped by its own norm.
 
-torch's own takes a step per layer and clips all seeds together; this one is several times as fast on networks
-this small.
+torch's own steps layer by layer and clips all seeds together; this one is several times as fast on such small
+networks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class StackedAdam:
     """Minimises over the parameters of some networks, (S, ...) each.
 
     They are moved into one matrix (S, P), so that a step is a handful of operations whatever the number of
-    layers. A seed's gradient is scaled down to `max_norm` network by network. Each network may have a rate of
-    its own.
+    layers. A seed's gradient is scaled down to `max_norm` network by network. Each network may have its own
+    rate.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class StackedAdam:
         return gradients, norms
 
     def state(self) -> dict[str, Tensor]:
-        """What a later step depends on, beside the values themselves."""
+        """What later steps depend on besides the values themselves."""
         return {"mean": self.mean, "square": self.square, "steps": torch.tensor(self.steps)}
 
     def restore(self, state: dict[str, Tensor]) -> None:

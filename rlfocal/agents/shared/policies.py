@@ -1,4 +1,4 @@
-"""How logits become actions, sampled in training and modal once frozen, and how likely those are."""
+"""How logits become actions, sampled in training and modal once frozen, and their log-probabilities."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def sample_pool(logits: Tensor, noise: Tensor) -> Tensor:
 
 
 def modal_pool(logits: Tensor) -> Tensor:
-    """(..., N) 1 where a branch is likelier than not; if none is, at the likeliest: one has to answer."""
+    """(..., N) 1 where a branch is likelier than not; if none is, at the likeliest, for one has to answer."""
     likeliest = one_hot(logits.argmax(-1), logits.shape[-1])
     chosen = (logits > 0).long()
     return torch.where(chosen.any(-1, keepdim=True), chosen, likeliest).to(logits.dtype)
 
 
 def move(pool: Tensor, action: Tensor) -> Tensor:
-    """(..., N) the pool after a move of the single branch: model `action` (...) asked or dropped; N none."""
+    """(..., N) the pool after a move: model `action` (...) is added or dropped; N changes nothing."""
     changes = one_hot(action, pool.shape[-1] + 1)[..., :-1]
     return (pool - changes).abs()
 
@@ -44,7 +44,7 @@ def moves(before: Tensor, after: Tensor) -> Tensor:
 
 
 def modal_move(logits: Tensor, pool: Tensor) -> Tensor:
-    """(..., N) the pool after the likeliest move (of N+1) that leaves somebody to answer."""
+    """(..., N) the pool after the likeliest move (of N+1) that leaves a model to answer."""
     last_one = (pool > 0) & (pool.sum(-1, keepdim=True) == 1)
     allowed = torch.cat([~last_one, torch.ones_like(last_one[..., :1])], -1)
     return move(pool, logits.masked_fill(~allowed, -torch.inf).argmax(-1))
@@ -56,14 +56,14 @@ def next_modal_pool(logits: Tensor, pool: Tensor) -> Tensor:
 
 
 def mask_closed(logits: Tensor, open_slots: Tensor) -> Tensor:
-    """(..., C) -inf where no slot is; where there is none at all slot 0 stays, and stands for no answer."""
+    """(..., C) -inf for slots that do not exist; if none does, slot 0 is kept and stands for no answer."""
     first = torch.arange(logits.shape[-1]) == 0
     allowed = open_slots | (first & ~open_slots.any(-1, keepdim=True))
     return logits.masked_fill(~allowed, -torch.inf)
 
 
 def sample_slot(logits: Tensor, noise: Tensor) -> Tensor:
-    """(...) a slot drawn by the softmax of the logits (..., C), by Gumbel noise of as many."""
+    """(...) a slot drawn by the softmax of the logits (..., C), with Gumbel noise (..., C)."""
     return (logits + noise).argmax(-1)
 
 
@@ -84,7 +84,7 @@ def branch_entropy(logits: Tensor) -> Tensor:
 
 
 def choice_log_probs(logits: Tensor, actions: Tensor) -> Tensor:
-    """log π(c|o) of a categorical policy: `logits` (..., C), -inf where no slot is; `actions` (...) int."""
+    """log π(c|o) of a categorical policy: `logits` (..., C), -inf for missing slots; `actions` (...) int."""
     return torch.log_softmax(logits, -1).gather(-1, actions[..., None])[..., 0]
 
 

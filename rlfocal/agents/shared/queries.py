@@ -1,4 +1,4 @@
-"""What a question looks like before any model is asked: numbers about its surface, and its words."""
+"""Features of a question before any model is asked: its surface and its words."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Weighed = tuple[NDArray[np.int64], Floats]
 N_SURFACE = 13
 N_BUCKETS = 1 << 12
 _NARROW = 0.1
-"""The kernel's width on surfaces, whose numbers have deviation 1: chosen with the ridge of `curves`."""
+"""The kernel's factor on squared distances of standardised surfaces, chosen with the ridge of `curves`."""
 _LEAST = 1e-3
 _WORD = re.compile(r"\b\w\w+\b")
 _NEGATIONS = re.compile(r"\bnot?\b|n't\b")
 
 
 class QueryFeatures(NamedTuple):
-    """How questions become numbers: fitted on train questions, without their labels.
+    """Turns questions into features; fitted on train questions, without their labels.
 
     Words are hashed, so no text of a question is kept.
     """
@@ -48,15 +48,14 @@ class QueryFeatures(NamedTuple):
     landmarks: Floats
     """(L, 13) surfaces of train questions"""
     bends: Floats
-    """(L, D) from likeness to the landmarks to coordinates in which products are likenesses"""
+    """(L, D) from kernel values at the landmarks to coordinates whose inner products are kernel values"""
 
     def surface(self, questions: Sequence[str]) -> Floats:
         """(T, 13) standardised logarithms of counts; 0 without a text."""
         return (np.log1p(_surface(questions)) - self.surface_mean) * self.surface_scale * _has_text(questions)
 
     def curves(self, surface: Floats) -> Floats:
-        """(T, D) coordinates of surfaces (T, 13) in the space of a Gaussian kernel (Nyström's); 0 without a
-        text."""
+        """(T, D) Nyström features of a Gaussian kernel on surfaces (T, 13); 0 without a text."""
         return np.asarray(_likeness(surface, self.landmarks) @ self.bends) * surface.any(
             axis=1, keepdims=True
         )
@@ -73,7 +72,7 @@ class QueryFeatures(NamedTuple):
         return rows
 
     def gates(self, words: Floats) -> Floats:
-        """(..., K) the first of the words' directions, in deviations."""
+        """(..., K) words along the first directions, scaled to deviation 1."""
         return words[..., : len(self.gate_scale)] * self.gate_scale
 
 
@@ -87,10 +86,11 @@ class TaskSurfaces(NamedTuple):
     landmarks: Floats
     """(J, L, 13)"""
     bends: Floats
-    """(J, L, L) zeros where directions are of hardly any length"""
+    """(J, L, L) zeros for directions with tiny eigenvalues"""
 
     def numbers(self, questions: Sequence[str], task: NDArray[np.int64]) -> Floats:
-        """(T, 13 + L) surface and curves by each question's task; 0 for task -1 and without a text."""
+        """(T, 13 + L) surface and curves on the scale of each question's task; 0 for task -1 and without a
+        text."""
         rows = np.zeros((len(questions), N_SURFACE + self.bends.shape[2]))
         for one in np.unique(task[task >= 0]):
             at = np.flatnonzero(task == one)
@@ -165,7 +165,7 @@ def _likeness(some: Floats, others: Floats) -> Floats:
 
 
 def _bends(landmarks: Floats) -> Floats:
-    """(L, D) the inverse square root of the landmarks' likeness, directions of hardly any length left out."""
+    """(L, D) the inverse square root of the landmarks' kernel matrix, without tiny eigenvalues."""
     values, vectors = np.linalg.eigh(_likeness(landmarks, landmarks))
     long = values > _LEAST
     return np.asarray(vectors[:, long] / np.sqrt(values[long]))
@@ -177,7 +177,8 @@ def _has_text(questions: Sequence[str]) -> Floats:
 
 
 def _surface(questions: Sequence[str]) -> Floats:
-    """(T, 13) counts: characters, words, distinct words, marks, digits, capitals, negations, lines."""
+    """(T, 13) characters, words, distinct words, five marks, line breaks, digits, capitalised words,
+    negations, and characters per word."""
     rows = np.zeros((len(questions), N_SURFACE))
     for row, text in zip(rows, questions, strict=True):
         lowered, words = text.lower(), text.split()
@@ -190,7 +191,7 @@ def _surface(questions: Sequence[str]) -> Floats:
 
 
 def _digits(text: str) -> int:
-    # Ten times as fast as to look at each character.
+    # Ten times as fast as looking at each character.
     return sum(map(text.count, digits)) if text.isascii() else sum(map(str.isdigit, text))
 
 
@@ -205,7 +206,7 @@ def _counted(text: str) -> Weighed:
 
 
 def _weighed(counted: Weighed, rarity: Floats) -> Weighed:
-    """1 + log(count), times the word's rarity; to unit length."""
+    """1 + log(count), times the word's rarity, scaled to unit length (TF-IDF)."""
     buckets, counts = counted
     weights = (1 + np.log(counts)) * rarity[buckets]
     return buckets, weights / max(float(np.linalg.norm(weights)), 1e-12)

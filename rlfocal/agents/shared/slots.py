@@ -19,9 +19,9 @@ class Slots(NamedTuple):
     distributions: Tensor
     """(P, G, N, C) the selected models' probabilities, 0 for the others."""
     open: Tensor
-    """(P, G, C) whether there is such a slot to choose."""
+    """(P, G, C) whether the slot exists."""
     at: Tensor
-    """(P, G, C) the dataset's slot that each slot stands for; -1 where none is."""
+    """(P, G, C) the dataset's slot that each slot stands for; -1 where it does not exist."""
 
 
 def slot_inputs(documents: Dataset, n_slots: int) -> tuple[Tensor, Tensor]:
@@ -50,7 +50,7 @@ def refuse_broken(documents: Dataset) -> None:
 
 def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, keep: int) -> Slots:
     """Mask by the pool; for answers, also order by the selected models' total probability and keep the first
-    ones.
+    `keep`.
 
     `probs` (G, N, C), `n_choices` (G,), `pools` (P, G, N) of 0 and 1. Ties between answers go to the one that
     the alphabetically first selected model gave. `keep` concerns answers only.

@@ -1,4 +1,4 @@
-"""The train stream: what any pools observe, are asked and earn at any of its documents."""
+"""The train stream: the metrics, slots and correctness of any pool at any document."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rlfocal.statistics.outcomes import Outcomes
 from rlfocal.statistics.windows import Window
 
 MODELS_TABULATED = 8
-"""Most models of which every pool's metrics are worked out beforehand."""
+"""The most models for which every pool's metrics are computed beforehand."""
 TABLE_ENTRIES = 1 << 22
-"""Most positions × pools of which they are (32 MB with two metrics)."""
+"""The most positions × pools for which they are (32 MB with two metrics)."""
 _CHUNK = 1 << 22
-"""Rows × pools looked at together while the table is made (some 16 MB)."""
+"""Rows × pools processed together while the table is made (some 16 MB)."""
 
 
 class Memory(NamedTuple):
-    """Where one seed stood at the end of train: all that a frozen agent goes on knowing."""
+    """The state of one seed's stream at the end of train: all of it that a frozen agent keeps."""
 
     predictions: Tensor
     """(w, N) what the models answered to the last documents, int64"""
@@ -35,7 +35,7 @@ class Memory(NamedTuple):
 
 
 class Stream:
-    """Documents in order, nothing about who goes through them. Positions are documents, 0 .. T-1.
+    """Documents in order, without any agent's state. Positions are documents, 0 .. T-1.
 
     `measure` turns windows and pools (E, P, N) into metrics (E, P, K).
     """
@@ -53,7 +53,7 @@ class Stream:
         self.n_documents, self.n_models = len(train), len(train.models)
         self.probs, self.n_choices = slot_inputs(train, n_slots)
         self.questions = torch.zeros(len(train), 0) if questions is None else questions
-        """(T, G) what is known of each document before anybody is asked"""
+        """(T, G) features of each question, known before any model is asked"""
         self.labels = torch.tensor(train.labels)
         self.predictions = torch.tensor(train.predictions)
         self._outcomes = Outcomes(self.predictions, self.labels, self.probs.shape[2], train.kind, window)
@@ -80,7 +80,7 @@ class Stream:
         return self._outcomes.right_on(pools, rows)
 
     def outputs(self) -> Slots:
-        """The slots were every model asked about every document: P = 1."""
+        """The slots if every model were asked about every document: P = 1."""
         everyone = self.probs.new_ones((1, *self.probs.shape[:2]))
         return self.slots(everyone, torch.arange(self.n_documents))
 

@@ -1,4 +1,4 @@
-"""How many threads products take."""
+"""How many threads matrix products take."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from threadpoolctl import threadpool_limits
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """For products this small threads lose more than they win; and how many there are would change sums.
+    """For products this small, threads cost more than they gain, and their number would change sums.
 
-    Holds for torch and for numpy's and scipy's linear algebra.
+    Applies to torch and to numpy's and scipy's linear algebra.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
-"""Which models are good now: accuracies that forget, and a vote of the best of them.
+"""Which models are good now: accuracies that forget old labels, and a weighted vote of the best models.
 
-What Fusion learned on train is worth nothing once the stream turns to something else; this is what
-`rl_focal_sequential` falls back on, and what it is compared with as labels come in.
+What Fusion learned on train is worth nothing once the stream changes; `rl_focal_sequential` then falls back
+on this vote, and is compared with it as labels come in.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MEMORY = 100.0
-"""Labels after which an observation counts 1/e."""
+"""Number of labels after which an observation counts 1/e."""
 COMPARED = 20.0
-"""Comparisons of the two ways to answer after which one counts 1/e."""
+"""Number of comparisons of agents and team after which one counts 1/e."""
 CLEARLY = 1.5
 """Standard errors of those comparisons by which the team has to be ahead.
 
-On 16 constructed streams, with none the noise of one that does not turn cost 0.2 points; with two, answers
-just after a turn were 3 points worse.
+On 16 constructed streams, a margin of 0 lost 0.2 points to noise where the stream does not turn; with 2,
+answers just after a turn were 3 points worse.
 """
 PROBE = 0.1
-"""Share of queries at which both ways are asked for, to compare them."""
+"""Share of queries on which both agents and team are asked, to compare them."""
 ALARM = 0.5
 """The same while rewards are clearly below what train promised."""
 _BONUS = 0.5
@@ -56,7 +56,7 @@ class Tracker:
         return self._gain > CLEARLY * math.sqrt(self._spread)
 
     def team(self, down: Sequence[int] = ()) -> Mask:
-        """(N,) the models that are best, or might be for all that is known; never those that are down."""
+        """(N,) the models with the highest upper confidence bounds; never those that are down."""
         bound = self.accuracy + _BONUS / np.sqrt(self._seen)
         bound[list(down)] = -np.inf
         chosen = np.argsort(-bound, kind="stable")[: self._size]
@@ -65,12 +65,12 @@ class Tracker:
         return team
 
     def probes(self) -> bool:
-        """Whether to ask for both ways this time; more often while rewards fall short."""
+        """Whether to ask both agents and team this time; more often while rewards fall short."""
         alarmed = self._recent < self._expected - 0.1
         return bool(self._draw.random() < (ALARM if alarmed else PROBE))
 
     def vote(self, probs: Floats, team: Mask) -> int:
-        """The slot that the team's votes, weighted by the log-odds of being right, add up to; -1 for none.
+        """The slot with the most of the team's votes, weighted by the log-odds of being right; -1 for none.
 
         `probs` (N, C) has rows of zeros for models without an answer; probabilities break ties.
         """
@@ -86,11 +86,12 @@ class Tracker:
     def learn(
         self, asked: Mask, right: Mask, answered_right: bool, compared: tuple[bool, bool] | None
     ) -> None:
-        """One label: who was asked and right, whether the answer was, and (agents, team) where both were."""
+        """One label: who was asked, who was right, whether the answer was, and, if `compared`, whether agents
+        and team were right."""
         keep = np.exp(-1 / MEMORY)
         self._seen = self._seen * keep + asked
         self._hits = self._hits * keep + (asked & right)
-        # A model that was not asked for long is as unknown as one with two answers, not more.
+        # A model not asked for long is as uncertain as one with two answers, not more.
         scale = np.maximum(2.0 / np.maximum(self._seen, 1e-9), 1.0)
         self._seen, self._hits = self._seen * scale, self._hits * scale
         self._recent += (float(answered_right) - self._recent) / 50

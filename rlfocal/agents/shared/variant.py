@@ -31,15 +31,15 @@ Parts = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 class Account(NamedTuple):
-    """What Fusion answered to T documents, and what it made of each slot and model."""
+    """Fusion's answers to T documents, and its view of each slot and model."""
 
     slots: NDArray[np.int64]
     """(T,) as `Calls` numbers them; -1 for no answer"""
     distribution: NDArray[np.float64]
-    """(T, C) how likely it held each slot to be right; all 0 without an answer"""
+    """(T, C) its probability that each slot is right; all 0 without an answer"""
     pulls: NDArray[np.float64] | None
     """(T, N) what each model's outputs add to the logit of the answer, less what they add to the other slots
-    on average, in nats; 0 for models that were not asked. None where logits are no sum over models."""
+    on average, in nats; 0 for models that were not asked. None where logits are not a sum over models."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class TrainedAgents(ABC):
     """One seed's agents."""
 
     method: ClassVar[str]
-    """What `evaluations.method` calls them."""
+    """Their name in `evaluations.method`."""
 
     benchmark: str
     kind: Kind
@@ -58,7 +58,7 @@ class TrainedAgents(ABC):
     history: tuple[Episode, ...]
     config: Any
     prices: tuple[float, ...] = ()
-    """(N,) cents per 1,000 queries of today, NaN where unknown; a checkpoint holds none."""
+    """(N,) today's cents per 1,000 queries, NaN where unknown; a checkpoint holds none."""
 
     @abstractmethod
     def decide_online(self, documents: Dataset) -> Decisions:
@@ -78,13 +78,13 @@ class TrainedAgents(ABC):
 
 
 class CallingAgents(TrainedAgents):
-    """Agents that know no more than what they called."""
+    """Agents that see only the answers of the models they call."""
 
     @abstractmethod
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
         """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
 
-        `most`: a document calls no more models, or where calls have `costs` (N,), none that sum up to more.
+        `most`: the most models called per document or, where calls have `costs` (N,), their highest sum.
         Raises InputError as `decide_online` does.
         """
 
@@ -92,12 +92,12 @@ class CallingAgents(TrainedAgents):
     def account(self, calls: Calls, down: Mask | None = None) -> Account:
         """Act as `decide` does, and tell how the answers came about.
 
-        `down` (N,): models that say nothing though their turn comes; others stand in, as they do for a Router
-        whose models are down. Raises InputError as `decide_online` does.
+        `down` (N,): models that give no answer when asked; others stand in, as for a Router whose models are
+        down. Raises InputError as `decide_online` does.
         """
 
     def within(self, budget: Budget) -> AtMost | None:
-        """The same agents, held to a number of calls or to cents; None for less than they can do with."""
+        """The same agents within a budget of calls or cents; None for a budget below their least cost."""
         unknown = (np.nan,) * len(self.models)
         costs = None if budget.unit == "models" else budget.costs(np.array(self.prices or unknown))
         most = (
@@ -107,25 +107,25 @@ class CallingAgents(TrainedAgents):
 
     @abstractmethod
     def least_cost(self, costs: Floats | None) -> float:
-        """What a document costs at least where calls have `costs` (N,), or 1 each; infinite for agents that
-        cannot be held to a limit."""
+        """The least that a document costs where calls have `costs` (N,), or 1 each; infinite for agents that
+        cannot keep to a limit."""
 
 
 @dataclass(frozen=True)
 class AtMost:
-    """Frozen agents that spend no more than so much on a document."""
+    """Frozen agents that spend at most `most` on a document."""
 
     agents: CallingAgents
     most: float
     costs: Floats | None
-    """(N,) of calls; None: of each model 1"""
+    """(N,) of calls; None: 1 for each model"""
 
     def decide(self, calls: Calls) -> Answered:
         return self.agents.decide(calls, self.most, self.costs)
 
 
 class SeeingAgents(TrainedAgents):
-    """Agents that read outputs of models that they do not ask."""
+    """Agents that also read the outputs of models they do not ask."""
 
     @abstractmethod
     def decide_seeing_all(self, documents: Dataset) -> Decisions:
@@ -143,11 +143,11 @@ class Driver(Protocol):
         ...
 
     def begin(self, question: str, task: str) -> None:
-        """The next query."""
+        """Starts the next query."""
         ...
 
     def forget(self) -> None:
-        """What was said about this query has changed."""
+        """Answers to this query have changed; whatever was derived from them is dropped."""
         ...
 
     def wanted(self, given: Given) -> Mask:
@@ -161,21 +161,21 @@ class Driver(Protocol):
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to be RL-Focal."""
+    """One variant of RL-Focal."""
 
     method: str
     """Its name in `evaluations.method`."""
     header: type[Header]
-    """What its checkpoints say beside their tensors."""
+    """What its checkpoints hold besides tensors."""
     train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[SomeAgents]]
-    """Train rows, settings, seeds, progress, and a folder that holds what a killed training goes on from.
-    One pair of agents per seed. Raises InputError for data that cannot be learned from."""
+    """From train rows, settings, seeds, progress, and the folder from which a killed training resumes, one
+    pair of agents per seed. Raises InputError for data that cannot be learned from."""
     to_parts: Callable[[Any], Parts]
     """What a checkpoint of its agents holds."""
     from_parts: Callable[[Any, Mapping[str, Tensor]], SomeAgents]
     """The inverse, from header and tensors. Raises UnusableError for parts that do not fit."""
     driver: Callable[[Any], Driver]
-    """Its agents for a Router. Raises InputError where they know whole streams only."""
+    """Its agents for a Router. Raises InputError where they only act on whole streams."""
 
 
 def check_train(train: Dataset) -> None:
