@@ -20,7 +20,8 @@ from rlfocal.methods.registry import Entry, register
         is_default=False,
         source="rational LLM cascades (arXiv 2501.09345)",
         differs=f"order and thresholds by grid search on train ({POINTS} quantiles per model, every order of "
-        f"{AMONG} models) instead of a copula model for a given order; top probabilities calibrated by Platt's method",
+        f"{AMONG} models) instead of a copula model for a given order; top probabilities calibrated by "
+        "Platt's method",
     )
 )
 @dataclass(frozen=True)

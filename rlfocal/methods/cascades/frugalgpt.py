@@ -28,7 +28,8 @@ from rlfocal.methods.registry import Entry, register
         is_default=False,
         source="FrugalGPT (arXiv 2305.05176)",
         differs="the score g is one logistic regression per model on its top probability, margin and "
-        f"entropy, not a DistilBERT on the texts; ordered triples of the {AMONG} models that are best on train "
+        "entropy, not a DistilBERT on the texts; ordered triples of the "
+        f"{AMONG} models that are best on train "
         f"or cheaper than all better ones; {POINTS} thresholds per model, then Nelder-Mead",
     )
 )

@@ -55,7 +55,7 @@ def fit_likeness(by: str, encoder: str, train: Dataset) -> Likeness:
 
 
 def alike(train: Floats, vectors: Floats, k: int, *, others: bool = False) -> Neighbours:
-    """The k nearest train documents; ties: the first. `others`: `vectors` are train's, each without itself."""
+    """The k nearest train documents; ties: the first. `others`: of train itself, each without itself."""
     return nearest(closeness(train, vectors), k, others=others)
 
 

@@ -112,7 +112,7 @@ class GuardedRouter:
         dearer = self.prices > self.prices[fallback]
         guard = np.where(dearer, 2.0, 1.0) * self.settings.z
         lead = paired.gain - weight * (self.prices - self.prices[fallback]) if weight else paired.gain
-        # Where the error is 0, as the fallback's own is wherever there are neighbours, any positive lead passes.
+        # Where the error is 0, as the fallback's own is with neighbours, any positive lead passes.
         passes = lead > np.where(paired.error > 0, guard, 0.0) * np.maximum(paired.error, 1e-12)
         best = np.where(passes, lead.round(9), -np.inf).argmax(axis=1)
         return np.where(passes.any(axis=1), best, fallback)

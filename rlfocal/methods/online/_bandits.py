@@ -51,7 +51,7 @@ class Arms:
         return np.asarray(np.einsum("nij,nj->ni", self.inverses, self.sums))
 
     def learn(self, arm: int, context: Floats, reward: float) -> None:
-        """Adds one document, by the Sherman-Morrison formula: (A + x xᵀ)⁻¹ = A⁻¹ - A⁻¹x xᵀA⁻¹ / (1 + xᵀA⁻¹x)."""
+        """Adds one document, by Sherman and Morrison: (A + x xᵀ)⁻¹ = A⁻¹ - A⁻¹x xᵀA⁻¹ / (1 + xᵀA⁻¹x)."""
         along = self.inverses[arm] @ context
         self.inverses[arm] -= np.outer(along, along) / (1 + context @ along)
         self.sums[arm] += reward * context

@@ -45,7 +45,7 @@ class Hedge:
     rate: float = 0.0
     """η; 0: the one of `RATES` whose votes are right most often in a pass over train. Ties: the smallest."""
     share: float = 0.01
-    """α, the assumed probability that the best model changes at a document; 0: Freund and Schapire's Hedge."""
+    """α, the assumed probability that the best model changes; 0: Freund and Schapire's Hedge."""
     seeded = False
 
     def __post_init__(self) -> None:

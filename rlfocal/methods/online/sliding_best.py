@@ -62,7 +62,7 @@ class Follower:
         return _believed(calls, int(self.before.sum(axis=0).argmax()))
 
     def decide_along(self, stream: Stream) -> None:
-        """After each answer the other models are called too: a label shows only which of the called were right."""
+        """After each answer the others are called too: a label shows only which of the called were right."""
         last = list(self.before)
         n_right = self.before.sum(axis=0)
         for turn in stream:

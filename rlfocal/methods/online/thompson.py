@@ -13,7 +13,7 @@ from rlfocal.methods.registry import Entry, register
 @register(
     Entry(
         "thompson",
-        "one: the highest linear probability of being right, drawn from the posterior given the labels so far",
+        "one: the highest linear probability of being right, drawn from the posterior so far",
         "what it answers",
         protocols=("online",),
         fewest_models=2,

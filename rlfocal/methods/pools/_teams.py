@@ -45,8 +45,8 @@ class Search:
     def fittest(
         self, value: Callable[[Mask], Floats], prices: Floats, budget: Budget, seed: int
     ) -> Mask | None:
-        """(N,) the affordable team of at least two with the highest `value` (of teams (P, N)); None if none is
-        affordable. `prices` (N,) are only read for a budget in cents."""
+        """(N,) the team of at least two with the highest `value` (of teams (P, N)) within the budget; None if
+        there is none. `prices` (N,) are only read for a budget in cents."""
         n, largest = len(prices), most_affordable(prices, budget)
         if sum(comb(n, size) for size in range(2, largest + 1)) > self.enumerable:
             teams = self._bred(value, prices, budget, largest, seed)
@@ -75,7 +75,7 @@ class Search:
             known.update(zip(map(tuple, new.tolist()), values.tolist(), strict=True))
             return [known[key] for key in keys]
 
-        # Small enough that some teams are within the budget; without one, each model joins with probability 1/2.
+        # Some teams should be within the budget; without one, each model joins with probability 1/2.
         start = np.random.default_rng(seed).random((self.population, n)) < min(0.5, largest / n)
         search = pygad.GA(
             num_generations=self.generations,

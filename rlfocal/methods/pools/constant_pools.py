@@ -45,9 +45,9 @@ class Fusion(Protocol):
 class BestPool:
     """The pool of `size` models, or of up to LARGEST, that is most often right on train with this fusion.
 
-    If there are at most `enumerable` pools, all are tried; else models are added one by one, each time the one
-    that helps most. Ties: the smaller pool, then the alphabetically first. If there are fewer models than
-    `size`, takes all of them.
+    If there are at most `enumerable` pools, all are tried; else models are added one by one, each time
+    the one that helps most. Ties: the smaller pool, then the alphabetically first. If there are fewer models
+    than `size`, takes all of them.
     """
 
     fusion: Fusion

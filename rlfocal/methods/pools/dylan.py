@@ -71,8 +71,7 @@ def importance(documents: Dataset) -> Floats:
 
 @dataclass(frozen=True)
 class FirstRound:
-    """Asks the n models of a team one after another, until they agree: more than ⌊2n/3⌋ replies are equal.
-    """
+    """Asks the n models of a team one after another, until they agree: more than ⌊2n/3⌋ replies are equal."""
 
     ranked: NDArray[np.int64]
     """(N,) positions of all models, the most important first."""

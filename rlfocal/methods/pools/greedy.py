@@ -55,8 +55,8 @@ class Draws:
 @register(
     Entry(
         "latest_correct",
-        f"one of the {BEST} best on train that was right on the previous document, else any of them; then the "
-        "others, to know who was right",
+        f"one of the {BEST} best on train that was right on the previous document, else any of them; then "
+        "the others, to know who was right",
         "what the first answers",
         protocols=("online",),
         argument="size",
@@ -65,7 +65,7 @@ class Draws:
 )
 @dataclass(frozen=True)
 class LatestCorrect:
-    """One of the best models on train, at random among those that were right on the previous document.
+    """One of the best on train, at random among those that were right on the previous document.
 
     It needs each document's label before the next one, so it does not run under the frozen protocol.
     """
@@ -94,7 +94,7 @@ class FollowsTheRight:
         return _believed(calls, self._picked(nobody, np.random.default_rng(self.seed)))
 
     def decide_along(self, stream: Stream) -> None:
-        """After each answer the other models are called too: a label shows only which of the called were right."""
+        """After each answer the others are called too: a label shows only which of the called were right."""
         rng, everyone = np.random.default_rng(self.seed), np.zeros(len(stream.models), dtype=np.bool_)
         everyone[self.among] = True
         before = np.zeros((1, len(self.among)), dtype=np.bool_)

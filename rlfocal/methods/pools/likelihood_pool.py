@@ -31,8 +31,8 @@ _FLOOR = 1e-3  # lower bound on shares, so that an answer no member gave has a f
         has_budgets=True,
         is_default=False,
         source="calibrated log-likelihood of multi-LLM answers (arXiv 2510.02377)",
-        differs="chooses one pool for all documents instead of one answer per document; log-likelihood of the "
-        f"right choice, each model's temperature fitted on the other {FOLDS - 1} of {FOLDS} folds",
+        differs="chooses one pool for all documents instead of one answer per document; log-likelihood of "
+        f"the right choice, each model's temperature fitted on the other {FOLDS - 1} of {FOLDS} folds",
         argument="size",
         make=lambda making: LikelihoodPool(making.size or 0),
     )

@@ -81,7 +81,7 @@ class VotePool:
 
 
 def fit_votes(train: Dataset, members: Grown) -> VotePool:
-    """P(Y = 1 | pattern) as (right + share) / (seen + 1), with share the proportion of all slots that are right."""
+    """P(Y = 1 | pattern) as (right + share) / (seen + 1), with share that of all slots that are right."""
     pattern, is_right = _observed(train, members)
     seen = np.bincount(pattern, minlength=2 ** len(members))
     right = np.bincount(pattern, weights=is_right, minlength=2 ** len(members))

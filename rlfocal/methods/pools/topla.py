@@ -44,9 +44,10 @@ _LONG = 1000
 class Topla:
     """Focal-diversity pruning, then TOPLA-Weighted.
 
-    The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N, with λ its focal
-    diversity (Eq 8) and a its plurality's accuracy, both on train: over all teams of at least two if there are
-    at most `enumerable`, else by a genetic search (two-point crossover, steady-state selection, no mutation).
+    The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N, with λ its
+    focal diversity (Eq 8) and a its plurality's accuracy, both on train: over all teams of at least two if
+    they are at most `enumerable`, else by a genetic search (two-point crossover, steady-state selection, no
+    mutation).
     A network with two hidden layers of sigmoids maps the team's distributions to a slot, by cross-entropy and
     Adam; the epoch that is best on a held-out part of train is kept.
     """
@@ -165,7 +166,7 @@ def side_by_side(documents: Dataset, team: Mask, n_slots: int) -> Floats:
 
 
 def numbered_as_called(calls: Calls, labels: Integers) -> Integers:
-    """(T,) the labels, which are slots of the dataset, renumbered as the calls number them; -1 where no called
+    """(T,) the labels, which are slots of the dataset, as the calls number them; -1 where no called
     model gave the right answer."""
     if calls.kind == "choices":
         return labels

@@ -78,7 +78,7 @@ class Rlae:
 
 @dataclass(frozen=True)
 class Weighed:
-    """Asks all models, and answers the slot with the highest mean probability, weighted by the policies' means."""
+    """Asks all models; answers the highest mean probability, weighted by the policies' means."""
 
     directions: Directions
     middle: Floats

@@ -63,8 +63,8 @@ class Weighers(nn.Module):
         return means.view(S, self.n_agents, B, -1).transpose(1, 2).flatten(2)
 
     def log_probs(self, means: Tensor, actions: Tensor) -> Tensor:
-        """(S, D, B, A) log-density of each agent's action, up to a constant, from `means` (S, B, N) and `actions`
-        (S, D, B, N)."""
+        """(S, D, B, A) log-densities of the agents' actions, up to a constant, from `means` (S, B, N) and
+        `actions` (S, D, B, N)."""
         log_spread = self.spreads.log()
         each = -((actions - means[:, None]) / log_spread.exp()).square() / 2 - log_spread
         return each.view(*each.shape[:3], self.n_agents, -1).sum(-1)
