@@ -15,7 +15,7 @@ from warehouse.store import Warehouse
 from warehouse.writing import digest_docs
 
 SCHEMA_VERSION = 9
-"""Raised by one whenever a definition under sql/ changes; opening an older warehouse to write upgrades it."""
+"""Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
 def open_warehouse(
@@ -112,7 +112,7 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
 
 
 def _lend_views(connection: duckdb.DuckDBPyConnection, version: int) -> None:
-    """Gives this connection temporary views that an older schema lacks; only a write may add them for good."""
+    """Lends this connection what an older schema lacks for readers; only a write may add it for good."""
     connection.execute(script("upgrades/read_before_9"))
     _lend(connection, "accuracy_norm")
     if version >= 8:

@@ -93,7 +93,7 @@ def _leads_all(pools: Tensor, margins: list[Tensor]) -> Tensor:
 
 
 def _choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> list[Tensor]:
-    """(T, N+1) rows per rival of the label: their product with [pool; 1] is at least 1 where the label beats it.
+    """(T, N+1) rows per rival of the label; times [pool; 1] they are at least 1 where the label beats it.
 
     The product is twice the lead in votes, plus one where the label wins ties by its lower index.
     """
@@ -135,8 +135,8 @@ def _ranks(predictions: Tensor, labels: Tensor) -> Tensor:
 
 
 def _best_supported_is_right(pools: Tensor, supporters: Tensor, ranks: Tensor) -> Tensor:
-    """(G, P, L) where the right answer wins: `supporters` (G, L, R, N) says which models give each answer, the
-    right one first; `ranks` (G, L, N) is each model's answer, -1 for none."""
+    """(G, P, L) where the right answer wins: `supporters` (G, L, R, N) says which models give each answer,
+    the right one first; `ranks` (G, L, N) is each model's answer, -1 for none."""
     shape = (*pools.shape[:2], *supporters.shape[1:3])
     support = torch.bmm(pools, supporters.flatten(1, 2).transpose(1, 2)).view(shape)
     right, most = support[..., 0], support.amax(-1)

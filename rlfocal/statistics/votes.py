@@ -62,7 +62,7 @@ def pluralities(
 
 
 def soft_vote(probs: NDArray[np.float64], pools: NDArray[np.bool_], kind: Kind) -> NDArray[np.int64]:
-    """(T,) the slot with the highest mean probability over the pool; -1 where the pool gives none to any slot.
+    """(T,) the slot with the highest mean probability over the pool; -1 where the pool gives none any.
 
     `probs` is (T, N, C); `pools` is (T, N), or (N,) for one pool everywhere. Ties go to the lowest choice
     index; for answers, to the one that the alphabetically first model of the pool gave (if it gave several,

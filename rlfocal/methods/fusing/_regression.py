@@ -58,8 +58,8 @@ def fit_text_regression(
     """Multinomial regression on standardised features (T, F) and text features (T, D) to labels (T,).
 
     Minimises the cross-entropy summed over documents + Σ w² / 2C + ridge / 2 · Σ v², w the weights of the
-    features and v those of the text; the ridge is cross-validated. Documents of label -1 (no choice is right) are
-    left out.
+    features and v those of the text; the ridge is cross-validated. Documents of label -1, where no choice is
+    right, are left out.
     """
     has_right = labels >= 0
     others, text, labels = others[has_right], text[has_right], labels[has_right]
