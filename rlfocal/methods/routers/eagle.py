@@ -43,7 +43,7 @@ STARTS = ("default", "global")
 )
 @dataclass(frozen=True)
 class Eagle:
-    """Asks argmax_m P · Global(m) + (1 - P) · Local(m) among the models that a call may afford.
+    """Asks argmax_m P · Global(m) + (1 - P) · Local(m) among the models within the price limit.
 
     Elo: R_a and R_b move by ± K (S - E), E = 1 / (1 + 10^((R_b - R_a) / 400)), S = 1 where only a is right, 0
     where only b is, else 1/2. For a question without a known word, only the global ratings count.
