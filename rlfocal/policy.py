@@ -110,7 +110,7 @@ class Episode(NamedTuple):
 
 @runtime_checkable
 class Learned(Protocol):
-    """A policy that was trained in episodes, and remembers how."""
+    """A policy that was trained in episodes, with their history."""
 
     @property
     def history(self) -> Sequence[Episode]: ...
@@ -142,17 +142,17 @@ class OwnSettings(Protocol):
         ...
 
     def with_settings(self, given: Mapping[str, str]) -> Method:
-        """The method with other ones, read from text. Raises InputError if one cannot be read."""
+        """The method with these settings, parsed from text. Raises InputError if one cannot be parsed."""
         ...
 
 
 @runtime_checkable
 class RecipeOnline(Protocol):
-    """A method that is fitted as before, but whose online decisions have changed."""
+    """A method whose online decisions have their own version, beside its fit."""
 
     @property
     def online_recipe(self) -> str:
-        """Changes whenever it does."""
+        """Changes whenever they do."""
         ...
 
 
@@ -168,7 +168,7 @@ class Budget:
         return f"{self.amount:g}" + ("c" if self.unit == "cents" else "")
 
     def costs(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N,) how much of it a call of each model uses, by `prices` (N,); infinite where one is unknown."""
+        """(N,) what a call of each model uses of the budget, by `prices` (N,); infinite where unknown."""
         return np.ones(len(prices)) if self.unit == "models" else np.where(np.isnan(prices), math.inf, prices)
 
     @classmethod

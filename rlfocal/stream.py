@@ -1,4 +1,4 @@
-"""Documents one after the other: outputs on request as in `Calls`, each label after its document's answer."""
+"""Documents one at a time: outputs on request as in `Calls`, each label after its document's answer."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class Turn:
 
 
 class Stream:
-    """T documents in order, which pass once.
+    """T documents in order, for a single pass.
 
-    Nothing is known about coming documents, not even the question. A document that is passed over without an
-    answer stays without one.
+    Nothing is known about coming documents, not even the question. A document that gets no answer in its
+    turn stays without one.
     """
 
     def __init__(self, documents: Dataset) -> None:

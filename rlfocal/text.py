@@ -32,22 +32,22 @@ class Encoder(Protocol):
 
 
 def fit_encoder(name: str, train: Sequence[str]) -> Encoder:
-    """The encoder of that name, fitted on train questions where it learns from them.
+    """The encoder of that name, fitted on train questions if it learns from them.
 
-    `name`: "tfidf", or a sentence-transformers model by its directory or its name on the hub. Fitted once for
+    `name`: "tfidf", or a sentence-transformers model by its directory or its name on the hub. Cached for
     equal texts. Raises InputError for a model that cannot be loaded.
     """
     return _fitted_tfidf(tuple(train)) if name == TFIDF else _loaded(name)
 
 
-@dataclass(frozen=True, eq=False)  # told apart by identity, as what it encoded is kept by it
+@dataclass(frozen=True, eq=False)  # compared by identity, as its encoded texts are cached by it
 class Tfidf:
     """Latent semantic analysis (Deerwester et al., 1990) by scikit-learn."""
 
     vectorizer: TfidfVectorizer | None
     """None if train has no word."""
     directions: Floats | None
-    """(terms, D) in the memory's order, so that a single text is quick; None if train is too small."""
+    """(terms, D) contiguous in memory, so that encoding one text is fast; None if train is too small."""
 
     def encode(self, texts: Sequence[str]) -> Floats:
         if self.vectorizer is None:

@@ -13,7 +13,7 @@ __all__ = ["Warehouse", "check_location", "open_warehouse"]
 
 
 def __getattr__(name: str) -> Any:
-    # Who completes a name or lists the SQL files needs neither Arrow nor the pools' schema.
+    # Imported on demand: shell completion and listing SQL files need neither Arrow nor the pools' schema.
     if name == "check_location":
         from warehouse.locations import check_location
 

@@ -27,7 +27,7 @@ class Stored(NamedTuple):
 
 
 def difference(connection: duckdb.DuckDBPyConnection, n_whole: int | None = None) -> str | None:
-    """The first way in which temp.given are not the documents that are stored; None where they are.
+    """The first way in which the documents of temp.given differ from the stored ones; None if they do not.
 
     `n_whole` is how many documents the task has; None where that is not known.
     """
@@ -53,9 +53,9 @@ def difference(connection: duckdb.DuckDBPyConnection, n_whole: int | None = None
 def align(
     connection: duckdb.DuckDBPyConnection, extraction: Mapping[str, Any], *, replace_documents: bool
 ) -> None:
-    """Makes room for documents that differ from the stored ones, where no other model answered those.
+    """Deletes stored documents that differ from the given ones, if no other model answered them.
 
-    With `replace_documents` other models' rows of the task go too. Else raises InputError.
+    With `replace_documents`, other models' rows of the task are deleted too; else raises InputError.
     """
     found = difference(connection, extraction.get("n_whole"))
     if found is None:
@@ -68,7 +68,7 @@ def align(
 
 
 def refusal(difference: str, holders: list[str], benchmark: str) -> str:
-    """The message where `holders` answered different documents, and what to do."""
+    """The message that `holders` answered different documents, and what to do."""
     more = f" and {len(holders) - 2} more" if len(holders) > 2 else ""
     return (
         f"{difference}. {', '.join(holders[:2])}{more} answered the stored ones, and models are compared on "
@@ -79,9 +79,9 @@ def refusal(difference: str, holders: list[str], benchmark: str) -> str:
 
 
 def check_coverage(connection: duckdb.DuckDBPyConnection, rows: str, model: str) -> None:
-    """Raises InputError unless each of temp.given has all its choices, or as many passes as the others, once.
+    """Raises InputError unless each document of temp.given has each choice, or each pass, exactly once.
 
-    `rows` is the table that temp.answered is to go to.
+    `rows` is the table into which temp.answered is to go.
     """
     kind = "choice" if rows == "choice_logprobs" else "pass"
     bare = connection.execute(script(f"writes/incomplete_{kind}")).fetchone()
@@ -94,7 +94,7 @@ def check_coverage(connection: duckdb.DuckDBPyConnection, rows: str, model: str)
 
 
 def shortening(n_stored: int, n_given: int, n_whole: int) -> str | None:
-    """Why a limited partition must not replace the one that is stored; None where it may."""
+    """Why a limited partition must not replace the stored one; None if it may."""
     if n_given >= min(n_stored, n_whole):
         return None
     return (
@@ -104,7 +104,7 @@ def shortening(n_stored: int, n_given: int, n_whole: int) -> str | None:
 
 
 def _changes(was: Stored, now: Stored, *, confidential: bool) -> str:
-    """Name by name what changed. Of a confidential document no text is shown."""
+    """What changed, field by field, without the texts of a confidential document."""
     changes = []
     for name in ("choices", "label", "gold", "question", "doc_hash"):
         before, after = getattr(was, name), getattr(now, name)
@@ -129,7 +129,7 @@ def _first_difference(a: str, b: str) -> int:
 
 
 def _part(text: str, start: int) -> str:
-    """At most so much of a value that the place where it differs is seen."""
+    """An excerpt of a value, with the place where it differs."""
     if len(text) <= _SHOWN:
         return text
     start = max(0, min(start, len(text) - _SHOWN))

@@ -10,7 +10,7 @@ from decimal import Decimal
 CURRENCY = "$€£¥₹"
 MINUS = ("-", "−")
 MULTIPLIERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-# Words after a number that are no unit: dropping them would make different answers equal.
+# Words after a number that are not units: dropping them would make different answers equal.
 NOT_UNITS = ("am", "pm", "a.m", "p.m", "k", "dozen", "and", "or", "to", "of", "by", "st", "nd", "rd", "th")
 
 _NUMBER = rf"""
@@ -38,7 +38,7 @@ def is_number(answer: str) -> bool:
 def normalise(answer: str | None) -> str | None:
     """A canonical number where the answer is one ("18.0", "$18" and "18 eggs" are "18"), else folded text.
 
-    None where nothing is left. Idempotent.
+    None if nothing is left. Idempotent.
     """
     if answer is None:
         return None

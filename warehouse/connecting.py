@@ -31,21 +31,21 @@ class MissingWarehouseError(InputError):
 def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB with the packaged extensions loaded, without a network or a write."""
     with suppress(ImportError):
-        # DuckDB does so with the first parameter that it meets, and a Ctrl-C that comes meanwhile is lost.
+        # Else DuckDB imports it at the first query parameter, and a Ctrl-C during that is lost.
         import_module("pandas")
     connection = duckdb.connect(
         config={
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
-            # Half of the time that opening takes is DuckDB's check of a signature, of files that pip has put
-            # beside DuckDB itself.
+            # Checking signatures takes half the opening time, for files that pip installed beside DuckDB
+            # itself.
             "allow_unsigned_extensions": "true",
-            # A Python variable that is named like a table must not be able to hide it.
+            # A Python variable with a table's name must not hide the table.
             "python_enable_replacements": "false",
             **_threads(),
         }
     )
-    # DuckDB draws it on stdout, which holds results only.
+    # DuckDB draws it on stdout, which is for results only.
     connection.execute("SET enable_progress_bar = false")
     for name in ("postgres_scanner" if postgres else "sqlite_scanner", "ducklake"):
         connection.execute(f"LOAD {quoted(str(_extension(name)))}")
@@ -53,7 +53,7 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
 
 
 def _threads() -> dict[str, str]:
-    """As many as OMP_NUM_THREADS says, which holds for all else that computes in threads; else all cores."""
+    """DuckDB's thread setting: OMP_NUM_THREADS, as for everything else that uses threads; else all cores."""
     most = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return {"threads": most} if most.isdecimal() and int(most) else {}
 
@@ -69,7 +69,7 @@ def attach(
 ) -> None:
     """Attaches the catalogue under `name` and makes it current.
 
-    Raises MissingWarehouseError, or InputError for an unknown snapshot or something that is no catalogue.
+    Raises MissingWarehouseError, or InputError for an unknown snapshot or something that is not a catalogue.
     """
     if snapshot is not None and not 0 <= snapshot < 2**63:
         raise _no_snapshot(connection, location, snapshot)
@@ -104,7 +104,7 @@ def quoted(text: str) -> str:
 
 
 def _no_snapshot(connection: duckdb.DuckDBPyConnection, location: Location, snapshot: int) -> InputError:
-    """Says which snapshots there are; the connection then shows the newest."""
+    """The error, which names the existing snapshots; the connection then shows the newest."""
     attach(connection, location, read_only=True, create=False, snapshot=None, name="newest")
     there = "SELECT min(snapshot_id), max(snapshot_id), count(*) FROM newest.snapshots()"
     first, last, n = connection.execute(there).fetchone() or (0, 0, 1)

@@ -22,7 +22,7 @@ class Location:
     """A warehouse's address: the catalogue as DuckLake's ATTACH takes it, and where the Parquet files are."""
 
     name: str
-    """What messages call it, without a password."""
+    """Its name in messages, without a password."""
     catalog: str
     data: str | None
     """None: the catalogue knows (an existing Postgres warehouse)."""
@@ -52,17 +52,17 @@ class Location:
 
     @property
     def studies(self) -> Path:
-        """Where what studies of this warehouse found is kept."""
+        """Where the results of studies of this warehouse are kept."""
         return self.local / "studies"
 
     @property
     def explanations(self) -> Path:
-        """Where what trained agents do on test rows is kept, as `rlfocal explain` says it."""
+        """Where explanations of trained agents' decisions on test rows are kept, for `rlfocal explain`."""
         return self.local / "explanations"
 
     @property
     def shards(self) -> Path:
-        """Where extractions keep what is answered but not committed yet."""
+        """Where extractions keep answers that are not committed yet."""
         return self.local / "shards"
 
     @property
@@ -101,14 +101,14 @@ def expanded(path: str | Path) -> Path:
 
 
 def check_location(location: str | Path | Location | None) -> None:
-    """Raises InputError where something stands there that is no warehouse; makes and opens nothing."""
+    """Raises InputError if something else than a warehouse is there; creates and opens nothing."""
     exists(locate(location))
 
 
 def exists(location: Location) -> bool:
-    """Whether a catalogue may stand there (on Postgres only attaching tells).
+    """Whether a catalogue may be there (on Postgres only attaching tells).
 
-    Raises InputError where something else does.
+    Raises InputError if something else is.
     """
     directory = location.directory
     if directory is None:

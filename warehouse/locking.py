@@ -19,7 +19,7 @@ from warehouse.locations import LOCKS, Location, without_password
 
 _PATIENCE_SECONDS = 600
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
-"""Seconds between two tries for an advisory lock; they double."""
+"""Seconds between attempts to take an advisory lock; they double."""
 # Held for hours, its transaction must not time out; the server must notice in a minute that a host died.
 _SESSION = """
 SELECT set_config(name, CASE name
@@ -36,10 +36,10 @@ FROM pg_settings WHERE name IN (
 def lock(
     place: Location, connection: duckdb.DuckDBPyConnection, name: str, *, seconds: float = math.inf
 ) -> AbstractContextManager[bool]:
-    """Holds the lock `name` of the warehouse; yields False, without it, where `seconds` were not enough.
+    """Holds the lock `name` of the warehouse; yields False, without it, after waiting `seconds` in vain.
 
-    `connection` is to the DuckDB that has the warehouse attached; on Postgres the lock has a session of its
-    own. Waiting asks again and again, so Ctrl-C ends it. A lock is not reentrant.
+    `connection` is to the DuckDB that has the warehouse attached; on Postgres the lock has its own session.
+    Waiting polls, so Ctrl-C ends it. A lock is not reentrant.
     """
     digest = sha256(f"rlfocal {name}".encode()).digest()
     if place.directory is not None:
@@ -50,7 +50,7 @@ def lock(
 
 @contextmanager
 def write_lock(place: Location, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """One writer at a time. Raises RunError where another one goes on for ten minutes."""
+    """One writer at a time. Raises RunError if another one keeps writing for ten minutes."""
     with lock(place, connection, "write", seconds=_PATIENCE_SECONDS) as mine:
         if not mine:
             raise RunError(f"warehouse {place.name}: another process has been writing for ten minutes")
@@ -67,7 +67,7 @@ def _file_lock(path: Path, seconds: float) -> Iterator[bool]:
         yield mine
     finally:
         if mine:
-            path.unlink(missing_ok=True)  # whoever waits for a file that is gone takes a new one
+            path.unlink(missing_ok=True)  # a waiter whose file is gone takes a new one
             file.release()
 
 
@@ -114,7 +114,7 @@ def _tried(holder: duckdb.DuckDBPyConnection, key: int) -> bool:
 
 
 def _end(holder: duckdb.DuckDBPyConnection) -> None:
-    # A connection that broke has taken the lock along. Without a ROLLBACK, DuckDB would then end the process.
+    # A broken connection has lost the lock already. Without a ROLLBACK, DuckDB would then end the process.
     with suppress(duckdb.Error):
         holder.execute("ROLLBACK")
 

@@ -22,7 +22,7 @@ _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs":
 def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) -> None:
     """Lets `connection` reach the store of a data path; does nothing for a path on this machine.
 
-    Raises InputError where fsspec does not know the store, or lacks the package that speaks to it.
+    Raises InputError if fsspec does not know the store, or its package is not installed.
     """
     if data is None or "://" not in data:
         return

@@ -52,7 +52,7 @@ def open_warehouse(
 
 
 def needs_upgrade(warehouse: Warehouse) -> bool:
-    """Whether it was only read since rlfocal's schema became newer than its own."""
+    """Whether its schema is older than rlfocal's, as it has only been read since."""
     return _version(warehouse.connection, warehouse.location) < SCHEMA_VERSION
 
 
@@ -93,7 +93,7 @@ def _version(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     """The schema's version; 0 for a DuckLake without tables."""
     tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
     if "schema_version" in tables:
-        # All rows are fetched: what is left of a result keeps a transaction open on Postgres.
+        # All rows are fetched: an unread result keeps a transaction open on Postgres.
         [(newest,)] = connection.execute("SELECT max(version) FROM schema_version").fetchall()
         return int(newest or 0)
     if tables:
@@ -112,7 +112,7 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
 
 
 def _lend_views(connection: duckdb.DuckDBPyConnection, version: int) -> None:
-    """Gives this connection what readers need and an older schema lacks: only a write may add it."""
+    """Lends this connection what an older schema lacks for readers; only a write may add it for good."""
     connection.execute(script("upgrades/read_before_9"))
     _lend(connection, "accuracy_norm")
     if version >= 8:

@@ -22,7 +22,7 @@ SCHEMA = (
     "cost",
     "current_evaluations",
 )
-"""What makes a schema, in order."""
+"""The files that make up the schema, in order."""
 
 _DEFINITION = re.compile(
     r"^CREATE (?:OR REPLACE )?(TABLE|VIEW|MACRO) (?:IF NOT EXISTS )?(\w+)(\([^)]*\))?(?: AS (TABLE))?",
@@ -37,11 +37,11 @@ class Definition(NamedTuple):
     """`table`, `view`, `macro` (a table macro) or `function` (a macro of a value)."""
     name: str
     parameters: str
-    """Of a macro or function: `(benchmark, task := '*')`."""
+    """Parameters of a macro or function: `(benchmark, task := '*')`."""
 
 
 def definitions() -> list[Definition]:
-    """All that a schema consists of, in the order of its files."""
+    """All definitions of the schema, in the order of its files."""
     found = []
     for kind, name, parameters, is_table in _DEFINITION.findall("\n".join(map(script, SCHEMA))):
         if kind == "MACRO":

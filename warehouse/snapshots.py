@@ -20,7 +20,7 @@ from warehouse.scripts import script
 from warehouse.store import Warehouse
 
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
-"""Of which a Logprobs' `quantiles` are."""
+"""The levels of `Logprobs.quantiles`."""
 
 
 class RowChange(NamedTuple):
@@ -33,7 +33,7 @@ class RowChange(NamedTuple):
 
 
 class PartitionChange(NamedTuple):
-    """What became of a partition in a commit: `added`, `removed` or `replaced`."""
+    """What a commit did to a partition: `added`, `removed` or `replaced`."""
 
     change: str
     model: str
@@ -51,7 +51,7 @@ class Snapshot:
     kinds: tuple[str, ...]
     """DuckLake's names of what was done, such as `tables_inserted_into`."""
     rows: tuple[RowChange, ...]
-    """Without tables of which a file is lost."""
+    """Without tables that lost a file."""
     partitions: tuple[PartitionChange, ...]
 
 
@@ -76,10 +76,10 @@ class Passes(NamedTuple):
 
 @dataclass(frozen=True)
 class PartitionDifference:
-    """What became of one partition between two snapshots."""
+    """How one partition changed between two snapshots."""
 
     change: str
-    """`added`, `removed`, `replaced`, or `relabelled`: the same answers to documents of other labels."""
+    """`added`, `removed`, `replaced`, or `relabelled`: the same answers, other labels."""
     model: str
     benchmark: str
     task: str
@@ -90,17 +90,17 @@ class PartitionDifference:
     n_before: int
     n_after: int
     answers_changed: int
-    """Documents in both snapshots to which the prediction changed."""
+    """Documents in both snapshots whose prediction changed."""
     became_right: int
     became_wrong: int
     accuracy_before: float | None
     accuracy_after: float | None
     ran: dict[str, tuple[Any, Any]]
-    """What changed of backend, settings and versions, as {name: (before, after)}."""
+    """Changes in backend, settings and versions, as {name: (before, after)}."""
 
     @property
     def accuracy_difference(self) -> float | None:
-        """After minus before; None where either lacks the partition."""
+        """After minus before; None if either lacks the partition."""
         if self.accuracy_before is None or self.accuracy_after is None:
             return None
         return self.accuracy_after - self.accuracy_before
@@ -119,7 +119,7 @@ class Difference:
 
 
 def snapshots(warehouse: Warehouse, last: int | None = None) -> list[Snapshot]:
-    """The snapshots that there are, oldest first; of these the `last` ones where given."""
+    """The existing snapshots, oldest first; only the `last` ones if given."""
     with warehouse.reading():
         return _snapshots(warehouse, last)
 
@@ -159,7 +159,7 @@ def _snapshots(warehouse: Warehouse, last: int | None) -> list[Snapshot]:
     ids = [number for (number,) in warehouse.rows("SELECT snapshot_id FROM warehouse.snapshots() ORDER BY 1")]
     span = {"first": ids[-last if last is not None and last < len(ids) else 0], "last": ids[-1]}
     connection = warehouse.connection
-    # Digests follow from documents, which are listed themselves.
+    # Digests derive from documents, which are listed themselves.
     tables = warehouse.rows(
         "SELECT table_name FROM duckdb_tables() WHERE database_name = 'warehouse' "
         "AND table_name <> 'doc_digests' ORDER BY table_name"
@@ -187,8 +187,8 @@ def _snapshots(warehouse: Warehouse, last: int | None) -> list[Snapshot]:
 
 
 def _row_changes(warehouse: Warehouse, span: dict[str, Any]) -> list[tuple[int, ...]]:
-    """Rows added, removed and updated by snapshot; none of a table of which a file is lost."""
-    # Of its own connection, because an error ends the caller's transaction.
+    """Rows added, removed and updated by snapshot; none for a table that lost a file."""
+    # On its own connection, because an error ends the caller's transaction.
     with closing(warehouse.connection.cursor()) as cursor:
         try:
             return cursor.execute(script("snapshots/row_changes"), span).fetchall()
@@ -210,7 +210,7 @@ def _difference(row: dict[str, Any]) -> PartitionDifference:
 
 
 def _settings(ran: Mapping[str, str | None]) -> dict[str, Any]:
-    """Backend, settings and versions as one level of names."""
+    """Backend, settings and versions in one flat mapping."""
     settings: dict[str, Any] = json.loads(ran["settings"] or "{}")
     versions: dict[str, Any] = json.loads(ran["versions"] or "{}")
     return settings | versions | {"backend": ran["backend"]}

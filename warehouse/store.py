@@ -42,7 +42,7 @@ class Committed(NamedTuple):
 
 
 class ReadOnlyError(InputError):
-    """Something would be written to a warehouse that is open read-only."""
+    """A write to a warehouse that is open read-only."""
 
 
 class Warehouse:
@@ -115,10 +115,10 @@ class Warehouse:
 
     @contextmanager
     def transaction(self, message: str) -> Iterator[None]:
-        """Takes the write lock; commits what the block wrote as one snapshot, or nothing where it raises.
+        """Takes the write lock; commits what the block wrote as one snapshot, or nothing if it raises.
 
         Keep the block short: other writers wait for it (readers never do). Transactions do not nest.
-        Raises DiskFullError where the warehouse's disk is full.
+        Raises DiskFullError if the warehouse's disk is full.
         """
         self.check_writable()
         with writing_to(self.location.folder), write_lock(self.location, self.connection):
@@ -138,18 +138,18 @@ class Warehouse:
     def lock(self, name: str, *, wait: bool) -> Iterator[bool]:
         """Holds the warehouse's lock `name`, from whatever directory or host; it is not reentrant.
 
-        Yields False, without the lock, where another holder has it and not `wait`. It ends with its holder:
+        Yields False, without the lock, if another holder has it and `wait` is false. It ends with its holder:
         with a process at once, with a host (on Postgres) about a minute later. Where Postgres itself ends the
         session (it restarts, say), the lock is lost silently; so check again, in the transaction that
         commits the work, whether somebody else has done it. Waiting ends with Ctrl-C.
-        Raises RunError where the lock cannot be asked for.
+        Raises RunError if the lock cannot be requested.
         """
         with lock(self.location, self.connection, name, seconds=math.inf if wait else 0) as mine:
             yield mine
 
     @contextmanager
     def upkeep(self) -> Iterator[None]:
-        """Holds the write lock outside of a transaction, for what DuckLake commits by itself."""
+        """Holds the write lock outside a transaction, for operations that DuckLake commits itself."""
         self.check_writable()
         with write_lock(self.location, self.connection):
             yield
@@ -161,7 +161,7 @@ class Warehouse:
         writing.append(self.connection, table, rows)
 
     def put_models(self, specs: Iterable[BaseModel]) -> None:
-        """Inserts or updates rows of `models`; writes nothing where they are already as given."""
+        """Inserts or updates rows of `models`; writes nothing if they are already as given."""
         rows = writing.model_rows(specs)
         if writing.changed_models(self.connection, rows).num_rows:
             with self.transaction("describe models"):

@@ -1,4 +1,4 @@
-"""What a write consists of. Every function works inside the caller's transaction."""
+"""The parts of a write. Every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def model_rows(specs: Iterable[BaseModel]) -> pa.Table:
 
 
 def changed_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
-    """Those rows that `models` does not hold as they are."""
+    """The rows that `models` lacks or holds differently."""
     with _view(connection, rows) as view:
         columns = ", ".join(_MODEL_COLUMNS)
         return connection.execute(
@@ -78,7 +78,7 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
 
 
 def digest_docs(connection: duckdb.DuckDBPyConnection) -> None:
-    """Notes what the documents of temp.changed's tasks come to, so that damage on disk shows."""
+    """Records digests of the documents of temp.changed's tasks, so that damage on disk shows."""
     if connection.execute("FROM temp.changed LIMIT 1").fetchone() is None:
         return
     connection.execute(script("writes/digests"))
@@ -127,7 +127,7 @@ def put_partitions(
 ) -> None:
     """Replaces partitions: their earlier rows and records go, `rows` and one record each come.
 
-    Raises InputError where a row belongs to no stored document or to none of the partitions.
+    Raises InputError if a row belongs to no stored document or to none of the partitions.
     """
     target = _target(rows)
     records = _records(extractions)
@@ -172,7 +172,7 @@ def drop_documents(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[
 
 
 def with_canonical_gold(docs: pa.Table) -> pa.Table:
-    """The documents, with `gold` in the form answers are compared in where there is no label."""
+    """The documents, with `gold` in canonical form where there is no label."""
     if "gold" not in docs.column_names:
         return docs
     is_answer = pc.is_null(docs["label"]) if "label" in docs.column_names else pa.scalar(True)
@@ -206,7 +206,7 @@ def _json(value: Any) -> str | None:
 
 @contextmanager
 def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
-    """temp.given: the documents as they belong into the warehouse."""
+    """temp.given: the documents as the warehouse stores them."""
     with _staged(connection, "given", with_canonical_gold(docs), like="docs"):
         connection.execute(script("writes/correct_given"))
         yield
@@ -220,7 +220,7 @@ def _staged(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table, *,
         append(connection, f"temp.{name}", rows)
         yield
     finally:
-        # An aborted transaction takes the table along, and must not hide its own error.
+        # An aborted transaction has already dropped the table, and its own error must show.
         with suppress(duckdb.Error):
             connection.execute(f"DROP TABLE temp.{name}")
 

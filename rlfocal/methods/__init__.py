@@ -1,6 +1,6 @@
-"""Every way to choose and fuse, by the name it has in `evaluations.method`: a file each, under `register`.
+"""All methods, by their names in `evaluations.method`: one file each, registered by `register`.
 
-A folder holds methods of one family and, in files whose names begin with `_`, what they share.
+A folder holds the methods of one family and, in files whose names begin with `_`, the code they share.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
     "with_references",
 ]
 
-# A module that is imported registers its methods.
+# Importing a module registers its methods.
 for _module in walk_packages(__path__, f"{__name__}."):
     if not _module.name.rpartition(".")[2].startswith("_"):
         import_module(_module.name)

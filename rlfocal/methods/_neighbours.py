@@ -28,17 +28,17 @@ class Neighbours(NamedTuple):
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """(T,) whether any train document is like it at all: by cosine, a text without known words is not."""
+        """(T,) whether any train document is similar at all: by cosine, none is if no word is known."""
         return np.asarray((self.similarity > 0).any(axis=1))
 
 
 def questions_of(documents: Dataset | Calls) -> tuple[str, ...]:
-    """(T,) what was asked; empty texts where the data have none."""
+    """(T,) the questions; empty texts where the data have none."""
     return documents.questions or ("",) * len(documents)
 
 
 def vectors_of(encoder: Encoder, questions: tuple[str, ...]) -> Floats:
-    """(T, D) read-only; encoded once for many methods on the same questions."""
+    """(T, D) read-only; cached, as many methods encode the same questions."""
     return _encoded(cast(Hashable, encoder), questions)
 
 
@@ -52,7 +52,7 @@ def _encoded(encoder: Hashable, questions: tuple[str, ...]) -> Floats:
 def cosines(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
     """Cosines of (T, D) vectors to those of n train documents (n, D): (which rows, (rows, n)), by blocks.
 
-    0 where either vector is 0. Rounded, so that equal vectors tie whatever the block.
+    0 where either vector is 0. Rounded, so that equal vectors tie whatever the block size.
     """
     known = _unit(train).T
     for start in range(0, len(vectors), block):
@@ -61,18 +61,18 @@ def cosines(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tup
 
 
 def closeness(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
-    """As `cosines`, of 1 / (1 + Euclidean distance): for vectors whose lengths mean something."""
+    """As `cosines`, but 1 / (1 + Euclidean distance): for vectors whose lengths carry meaning."""
     squares = (train**2).sum(axis=1)
     for start in range(0, len(vectors), block):
         rows = slice(start, min(start + block, len(vectors)))
         part = vectors[rows]
         squared = (part**2).sum(axis=1)[:, None] + squares - 2 * part @ train.T
-        # Of equal vectors, what is left of their squares is not quite 0.
+        # For equal vectors, float error leaves a squared distance that is not quite 0.
         yield rows, (1 / (1 + np.sqrt(np.maximum(squared, 0.0).round(9)))).round(9)
 
 
 def nearest(similarities: Iterator[tuple[slice, Floats]], k: int, *, others: bool = False) -> Neighbours:
-    """The k most similar train documents, all where there are fewer, from `cosines` or `closeness`.
+    """The k most similar train documents (all if there are fewer), from `cosines` or `closeness`.
 
     `others`: the documents are the train documents themselves, in their order, and none is its own neighbour.
     """
@@ -85,7 +85,7 @@ def nearest(similarities: Iterator[tuple[slice, Floats]], k: int, *, others: boo
 
 
 def without_itself(similarities: Iterator[tuple[slice, Floats]]) -> Iterator[tuple[slice, Floats]]:
-    """The similarities of train documents to one another, -inf of each to itself."""
+    """The similarities of train documents to one another, with -inf for each to itself."""
     return ((rows, _without_itself(rows, part)) for rows, part in similarities)
 
 

@@ -1,4 +1,4 @@
-"""Routers: from the question alone they score every model, ask one, and answer what it answers."""
+"""Routers: they score every model from the question alone, ask one, and return its answer."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _HALVINGS = 50
 
 
 class Scorer(Protocol):
-    """Scores models by what is asked; higher is better, and -inf is never asked."""
+    """Scores models by the question; higher is better, and a model that scores -inf is never asked."""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         """(T, N)"""
         ...
 
     def train_scores(self) -> Floats:
-        """(T, N) of the train documents, as near as can be to what they would get had they not been seen."""
+        """(T, N) scores of the train documents, as close as possible to held-out scores."""
         ...
 
 
 @dataclass(frozen=True)
 class ScoreRouter:
-    """Asks the model of the highest score - price_weight · price. Ties: the alphabetically first."""
+    """Asks the model with the highest score - price_weight · price. Ties: the alphabetically first."""
 
     scorer: Scorer
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown."""
     price_weight: float = 0.0
-    """How much score a cent per 1,000 queries is worth; of 0, prices do not count."""
+    """How much score a cent per 1,000 queries is worth; at 0, prices do not count."""
     is_probability: bool = True
-    """Whether a score is the chance that the model is right."""
+    """Whether a score is the probability that the model is right."""
 
     def decide(self, calls: Calls) -> Answered:
         scores = self.scorer.scores(questions_of(calls))
@@ -53,7 +53,7 @@ class ScoreRouter:
         return ask(calls, picked, chances if self.is_probability else None)
 
     def within(self, budget: Budget) -> ScoreRouter | None:
-        """At most one model each; in cents, by the smallest price weight that keeps to it on train."""
+        """At most one model each; in cents, by the smallest price weight within the budget on train."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         weight = cheapest_enough(self._mean_train_price, self.prices, self._decisive, budget.amount)
@@ -79,12 +79,12 @@ class ScoreRouter:
 
 
 def ask(calls: Calls, models: Ints, probability: Floats | None = None) -> Answered:
-    """Each document's model (T,) is called, and believed; one without an answer is held to be wrong."""
+    """Calls each document's model (T,) and takes its answer; a missing answer has probability 0."""
     said = calls.call(models[:, None] == np.arange(len(calls.models)))
     slots = said.predictions[np.arange(len(calls)), models]
     if probability is None:
         return Answered(slots)
-    # A sum of weights may come to a little more than 1.
+    # Float error may lift a sum of weights a little above 1.
     return Answered(slots, np.where(slots >= 0, np.clip(probability, 0.0, 1.0), 0.0))
 
 
@@ -94,7 +94,7 @@ def cheapest_enough(
     """The smallest price weight with a mean price of at most `amount`, by bisection.
 
     `mean_price`: cents per 1,000 queries at a price weight; should not rise with it. `highest`: a weight at
-    which only the cheapest is asked. None where a price is unknown, or even the cheapest model costs more.
+    which only the cheapest model is asked. None if a price is unknown, or even the cheapest costs more.
     """
     if np.isnan(prices).any():
         return None
@@ -111,13 +111,13 @@ def cheapest_enough(
 
 
 def decisive_weight(prices: Floats, spread: float) -> float:
-    """A price weight at which the cheapest model is asked, whatever the scores: they differ by `spread`."""
+    """A price weight at which the cheapest model is always asked, if scores differ by at most `spread`."""
     gaps = np.diff(np.unique(prices[np.isfinite(prices)]))
     return float((spread + 1) / gaps.min()) if len(gaps) else 0.0
 
 
 def check_prices(method: str, setting: str, value: float, train: Dataset) -> None:
-    """Raises InputError where a setting weighs prices, and one is unknown."""
+    """Raises InputError if a price is unknown, for a setting that weighs prices."""
     if np.isnan(train.prices).any():
         missing = train.models[int(np.isnan(train.prices).argmax())]
         raise InputError(

@@ -1,4 +1,4 @@
-"""For methods that learn from questions: their texts, a few directions, and a ridge chosen by folds."""
+"""For methods that learn from questions: texts, principal directions, and a cross-validated ridge."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 RIDGES = (np.inf, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
-"""On the weights of text features of length 1, whose cross-entropy is summed over documents; the first leaves
-the text out."""
+"""Penalties on the weights of unit-length text features, beside a cross-entropy summed over documents; the
+first leaves the text out."""
 FOLDS = 5
 _FEWEST = 20
-"""Labelled documents that parts can be held out of."""
+"""Labelled documents needed for cross-validation."""
 
 
 def texts_of(documents: Dataset | Calls) -> tuple[str, ...]:
@@ -29,11 +29,11 @@ def texts_of(documents: Dataset | Calls) -> tuple[str, ...]:
 
 
 def ridge_by_folds(n: int, held_out_losses: Callable[[Integers, Integers], Iterator[float]]) -> float:
-    """The one of RIDGES that n documents, held out part by part, speak for; ties: the strongest.
+    """The one of RIDGES with the least cross-validated loss on n documents; ties: the strongest.
 
-    `held_out_losses(fitted, held)` takes positions and yields, for one of RIDGES after the other, the
-    cross-entropy summed over `held` once fitted on `fitted`. Weaker ridges are tried as long as they help. Of
-    too few documents the text is left out.
+    `held_out_losses(fitted, held)` takes positions and yields, for each of RIDGES in turn, the cross-entropy
+    summed over `held` after fitting on `fitted`. Weaker ridges are tried as long as they help. With too few
+    documents, the text is left out.
     """
     if n < _FEWEST:
         return RIDGES[0]
@@ -52,7 +52,7 @@ def ridge_by_folds(n: int, held_out_losses: Callable[[Integers, Integers], Itera
 
 @dataclass(frozen=True)
 class Directions:
-    """The few principal directions of train questions, each in standard deviations."""
+    """The leading principal directions of train questions, each scaled to unit variance."""
 
     encoder: Encoder
     middle: Floats
@@ -67,7 +67,7 @@ class Directions:
 
 
 def fit_directions(encoder: str, train: Sequence[str], most: int) -> Directions:
-    """At most so many directions; none along which train questions do not differ."""
+    """At most `most` directions, without those along which train questions do not vary."""
     fitted = fit_encoder(encoder, train)
     vectors = fitted.encode(train)
     middle = vectors.mean(axis=0)

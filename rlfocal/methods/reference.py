@@ -15,12 +15,12 @@ from rlfocal.statistics.votes import plurality, soft_vote
 
 
 class _Deterministic:
-    """A policy that no seed changes."""
+    """A policy that does not depend on the seed."""
 
     seeded = False
 
     def recipe(self, n_train: int) -> str:
-        return "1"  # raised when one of these policies is defined anew
+        return "1"  # raised when the definition of one of these policies changes
 
 
 @register(
@@ -85,7 +85,7 @@ class SoftVote(_Deterministic):
 
 
 @register(
-    Entry("constant_choice", "nobody", "the most frequent train label", role="reference", kinds=("choices",))
+    Entry("constant_choice", "none", "the most frequent train label", role="reference", kinds=("choices",))
 )
 @dataclass(frozen=True)
 class ConstantChoice(_Deterministic):

@@ -22,35 +22,35 @@ from rlfocal.policy import Method, OwnSettings
 PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "prices"]
 Settings = Mapping[str, Mapping[str, Any]]
-"""What differs from the defaults, by method; under "" of every method that has such a setting."""
+"""Settings that differ from the defaults, by method; those under "" go to every method that has them."""
 Role = Literal["rl_focal", "reference", "constant_pool", "rival", "control", "ceiling"]
-"""`reference`: stands beside RL-Focal whatever is asked for; `constant_pool`: so does the one of as many
-models where all methods run; `control`: RL-Focal without one of its parts, no rival of it; `ceiling`: reads
-the labels that it decides on, and is no rival."""
+"""`reference`: always shown beside RL-Focal; `constant_pool`: so is the one of equal size when all methods
+run; `control`: RL-Focal without one of its parts, not a rival; `ceiling`: reads the labels it decides on, not
+a rival."""
 
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """Where trained agents are kept, and whether those that are there are taken instead of training again."""
+    """Where trained agents are saved, and whether saved ones are reused instead of training again."""
 
     folder: Path
     reuse: bool = True
     event_files: bool = False
-    """Whether each checkpoint gets a folder of its name beside it that TensorBoard reads."""
+    """Whether each checkpoint gets a folder of the same name beside it, for TensorBoard."""
 
 
 @dataclass(frozen=True)
 class Making:
-    """What a method may be made with."""
+    """What a method may be built with."""
 
     argument: str | None = None
     """What follows the colon of its name."""
     store: CheckpointStore | None = None
-    """Without one, nothing that is trained is kept."""
+    """Without one, nothing trained is saved."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the method that are given another value."""
+    """Fields of the method to override, with their values."""
     on_progress: Callable[[float], None] | None = None
-    """Called with the finished share of a fit."""
+    """Called with the share of a fit that is finished, from 0 to 1."""
 
     @property
     def size(self) -> int | None:
@@ -60,13 +60,13 @@ class Making:
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a method before it is made."""
+    """What is known about a method before it is built."""
 
     name: str
     asks: str
-    """Which models, in words."""
+    """Which models it asks, in words."""
     answers: str
-    """How it fuses what they say, in words."""
+    """How it fuses their outputs, in words."""
     role: Role = "rival"
     kinds: tuple[Kind, ...] = get_args(Kind)
     protocols: tuple[str, ...] = PROTOCOLS
@@ -78,7 +78,7 @@ class Entry:
     source: str = ""
     """Where the method comes from."""
     differs: str = ""
-    """What is done otherwise than there, and why."""
+    """What is done differently from the source, and why."""
     argument: Literal["size", "model", "name"] | None = None
     """What may follow its name and a colon: a number of models, a model, or one of `names`."""
     names: tuple[str, ...] = ()
@@ -86,21 +86,21 @@ class Entry:
     has_budgets: bool = False
     """Whether its policies can be held to a budget."""
     is_default: bool = True
-    """Whether it runs where no method is named."""
+    """Whether it runs when no method is named."""
     is_in_all: bool = True
-    """Whether it runs where all methods are asked for."""
+    """Whether it runs when all methods are requested."""
     make: Callable[[Making], Method] | None = None
     """None: it is called without arguments."""
 
     @property
     def pattern(self) -> str:
-        """How it is called: `random_select[:<size>]`."""
+        """How users name it: `random_select[:<size>]`."""
         argument = ":" + ("|".join(self.names) if self.names else f"<{self.argument}>")
         return self.name + (argument if self.needs_argument else f"[{argument}]" if self.argument else "")
 
     @property
     def needs_in_words(self) -> str:
-        """What the data must have, for tables; empty where any data do."""
+        """What the data must have, for tables; empty if any data will do."""
         needs = [_WORDS[need] for need in self.needs]
         needs += ["numbered choices"] if self.kinds == ("choices",) else []
         needs += ["free answers"] if self.kinds == ("answers",) else []
@@ -109,7 +109,7 @@ class Entry:
         return ", ".join([*needs, *([f"{self.fewest_models} models"] if self.fewest_models > 1 else [])])
 
     def lacks(self, data: Dataset, protocol: str, settings: Settings | None = None) -> str | None:
-        """What it misses in the data or the settings, in words; None where it can run."""
+        """What the data or the settings lack for it, in words; None if it can run."""
         has = {
             "questions": any(data.questions),
             "choice texts": any(data.choices),
@@ -137,7 +137,7 @@ class Entry:
 _WORDS: dict[Need, str] = {
     "questions": "the texts of the questions",
     "choice texts": "the texts of the choices",
-    "passes": "several sampled passes a document",
+    "passes": "several sampled passes per document",
     "prices": "the price of every model",
 }
 _ENTRIES: dict[str, Entry] = {}
@@ -145,7 +145,7 @@ Made = TypeVar("Made", bound=Callable[..., Method])
 
 
 def register(entry: Entry) -> Callable[[Made], Made]:
-    """Enters the class or function below. Raises ValueError for a name that is taken."""
+    """Registers the decorated class or function. Raises ValueError for a name that is taken."""
 
     def enter(made: Made) -> Made:
         if entry.name in _ENTRIES:
@@ -157,7 +157,7 @@ def register(entry: Entry) -> Callable[[Made], Made]:
 
 
 def entries() -> Mapping[str, Entry]:
-    """All methods by name, in the order of their roles. Raises InputError for a broken package of others."""
+    """All methods by name, in the order of their roles. Raises InputError if a plug-in package is broken."""
     _load_packages()
     roles = get_args(Role)
     return dict(sorted(_ENTRIES.items(), key=lambda item: (roles.index(item[1].role), item[0])))
@@ -180,7 +180,7 @@ def named(*roles: Role) -> tuple[str, ...]:
 
 
 def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen") -> list[str]:
-    """Every method that runs where none is named: those that a pool's size, a kind and a protocol admit."""
+    """The methods that run when none is named, if pool size, kind and protocol admit them."""
     every = entries().items()
     return [name for name, one in every if one.is_default and one.admits(n_models, kind, protocol)]
 
@@ -188,7 +188,7 @@ def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen")
 def every_method(
     data: Dataset, protocol: str = "frozen", settings: Settings | None = None
 ) -> tuple[list[str], dict[str, str]]:
-    """Every method that the data, the protocol and the settings admit, and of the others why they do not."""
+    """The methods that data, protocol and settings admit, and for each of the others the reason why not."""
     named, left_out = [], {}
     for one in entries().values():
         if one.is_in_all and (one.names or not one.needs_argument):
@@ -202,14 +202,14 @@ def every_method(
 
 
 def with_references(names: Sequence[str], data: Dataset, protocol: str = "frozen") -> list[str]:
-    """Each name once, and after them the reference policies that the data admit where RL-Focal is named."""
+    """Each name once; if RL-Focal is among them, then also the reference policies that the data admit."""
     known = entries()
     beside = [name for name in named("reference", "ceiling") if known[name].lacks(data, protocol) is None]
     return list(dict.fromkeys([*names, *(beside if set(names) & set(named("rl_focal")) else [])]))
 
 
 def entry_of(name: str) -> Entry:
-    """The entry of a method as it is asked for: `best_plurality:4`. Raises InputError for an unknown one."""
+    """The entry of a method named as in `best_plurality:4`. Raises InputError for an unknown one."""
     known = entries()
     base, colon, _ = name.partition(":")
     found = known.get(base)
@@ -235,7 +235,7 @@ def check_methods(
             _check_size(name, argument, len(data.models))
         if protocol not in found.protocols:
             raise InputError(
-                f"method {name!r} looks at the label of the document before; it needs --protocol online"
+                f"method {name!r} uses the label of the previous document; it needs --protocol online"
             )
         if data.kind not in found.kinds and data.kind == "answers":
             raise InputError(
@@ -281,7 +281,7 @@ def settable(method: Method) -> dict[str, Any]:
 
 
 def _like(default: str | int | float, value: Any, name: str, setting: str) -> str | int | float:
-    """The value in its default's type."""
+    """The value, converted to its default's type."""
     try:
         if isinstance(default, bool):
             return {"true": True, "false": False}[str(value).lower()]

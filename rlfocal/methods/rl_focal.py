@@ -1,4 +1,4 @@
-"""RL-Focal as methods among the others: one pair of agents per seed, trained side by side."""
+"""RL-Focal's own methods: one pair of agents per seed, trained side by side."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class RLFocal:
 
     method: str = RL_FOCAL[0]
     config: Any = None
-    """The settings; by default the method's own for as many train rows."""
+    """The settings; by default the method's own for that many train rows."""
     store: CheckpointStore | None = None
     """Without one, nothing is saved."""
     on_progress: Callable[[float], None] | None = None
-    """Called with the finished share of a fit."""
+    """Called with the share of a fit that is finished, from 0 to 1."""
     reads_texts: bool = True
-    """Whether agents see the questions' texts; trained without, they make nothing of any they meet later."""
+    """Whether agents see the questions' texts; if trained without, they ignore texts later too."""
     seeded: bool = True
     changes: Settings = field(default_factory=dict)
-    """What differs from the settings that are the method's own, whatever the number of train rows."""
+    """Overrides of the method's own settings, whatever the number of train rows."""
 
     def __post_init__(self) -> None:
         if self.method not in RL_FOCAL:
@@ -90,7 +90,7 @@ class RLFocal:
         return [replace(fitted[seed], prices=prices) for seed in seeds]
 
     def checkpoint(self, train: Dataset, seed: int) -> Path:
-        """The file of one seed's agents: named by all that training depends on, so never of other data."""
+        """The file of one seed's agents, named by everything that training depends on."""
         assert self.store is not None
         tasks = sorted(set(train.tasks.tolist()))
         rows = tasks[0] if len(tasks) == 1 else "all"
@@ -106,16 +106,16 @@ class RLFocal:
         )
 
     def is_trained(self, train: Dataset, seed: int) -> bool:
-        """Whether one seed's agents are kept already, in a file that is as it was written. Needs no torch."""
+        """Whether one seed's agents are saved already, in an undamaged file. Needs no torch."""
         return self._about(train, seed) is not None
 
     def is_current(self, train: Dataset, seed: int) -> bool:
-        """Whether they are, and under the names that the models have now. Needs no torch."""
+        """Whether they are saved, under the models' current names. Needs no torch."""
         about = self._about(train, seed)
         return about is not None and about.get("models") == list(train.models)
 
     def _about(self, train: Dataset, seed: int) -> dict[str, Any] | None:
-        """What the checkpoint of one seed says of itself; None where it is missing, damaged or another's."""
+        """The metadata of one seed's checkpoint; None if it is missing, damaged or of another training."""
         try:
             about = read_about(self.checkpoint(train, seed), CHECKPOINT)
         except UnusableError:
@@ -124,7 +124,7 @@ class RLFocal:
         return about if said == [train.benchmark, train.kind, seed] else None
 
     def _trained_before(self, train: Dataset, seeds: Sequence[int]) -> dict[int, SomeAgents]:
-        """A checkpoint that cannot be used is told, and then trained and written again."""
+        """Saved agents by seed; logs a warning for each unusable checkpoint, which is then trained again."""
         found: dict[int, SomeAgents] = {}
         for seed in seeds:
             stored = self._stored(train, seed)
@@ -135,9 +135,9 @@ class RLFocal:
         return found
 
     def _stored(self, train: Dataset, seed: int) -> SomeAgents | InputError | None:
-        """One seed's agents of an earlier training, why they cannot be used, or None.
+        """One seed's saved agents; an error if they cannot be used; None if there are none.
 
-        Where models were renamed since, the agents and their file take the new names.
+        If models were renamed since, the agents and their file take the new names.
         """
         from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 
@@ -151,7 +151,7 @@ class RLFocal:
         expected = (train.benchmark, train.kind, seed, self._settings(len(train)))
         if (agents.benchmark, agents.kind, agents.seed, agents.config) != expected:
             return InputError(f"{path} holds agents of another training; train again with `rlfocal train`")
-        # The path is of these rows alone, and the order of the models is part of them.
+        # The path is specific to these rows, and they include the order of the models.
         if agents.models != train.models:
             agents = replace(agents, models=train.models)
             save_checkpoint(agents, path)
@@ -213,7 +213,7 @@ for _name, _base in WITHOUT_TEXTS.items():
     _enter_without_texts(_name, _base)
 _enter(
     "rl_focal_released",
-    "the Decider of the authors' released code, every artefact of it a switch",
+    "the Decider of the authors' released code, with a switch for each of its artefacts",
     "Fusion of the released code",
     is_usual=False,
 )

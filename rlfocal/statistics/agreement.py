@@ -16,7 +16,7 @@ from rlfocal.statistics.votes import plurality
 
 
 class Agreement(NamedTuple):
-    """Of every two models, (N, N); NaN where it is undefined."""
+    """Agreement of every two models, (N, N); NaN where undefined."""
 
     agreement: NDArray[np.float64]
     """Share of documents to which both give the same answer; a missing answer agrees with nothing."""

@@ -37,7 +37,7 @@ def reliability(confidence: NDArray[np.float64], correct: NDArray[np.bool_], bin
     InputError: a confidence is not a probability, or the two arrays have different lengths.
     """
     confidence, correct = _known(confidence, correct)
-    # Shares of passes such as 0.29 must not fall below their bin by a rounding.
+    # Rounding must not push shares of passes such as 0.29 into the bin below.
     at = np.minimum(np.floor(np.round(confidence * bins, 9)), bins - 1).astype(np.int64)
     n = np.bincount(at, minlength=bins)
     there = np.flatnonzero(n)
@@ -60,7 +60,7 @@ def brier_score(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> 
 
 
 def top_probability(logits: NDArray[np.float64], exists: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """(T,) the highest of the softmax over the slots that exist, both (T, C); 0 where none does."""
+    """(T,) the highest softmax probability over the slots that exist, both (T, C); 0 where none does."""
     above = np.where(exists, logits, -np.inf).max(axis=1, initial=-1e300, keepdims=True)
     total = np.where(exists, np.exp(np.minimum(logits - above, 0.0)), 0.0).sum(axis=1)
     return np.where(total > 0, 1 / np.maximum(total, 1.0), 0.0)
@@ -69,7 +69,7 @@ def top_probability(logits: NDArray[np.float64], exists: NDArray[np.bool_]) -> N
 def _known(
     confidence: NDArray[np.float64], correct: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Both for the documents that have an answer; what rounding put beyond 0 or 1 is put back."""
+    """Both for the documents that have an answer, clipped to [0, 1] against rounding."""
     if np.ndim(confidence) != 1 or np.shape(confidence) != np.shape(correct):
         raise InputError(
             f"confidences of shape {np.shape(confidence)} and correctness of shape {np.shape(correct)}: "

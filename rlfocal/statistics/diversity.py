@@ -34,7 +34,7 @@ class PoolStatistics:
     """Documents that every member answered."""
     size: Floats
     metrics: Mapping[str, Floats]
-    """Of `rlfocal.statistics.metrics`."""
+    """Those of `rlfocal.statistics.metrics`."""
 
     def __getattr__(self, name: str) -> Floats:
         metrics: Mapping[str, Floats] = vars(self).get("metrics", {})
@@ -101,7 +101,7 @@ def pool_diversity(
 def pool_diversity_over_time(
     predictions: Integers, labels: Integers, pool: Mask, window: int, *, kind: Kind = "choices"
 ) -> PoolStatistics:
-    """(T,) the statistics of one pool (N,) over the `window` documents before each, fewer at the start."""
+    """(T,) statistics of one pool (N,) over the `window` documents before each one, fewer at the start."""
     return _statistics(_Windows(predictions[:, pool], labels, window, kind))
 
 
@@ -109,7 +109,7 @@ def focal_diversity_over_time(correct: Mask, pools: Mask, window: int) -> Iterat
     """(documents, (t, P)) by block: every pool's focal diversity over the `window` documents before each.
 
     For every pool of a few models: the counts of every three models failing together slide as a difference of
-    sums, and give Σ F_tf k_t and Σ F_tf k_t² of every pool. Memory is bounded by a block, whatever T.
+    sums, and give Σ F_tf k_t and Σ F_tf k_t² of every pool. Memory is bounded per block, whatever T.
     """
     n_models = correct.shape[1]
     g, h = np.triu_indices(n_models)
@@ -267,7 +267,7 @@ def _statistics(counts: Counts[Floats]) -> PoolStatistics:
 
 
 def _pool_by_pool(failed: Floats, times: Floats, pools: Mask) -> tuple[Floats, Floats]:
-    """`failures_beside` of the pools (P, N), from failures (U, N) that occur so many times (U, 1)."""
+    """`failures_beside` of the pools (P, N), from failures (U, N) and how often each row occurs (U, 1)."""
     by_model, beside = np.ascontiguousarray(failed.T), np.zeros((2, *pools.shape))
     for at, pool in enumerate(pools):
         mine = by_model[pool]
@@ -277,7 +277,7 @@ def _pool_by_pool(failed: Floats, times: Floats, pools: Mask) -> tuple[Floats, F
 
 
 def _from_triples(triples: Floats, members: Floats) -> tuple[Floats, Floats]:
-    """The same from how often every three models fail together (N, N, N): Σ F_tf k_t, Σ F_tf k_t²."""
+    """The same, from how often every three models fail together (N, N, N), by Σ F_tf k_t and Σ F_tf k_t²."""
     once = members @ triples.diagonal()
     squares = np.stack([((members @ pairs) * members).sum(axis=1) for pairs in triples], axis=1)
     return once, squares - once

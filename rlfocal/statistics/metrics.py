@@ -6,7 +6,7 @@ denominator, whose numerator is then 0 too) is NaN. Definitions: paper sections 
 """
 
 # mypy: disable-error-code="no-any-return"
-# The operators of either library are meant, and no type says so.
+# No type describes the operators that both libraries share.
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Counts(FailureCounts[Array], Protocol[Array]):
 
 Formula = TypeVar("Formula", bound=Callable[[Counts[Any]], Any])
 METRICS: dict[str, Callable[[Counts[Any]], Any]] = {}
-"""By name, in the order that studies go through them."""
+"""By name, in the order in which studies try them."""
 
 
 def metric(formula: Formula) -> Formula:
@@ -190,7 +190,7 @@ def binary_entropy(counts: Counts[Array]) -> Array:
 
 
 def focal_correlations(counts: FailureCounts[Array]) -> tuple[Array, Array]:
-    """(..., P, N) each: the focal correlations, and 1, of the members that fail; 0 for all other models."""
+    """(..., P, N) each: focal correlations, and 1, for members that ever fail; 0 for all other models."""
     once, twice = counts.failures_beside
     fails = counts.members * (once > 0)
     return fails * focal_correlation(once + (once == 0), twice, counts.size[..., None]), fails
@@ -216,7 +216,7 @@ def mean_over_pairs(statistic: Array, members: Array) -> Array:
 
 
 def ratio(numerator: Array, denominator: Array) -> Array:
-    """The quotient, NaN for 0 by 0; of the two libraries, numpy alone would warn."""
+    """The quotient, NaN for 0 by 0, without numpy's warning."""
     library = _library(denominator)
     if library.__name__ == "torch":
         return numerator / denominator
@@ -225,7 +225,7 @@ def ratio(numerator: Array, denominator: Array) -> Array:
 
 
 def _x_log_x(x: Any) -> Any:
-    """0 at 0."""
+    """x log x, 0 at 0."""
     if hasattr(x, "xlogy"):
         return x.xlogy(x)
     from scipy.special import xlogy  # numpy has none
@@ -234,5 +234,5 @@ def _x_log_x(x: Any) -> Any:
 
 
 def _library(values: Any) -> Any:
-    """numpy or torch, whichever made the values; listing the names above imports neither."""
+    """numpy or torch, whichever made the values, without importing either."""
     return sys.modules[type(values).__module__.partition(".")[0]]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def normalised_predictions(logprobs: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(T, N) the choice of the highest log-likelihood per character (or byte); ties to the lowest index.
+    """(T, N) the choice with the highest log-likelihood per character (or byte); ties to the lowest index.
 
     `logprobs` (T, N, C) are sums over a choice's tokens, -inf where a document has no such choice. `lengths`
     (T, C) are those of the choices' texts; a choice without text is never picked before another.
@@ -21,7 +21,7 @@ def normalised_predictions(logprobs: NDArray[np.float64], lengths: NDArray[np.in
 def likelier_predictions(
     logprobs: NDArray[np.float64], unconditional: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """(T, N) the choice that the question makes likelier by the largest factor; ties to the lowest index.
+    """(T, N) the choice whose likelihood the question raises by the largest factor; ties to the lowest index.
 
     `logprobs` and `unconditional` (T, N, C) are sums over a choice's tokens, after the prompt and after none.
     A document has no choice where `logprobs` is -inf.

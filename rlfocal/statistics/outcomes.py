@@ -1,4 +1,4 @@
-"""What every model answered along the stream, laid out so that many windows are views, not copies."""
+"""Every model's answers along the stream, laid out so that many windows are views, not copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlfocal.dataset import Kind
 from rlfocal.statistics.windows import Window
 
 MODELS_RANKED = 18
-"""Most models whose order of answering, 2^-i for the i-th, adds up exactly in single precision."""
+"""The most models whose tie-breaking weights, 2^-i for the i-th, add up exactly in single precision."""
 
 
 class Outcomes:
@@ -93,9 +93,9 @@ def _leads_all(pools: Tensor, margins: list[Tensor]) -> Tensor:
 
 
 def _choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> list[Tensor]:
-    """Per rival of the label a (T, N+1) row: [pool; 1] times it is at least 1 where the label beats it.
+    """(T, N+1) rows per rival of the label; times [pool; 1] they are at least 1 where the label beats it.
 
-    It is twice the votes ahead, and one more where the label wins ties by its lower index.
+    The product is twice the lead in votes, plus one where the label wins ties by its lower index.
     """
     for_label = ((predictions == labels[:, None]) & (labels[:, None] >= 0)).float()
     rivals = []
@@ -112,19 +112,19 @@ def _choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> list[T
 def _answer_margins(predictions: Tensor, labels: Tensor) -> list[Tensor]:
     """The same for answers, where the alphabetically first giver wins ties.
 
-    A vote of the i-th model counts 2^N + 2^(N-1-i): among equally many votes, the earliest giver's decides.
+    A vote of the i-th model counts 2^N + 2^(N-1-i), so that the earliest giver decides between equal votes.
     """
     n = predictions.shape[1]
     worth = 2.0**n + 2.0 ** torch.arange(n - 1, -1, -1)
     ranks = _ranks(predictions, labels)
     rivals = [worth * (ranks == 0)]
-    # A document with fewer wrong answers asks for a right one at all.
+    # For documents with fewer wrong answers, the row only requires some right answer.
     rivals += [rivals[0] - worth * (ranks == answer) for answer in range(1, int(ranks.max()) + 1)]
     return [pad(rival, (0, 1)) for rival in rivals]
 
 
 def _ranks(predictions: Tensor, labels: Tensor) -> Tensor:
-    """(T, N) which answer each model gives: 0 the right one, from 1 on the document's wrong ones, -1 none."""
+    """(T, N) each model's answer: 0 the right one, 1 and up the document's wrong ones, -1 none."""
     nobody = torch.iinfo(torch.long).max
     is_right = (predictions == labels[:, None]) & (labels[:, None] >= 0)
     wrong = torch.where(is_right | (predictions < 0), nobody, predictions).sort(-1).values
@@ -135,8 +135,8 @@ def _ranks(predictions: Tensor, labels: Tensor) -> Tensor:
 
 
 def _best_supported_is_right(pools: Tensor, supporters: Tensor, ranks: Tensor) -> Tensor:
-    """(G, P, L) by support: `supporters` (G, L, R, N) says who gives each answer, the right one first;
-    `ranks` (G, L, N) is the answer that each model gives, -1 for none."""
+    """(G, P, L) where the right answer wins: `supporters` (G, L, R, N) says which models give each answer,
+    the right one first; `ranks` (G, L, N) is each model's answer, -1 for none."""
     shape = (*pools.shape[:2], *supporters.shape[1:3])
     support = torch.bmm(pools, supporters.flatten(1, 2).transpose(1, 2)).view(shape)
     right, most = support[..., 0], support.amax(-1)

@@ -16,7 +16,7 @@ _LEAST = 1e-12
 
 
 def tempered(distributions: Floats, temperature: Floats | float) -> Floats:
-    """(..., C) distributions, flattened by a temperature above 1 or by (..., 1) of them (Guo et al. 2017).
+    """(..., C) distributions after temperature scaling, by one temperature or (..., 1) (Guo et al. 2017).
 
     The likeliest slot stays the same, slots of probability 0 stay at 0, and a row of zeros stays zero.
     """
@@ -29,7 +29,7 @@ def fit_temperature(held_out: Sequence[Floats], labels: Sequence[NDArray[np.int6
     """The temperature at which out-of-fold distributions (T, C) give the right slots the highest likelihood;
     the mean over stages of asking, with a prior around 1.
 
-    `labels` (T,) of each stage, -1 where no slot is right; `counts` (T,): for how many a document counts.
+    `labels` (T,) of each stage, -1 where no slot is right; `counts` (T,): the weight of each document.
     """
     known = [np.flatnonzero(right >= 0) for right in labels]
 

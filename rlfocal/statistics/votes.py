@@ -40,8 +40,8 @@ def pluralities(
 ) -> Iterator[tuple[slice, int, NDArray[np.bool_]]]:
     """(a block of documents, a pool, on which of these documents its plurality is right).
 
-    A member's claim is how many members say the same; then, between equals, the lowest choice, or the first
-    member; and its last bit is whether it is right. So the highest claim tells whether the plurality is.
+    A member's claim encodes how many members give the same answer, then, for ties, the lowest choice or the
+    first member, and in its last bit whether it is right. So the highest claim tells if the plurality is.
     """
     used = np.flatnonzero(pools.any(axis=0))
     said = np.ascontiguousarray(predictions[:, used].T)
@@ -62,7 +62,7 @@ def pluralities(
 
 
 def soft_vote(probs: NDArray[np.float64], pools: NDArray[np.bool_], kind: Kind) -> NDArray[np.int64]:
-    """(T,) the slot of the highest mean probability over the pool; -1 where the pool gives no slot any.
+    """(T,) the slot with the highest mean probability over the pool; -1 where the pool gives none any.
 
     `probs` is (T, N, C); `pools` is (T, N), or (N,) for one pool everywhere. Ties go to the lowest choice
     index; for answers, to the one that the alphabetically first model of the pool gave (if it gave several,
@@ -74,14 +74,14 @@ def soft_vote(probs: NDArray[np.float64], pools: NDArray[np.bool_], kind: Kind) 
     if kind == "choices":
         winner = mean.argmax(axis=1)
     else:
-        # Shares such as 0.1 are inexact in binary, and a tie must not hang on the order of a sum.
+        # Shares such as 0.1 are inexact in binary, and ties must not depend on the order of summation.
         top = np.round(mean, 9) == np.round(mean, 9).max(axis=1, keepdims=True)
         winner = first_given(top, members[:, :, None] & (probs > 0))
     return np.where(mean.any(axis=1), winner, -1).astype(np.int64)
 
 
 def first_given(top: NDArray[np.bool_], gave: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(T,) of the slots in `top` (T, C), the one that the first model gave; `gave` is (T, N, C).
+    """(T,) the slot in `top` (T, C) that the earliest model gave; `gave` is (T, N, C).
 
     If that model gave several, or no model gave any, the lowest of them.
     """
@@ -92,7 +92,7 @@ def first_given(top: NDArray[np.bool_], gave: NDArray[np.bool_]) -> NDArray[np.i
 
 
 def blocks(n: int, numbers_each: int) -> Iterator[slice]:
-    """Parts of n documents, such that temporary arrays stay small."""
+    """Slices of n documents, small enough for temporary arrays."""
     step = max(1, _BLOCK // max(numbers_each, 1))
     for start in range(0, n, step):
         yield slice(start, start + step)

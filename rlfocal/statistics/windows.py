@@ -16,7 +16,7 @@ from rlfocal.statistics.metrics import METRICS, PairCounts, mean_over_pairs
 
 
 class Window:
-    """E windows of w documents, and P pools looked at through each: `rlfocal.statistics.metrics.Counts`.
+    """P pools on each of E windows of w documents: `rlfocal.statistics.metrics.Counts`.
 
     `pools` (E, P, N) holds 0 or 1; `fails` (E, w, N) is 1 where a model is wrong; `right` (E, P, w) says
     where the pool's plurality is right; `votes` (E, w, 1+C, N) is 1 where a model predicts a slot; `n` (E,)

@@ -71,7 +71,7 @@ focal AS (
 diversity AS (
     SELECT pool, avg(1 - (squares - once) / ((size - 1) * once)) AS focal_diversity FROM focal GROUP BY ALL
 ),
--- What the plurality hangs on: who votes right, and who votes for each rival.
+-- What decides the plurality: who votes right, and who votes for each rival.
 contests AS (
     SELECT
         d.present, coalesce(any_value(r.voters), 0)::HUGEINT AS supporters,

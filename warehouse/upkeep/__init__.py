@@ -1,1 +1,1 @@
-"""What is done to a warehouse as a whole: checks and repairs, corrections, letting go of old snapshots."""
+"""Work on a whole warehouse: checks and repairs, corrections, expiry of old snapshots."""

@@ -37,7 +37,7 @@ def correct_labels(warehouse: Warehouse, asked: pa.Table, place: Callable[[int],
 
 
 def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | None = None) -> int:
-    """Deletes what a model answered, in some benchmarks or all; returns how many partitions, 0 where an
+    """Deletes what a model answered, in some benchmarks or all; returns how many partitions, 0 if an
     earlier call did it.
 
     Past evaluations stay, and earlier snapshots still have the rows. Raises InputError for unknown names.
@@ -69,8 +69,8 @@ class Gone(NamedTuple):
 
 
 def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequence[str]) -> Gone:
-    """Deletes what a model answered in some benchmarks, documents there that nobody else answered, and the
-    runs on leaderboards there of pools with it: what is left is as if it had never been added.
+    """Deletes what a model answered in some benchmarks, documents that no other model answered there,
+    and leaderboard runs there of pools with it: what is left is as if it had never been added.
 
     All of it or nothing, as one snapshot; earlier ones keep it. Done a second time, it writes nothing.
     """
@@ -128,7 +128,7 @@ def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
 
 
 def first_names(warehouse: Warehouse) -> dict[str, str]:
-    """What each renamed model was called at first, by its name of today: past runs are found by that.
+    """Each renamed model's first name, by its current one: past runs are found under the first name.
 
     A name that a model no longer has does not refer to it: the next model of that name is another one.
     """
@@ -151,7 +151,7 @@ def _check_known(warehouse: Warehouse, model: str) -> None:
 
 
 def _was_done(warehouse: Warehouse, message: str) -> bool:
-    """Whether a snapshot that there still is says so."""
+    """Whether an existing snapshot has this commit message."""
     done = "SELECT count(*) FROM warehouse.snapshots() WHERE commit_message = ?"
     return bool(warehouse.rows(done, [message])[0][0])
 

@@ -17,11 +17,11 @@ class Expiry(NamedTuple):
     """What an expiry deletes, or would delete."""
 
     snapshots: tuple[int, ...]
-    """Those that are deleted."""
+    """The deleted snapshots."""
     evaluated: tuple[int, ...]
-    """Those that are kept only because evaluations or training runs read them."""
+    """Snapshots kept only because evaluations or training runs read them."""
     files: int
-    """Parquet files that only they need."""
+    """Parquet files that only the deleted snapshots need."""
     bytes: int
 
 
@@ -74,20 +74,20 @@ def merge(warehouse: Warehouse) -> Merge:
 
 
 def orphans(warehouse: Warehouse) -> list[str]:
-    """Parquet files in the data folder that no snapshot knows: what a killed write leaves.
+    """Parquet files in the data folder that no snapshot knows, left by a killed write.
 
-    Those of a write that is running are among them.
+    Includes those of a write in progress.
     """
     return _paths(warehouse, "upkeep/orphans")
 
 
 def scheduled(warehouse: Warehouse) -> list[str]:
-    """Files that no snapshot needs any more, which an interrupted expiry left."""
+    """Files that no snapshot needs any more, left by an interrupted expiry."""
     return _paths(warehouse, "upkeep/scheduled")
 
 
 def delete_orphans(warehouse: Warehouse) -> int:
-    """Deletes `orphans`; returns how many. Needs the write lock, which tells them from a running write's."""
+    """Deletes `orphans`; returns how many. Needs the write lock, so that no write is in progress."""
     found = orphans(warehouse)
     for path in found:
         delete_file(path)

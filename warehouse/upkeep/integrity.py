@@ -20,10 +20,10 @@ _AT_ONCE = 64  # files in one query: opening each costs more than reading it
 
 
 class FileFault(NamedTuple):
-    """A file of the catalogue that cannot be read, or is another one."""
+    """A file of the catalogue that cannot be read, or is not the one written."""
 
     id: int
-    """Of the data file."""
+    """The data file's id."""
     table: str
     holds_rows: bool
     """False for a file that says which rows of the data file `id` are deleted."""
@@ -32,11 +32,11 @@ class FileFault(NamedTuple):
     first: int
     """The first snapshot that needs it."""
     last: int | None
-    """The last one; None where the newest does."""
+    """The last one; None if the newest snapshot needs it."""
 
 
 class PartitionFault(NamedTuple):
-    """A partition whose rows are not what its record says."""
+    """A partition whose rows do not match its record."""
 
     model: str
     benchmark: str
@@ -63,7 +63,7 @@ class Integrity:
     n_partitions: int
     files: tuple[FileFault, ...]
     partitions: tuple[PartitionFault, ...] | None
-    """None where a file of the newest snapshot is at fault, so that its rows cannot be read."""
+    """None if a file of the newest snapshot is at fault, so that its rows cannot be read."""
     tasks: tuple[TaskFault, ...] | None
     orphans: tuple[str, ...]
     """Files in the data folder that no snapshot knows."""
@@ -85,11 +85,11 @@ class Repair(NamedTuple):
     """What a repair did."""
 
     files: tuple[FileFault, ...]
-    """Given up: the newest snapshot does without them."""
+    """Files given up: the newest snapshot no longer has them."""
     tasks: tuple[TaskFault, ...]
-    """Whose documents were dropped, because they are not those written; their partitions go along."""
+    """Tasks whose documents were dropped as damaged, with their partitions."""
     partitions: tuple[PartitionFault, ...]
-    """Dropped: the next extraction or import fills them again."""
+    """Dropped partitions, which the next extraction or import fills again."""
     deleted: int
     """Orphaned and needless files."""
 
@@ -97,7 +97,7 @@ class Repair(NamedTuple):
 def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Integrity:
     """Reads every file in full and compares files, rows and records.
 
-    `on_progress` hears the share of files that are read.
+    `on_progress` is called with the share of files read, from 0 to 1.
     """
     n_files, files = _examine_files(warehouse, on_progress)
     partitions = tasks = None
@@ -119,10 +119,10 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
 
 
 def repair(warehouse: Warehouse) -> Repair:
-    """Gives up unreadable files, drops partitions that are not whole, and deletes files nobody needs.
+    """Gives up unreadable files, drops incomplete partitions, and deletes files that no snapshot needs.
 
-    Each is a new snapshot; earlier ones still name the files that are lost. Of models and runs the rows of a
-    lost file are gone; of documents, those of the whole task, with the partitions that answered them.
+    Each step is a new snapshot; earlier ones still name the lost files. For models and runs, the rows of a
+    lost file are gone; for documents, those of the whole task, with the partitions that answered them.
     """
     with warehouse.upkeep():
         lost = tuple(file for file in _examine_files(warehouse)[1] if file.last is None)
@@ -164,7 +164,7 @@ def _examine_files(
 
 
 def _count_rows(warehouse: Warehouse, paths: Sequence[str]) -> dict[str, int | str]:
-    """The rows of each file, all of which is decoded, or why it cannot be read."""
+    """The number of rows of each file, fully decoded, or why it cannot be read."""
     # Only a hash of every value decodes every page.
     read = (
         "SELECT filename, count(*), bit_xor(hash(COLUMNS(* EXCLUDE filename))) "
@@ -174,7 +174,7 @@ def _count_rows(warehouse: Warehouse, paths: Sequence[str]) -> dict[str, int | s
         counted = {path: n for path, n, *_ in warehouse.rows(read, [list(paths)])}
         if len(paths) == 1:
             return {paths[0]: sum(counted.values())}
-        if not counted.keys() <= set(paths):  # an object store may call its files otherwise
+        if not counted.keys() <= set(paths):  # an object store may spell paths differently
             return {path: n for each in paths for path, n in _count_rows(warehouse, [each]).items()}
     except duckdb.Error as error:
         if len(paths) > 1:  # one of them is at fault

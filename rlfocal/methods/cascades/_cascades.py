@@ -1,4 +1,4 @@
-"""What cascades share: a chain of models, what each must reach to be believed, and the search for both."""
+"""What cascades share: a chain of models, the score at which each is accepted, and the search for both."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 POINTS = 40
-"""Thresholds that are tried of each model."""
+"""Thresholds tried per model."""
 LONGEST = 3
-"""Models of the longest chain."""
+"""Models in the longest chain."""
 AMONG = 16
 """Models that chains are made of: where there are more, the best trade-offs of cost and train accuracy."""
 _SLACK = 1e-9  # mean costs are sums of inexact shares
 
 
 class Scorer(Protocol):
-    """How far a model's answer is to be believed, told from what that model said alone."""
+    """How far to trust a model's answer, judged by that model's output alone."""
 
     def __call__(self, documents: Dataset, model: int) -> Floats:
         """(T,) for the model at this position."""
@@ -37,15 +37,15 @@ class Scorer(Protocol):
 
 
 class Chain(NamedTuple):
-    """Models in the order in which they are asked; all but the last are believed from a score on."""
+    """Models in the order in which they are asked; all but the last are accepted only from a score on."""
 
     order: tuple[int, ...]
     thresholds: tuple[float, ...]
-    """One fewer than models."""
+    """One fewer than there are models."""
 
 
 class Table(NamedTuple):
-    """Train as a search sees it."""
+    """The train data that the search uses."""
 
     scores: Floats
     """(T, N)"""
@@ -60,21 +60,21 @@ class Reached(NamedTuple):
 
     n_right: int
     cost: float
-    """Mean over the documents."""
+    """Mean per document."""
     chain: Chain
 
 
 @dataclass(frozen=True)
 class Cascade:
-    """Asks the models of a chain in turn until one's answer scores as high as it must; believes the last."""
+    """Asks the models of a chain in turn until an answer reaches its threshold; always accepts the last."""
 
     chain: Chain
     beliefs: tuple[Logistic, ...]
-    """How likely each model of the chain is right, by its score, where it is asked."""
+    """How likely each model of the chain is right where it is asked, given its score."""
     scorer: Scorer
     table: Table
     polish: bool
-    """Whether thresholds are moved on from their grid."""
+    """Whether thresholds are refined beyond the grid, by Nelder-Mead."""
 
     def decide(self, calls: Calls) -> Answered:
         T, models = len(calls), np.arange(len(calls.models))
@@ -89,13 +89,13 @@ class Cascade:
         return Answered(slots, probability)
 
     def within(self, budget: Budget) -> Cascade | None:
-        """The chain that is most often right on train among those that keep to the budget there."""
+        """The chain most often right on train among those within the budget there."""
         found = best_chain(self.table, budget.costs(self.table.prices), budget.amount, self.polish)
         return None if found is None else replace(self, chain=found, beliefs=_beliefs(found, self.table))
 
 
 def fit_cascade(train: Dataset, scorer: Scorer, polish: bool = False) -> Cascade:
-    """The chain that is most often right on train, whatever it costs; ties: the one of the fewest calls."""
+    """The chain most often right on train, whatever it costs; ties: the one with the fewest calls."""
     N = len(train.models)
     scores = np.stack([scorer(train, model) for model in range(N)], axis=1)
     table = Table(scores, train.correct, train.prices)
@@ -105,11 +105,11 @@ def fit_cascade(train: Dataset, scorer: Scorer, polish: bool = False) -> Cascade
 
 
 def best_chain(table: Table, cost: Floats, amount: float, polish: bool = False) -> Chain | None:
-    """The chain of up to LONGEST models of a mean cost of `amount` at most that is most often right on train.
+    """The chain most often right on train, of up to LONGEST models and a mean cost of at most `amount`.
 
-    Every order of the models and every pair of thresholds of a grid is tried: POINTS quantiles of a model's
-    scores. Ties: the cheaper, then the order that comes first. `polish`: its thresholds are then moved on by
-    Nelder-Mead. None where no model is cheap enough.
+    Tries every order of the models and every pair of thresholds on a grid: POINTS quantiles of each model's
+    scores. Ties: the cheaper, then the order that comes first. `polish`: Nelder-Mead then refines the
+    thresholds. None if no model is cheap enough.
     """
     among = _preselected(table, cost)
     best: Reached | None = None
@@ -135,12 +135,12 @@ def run(chain: Chain, table: Table, cost: Floats) -> Reached:
 
 
 def _stages(chain: Chain) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The models, and the score from which on each is believed."""
+    """The models, and the score from which on each is accepted."""
     return chain.order, (*chain.thresholds, -math.inf)
 
 
 def _beliefs(chain: Chain, table: Table) -> tuple[Logistic, ...]:
-    """Fitted where a model is asked: those before it were unsure there, which says something of it, too."""
+    """Fitted only where the model is asked: that those before it were unsure is informative, too."""
     open_, found = np.ones(len(table.right), dtype=np.bool_), []
     for model, threshold in zip(*_stages(chain), strict=True):
         score = table.scores[:, model]
@@ -150,7 +150,7 @@ def _beliefs(chain: Chain, table: Table) -> tuple[Logistic, ...]:
 
 
 def _preselected(table: Table, cost: Floats) -> list[int]:
-    """Positions of AMONG models of known cost: those that no cheaper one equals, then the most accurate."""
+    """Positions of AMONG models of known cost: the cost-accuracy frontier, then the most accurate."""
     n_right = table.right.sum(axis=0)
     ranked = [int(m) for m in np.lexsort((cost, -n_right)) if math.isfinite(cost[m])]
     front, cheapest = [], math.inf
@@ -175,7 +175,7 @@ def _singles(table: Table, cost: Floats, among: list[int], amount: float) -> Ite
 
 
 def _longer(table: Table, cost: Floats, among: list[int], amount: float) -> Iterator[Reached]:
-    """The best chain from every first two models on, of two models or three."""
+    """For every first two models, the best chain of two or three models that starts with them."""
     from scipy.sparse import csr_array
 
     T, right = len(table.right), table.right.astype(np.float64)
@@ -188,7 +188,7 @@ def _longer(table: Table, cost: Floats, among: list[int], amount: float) -> Iter
         onehot = csr_array((np.ones(T), (cell, np.arange(T))), shape=(shape[0] * shape[1], T))
         stacked = np.column_stack([np.ones(T), right[:, i], right[:, j], right[:, last]])
         below = _below((onehot @ stacked).reshape(*shape, -1))
-        # below[a, b]: of documents under the a-th threshold of i and the b-th of j, how many there are, ...
+        # below[a, b]: counts over the documents under the a-th threshold of i and the b-th of j.
         n, of_i, of_j, of_last = below[..., 0], below[..., 1], below[..., 2], below[..., 3:]
         so_far = (of_i[-1, -1] - of_i[:, -1:]) + (of_j[:, -1:] - of_j)
         spent = cost[i] + cost[j] * n[:, -1:] / T + np.zeros_like(n)
@@ -197,7 +197,7 @@ def _longer(table: Table, cost: Floats, among: list[int], amount: float) -> Iter
         else:
             so_far = so_far[..., None] + of_last
             spent = spent[..., None] + cost[last] * n[..., None] / T
-        # The last row and column of thresholds are above every score: j or the third is asked everywhere.
+        # The last row and column are above every score: there j, or the third model, is asked everywhere.
         n_right = np.where(spent <= amount + _SLACK, so_far.round(), -1)
         top = n_right == n_right.max()
         a, b, k = np.unravel_index(np.where(top, spent, math.inf).argmin(), top.shape)
@@ -209,24 +209,24 @@ def _longer(table: Table, cost: Floats, among: list[int], amount: float) -> Iter
 
 
 def _edges(scores: Floats) -> Floats:
-    """Where a model's threshold may lie: quantiles of its scores, each once."""
+    """A model's candidate thresholds: the distinct quantiles of its scores."""
     return np.unique(np.quantile(scores, np.linspace(0, 1, POINTS + 2)[1:-1], method="higher"))
 
 
 def _below(counts: Floats) -> Floats:
-    """(A + 1, B + 1, ...) sums over all cells (A, B, ...) before a row and a column."""
+    """(A + 1, B + 1, ...) sums over all cells (A, B, ...) before each row and column."""
     padded = np.zeros((counts.shape[0] + 1, counts.shape[1] + 1, *counts.shape[2:]))
     padded[1:, 1:] = counts.cumsum(axis=0).cumsum(axis=1)
     return padded
 
 
 def _threshold(edges: Floats, index: int) -> float:
-    """The score from which on a model is believed, whose cells are believed from `index` on."""
+    """The threshold of a model that is accepted from cell `index` on."""
     return -math.inf if index == 0 else math.inf if index > len(edges) else float(edges[index - 1])
 
 
 def _shortened(chain: Chain) -> Chain:
-    """Without the models behind one that is always believed."""
+    """Without the models after one that is always accepted."""
     if -math.inf in chain.thresholds:
         end = chain.thresholds.index(-math.inf)
         return Chain(chain.order[: end + 1], chain.thresholds[:end])
@@ -234,7 +234,7 @@ def _shortened(chain: Chain) -> Chain:
 
 
 def _polished(start: Reached, table: Table, cost: Floats, amount: float) -> Reached:
-    """From the grid's best thresholds on by Nelder-Mead; what it finds is taken only where it is better."""
+    """Refines the grid's best thresholds by Nelder-Mead; keeps the result only if it is better."""
     from scipy.optimize import minimize
 
     if not start.chain.thresholds or not np.isfinite(start.chain.thresholds).all():

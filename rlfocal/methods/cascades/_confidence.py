@@ -1,4 +1,4 @@
-"""How sure a model is of its answer, from what it said alone."""
+"""How confident a model is in its answer, from its own output alone."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from numpy.typing import NDArray
 from rlfocal.dataset import Dataset
 
 Floats = NDArray[np.float64]
-_LEAST = 1e-6  # of a probability, so that its log-odds are finite
+_LEAST = 1e-6  # bound on probabilities, so that log-odds are finite
 
 
 def top_probability_of(documents: Dataset, model: int) -> Floats:
-    """(T,) the probability that a model gives its own answer, or the share of its passes; 0 without one."""
+    """(T,) a model's probability (or share of passes) for its own answer; 0 without an answer."""
     said = documents.predictions[:, model]
     of_answer = documents.probs[np.arange(len(said)), model, np.maximum(said, 0)]
     return np.where(said >= 0, of_answer, 0.0)
 
 
 def margin_of(documents: Dataset, model: int) -> Floats:
-    """(T,) how far the likeliest slot stands above the next."""
+    """(T,) by how much the likeliest slot's probability exceeds the next."""
     ranked = np.sort(documents.probs[:, model], axis=1)
     return ranked[:, -1] - ranked[:, -2] if ranked.shape[1] > 1 else ranked[:, -1]
 
 
 def entropy_of(documents: Dataset, model: int) -> Floats:
-    """(T,) of what a model said, in nats."""
+    """(T,) entropy of a model's distribution, in nats."""
     p = documents.probs[:, model]
     nats: Floats = -(p * np.log(np.maximum(p, 1e-300))).sum(axis=1)
     return nats
 
 
 def log_odds(probability: Floats) -> Floats:
-    """Of probabilities, kept off 0 and 1."""
+    """Log-odds of probabilities, clipped away from 0 and 1."""
     kept = np.clip(probability, _LEAST, 1 - _LEAST)
     odds: Floats = np.log(kept) - np.log1p(-kept)
     return odds
@@ -48,7 +48,7 @@ class Logistic:
     bias: float
 
     def __call__(self, x: Floats) -> Floats:
-        """(T,) of x (T, D)."""
+        """(T,) probabilities, from x (T, D)."""
         from scipy.special import expit
 
         probability: Floats = expit(x @ self.weights + self.bias)
@@ -56,9 +56,9 @@ class Logistic:
 
 
 def fit_logistic(x: Floats, right: NDArray[np.bool_], inverse_ridge: float = 1.0) -> Logistic:
-    """Logistic regression of being right (T,) on x (T, D), standardised; a constant where all are the same.
+    """Logistic regression of being right (T,) on standardised x (T, D).
 
-    The constant is (n right + 1) / (n + 2).
+    If all are right or all wrong: the constant (n right + 1) / (n + 2).
     """
     from sklearn.linear_model import LogisticRegression
 

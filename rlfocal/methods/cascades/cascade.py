@@ -1,4 +1,4 @@
-"""A cascade: cheap models first, and the next one only where the last is not sure."""
+"""A cascade: models in turn, the next one asked only where the last is not sure."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from rlfocal.methods.registry import Entry, register
         has_budgets=True,
         is_default=False,
         source="rational LLM cascades (arXiv 2501.09345)",
-        differs=f"order and thresholds by grid on train ({POINTS} quantiles a model, every order of {AMONG} "
-        "models) instead of a copula model for a given order; top probabilities calibrated by Platt's method",
+        differs=f"order and thresholds by grid search on train ({POINTS} quantiles per model, every order of "
+        f"{AMONG} models) instead of a copula model for a given order; top probabilities calibrated by "
+        "Platt's method",
     )
 )
 @dataclass(frozen=True)
 class CalibratedCascade:
     """Stops at the first model whose calibrated top probability passes its threshold.
 
-    Calibrated: P(right) = σ(a · logit(top probability) + b), a and b a model's own, fitted on train. Order
-    and thresholds are those that are most often right on train, within a budget if there is one.
+    Calibrated: P(right) = σ(a · logit(top probability) + b), with a and b per model, fitted on train. Order
+    and thresholds are those most often right on train, within a budget if there is one.
     """
 
     seeded = False
@@ -47,10 +48,10 @@ class CalibratedCascade:
 
 @dataclass(frozen=True)
 class CalibratedTop:
-    """How likely a model is right, by its top probability."""
+    """How likely a model is right, given its top probability."""
 
     curves: tuple[Logistic, ...]
-    """One a model."""
+    """One per model."""
 
     def __call__(self, documents: Dataset, model: int) -> Floats:
         return self.curves[model](log_odds(top_probability_of(documents, model))[:, None])

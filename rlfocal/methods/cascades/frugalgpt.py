@@ -1,4 +1,4 @@
-"""FrugalGPT (Chen et al., 2023): a cascade of three services with a learned score of each answer."""
+"""FrugalGPT (Chen et al., 2023): a cascade of three services with a learned score for each answer."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from rlfocal.methods.registry import Entry, register
         has_budgets=True,
         is_default=False,
         source="FrugalGPT (arXiv 2305.05176)",
-        differs="the score g is a logistic regression a model on its top probability, margin and entropy, "
-        f"not a DistilBERT on the texts; ordered triples of the {AMONG} models that are best on train "
-        f"or cheaper than all better ones; {POINTS} thresholds a model, then Nelder-Mead",
+        differs="the score g is one logistic regression per model on its top probability, margin and "
+        "entropy, not a DistilBERT on the texts; ordered triples of the "
+        f"{AMONG} models that are best on train "
+        f"or cheaper than all better ones; {POINTS} thresholds per model, then Nelder-Mead",
     )
 )
 @dataclass(frozen=True)
 class FrugalGPT:
-    """Model k is believed where 1 - g_k < τ_k, else the next is asked; the last is always believed.
+    """Model k is accepted where 1 - g_k < τ_k, else the next is asked; the last is always accepted.
 
-    g_k(x, a): how likely k's answer a is right. All ordered triples and a grid of thresholds are tried for
-    the highest train accuracy whose mean cost keeps to the budget, and the best is moved on by Nelder-Mead.
-    Scores and thresholds are held as g_k >= 1 - τ_k.
+    g_k(x, a): how likely k's answer a is right. All ordered triples and a grid of thresholds are searched for
+    the highest train accuracy at a mean cost within the budget; Nelder-Mead refines the best. Here model k is
+    accepted where g_k >= 1 - τ_k.
     """
 
     seeded = False
@@ -59,7 +60,7 @@ class AnswerScore:
     """g: how likely a model's answer is right."""
 
     regressions: tuple[Logistic, ...]
-    """One a model."""
+    """One per model."""
 
     def __call__(self, documents: Dataset, model: int) -> Floats:
         return self.regressions[model](features(documents, model))

@@ -1,4 +1,4 @@
-"""A cascade by self-consistency: a model is believed whose own passes agree."""
+"""A cascade by self-consistency: a model is accepted if its own passes agree."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who asks all models of a pool, and fuses what they say by weights."""
+"""Methods that ask all models of a pool and fuse their outputs."""

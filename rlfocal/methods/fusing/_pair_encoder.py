@@ -21,23 +21,21 @@ Pairs = NDArray[np.int64]
 
 MARKS = ("<source>", "<candidate1>", "<candidate2>")
 LONGEST = 512
-"""Tokens of a question with two answers; what is longer loses the question's end."""
+"""Tokens of a question with two answers; longer texts lose the end of the question."""
 
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """s_ij: the scores of i and j, each from the hidden states at <source> and at its own mark, one less the
-    other.
-    """
+    """s_ij: the score of i minus that of j, each from the hidden states at <source> and at its own mark."""
 
     tokenizer: Any
     encoder: Any
     head: Any
-    """From the two states to a score."""
+    """Maps the two states to a score."""
     batch: int
 
     def totals(self, said: Dataset, candidates: NDArray[np.bool_]) -> Floats:
-        """(T, C) Σ_j s_ij - s_ji over all pairs of a document's candidates (T, C)."""
+        """(T, C) Σ_j (s_ij - s_ji) over all pairs of a document's candidates (T, C)."""
         import torch
 
         rows, one, other = np.nonzero(candidates[:, :, None] & candidates[:, None, :])
@@ -53,7 +51,7 @@ class PairEncoder:
         return totals
 
     def logits(self, texts: list[str]) -> Tensor:
-        """(P,) s_ij of texts with their marks."""
+        """(P,) s_ij, from texts that contain the marks."""
         import torch
 
         batch = self.tokenizer(
@@ -75,7 +73,7 @@ class PairEncoder:
 
 
 def texts_of(documents: Dataset, pairs: Pairs) -> list[str]:
-    """One text a pair (P, 3) of document and two slots; the question last, so that a long one is cut."""
+    """One text per row (P, 3) of document and two slots; the question last, so that truncation cuts it."""
     answers = documents.choices if documents.kind == "choices" else documents.slots
     questions = questions_of(documents)
     return [
@@ -94,9 +92,9 @@ def fit_pair_encoder(
     learning_rate: float,
     seed: int,
 ) -> PairEncoder:
-    """Fine-tuned by AdamW on train pairs (P, 3) of document, right slot and wrong slot, each way round once.
+    """Fine-tuned by AdamW on train triples (P, 3) of document, right slot and wrong slot, in both orders.
 
-    Raises InputError for a model that cannot be loaded, and where there are no questions or choice texts.
+    Raises InputError if the model cannot be loaded, or if questions or choice texts are missing.
     """
     if not any(train.questions) or (train.kind == "choices" and not all(train.choices)):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Logistic regression from text features, and from others beside them, to the right choice."""
+"""Logistic regression from text features and other features to the right choice."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _FOLD_TOLERANCE = 1e-3
-"""Held-out losses tell ridges apart long before a fit has converged."""
+"""Held-out losses rank the ridges long before a fit has converged."""
 
 
 @dataclass(frozen=True)
 class TextRegression:
-    """Answers the likeliest choice that a document has, of those that were ever right in train."""
+    """Answers the likeliest of a document's choices that was ever right in train."""
 
     classes: Integers
     ridge: float
-    """On the text's weights; infinite: the text is left out."""
+    """Penalty on the text's weights; infinite: the text is left out."""
     inverse_ridge: float
-    """scikit-learn's C, on those of the other features."""
+    """scikit-learn's C, for the weights of the other features."""
     middle: Floats
     """(F,) the other features' means on train"""
     scale: Floats
     """(F,) their standard deviations"""
     model: LogisticRegression | None
-    """None where no two choices were ever right."""
+    """None if fewer than two choices were ever right."""
 
     def answer(self, others: Floats, text: Floats, n_choices: Integers) -> Answered:
-        """From the features (T, F) and (T, D)."""
+        """From the other features (T, F) and the text features (T, D)."""
         scores = np.zeros((len(text), len(self.classes)))
         if self.model is not None:
             standard = (others - self.middle) / self.scale
@@ -58,8 +58,8 @@ def fit_text_regression(
     """Multinomial regression on standardised features (T, F) and text features (T, D) to labels (T,).
 
     Minimises the cross-entropy summed over documents + Σ w² / 2C + ridge / 2 · Σ v², w the weights of the
-    features and v those of the text; the ridge is chosen by folds. Documents without a right choice, of label
-    -1, teach nothing.
+    features and v those of the text; the ridge is cross-validated. Documents of label -1, where no choice is
+    right, are left out.
     """
     has_right = labels >= 0
     others, text, labels = others[has_right], text[has_right], labels[has_right]
@@ -99,5 +99,5 @@ def _regression(inverse_ridge: float, tolerance: float) -> LogisticRegression:
 
 
 def _side_by_side(others: Floats, text: Floats, ridge: float, inverse_ridge: float) -> Floats:
-    """(T, F + D) such that one ridge, 1 / C, on all weights is `ridge` on those of the text."""
+    """(T, F + D) scaled so that one ridge 1 / C on all weights acts as `ridge` on those of the text."""
     return np.hstack([others, text / np.sqrt(inverse_ridge * ridge)])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_LEAST = 1e-6  # of a probability, so that it has a logarithm
+_LEAST = 1e-6  # lower bound on probabilities, so that their logarithm is finite
 _INVERSE_RIDGE = 1.0
 
 
@@ -38,19 +38,19 @@ _INVERSE_RIDGE = 1.0
 )
 @dataclass(frozen=True)
 class LLMBlender:
-    """Every different answer of the models is a candidate; s_ij says how much better i is than j.
+    """Each distinct answer of the models is a candidate; s_ij scores how much better i is than j.
 
-    Trained by binary cross-entropy of σ(s_ij) on pairs of a right and a wrong candidate of one document, both
-    ways round. Answers the candidate of the highest Σ_j s_ij - s_ji, the paper's MaxLogits.
+    Trained by binary cross-entropy of σ(s_ij) on pairs of a right and a wrong candidate of one document, in
+    both orders. Answers the candidate with the highest Σ_j (s_ij - s_ji), the paper's MaxLogits.
     """
 
     model: str = ""
-    """An encoder of transformers by directory or hub name, which reads texts; "": features alone."""
+    """A transformers encoder, by directory or hub name, which reads the texts; "": features alone."""
     epochs: int = 1
     batch: int = 16
     learning_rate: float = 1e-5
     seed: int = 0
-    """Of the encoder's training."""
+    """Seed of the encoder's training."""
     seeded = False
 
     def recipe(self, n_train: int) -> str:
@@ -77,7 +77,7 @@ class LLMBlender:
 
 @dataclass(frozen=True)
 class Blended:
-    """Ranks all that was said."""
+    """Answers the candidate that the ranker puts first."""
 
     ranker: FeatureRanker | PairEncoder
 
@@ -92,12 +92,12 @@ class Blended:
 
 @dataclass(frozen=True)
 class FeatureRanker:
-    """s_ij = w · (f_i - f_j), so that the candidate that wins MaxLogits is the one of the highest w · f."""
+    """s_ij = w · (f_i - f_j), so that the candidate with the highest w · f wins MaxLogits."""
 
     weights: Floats
 
     def totals(self, said: Dataset, candidates: Mask) -> Floats:
-        """(T, C) Σ_j s_ij - s_ji over a document's candidates (T, C)."""
+        """(T, C) Σ_j (s_ij - s_ji) over a document's candidates (T, C)."""
         score = features(said) @ self.weights
         n = candidates.sum(axis=1, keepdims=True)
         totals: Floats = 2 * (n * score - np.where(candidates, score, 0.0).sum(axis=1, keepdims=True))
@@ -105,7 +105,7 @@ class FeatureRanker:
 
 
 def fit_features(train: Dataset) -> FeatureRanker:
-    """Regression on the differences of features, in units of their standard deviation."""
+    """Logistic regression on differences of features, in units of their standard deviation."""
     from sklearn.linear_model import LogisticRegression
 
     found = features(train)
@@ -114,7 +114,7 @@ def fit_features(train: Dataset) -> FeatureRanker:
     scale = difference.std(axis=0) if len(row) else np.zeros(found.shape[2])
     scale = np.where(scale > 1e-12, scale, 1.0)
     if not len(row):
-        # Nothing to learn from: the candidate that most models give.
+        # Nothing to learn from: rank by how many models give a candidate.
         return FeatureRanker(np.eye(found.shape[2])[0])
     x = np.vstack([difference, -difference]) / scale
     wins = np.arange(len(x)) < len(difference)
@@ -123,8 +123,8 @@ def fit_features(train: Dataset) -> FeatureRanker:
 
 
 def features(documents: Dataset) -> Floats:
-    """(T, C, 3 + 2N) of every slot: how many models predict it (share), the mean and the highest
-    probability; then by model whether it predicts the slot, and the log of what it gives it.
+    """(T, C, 3 + 2N) for every slot: the share of models that predict it, its mean and its highest
+    probability; then per model whether it predicts the slot, and its log-probability.
     """
     votes = _predicted(documents).astype(np.float64).transpose(0, 2, 1)
     probs = documents.probs.transpose(0, 2, 1)
@@ -138,7 +138,7 @@ def candidates_of(documents: Dataset) -> Mask:
 
 
 def right_and_wrong(train: Dataset) -> NDArray[np.int64]:
-    """(P, 3) document, right candidate and wrong candidate, of all pairs."""
+    """(P, 3) document, right candidate and wrong candidate, for all such pairs."""
     candidates, labels = candidates_of(train), train.labels
     has_right = (labels >= 0) & candidates[np.arange(len(labels)), np.maximum(labels, 0)]
     wrong = candidates & has_right[:, None] & (np.arange(candidates.shape[1]) != labels[:, None])

@@ -19,13 +19,13 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 RIDGE = 1e-3
-CONVERGED = 1e-4  # the largest slope of the mean loss that is let pass
+CONVERGED = 1e-4  # the largest gradient entry of the mean loss that counts as converged
 
 
 @register(Entry("log_linear", "all", "the highest weighted sum of log-probs, plus a bias per choice"))
 @dataclass(frozen=True)
 class LogLinear:
-    """All models of the pool, weighted."""
+    """The log-linear pool of all models."""
 
     seeded = False
 
@@ -38,12 +38,12 @@ class LogLinear:
 
 @dataclass(frozen=True)
 class LogLinearPool:
-    """Answers the slot c of the highest Σ_i w_i x_ic + b_c over the members i."""
+    """Answers the slot c with the highest Σ_i w_i x_ic + b_c over the members i."""
 
     members: Mask
     """(N,)"""
     weights: Floats
-    """(M,) w, one a member"""
+    """(M,) w, one per member"""
     biases: Floats
     """(C,) b"""
 
@@ -55,7 +55,7 @@ class LogLinearPool:
 
 
 def highest(logits: Floats, x: Floats, exists: Mask, kind: Kind) -> Answered:
-    """The slot of the highest logit (T, C) among those that exist, from the evidence (T, M, C)."""
+    """The existing slot with the highest logit (T, C); `x` is the evidence (T, M, C)."""
     # Rounded, or the float error of a sum would break a tie.
     logits = np.where(exists, logits.round(9), -np.inf)
     top = exists & (logits == logits.max(axis=1, keepdims=True))
@@ -65,12 +65,14 @@ def highest(logits: Floats, x: Floats, exists: Mask, kind: Kind) -> Answered:
 
 
 def fit_log_linear(train: Dataset, members: Mask) -> LogLinearPool:
-    """The log-linear pool of some models, converged by L-BFGS.
+    """The log-linear pool of the `members` (N,), fitted by L-BFGS to convergence.
 
     Minimises the cross-entropy summed over the train documents + RIDGE / 2 · Σ w². For choices, x is the
-    log-softmax over a document's choices. Answers have no fixed slots, so that no bias can be learned, and
-    most shares are 0, which has no logarithm: there x is the share of passes, and the biases stay 0. A
-    document where no slot is right, or no member gave the right answer, teaches nothing.
+    log-softmax over a document's choices. Free answers have no fixed slots, so no bias can be learned, and
+    most shares are 0, which has no logarithm: there x is the share of passes, and the biases stay 0.
+    Documents where no slot is right, or no member gave the right answer, are left out.
+
+    Raises RunError if the fit does not converge.
     """
     from scipy.optimize import minimize
     from scipy.special import log_softmax
@@ -102,7 +104,7 @@ def fit_log_linear(train: Dataset, members: Mask) -> LogLinearPool:
 
 
 def evidence(documents: Dataset, members: Mask) -> tuple[Floats, Mask]:
-    """(T, M, C) x, 0 where no slot is, and (T, C) which slots the members' outputs have."""
+    """(T, M, C) x, 0 where there is no slot, and (T, C) which slots the members' outputs have."""
     if documents.kind == "answers":
         shares = documents.probs[:, members]
         return shares, np.asarray((shares > 0).any(axis=1))

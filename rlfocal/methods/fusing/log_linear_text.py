@@ -29,18 +29,18 @@ _TO_TELL_RIDGES_APART = {"maxiter": 1_000, "ftol": 1e-9, "gtol": 1e-5}
     Entry(
         "log_linear+text",
         "all",
-        "as `log_linear`; the question's text shifts the biases, or of free answers the weights",
+        "as `log_linear`; the question's text shifts the biases, or with free answers the weights",
         needs=("questions",),
         is_default=False,
         source="`log_linear`, given the same text as the methods that read questions",
-        differs="free answers have no fixed slots that a text could speak for, so it shifts the weights",
+        differs="free answers have no fixed slots that a text could favour, so it shifts the weights",
     )
 )
 @dataclass(frozen=True)
 class LogLinearText:
-    """`log_linear` with text features e beside the log-probs; their ridge is chosen by folds of train.
+    """`log_linear` with text features e beside the log-probs; their ridge is cross-validated on train.
 
-    A slot c has the logit Σ_i w_i x_ic + b_c + v_c · e; of free answers, Σ_i (w_i + v_i · e) x_ic.
+    Slot c has the logit Σ_i w_i x_ic + b_c + v_c · e; for free answers, Σ_i (w_i + v_i · e) x_ic.
     """
 
     encoder: str = TFIDF
@@ -66,19 +66,19 @@ class LogLinearText:
         ridge = ridge_by_folds(len(examples.labels), held_out_losses)
         pool, slope = minimised(examples, ridge, start, _TO_CONVERGENCE)
         if not slope < CONVERGED:
-            raise RunError(f"log_linear+text of {train.benchmark!r} did not converge (slope {slope:.1e})")
+            raise RunError(f"log_linear+text of {train.benchmark!r} did not converge (gradient {slope:.1e})")
         return [LogLinearTextPool(encoder, ridge, pool)]
 
 
 class Pool(NamedTuple):
-    """What is learned."""
+    """The learned parameters."""
 
     weights: Floats
-    """(M,) w, one a model"""
+    """(M,) w, one per model"""
     biases: Floats
     """(C,) b"""
     by_text: Floats
-    """(D, C) v, or of free answers (D, M)"""
+    """(D, C) v; for free answers (D, M)"""
 
     def logits(self, x: Floats, text: Floats, kind: Kind) -> Floats:
         """(T, C) from the evidence (T, M, C) and the text features (T, D)."""
@@ -89,11 +89,11 @@ class Pool(NamedTuple):
 
 @dataclass(frozen=True)
 class LogLinearTextPool:
-    """Answers the slot of the highest logit."""
+    """Answers the slot with the highest logit."""
 
     encoder: Encoder
     ridge: float
-    """On v; infinite: the text is left out."""
+    """Penalty on v; infinite: the text is left out."""
     pool: Pool
 
     def decide(self, calls: Calls) -> Answered:
@@ -104,7 +104,7 @@ class LogLinearTextPool:
 
 
 class Examples(NamedTuple):
-    """n documents whose right slot somebody spoke for."""
+    """n documents whose right slot the models' outputs contain."""
 
     kind: Kind
     x: Floats
@@ -124,7 +124,7 @@ class Examples(NamedTuple):
 
     @property
     def text_width(self) -> int:
-        """What the text shifts: biases, or of free answers weights."""
+        """The number of biases, or with free answers weights, that the text shifts."""
         return int(self.x.shape[2 if self.kind == "choices" else 1])
 
     def take(self, at: Integers) -> Examples:
@@ -142,7 +142,7 @@ class Examples(NamedTuple):
         return -float(log_probabilities[np.arange(len(self.labels)), self.labels].sum())
 
     def slopes(self, log_probabilities: Floats) -> Pool:
-        """Of the loss, by every parameter."""
+        """The gradient of `loss`."""
         surplus = np.exp(log_probabilities)
         surplus[np.arange(len(self.labels)), self.labels] -= 1
         by_weight = np.einsum("nmc,nc->nm", self.x, surplus)
@@ -152,8 +152,8 @@ class Examples(NamedTuple):
 
 
 def minimised(examples: Examples, ridge: float, start: Pool, limits: dict[str, float]) -> tuple[Pool, float]:
-    """The pool of the least cross-entropy summed over documents + RIDGE / 2 · Σ w² + ridge / 2 · Σ v², by
-    L-BFGS, and the largest slope of the mean loss that is left there."""
+    """The pool that minimises the cross-entropy summed over documents + RIDGE / 2 · Σ w² + ridge / 2 · Σ v²,
+    by L-BFGS, and the largest absolute gradient entry of the mean loss there."""
     from scipy.optimize import minimize
 
     n, reads = len(examples.labels), np.isfinite(ridge)

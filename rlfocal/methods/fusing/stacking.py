@@ -1,4 +1,4 @@
-"""Stacking: logistic regression on what all models say, side by side."""
+"""Stacking: logistic regression on the log-probs of all models, side by side."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class Stacking:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Answers the likeliest choice that a document has, of those that were ever right in train."""
+    """Answers the likeliest of a document's choices that was ever right in train."""
 
     classes: NDArray[np.int64]
     model: Pipeline | None
-    """None where no two choices were ever right."""
+    """None if fewer than two choices were ever right."""
 
     def decide(self, calls: Calls) -> Answered:
         documents = calls.call_all()
@@ -77,6 +77,6 @@ class Stacked:
 
 
 def log_prob_features(documents: Dataset) -> NDArray[np.float64]:
-    """(T, N · C) log-probs, 0 where a document has no such choice."""
+    """(T, N · C) log-probs, 0 where they are not finite, as where a document has no such choice."""
     finite = np.isfinite(documents.logprobs)
     return np.where(finite, documents.logprobs, 0.0).reshape(len(documents), -1)

@@ -1,4 +1,4 @@
-"""Stacking with the question's text features beside what all models say."""
+"""Stacking with the question's text features beside the models' log-probs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rlfocal.text import TFIDF, Encoder, fit_encoder
 )
 @dataclass(frozen=True)
 class StackingText:
-    """`stacking`, whose regression sees text features too; their ridge is chosen by folds of train."""
+    """`stacking` whose regression also sees text features; their ridge is cross-validated on train."""
 
     encoder: str = TFIDF
     seeded = False

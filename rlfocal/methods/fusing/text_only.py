@@ -1,4 +1,4 @@
-"""What the question alone tells of the right choice: no LLM is asked."""
+"""Predicts the right choice from the question alone, without asking any LLM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlfocal.text import TFIDF, Encoder, fit_encoder
 @register(
     Entry(
         "text_only",
-        "nobody",
+        "none",
         "logistic regression from the question's text features to the right choice",
         kinds=("choices",),
         role="reference",
@@ -29,7 +29,7 @@ from rlfocal.text import TFIDF, Encoder, fit_encoder
 )
 @dataclass(frozen=True)
 class TextOnly:
-    """Multinomial regression on text features, its ridge chosen by folds of train; asks no model."""
+    """Multinomial regression on text features, with a ridge cross-validated on train; asks no model."""
 
     encoder: str = TFIDF
     seeded = False
@@ -46,7 +46,7 @@ class TextOnly:
 
 @dataclass(frozen=True)
 class ReadsOnly:
-    """Answers what the text makes likeliest."""
+    """Answers the likeliest choice given the text."""
 
     encoder: Encoder
     regression: TextRegression

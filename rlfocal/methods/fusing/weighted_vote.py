@@ -14,12 +14,10 @@ from rlfocal.methods.registry import Entry, register
 from rlfocal.statistics.votes import soft_vote
 
 
-@register(
-    Entry("weighted_vote", "all", "the plurality, a vote counting as much as its model's train accuracy")
-)
+@register(Entry("weighted_vote", "all", "the plurality, each vote weighted by its model's train accuracy"))
 @dataclass(frozen=True)
 class WeightedVote:
-    """Every model votes for what it predicts, with its accuracy on train as weight."""
+    """Every model votes for its prediction, weighted by its accuracy on train."""
 
     seeded = False
 
@@ -27,7 +25,7 @@ class WeightedVote:
         return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Votes]:
-        # Counts and not shares, so that sums are exact and ties are ties.
+        # Counts instead of shares, so that sums are exact and equal votes tie.
         n_right = train.correct.sum(axis=0).astype(np.float64)
         return [Votes(n_right if n_right.any() else np.ones(len(n_right)))]
 

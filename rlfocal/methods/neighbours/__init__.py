@@ -1,1 +1,1 @@
-"""Who judges models by the train documents that are most like a new one."""
+"""Methods that judge models by the train documents most similar to a new one."""

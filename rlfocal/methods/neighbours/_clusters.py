@@ -22,22 +22,22 @@ class Near(NamedTuple):
     """The clusters nearest to each of T questions."""
 
     at: Ints
-    """(T, k) their positions, the nearest first; -1 where the encoder knows nothing of the question."""
+    """(T, k) their positions, the nearest first; -1 where the encoder knows no word of the question."""
     similarity: Floats
     """(T, k) cosine of the question to their centres"""
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Train questions by K-means, and the models' record in each cluster."""
+    """K-means clusters of train questions, and each model's accuracy in each."""
 
     encoder: Encoder
     centres: Floats
     """(K, D)"""
     sizes: Floats
-    """(K + 1,) questions in each; last, those of train"""
+    """(K + 1,) questions in each; last, in all of train"""
     means: Floats
-    """(K + 1, N) how often each model was right on them; last, on all of train: position -1 finds it"""
+    """(K + 1, N) each model's accuracy on them; last, on all of train, for position -1"""
 
     def near(self, questions: tuple[str, ...], k: int = 1) -> Near:
         found = nearest(cosines(self.centres, vectors_of(self.encoder, questions)), k)
@@ -45,7 +45,7 @@ class Clusters:
 
 
 def fit_clusters(train: Dataset, encoder: str, k: int) -> Clusters:
-    """At most k clusters by K-means from a fixed seed, ten starts; fewer where fewer questions differ.
+    """At most k clusters, by K-means with a fixed seed and ten starts; at most one per distinct question.
 
     Raises InputError for an encoder that cannot be loaded.
     """
@@ -63,7 +63,7 @@ class _Found(NamedTuple):
     centres: Floats
     """(K, D)"""
     label: Ints
-    """(n,) to which of them a train question belongs"""
+    """(n,) the cluster of each train question"""
 
 
 @lru_cache(maxsize=8)

@@ -1,4 +1,4 @@
-"""How competent models are on a document, by train documents near it: deskit's and DESlib's algorithms."""
+"""How competent models are on a document, judged on nearby train documents, by deskit and DESlib."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Floats = NDArray[np.float64]
 
 
 class Competence(Protocol):
-    """Weights of the models on documents."""
+    """Gives the models' weights on documents."""
 
     def __call__(self, vectors: Floats, said: Dataset) -> Floats:
-        """(T, N) at least 0, with a sum of 1, from (T, D) vectors and from what all models said."""
+        """(T, N) non-negative weights that sum to 1, from vectors (T, D) and the models' outputs."""
         ...
 
 
 class Kind(NamedTuple):
-    """An algorithm, and what it is like."""
+    """An algorithm and its properties."""
 
     fit: Callable[[Floats, Dataset, int], Competence]
-    """From train documents' vectors, train, and how many neighbours are looked at."""
+    """Takes the vectors of the train documents, train itself, and the number of neighbours."""
     votes: bool
-    """Whether its weights are for votes and not for probabilities."""
+    """Whether its weights apply to votes instead of probabilities."""
     sees_answers: bool = False
     """Whether it needs all answers, even if neighbours are found by text."""
 
 
 @dataclass(frozen=True)
 class Deskit:
-    """A router of deskit, given what it calls validation data."""
+    """A fitted deskit router."""
 
     router: Any
     """deskit.base.KNNBase or deskit.LWSEU"""
@@ -50,7 +50,7 @@ class Deskit:
 
 
 def _by_scores(name: str) -> Callable[[Floats, Dataset, int], Competence]:
-    """One of deskit's that compares scores: 1 where a model is right, or what it gives the right slot."""
+    """A deskit router on scores: 1 where a model is right, or (DEWSU) its probability of the right slot."""
 
     def fit(known: Floats, train: Dataset, k: int) -> Competence:
         import deskit
@@ -75,7 +75,7 @@ def _lwse(known: Floats, train: Dataset, k: int) -> Competence:
 
 @dataclass(frozen=True)
 class Deslib:
-    """A selector of DESlib: its models vote where their competence is high enough."""
+    """A DESlib selector: the models that it finds competent vote."""
 
     selector: Any
     """deslib.des.base.BaseDES, fitted"""
@@ -95,18 +95,18 @@ class Deslib:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Every model as much as every other: where nothing tells them apart."""
+    """Equal weights, for when nothing tells the models apart."""
 
     def __call__(self, vectors: Floats, said: Dataset) -> Floats:
         return np.full(said.predictions.shape, 1 / len(said.models))
 
 
 def _by_deslib(module: str, name: str) -> Callable[[Floats, Dataset, int], Competence]:
-    """A selector of DESlib 0.3.7, carried over scikit-learn 1.6 and later, which lack what its fit calls.
+    """A selector of DESlib 0.3.7, patched for scikit-learn 1.6 and later, which lack methods its fit calls.
 
-    DESlib wants classifiers that it can ask. It gets features that already hold what every model said, and
-    per model a subspace of them and a classifier that answers what stands there; neighbours are found by
-    the columns before. Its own prediction is not used: ties and missing answers are settled as elsewhere.
+    DESlib expects classifiers that it can call. It gets features that already contain every model's output,
+    and per model a feature subspace with a classifier that returns those columns; neighbours are found by the
+    columns before them. Its own prediction is not used: ties and missing answers are settled as elsewhere.
     """
 
     def fit(known: Floats, train: Dataset, k: int) -> Competence:
@@ -120,13 +120,13 @@ def _by_deslib(module: str, name: str) -> Callable[[Floats, Dataset, int], Compe
 
         class Carried(base):  # type: ignore[misc, valid-type]
             def _check_base_classifier_fitted(self) -> None:
-                """There is nothing to fit."""
+                """Nothing has to be fitted."""
 
             def _validate_data(self, X: Floats, y: NDArray[np.int64], **_: Any) -> Any:
                 return X, y
 
             def _setup_label_encoder(self, y: NDArray[np.int64]) -> None:
-                # Train need not hold every slot, and models answer others, too.
+                # Train labels may lack slots that models answer.
                 super()._setup_label_encoder(np.arange(C))
 
         pool = Spoken([Said(np.arange(C)) for _ in range(N)])
@@ -157,12 +157,12 @@ class Spoken(list["Said"]):
     """DESlib's pool of classifiers."""
 
     estimators_features_: NDArray[np.int64]
-    """(N, C) the columns that each sees."""
+    """(N, C) the columns that each classifier sees."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """A classifier whose features are its answer."""
+    """A classifier that returns its features as its probabilities."""
 
     classes_: NDArray[np.int64]
 
@@ -175,7 +175,7 @@ class Said:
 
 
 class Leading:
-    """Neighbours by the leading columns, as DESlib asks for them; by all where it gives answers alone."""
+    """DESlib's neighbour search, on the leading columns; on all columns where it passes only outputs."""
 
     def __init__(self, n_neighbors: int, leading: int, width: int) -> None:
         self.n_neighbors, self.leading, self.width = n_neighbors, leading, width
@@ -195,18 +195,18 @@ class Leading:
 
 
 def _of_right(train: Dataset) -> Floats:
-    """(T, N) the probability that a model gives the right slot; 0 where none is."""
+    """(T, N) the probability that a model gives the right slot; 0 if no slot is right."""
     at = np.maximum(train.labels, 0)[:, None, None]
     return np.where(train.labels[:, None] >= 0, np.take_along_axis(train.probs, at, axis=2)[:, :, 0], 0.0)
 
 
 @dataclass(frozen=True)
 class Classes:
-    """Slots as classes; where some document has no right slot, or an answer is missing, two classes more."""
+    """Slots as classes, plus two more if a document may lack a right slot or an answer."""
 
     n_slots: int
     more: bool
-    """A class for no answer, and after it one that nobody gives and that is right where no slot is."""
+    """Adds a class for no answer, then one that no model gives: the label where no slot is right."""
 
     @classmethod
     def of(cls, train: Dataset) -> Classes:

@@ -1,4 +1,4 @@
-"""What makes documents alike to a selector: their questions, what models said so far, or both."""
+"""How a selector measures similarity: by questions, by the models' outputs so far, or by both."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Floats = NDArray[np.float64]
 
 NEIGHBOURS = ("text", "outputs", "both")
 TEXT_WEIGHT = 0.3
-"""Of the question's vector, of length 1, beside all that was said, which has length 1 too."""
+"""Weight of the question's unit vector beside the outputs' vector, which has length 1 too."""
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """Documents as vectors, near one another where they are alike."""
+    """Maps documents to vectors that are close for similar documents."""
 
     by: str
     encoder: Encoder | None
-    """None where questions are not read."""
+    """None if questions are not read."""
     width: int
-    """Slots of a model that are looked at."""
+    """Slots used per model."""
 
     def vectors(self, said: Dataset, models: Sequence[int]) -> Floats:
-        """(T, D) of documents of which these models were called.
+        """(T, D) vectors of documents for which these models were called.
 
-        What a model said enters as the square roots of its probabilities, whose distance is Hellinger's
-        times √2, and each model as much as every other.
+        A model's output enters as the square roots of its probabilities, so that Euclidean distance is √2
+        times Hellinger's; all models count equally.
         """
         parts = []
         if self.by != "text":
@@ -47,7 +47,7 @@ class Likeness:
 
 
 def fit_likeness(by: str, encoder: str, train: Dataset) -> Likeness:
-    """Raises InputError for neighbours by something else."""
+    """Raises InputError if `by` is not one of NEIGHBOURS."""
     if by not in NEIGHBOURS:
         raise unknown("neighbours", by, NEIGHBOURS, "a selector by neighbours")
     reads = fit_encoder(encoder, questions_of(train)) if by != "outputs" else None
@@ -60,9 +60,9 @@ def alike(train: Floats, vectors: Floats, k: int, *, others: bool = False) -> Ne
 
 
 def local_mean(neighbours: Neighbours, values: Floats, k: int) -> Floats:
-    """(T, A) mean over the k nearest documents of what each of A actions is worth on train (n, A).
+    """(T, A) mean over the k nearest documents of the value on train (n, A) of each of A actions.
 
-    Where no document has a neighbour, over all of train.
+    If no document has a neighbour, the mean over all of train.
     """
     if not neighbours.at.shape[1]:
         return np.tile(values.mean(axis=0), (len(neighbours.at), 1))

@@ -1,4 +1,4 @@
-"""Avengers: the models ranked in clusters of questions; and its cost-aware form."""
+"""Avengers: models ranked within clusters of questions; and Avengers-Pro, its cost-aware form."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Avengers:
 
 @dataclass(frozen=True)
 class RankedRouter:
-    """Asks by how high models rank in the nearest clusters."""
+    """Asks the model that ranks highest in the nearest clusters."""
 
     clusters: Clusters
     nearest: int
@@ -95,12 +95,12 @@ class RankedRouter:
 class AvengersPro:
     """Asks argmax_m Σ_j p_j (α · accuracy_jm + (1 - α) · cheapness_jm) over the nearest clusters j.
 
-    Accuracy and cheapness are min-max scaled over the models of a cluster; a model whose price is unknown is
-    as cheap as the dearest.
+    Accuracy and cheapness are min-max scaled over the models of a cluster; a model of unknown price counts as
+    the dearest.
     """
 
     alpha: float = 0.7
-    """α, between 0 and 1: what accuracy counts."""
+    """α, from 0 to 1: the weight of accuracy."""
     clusters: int = 60
     nearest: int = 4
     encoder: str = TFIDF
@@ -119,14 +119,14 @@ class AvengersPro:
 
 @dataclass(frozen=True)
 class MixedRouter:
-    """Asks by accuracy and cheapness at once."""
+    """Asks the model with the best mix of accuracy and cheapness."""
 
     clusters: Clusters
     nearest: int
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown"""
     questions: tuple[str, ...]
-    """of train"""
+    """train's"""
     price_weight: float
     """1 - α"""
 
@@ -137,7 +137,7 @@ class MixedRouter:
         return ask(calls, picked, chances[np.arange(len(picked)), picked])
 
     def within(self, budget: Budget) -> MixedRouter | None:
-        """At most one model each; in cents, by the largest α that keeps to it on train."""
+        """At most one model each; in cents, with the largest α within the budget on train."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         weight = cheapest_enough(self._mean_train_price, self.prices, 1.0, budget.amount)
@@ -155,7 +155,7 @@ class MixedRouter:
 
 
 def over_nearest(clusters: Clusters, questions: tuple[str, ...], k: int, values: Floats) -> Floats:
-    """(T, N) of each cluster's values (K + 1, N), the mean over the k nearest by their softmax weights."""
+    """(T, N) mean of clusters' values (K + 1, N) over the k nearest, with softmax weights by similarity."""
     near = clusters.near(questions, k)
     weights = np.exp(BETA * (near.similarity - near.similarity.max(axis=1, initial=-1.0, keepdims=True)))
     weights /= weights.sum(axis=1, keepdims=True)
@@ -163,7 +163,7 @@ def over_nearest(clusters: Clusters, questions: tuple[str, ...], k: int, values:
 
 
 def scaled(values: Floats) -> Floats:
-    """(K, N) from 0 to 1 over each row; 0 where all are equal, and where a value is unknown."""
+    """(K, N) min-max scaled per row; 0 where all are equal, and where a value is unknown."""
     known = np.isfinite(values)
     low = np.where(known, values, np.inf).min(axis=1, keepdims=True)
     high = np.where(known, values, -np.inf).max(axis=1, keepdims=True)

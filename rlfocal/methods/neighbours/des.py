@@ -1,4 +1,4 @@
-"""Dynamic ensemble selection: the models that were right where train documents are alike."""
+"""Dynamic ensemble selection: the models that were right on similar train documents."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rlfocal.text import TFIDF
 Floats = NDArray[np.float64]
 
 NEAREST = 50
-"""Neighbours that are looked at."""
+"""Number of neighbours."""
 
 
 @register(
     Entry(
         "des",
         "all; with `neighbours=text` the selected ones alone",
-        "a vote of those selected where train documents are alike; `dews`, `lwse`: their mean probability",
+        "a vote of those selected on similar train documents; `dews`, `lwse`: their mean probability",
         is_default=False,
         fewest_models=2,
         source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U (deskit), "
         "META-DES (Cruz et al., 2015), DES-P (Woloszynski et al., 2012; both through DESlib)",
-        differs="documents are alike by what all models said of them, by text, or by both, not by features; "
+        differs="similarity is measured on all models' outputs, on text, or on both, not on features; "
         f"the {NEAREST} nearest instead of 7 to 10",
         argument="name",
         names=tuple(COMPETENCES),
@@ -43,9 +43,9 @@ NEAREST = 50
 class DynamicSelection:
     """Weighs models by their competence among the nearest train documents.
 
-    knora_e: those right on all of them, or on as many of the nearest as any model is; knora_u: a vote per
-    neighbour that it is right on; ola: the one that is right on most; dews: softmax of the mean probability
-    of the right slot, of models of at least half the best one's; lwse: non-negative least squares from
+    knora_e: those right on all of them, or else on as many of the nearest as any model is; knora_u: one vote
+    per neighbour that a model is right on; ola: the one right on most; dews: softmax of the mean probability
+    of the right slot, over models with at least half the best one's; lwse: non-negative least squares from
     probabilities to labels; meta_des: a naive Bayes model of five kinds of local competence; des_p: those
     right more often than chance.
     """
@@ -71,7 +71,7 @@ class DynamicSelection:
 
 @dataclass(frozen=True)
 class Selection:
-    """A vote of the competent models, or their weighted mean probability."""
+    """Answers by a vote of the competent models, or by their weighted mean probability."""
 
     likeness: Likeness
     competence: Competence

@@ -1,4 +1,4 @@
-"""k nearest questions with a guard: the best single model is left only on evidence."""
+"""k nearest questions with a guard: leaves the best single model only on enough evidence."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GuardedKNN:
 
 
 class Paired(NamedTuple):
-    """How models did against the fallback on each document's neighbours."""
+    """How models compare with the fallback on each document's neighbours."""
 
     level: Floats
     """(T, N) weighted mean correctness; over all of train where a document has no neighbour."""
@@ -74,7 +74,7 @@ class Paired(NamedTuple):
 
 @dataclass(frozen=True)
 class GuardedRouter:
-    """Asks the fallback, or the model that leads it most of those that pass the guard."""
+    """Asks the fallback, or of the models that pass the guard the one with the largest lead."""
 
     settings: GuardedKNN
     encoder: Encoder
@@ -95,7 +95,7 @@ class GuardedRouter:
         return ask(calls, picked, paired.level[np.arange(len(picked)), picked])
 
     def within(self, budget: Budget) -> GuardedRouter | None:
-        """At most one model each; in cents, by a price weight that keeps to it on train."""
+        """At most one model each; in cents, by a price weight that keeps to the budget on train."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         weight = cheapest_enough(
@@ -112,7 +112,7 @@ class GuardedRouter:
         dearer = self.prices > self.prices[fallback]
         guard = np.where(dearer, 2.0, 1.0) * self.settings.z
         lead = paired.gain - weight * (self.prices - self.prices[fallback]) if weight else paired.gain
-        # The error of the fallback itself is 0, or inf, which 0 · inf would make NaN.
+        # Where the error is 0, as the fallback's own is with neighbours, any positive lead passes.
         passes = lead > np.where(paired.error > 0, guard, 0.0) * np.maximum(paired.error, 1e-12)
         best = np.where(passes, lead.round(9), -np.inf).argmax(axis=1)
         return np.where(passes.any(axis=1), best, fallback)
@@ -154,5 +154,5 @@ class GuardedRouter:
 
     @cached_property
     def _train_paired(self) -> dict[int, Paired]:
-        """By fallback, of train documents and their neighbours other than themselves."""
+        """Comparisons on train by fallback, where no document is its own neighbour."""
         return {}

@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 class KNN:
     """Asks argmax_m W · score_m - price_m, score_m the mean correctness of m on the k nearest questions.
 
-    A question of which the encoder knows no word gets every model's mean over train.
+    A question without a word that the encoder knows gets each model's mean over train.
     """
 
     k: int = 50
@@ -75,7 +75,7 @@ class NeighbourScores:
         return self._means(nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.k))
 
     def train_scores(self) -> Floats:
-        """Without the document itself."""
+        """Each document's scores without itself as a neighbour."""
         return self._means(nearest(cosines(self.vectors, self.vectors), self.k, others=True))
 
     def _means(self, found: Neighbours) -> Floats:

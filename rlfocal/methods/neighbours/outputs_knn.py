@@ -1,4 +1,4 @@
-"""A selector that asks one model first, and finds by what it said whether to ask another, and which."""
+"""A selector that asks one model first; its output decides whether to ask another, and which."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Mask = NDArray[np.bool_]
 
 TUNED = "tuned"
 AMONG = 16
-"""Models that may be asked next: where there are more, the most accurate on train."""
+"""How many models may be asked next; if there are more, the most accurate on train."""
 NEAREST = (25, 50, 100, 200)
-"""Numbers of neighbours that are tried."""
+"""Numbers of neighbours tried."""
 
 
 @register(
     Entry(
         "outputs_knn",
-        "the best model on train, then the one that helps most where train documents are alike, if any does",
+        "the best model on train, then the one that helps most on similar train documents, if any does",
         "the `log_linear` of those asked",
         has_budgets=True,
         is_default=False,
@@ -42,17 +42,17 @@ NEAREST = (25, 50, 100, 200)
 )
 @dataclass(frozen=True)
 class OutputsKnn:
-    """Asks a few models, then at most one more: whom, the nearest train documents tell.
+    """Asks a few models, then at most one more, chosen by the nearest train documents.
 
-    The value of action a (nobody more, or model m) on a document is the share of its k nearest train
+    The value of action a (ask no more, or ask model m) on a document is the share of its k nearest train
     documents on which the log-linear pool of the models then asked is right. Another model is asked where
-    that is worth more than its price.
+    its gain in value is worth its price.
     """
 
     neighbours: str = TUNED
-    """"text", "outputs", "both", or "tuned": what is most often right on train, each document left out."""
+    """"text", "outputs", "both", or "tuned": the one most often right on train by leave-one-out."""
     probes: int = 1
-    """Models that are asked first."""
+    """Number of models asked first."""
     encoder: str = TFIDF
     seeded = False
 
@@ -75,7 +75,7 @@ class OutputsKnn:
 
 
 def _kinds(train: Dataset) -> tuple[str, ...]:
-    """What may make documents alike: their texts only where there are any."""
+    """The kinds of similarity to try; texts only if there are any."""
     return NEIGHBOURS if any(train.questions) else ("outputs",)
 
 
@@ -85,16 +85,16 @@ def _mask(models: Sequence[int], documents: Dataset) -> Mask:
 
 @dataclass(frozen=True)
 class Value:
-    """What each action is worth where documents are alike, and how well that did on train."""
+    """The value of each action on similar documents, and how often that choice is right on train."""
 
     likeness: Likeness
     k: int
     known: Floats
     """(n, D) train documents as vectors."""
     right: Floats
-    """(n, A) where each action is right on train."""
+    """(n, A) 1 where an action is right on train, else 0."""
     left_out: Floats
-    """(n, A) every train document's values, itself left out."""
+    """(n, A) leave-one-out values of the train documents."""
     n_right: float
 
     def __call__(self, said: Dataset, probes: Sequence[int]) -> Floats:
@@ -104,7 +104,7 @@ class Value:
 
 
 def fit_value(likeness: Likeness, said: Dataset, probes: Sequence[int], right: Floats) -> Value:
-    """With the number of neighbours whose choices are most often right on train; ties: the smaller."""
+    """Picks the number of neighbours whose choices are most often right on train; ties: the smaller."""
     known = likeness.vectors(said, probes)
     nearest = alike(known, known, NEAREST[-1], others=True)
     tried = []
@@ -117,16 +117,16 @@ def fit_value(likeness: Likeness, said: Dataset, probes: Sequence[int], right: F
 
 @dataclass(frozen=True)
 class Selector:
-    """Asks one more model where its value is above that of asking nobody by more than its toll."""
+    """Asks one more model where its value exceeds that of asking no more by more than its toll."""
 
     probes: tuple[int, ...]
     more: tuple[int, ...]
     pools: tuple[LogLinearPool, ...]
-    """Of the probes alone, then with each of `more`."""
+    """For the probes alone, then for the probes with each of `more`."""
     value: Value
     prices: Floats
     tolls: Floats | None = None
-    """(A,) λ · cost of every action; None: nothing."""
+    """(A,) λ · cost of each action; None: no tolls."""
 
     def decide(self, calls: Calls) -> Answered:
         models = np.arange(len(calls.models))
@@ -141,7 +141,7 @@ class Selector:
         return Answered(slots, np.take_along_axis(value, action[:, None], axis=1)[:, 0])
 
     def within(self, budget: Budget) -> Selector | None:
-        """With the smallest λ that keeps to the budget on train; None where the probes alone do not."""
+        """With the smallest λ that keeps to the budget on train; None if the probes alone exceed it."""
         cost = budget.costs(self.prices)
         first, extra = cost[list(self.probes)].sum(), np.array([0.0, *cost[list(self.more)]])
         left = budget.amount - first + 1e-9
@@ -154,7 +154,7 @@ class Selector:
         def keeps(toll: float) -> bool:
             return bool(extra[_best(self.value.left_out, tolls(toll))].mean() <= left)
 
-        # No gain is above 1, so that a model whose toll is 2 is never asked.
+        # No gain exceeds 1, so a model with a toll of 2 is never asked.
         low, high = 0.0, 2 / min((c for c in extra if 0 < c < np.inf), default=1.0)
         if keeps(low):
             return replace(self, tolls=tolls(low))
@@ -165,6 +165,6 @@ class Selector:
 
 
 def _best(value: Floats, tolls: Floats | None) -> NDArray[np.int64]:
-    """(T,) the action of the highest value (T, A) less its toll; ties: nobody, then the better model."""
+    """(T,) the action with the highest value (T, A) less its toll; ties: no more, then the better model."""
     action: NDArray[np.int64] = (value if tolls is None else value - tolls).round(9).argmax(axis=1)
     return action

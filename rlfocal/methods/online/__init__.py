@@ -1,1 +1,1 @@
-"""Who learns from every label as it comes."""
+"""Methods that learn from each label as it arrives."""

@@ -1,7 +1,8 @@
-"""Contextual bandits with a linear reward for each model: the label of every document reaches the called one.
+"""Contextual bandits with a linear reward per model: each label updates only the model that was called.
 
-An arm is a model, its context x the question along a few principal directions, with a 1, its reward whether
-it was right. Of arm m: A = I + Σ x xᵀ and b = Σ r x over the documents that it learned from, θ = A⁻¹ b.
+An arm is a model; the context x is the question along a few principal directions, plus a constant 1; the
+reward r is whether the model was right. For arm m: A = I + Σ x xᵀ and b = Σ r x over the documents that it
+learned from, θ = A⁻¹ b.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Arms:
-    """What N arms have learned."""
+    """What N arms have learned so far."""
 
     inverses: Floats
     """(N, K, K) A⁻¹"""
@@ -37,7 +38,7 @@ class Arms:
 
     @classmethod
     def taught(cls, contexts: Floats, rewards: NDArray[np.bool_]) -> Arms:
-        """Every arm by every document: contexts (T, K), rewards (T, N)."""
+        """Arms that have each learned from every document: contexts (T, K), rewards (T, N)."""
         inverse = np.linalg.inv(np.eye(contexts.shape[1]) + contexts.T @ contexts)
         return cls(np.tile(inverse, (rewards.shape[1], 1, 1)), rewards.T.astype(np.float64) @ contexts)
 
@@ -50,25 +51,25 @@ class Arms:
         return np.asarray(np.einsum("nij,nj->ni", self.inverses, self.sums))
 
     def learn(self, arm: int, context: Floats, reward: float) -> None:
-        """One document more: by Sherman and Morrison, (A + x xᵀ)⁻¹ = A⁻¹ - A⁻¹x xᵀA⁻¹ / (1 + xᵀA⁻¹x)."""
+        """Adds one document, by Sherman and Morrison: (A + x xᵀ)⁻¹ = A⁻¹ - A⁻¹x xᵀA⁻¹ / (1 + xᵀA⁻¹x)."""
         along = self.inverses[arm] @ context
         self.inverses[arm] -= np.outer(along, along) / (1 + context @ along)
         self.sums[arm] += reward * context
 
 
 Score = Callable[[Arms, Floats], Floats]
-"""(N,) what speaks for each arm in a context (K,)."""
+"""(N,) the score of each arm in a context (K,)."""
 
 
 @dataclass(frozen=True)
 class Bandit(ABC):
-    """What the bandits have in common. Its arms start with what train tells, unless told otherwise."""
+    """What the bandits share. By default, arms first learn from train."""
 
     encoder: str = TFIDF
     directions: int = 16
-    """Principal directions of the questions."""
+    """Number of principal directions of the questions."""
     warm_start: bool = True
-    """Whether every arm learns from every train document first; else all start knowing nothing."""
+    """Whether every arm first learns from every train document; otherwise arms start from scratch."""
 
     @property
     @abstractmethod
@@ -76,7 +77,7 @@ class Bandit(ABC):
 
     @abstractmethod
     def score(self, seed: int) -> Score:
-        """How arms are scored, from here on."""
+        """The function that scores arms, for one run."""
 
     def recipe(self, n_train: int) -> str:
         return "1"
@@ -95,7 +96,7 @@ class Bandit(ABC):
 
 @dataclass(frozen=True)
 class Gambler:
-    """Calls the model of the highest score, and answers what it answers. Ties: the alphabetically first."""
+    """Calls the model with the highest score and returns its answer. Ties: the alphabetically first."""
 
     method: Bandit
     directions: Directions
@@ -103,13 +104,13 @@ class Gambler:
     seed: int
 
     def decide(self, calls: Calls) -> Answered:
-        """Where no label is ever revealed: by what was learned before."""
+        """Without labels: uses what was learned on train."""
         score = self.method.score(self.seed)
         contexts = contexts_of(texts_of(calls), self.directions)
         return _believed(calls, [int(score(self.arms, context).argmax()) for context in contexts])
 
     def decide_along(self, stream: Stream) -> None:
-        """After each answer its label is revealed, and tells whether the called model was right."""
+        """After each answer, its label is revealed, and with it whether the called model was right."""
         score, arms = self.method.score(self.seed), self.arms.copy()
         for turn in stream:
             [context] = contexts_of(texts_of(turn.calls), self.directions)
@@ -119,13 +120,13 @@ class Gambler:
 
 
 def contexts_of(texts: Sequence[str], directions: Directions) -> Floats:
-    """(T, K + 1) the questions along their directions, of length 1 in the mean over train, and a 1."""
+    """(T, K + 1) the questions along their directions, with mean squared length 1 over train, and a 1."""
     along = directions.encode(texts)
     return np.hstack([along / np.sqrt(max(along.shape[1], 1)), np.ones((len(along), 1))])
 
 
 def _believed(calls: Calls, models: Sequence[int]) -> Answered:
-    """Each document's model is called, and believed."""
+    """Calls each document's model and takes its answer."""
     chosen = np.array(models, dtype=np.int64)
     said = calls.call(chosen[:, None] == np.arange(len(calls.models)))
     return Answered(said.predictions[np.arange(len(calls)), chosen])

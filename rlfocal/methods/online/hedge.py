@@ -25,27 +25,27 @@ RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
     Entry(
         "hedge",
         "all",
-        "the plurality, a vote counting as much as its model's weight, which falls with every wrong answer",
+        "the plurality, each vote counting its model's weight, which falls with every wrong answer",
         protocols=("online",),
         fewest_models=2,
         is_default=False,
         source="Freund and Schapire 1997; fixed share: Herbster and Warmuth 1998",
-        differs="starts with the weights that a pass over train leaves; the rate is the one most often right "
-        "often there (`rate`); weights are shared out a little, to follow a stream that turns "
-        "(`share=0`: not)",
+        differs="starts with the weights that a pass over train leaves; the rate is the one whose votes are "
+        "right most often there (`rate`); a little weight is shared out evenly, to follow a stream that "
+        "changes (`share=0`: none)",
     )
 )
 @dataclass(frozen=True)
 class Hedge:
     """w_m <- w_m exp(-η [m was wrong]), normalised, then w_m <- (1 - α) w_m + α / N.
 
-    Raises InputError for a negative rate, or a share that is none.
+    Raises InputError for a negative rate, or a share outside [0, 1).
     """
 
     rate: float = 0.0
-    """η; 0: of `RATES` the one whose votes are right most often along train. Ties: the smallest."""
+    """η; 0: the one of `RATES` whose votes are right most often in a pass over train. Ties: the smallest."""
     share: float = 0.01
-    """α, how likely another model is best from one document to the next; 0: Freund and Schapire's Hedge."""
+    """α, the assumed probability that the best model changes; 0: Freund and Schapire's Hedge."""
     seeded = False
 
     def __post_init__(self) -> None:
@@ -80,11 +80,11 @@ class Hedger:
     share: float
 
     def decide(self, calls: Calls) -> Answered:
-        """Where no label is ever revealed: by the weights after train."""
+        """Without labels: uses the weights after train."""
         return Answered(voted(calls.call_all(), self.log_weights))
 
     def decide_along(self, stream: Stream) -> None:
-        """Each label tells of every model whether it was right, as all are asked."""
+        """Each label shows which models were right, as all are asked."""
         log_weights = self.log_weights
         for turn in stream:
             turn.answer(int(voted(turn.calls.call_all(), log_weights)[0]))
@@ -93,7 +93,7 @@ class Hedger:
 
 def reweighed(log_weights: Floats, wrong: Mask, rate: float, share: float) -> Floats:
     """(N,) ln w, normalised, once it is known which models were wrong (N,)."""
-    # In logarithms: a weight that came to 0 could never rise again.
+    # In logarithms: a weight that underflowed to 0 could never rise again.
     left = log_weights - rate * wrong
     left = left - float(np.logaddexp.reduce(left))
     if not share:
@@ -102,8 +102,8 @@ def reweighed(log_weights: Floats, wrong: Mask, rate: float, share: float) -> Fl
 
 
 def weights_along(wrong: Mask, rate: float, share: float) -> Floats:
-    """(T + 1, N) ln w before each of T documents, (T, N) who was wrong on them, and after the last. All equal
-    at the start."""
+    """(T + 1, N) ln w before each of T documents and after the last, from which models were wrong (T, N).
+    Starts uniform."""
     every = [np.full(wrong.shape[1], -np.log(wrong.shape[1]))]
     for row in wrong:
         every.append(reweighed(every[-1], row, rate, share))

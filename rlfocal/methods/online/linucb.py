@@ -1,4 +1,4 @@
-"""LinUCB: the model whose chance to be right may be highest, by an upper bound."""
+"""LinUCB: the model with the highest upper confidence bound on its probability of being right."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rlfocal.methods.registry import Entry, register
 @register(
     Entry(
         "linucb",
-        "one: the highest upper bound of a linear chance to be right, learned as labels come in",
+        "one: the highest upper bound on a linear probability of being right, learned as labels arrive",
         "what it answers",
         protocols=("online",),
         fewest_models=2,
         needs=("questions",),
         is_default=False,
         source="Li et al. 2010, arXiv 1003.0146; as in public LinUCB routers of LLMs",
-        differs="starts with what train tells of every model, not with nothing (`warm_start`)",
+        differs="every model first learns from train instead of starting from scratch (`warm_start`)",
     )
 )
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class LinUcb(Bandit):
     """Calls argmax_m θ_m · x + α √(xᵀ A_m⁻¹ x); only the called model learns."""
 
     alpha: float = 1.0
-    """How much uncertainty speaks for a model."""
+    """α, the weight of uncertainty in a model's favour."""
     seeded = False
 
     def score(self, seed: int) -> Score:

@@ -1,4 +1,4 @@
-"""The log-linear pool that goes on learning: a Newton step for each label, on a curvature that forgets."""
+"""The log-linear pool that keeps learning: a Newton step per label, with a curvature that forgets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 RIDGE = 1.0
-"""Least curvature along every weight and bias, so that a step stays bounded where documents tell nothing."""
+"""Minimum curvature along every weight and bias, so that steps stay bounded where data are uninformative."""
 
 
 @register(
@@ -32,7 +32,7 @@ RIDGE = 1.0
         fewest_models=2,
         is_default=False,
         source="recursive Newton estimation with exponential forgetting (Ljung and Söderström 1983)",
-        differs="starts at train's fit, which counts as no more documents than are remembered (`memory`)",
+        differs="starts from the fit on train, which counts as at most `memory` documents",
     )
 )
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class OnlineLogLinear:
     """Raises InputError for a memory below one document."""
 
     memory: float = 1000.0
-    """Documents after which a label counts 1/e of what it did."""
+    """Documents after which a label counts 1/e of what it did at first."""
     seeded = False
 
     def __post_init__(self) -> None:
@@ -64,20 +64,20 @@ class OnlineLogLinear:
 
 @dataclass(frozen=True)
 class NewtonPool:
-    """Answers as `LogLinearPool`, of all models."""
+    """Answers as a `LogLinearPool` of all models."""
 
     parameters: Floats
     """(M + C,) weights and biases after train"""
     precision: Floats
-    """(M + C, M + C) the curvature of the loss that is remembered"""
+    """(M + C, M + C) the remembered curvature of the loss"""
     memory: float
 
     def decide(self, calls: Calls) -> Answered:
-        """Where no label is ever revealed: as `log_linear`."""
+        """Without labels: as `log_linear`."""
         return self._pool(self.parameters, len(calls.models)).decide(calls)
 
     def decide_along(self, stream: Stream) -> None:
-        """Documents where no slot is right, or none of the models gave the right answer, teach nothing."""
+        """Skips updates for documents where no slot is right, or no model gave the right answer."""
         parameters, precision = self.parameters, self.precision
         for turn in stream:
             answered = self._pool(parameters, len(stream.models)).decide(turn.calls)
@@ -103,8 +103,8 @@ class Seen(NamedTuple):
 
 
 def features(x: Floats, kind: Kind) -> Floats:
-    """(C, M + C) what the logits are linear in, from a document's evidence (M, C). Free answers have no
-    biases."""
+    """(C, M + C) the features in which the logits are linear, from a document's evidence (M, C). Free answers
+    have no biases."""
     n_slots = x.shape[1]
     return np.hstack([x.T, np.eye(n_slots) if kind == "choices" else np.zeros((n_slots, n_slots))])
 

@@ -1,4 +1,4 @@
-"""The best model of a sliding window: follow the leader of the last labels."""
+"""Follow the leader over a sliding window: the model most often right on the last labels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SlidingBest:
     """Raises InputError for a window without documents."""
 
     window: int = 200
-    """How many labels are looked back on."""
+    """Number of labels in the window."""
     seeded = False
 
     def __post_init__(self) -> None:
@@ -51,18 +51,18 @@ class SlidingBest:
 
 @dataclass(frozen=True)
 class Follower:
-    """Ties: the alphabetically first."""
+    """Answers with the leader of the window. Ties: the alphabetically first."""
 
     before: Mask
-    """(W, N) who was right on the last train documents, W at most the window"""
+    """(W, N) which models were right on the last W train documents; W is at most the window"""
     window: int
 
     def decide(self, calls: Calls) -> Answered:
-        """Where no label is ever revealed: always the best at the end of train."""
+        """Without labels: always the leader at the end of train."""
         return _believed(calls, int(self.before.sum(axis=0).argmax()))
 
     def decide_along(self, stream: Stream) -> None:
-        """After each answer the others are called too, as its label tells who was right among the called."""
+        """After each answer the others are called too: a label shows only which of the called were right."""
         last = list(self.before)
         n_right = self.before.sum(axis=0)
         for turn in stream:
@@ -75,6 +75,6 @@ class Follower:
 
 
 def _believed(calls: Calls, model: int) -> Answered:
-    """One model is called, and believed."""
+    """Calls one model and takes its answer."""
     said = calls.call(np.arange(len(calls.models)) == model)
     return Answered(said.predictions[:, model])

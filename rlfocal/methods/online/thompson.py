@@ -1,4 +1,4 @@
-"""Thompson sampling: the model whose chance to be right is highest in a draw of what may be true."""
+"""Thompson sampling: the model with the highest probability of being right under a posterior draw."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rlfocal.methods.registry import Entry, register
 @register(
     Entry(
         "thompson",
-        "one: the highest linear chance to be right, in a draw from what labels so far leave open",
+        "one: the highest linear probability of being right, drawn from the posterior so far",
         "what it answers",
         protocols=("online",),
         fewest_models=2,
         needs=("questions",),
         is_default=False,
         source="Agrawal and Goyal 2013, arXiv 1209.3352",
-        differs="starts with what train tells of every model, not with nothing (`warm_start`)",
+        differs="every model first learns from train instead of starting from scratch (`warm_start`)",
     )
 )
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Thompson(Bandit):
         rng = np.random.default_rng(seed)
 
         def drawn(arms: Arms, context: Floats) -> Floats:
-            # Of a Gaussian t the product t · x is one too, of variance v² xᵀ A⁻¹ x.
+            # For Gaussian t, the product t · x is Gaussian too, with variance v² xᵀ A⁻¹ x.
             variances = np.einsum("i,nij,j->n", context, arms.inverses, context)
             noise = rng.standard_normal(len(variances))
             return np.asarray(arms.means @ context + self.v * np.sqrt(np.maximum(variances, 0.0)) * noise)

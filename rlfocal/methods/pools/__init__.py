@@ -1,1 +1,1 @@
-"""One pool of models for all documents, chosen on train."""
+"""Methods that choose one pool of models for all documents, on train."""

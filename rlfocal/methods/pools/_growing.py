@@ -1,4 +1,4 @@
-"""Constant pools that grow by one model after the other."""
+"""Constant pools grown one model at a time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 Grown = tuple[int, ...]
-"""Positions of models, in the order in which they came to the pool."""
+"""Positions of models, in the order in which they joined the pool."""
 
 
 def grow(
     worth: Callable[[Grown], float], cost: NDArray[np.float64], amount: float, largest: int | None
 ) -> Grown:
-    """Models added one by one, each the one that makes the pool worth most of those that can still be paid.
+    """Adds models one by one, each time the one that makes the pool worth most among those still affordable.
 
-    `cost` (N,) is infinite where unknown. With `largest`, growth also stops at so many models and where no
-    model makes the pool worth more; without, it goes on as far as `amount` reaches. Ties: the first model.
+    `cost` (N,) is infinite where unknown. With `largest`, growth also stops at that many models, or when no
+    model makes the pool worth more; without, it goes on as far as `amount` allows. Ties: the first model.
     """
     pool: Grown = ()
     worth_now, spent = -math.inf, 0.0

@@ -25,11 +25,11 @@ class Training:
     batch: int
     epochs: int
     patience: int
-    """Epochs without a better held-out accuracy, after which it stops."""
+    """Epochs without a better held-out accuracy after which training stops."""
     validation: float
     """Share of the documents that is held out."""
     as_coded: bool
-    """A sigmoid and a softmax come before the cross-entropy, which takes a softmax of its own."""
+    """Whether a sigmoid and a softmax precede the cross-entropy, which applies its own softmax."""
 
 
 def fit_mlps(
@@ -37,8 +37,8 @@ def fit_mlps(
 ) -> list[nn.Module]:
     """A network for each seed, from distributions (n, F) to one of `n_slots` slots, labels (n,).
 
-    Of every epoch's weights those with the best held-out accuracy are kept, the first of equals. Each seed
-    draws the documents that are held out, its start and its batches.
+    Keeps the weights of the epoch with the best held-out accuracy; ties: the first. Each seed draws its own
+    held-out documents, initial weights and batches.
     """
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     sizes = [given.shape[1], how.hidden, how.hidden, n_slots]
@@ -46,7 +46,7 @@ def fit_mlps(
     optimiser = StackedAdam([networks], how.rate)
     x, y = torch.tensor(given, dtype=torch.float32), torch.tensor(labels)
     orders = torch.stack([torch.randperm(len(y), generator=one) for one in generators])
-    # Of a single document nothing can be held out.
+    # A single document leaves nothing to hold out.
     n_held = min(max(1, round(how.validation * len(y))), max(len(y) - 1, 0))
     held, taught = (orders[:, :n_held], orders[:, n_held:]) if n_held else (orders, orders)
     best, reached = optimiser.values.clone(), torch.full((len(seeds),), -1.0)

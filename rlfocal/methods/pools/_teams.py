@@ -1,4 +1,4 @@
-"""The fittest team by focal diversity and accuracy: all teams one by one, or a genetic search of many."""
+"""The fittest team by focal diversity and accuracy, by exhaustive or genetic search."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _UNFIT = -99.0
-"""The fitness of a team of fewer than two, or beyond the budget."""
+"""The fitness of a team of fewer than two models, or beyond the budget."""
 
 
 def fitness(train: Dataset, teams: Mask, focal_weight: float, size_penalty: float) -> Floats:
     """(P,) w λ + (1 - w) a - p |S| / N of each team (P, N): λ its focal diversity, Eq (8), a its plurality's
-    accuracy, both on train. A team in which nobody ever fails has λ = 1, as in the group's code."""
+    accuracy, both on train. A team in which no model ever fails has λ = 1, as in the group's code."""
     diversity = focal_diversity(train.correct, teams)
     accuracy = plurality_accuracy(train.predictions, train.labels, teams, train.kind)
     value = focal_weight * np.where(np.isnan(diversity), 1.0, diversity) + (1 - focal_weight) * accuracy
@@ -35,18 +35,18 @@ class Search:
     """How the fittest team is found. Ties: the smaller team, then the alphabetically first."""
 
     enumerable: int
-    """As many teams are tried one by one; more are left to the genetic search."""
+    """Up to this many teams are tried one by one; beyond that, the genetic search is used."""
     population: int
     generations: int
     parents: int
     saturation: int
-    """Generations without a fitter team, after which it stops."""
+    """Generations without a fitter team after which the search stops."""
 
     def fittest(
         self, value: Callable[[Mask], Floats], prices: Floats, budget: Budget, seed: int
     ) -> Mask | None:
-        """(N,) the team of at least two with the highest value (of teams (P, N)) that the budget bears; None
-        where it bears none. `prices` (N,) are only read for a budget in cents."""
+        """(N,) the team of at least two with the highest `value` (of teams (P, N)) within the budget; None if
+        there is none. `prices` (N,) are only read for a budget in cents."""
         n, largest = len(prices), most_affordable(prices, budget)
         if sum(comb(n, size) for size in range(2, largest + 1)) > self.enumerable:
             teams = self._bred(value, prices, budget, largest, seed)
@@ -58,7 +58,7 @@ class Search:
     def _bred(
         self, value: Callable[[Mask], Floats], prices: Floats, budget: Budget, largest: int, seed: int
     ) -> Mask:
-        """The fittest teams that a genetic search has come by, (P, N)."""
+        """(P, N) the fittest teams that a genetic search found, smaller ones first."""
         import pygad
 
         n, known = len(prices), dict[tuple[bool, ...], float]()
@@ -75,7 +75,7 @@ class Search:
             known.update(zip(map(tuple, new.tolist()), values.tolist(), strict=True))
             return [known[key] for key in keys]
 
-        # Teams of which some keep to the budget; without one, each model is in with probability 1/2.
+        # Some teams should be within the budget; without one, each model joins with probability 1/2.
         start = np.random.default_rng(seed).random((self.population, n)) < min(0.5, largest / n)
         search = pygad.GA(
             num_generations=self.generations,

@@ -1,4 +1,4 @@
-"""The best constant pools: the same few models for every document, chosen on train for a way to fuse them."""
+"""The best constant pools: the same few models for every document, chosen on train for a given fusion."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LARGEST = 6
-"""Models of the largest pool, unless a size is given."""
+"""Models in the largest pool, unless a size is given."""
 
 
 class Fusion(Protocol):
-    """A way to fuse what the members of a pool say."""
+    """A way to fuse the outputs of a pool's members."""
 
     @property
     def enumerable(self) -> int:
@@ -37,17 +37,17 @@ class Fusion(Protocol):
     def fit(self, train: Dataset, pool: Mask) -> Policy: ...
 
     def accuracies(self, train: Dataset, pools: Mask) -> Floats:
-        """(P,) of the pools (P, N) on train, each fitted there."""
+        """(P,) train accuracies of the pools (P, N), each fitted on train."""
         ...
 
 
 @dataclass(frozen=True)
 class BestPool:
-    """The pool of `size` models, or of any size to 6, that is most often right on train when so fused.
+    """The pool of `size` models, or of up to LARGEST, that is most often right on train with this fusion.
 
-    Every pool is tried where they are few (a vote is quick to count, a regression is not); else models are
-    added one by one, each the one that helps most. Ties: the smaller pool, then the alphabetically first.
-    Where there are fewer models than `size`, all of them.
+    If there are at most `enumerable` pools, all are tried; else models are added one by one, each time
+    the one that helps most. Ties: the smaller pool, then the alphabetically first. If there are fewer models
+    than `size`, takes all of them.
     """
 
     fusion: Fusion
@@ -73,7 +73,7 @@ class BestPool:
 
 @dataclass(frozen=True)
 class ChosenPool:
-    """The pool that is best on train, and what it was chosen from."""
+    """The pool that is best on train, and the pools it was chosen from."""
 
     best: Policy
     fusion: Fusion
@@ -87,7 +87,7 @@ class ChosenPool:
         return self.best.decide(calls)
 
     def within(self, budget: Budget) -> Policy | None:
-        """The best of the pools that the budget bears."""
+        """The best of the pools within the budget; None if there is none."""
         borne = affordable(self.pools, self.train.mean_costs, budget)
         if not borne.any():
             return None
@@ -96,7 +96,7 @@ class ChosenPool:
 
 
 def _grown(fusion: Fusion, train: Dataset, size: int) -> Mask:
-    """(size, N) pools of 1, 2, ... models, each the one before and the model that helps most."""
+    """(size, N) pools of 1, 2, ... models, each the previous one plus the model that helps most."""
     pool, grown = np.zeros(len(train.models), dtype=np.bool_), []
     for _ in range(size):
         larger = (pool | np.eye(len(pool), dtype=np.bool_))[~pool]
@@ -107,7 +107,7 @@ def _grown(fusion: Fusion, train: Dataset, size: int) -> Mask:
 
 @dataclass(frozen=True)
 class ConstantVote:
-    """The vote of the same models on every document."""
+    """Asks the same models on every document, and answers by their vote."""
 
     fusion: ByPlurality | BySoftVote
     pool: Mask
@@ -132,7 +132,7 @@ class ByPlurality(NamedTuple):
 
 
 class BySoftVote(NamedTuple):
-    """The slot of the members' highest mean probability."""
+    """The slot with the members' highest mean probability."""
 
     enumerable: int = 200
 

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 TEAM = 4
-"""Models of a team, unless a size is given."""
+"""Models in a team, unless a size is given."""
 
 
 @register(
@@ -37,10 +37,10 @@ TEAM = 4
 )
 @dataclass(frozen=True)
 class Dylan:
-    """The team of the models with the highest importance over train, each document's order drawn anew.
+    """The models with the highest importance on train, asked in an order drawn anew per document.
 
-    Importance of model a: Σ over train documents of [a agrees with the plurality of all] / how many do, the
-    backward pass of the paper from a last round that is also the first. It reads no label.
+    Importance of model a: Σ over train documents of [a agrees with the plurality of all] / the number that
+    do: the paper's backward pass where the last round is also the first. It reads no labels.
     """
 
     size: int = TEAM
@@ -61,7 +61,7 @@ class Dylan:
 
 
 def importance(documents: Dataset) -> Floats:
-    """(N,) the summed importance of every model, where all are asked."""
+    """(N,) each model's importance summed over documents, with all models asked."""
     everybody = np.ones(len(documents.models), dtype=np.bool_)
     final = plurality(documents.predictions, everybody, documents.kind)
     agrees = (documents.predictions == final[:, None]) & (final[:, None] >= 0)
@@ -71,18 +71,15 @@ def importance(documents: Dataset) -> Floats:
 
 @dataclass(frozen=True)
 class FirstRound:
-    """Asks the n models of a team one after another; from ⌊2n/3⌋ + 1 replies on, stops where they agree.
-
-    They agree where more than ⌊2n/3⌋ replies are the same.
-    """
+    """Asks the n models of a team one after another, until they agree: more than ⌊2n/3⌋ replies are equal."""
 
     ranked: NDArray[np.int64]
     """(N,) positions of all models, the most important first."""
     size: int
     seed: int | None
-    """None: the most important first."""
+    """Of the random order; None: the most important first."""
     train: Dataset
-    """Where it is counted how many models a team asks."""
+    """Where the mean number of models asked is counted, for budgets."""
 
     def decide(self, calls: Calls) -> Answered:
         T, n = len(calls), self.size
@@ -96,7 +93,7 @@ class FirstRound:
             said = calls.call(~agreed[:, None] & (turns[:, turn, None] == models))
             slots = plurality(said.predictions, calls.called, calls.kind)
             same = (said.predictions == slots[:, None]) & (slots[:, None] >= 0)
-            agreed |= same.sum(axis=1) > needed  # which takes as many replies, and one more
+            agreed |= same.sum(axis=1) > needed
         return Answered(slots)
 
     def within(self, budget: Budget) -> FirstRound | None:

@@ -1,4 +1,4 @@
-"""One model per document, picked by luck or by the last label (paper, section 3.9)."""
+"""One model per document, picked at random or by the last label (paper, section 3.9)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlfocal.methods.registry import Entry, register
 from rlfocal.stream import Stream
 
 BEST = 3
-"""How many models there are to pick from, unless a size is given."""
+"""Number of models to pick from, unless a size is given."""
 
 
 @register(
@@ -55,8 +55,8 @@ class Draws:
 @register(
     Entry(
         "latest_correct",
-        f"one of the {BEST} best on train that was right on the document before, else any of them; then the "
-        "others, to know who was right",
+        f"one of the {BEST} best on train that was right on the previous document, else any of them; then "
+        "the others, to know who was right",
         "what the first answers",
         protocols=("online",),
         argument="size",
@@ -65,9 +65,9 @@ class Draws:
 )
 @dataclass(frozen=True)
 class LatestCorrect:
-    """One of the models that are best on train, at random among those that were right on the document before.
+    """One of the best on train, at random among those that were right on the previous document.
 
-    The label of every document is revealed before the next one, so that it has no frozen protocol.
+    It needs each document's label before the next one, so it does not run under the frozen protocol.
     """
 
     size: int = BEST
@@ -82,19 +82,19 @@ class LatestCorrect:
 
 @dataclass(frozen=True)
 class FollowsTheRight:
-    """Starts at random, as it does wherever none of the models was right."""
+    """Picks at random at the start, and after documents on which none of the models was right."""
 
     among: NDArray[np.int64]
     """Positions of the models."""
     seed: int
 
     def decide(self, calls: Calls) -> Answered:
-        """Where no label is ever revealed: always at random."""
+        """Without labels: always at random."""
         nobody = np.zeros((len(calls), len(self.among)), dtype=np.bool_)
         return _believed(calls, self._picked(nobody, np.random.default_rng(self.seed)))
 
     def decide_along(self, stream: Stream) -> None:
-        """After each answer the others are called too, as its label tells who was right among the called."""
+        """After each answer the others are called too: a label shows only which of the called were right."""
         rng, everyone = np.random.default_rng(self.seed), np.zeros(len(stream.models), dtype=np.bool_)
         everyone[self.among] = True
         before = np.zeros((1, len(self.among)), dtype=np.bool_)
@@ -104,10 +104,10 @@ class FollowsTheRight:
             before = turn.right[None, self.among]
 
     def _picked(self, before: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
-        """(T,) positions among all models, from who was right on the document before (T, K)."""
+        """(T,) positions among all models, from which were right on the previous document (T, K)."""
         draws = rng.random(before.shape)
         candidates = before | ~before.any(axis=1, keepdims=True)
-        # The highest of equal draws is any candidate with equal probability.
+        # The candidate with the highest of i.i.d. draws is a uniform choice.
         picked: NDArray[np.int64] = self.among[np.where(candidates, draws, -1.0).argmax(axis=1)]
         return picked
 
@@ -118,6 +118,6 @@ def best_on_train(train: Dataset, size: int) -> NDArray[np.int64]:
 
 
 def _believed(calls: Calls, models: NDArray[np.int64]) -> Answered:
-    """Each document's model (T,) is called, and believed."""
+    """Calls each document's model (T,) and takes its answer."""
     said = calls.call(models[:, None] == np.arange(len(calls.models)))
     return Answered(said.predictions[np.arange(len(calls)), models])

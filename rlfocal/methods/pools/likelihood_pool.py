@@ -1,4 +1,4 @@
-"""The constant pool of the highest likelihood on train documents that it was not calibrated on."""
+"""The constant pool with the highest held-out likelihood on train."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ Floats = NDArray[np.float64]
 
 FOLDS = 5
 TEMPERATURES = np.geomspace(0.1, 10.0, 21)
-_FLOOR = 1e-3  # of a share, so that an answer that no member gave has a logarithm
+_FLOOR = 1e-3  # lower bound on shares, so that an answer no member gave has a finite logarithm
 
 
 @register(
     Entry(
         "likelihood_pool",
-        f"the pool of up to {LARGEST} models whose calibrated probabilities are likeliest, held out",
+        f"the pool of up to {LARGEST} models with the highest held-out likelihood, once calibrated",
         "the highest mean calibrated probability",
         has_budgets=True,
         is_default=False,
         source="calibrated log-likelihood of multi-LLM answers (arXiv 2510.02377)",
-        differs="chooses one pool for all documents instead of one answer a document; log-likelihood of the "
-        f"right choice, each model's temperature fitted on the other {FOLDS - 1} of {FOLDS} folds",
+        differs="chooses one pool for all documents instead of one answer per document; log-likelihood of "
+        f"the right choice, each model's temperature fitted on the other {FOLDS - 1} of {FOLDS} folds",
         argument="size",
         make=lambda making: LikelihoodPool(making.size or 0),
     )
 )
 @dataclass(frozen=True)
 class LikelihoodPool:
-    """Grown greedily by Σ_t log(mean over members m of p_m(right slot)), over train documents held out.
+    """Grown greedily by Σ_t log(mean over members m of p_m(right slot)), out-of-fold on train.
 
     For choices, p_m = softmax(log-probs / temperature_m). Free answers have no log-probs: there p_m is the
-    share of passes times how much of it was right on average. Temperatures are of a grid.
+    share of passes times its mean for the right answer. Temperatures come from a grid.
     """
 
     size: int = 0
-    """Models of the pool; 0: as many as help, up to LARGEST."""
+    """Models in the pool; 0: as many as help, up to LARGEST."""
     seeded = False
 
     def recipe(self, n_train: int) -> str:
@@ -61,13 +61,13 @@ class LikelihoodPool:
 
 @dataclass(frozen=True)
 class CalibratedVote:
-    """The slot of the highest mean calibrated probability."""
+    """Answers the slot with the highest mean calibrated probability."""
 
     members: Grown
     scales: Floats
-    """(N,) of choices the temperature, of answers the factor."""
+    """(N,) temperatures for choices, factors for free answers."""
     held_out: Floats
-    """(T, N) the calibrated probability of train's right slots, held out."""
+    """(T, N) the out-of-fold calibrated probability of train's right slots."""
     prices: Floats
 
     def decide(self, calls: Calls) -> Answered:
@@ -78,7 +78,7 @@ class CalibratedVote:
         return Answered(soft_vote(calibrated, pool, calls.kind), mean.max(axis=1, initial=0.0))
 
     def grown(self, cost: Floats, amount: float, exact: bool) -> CalibratedVote:
-        """The pool that grows from nobody."""
+        """The pool grown greedily from no members."""
 
         def likelihood(members: Grown) -> float:
             total = np.log(np.maximum(self.held_out[:, list(members)].mean(axis=1), _FLOOR)).sum()
@@ -88,15 +88,15 @@ class CalibratedVote:
         return CalibratedVote(members, self.scales, self.held_out, self.prices)
 
     def within(self, budget: Budget) -> CalibratedVote | None:
-        """Grown by models that the budget can still pay; None where it can pay none."""
+        """Grown within the budget; None if it cannot pay for any model."""
         found = self.grown(budget.costs(self.prices), budget.amount, exact=False)
         return found if found.members else None
 
 
 def calibrate(train: Dataset) -> tuple[Floats, Floats]:
-    """(N,) every model's scale, and (T', N) the calibrated probability of the right slot, held out.
+    """(N,) each model's scale, and (T', N) the out-of-fold calibrated probability of the right slot.
 
-    Of the T' of T documents that have a right slot; the t-th of them is in fold t mod FOLDS.
+    T' of the T documents have a right slot; the t-th of them is in fold t mod FOLDS.
     """
     rows = train.rows(train.labels >= 0)
     fold = np.arange(len(rows)) % FOLDS
@@ -107,7 +107,7 @@ def calibrate(train: Dataset) -> tuple[Floats, Floats]:
     logs = np.stack([_of_right(_log_softmax(rows, t), rows.labels) for t in TEMPERATURES])
     best = [logs[:, fold != f].sum(axis=1).argmax(axis=0) for f in (*range(FOLDS), -1)]
     held_out = np.exp(np.take_along_axis(logs, np.array(best)[fold][None], axis=0)[0])
-    # Of no document, every temperature is as likely: the first would be taken.
+    # Without documents, all temperatures tie, and the first on the grid would be taken.
     return TEMPERATURES[best[-1]] if len(rows) else np.ones(len(train.models)), held_out
 
 
@@ -119,7 +119,7 @@ def _calibrated(documents: Dataset, scales: Floats) -> Floats:
 
 
 def _log_softmax(documents: Dataset, temperature: Floats | float) -> Floats:
-    """(T, N, C) of the log-probs over a temperature; -inf where no slot is."""
+    """(T, N, C) of the log-probs divided by a temperature; -inf where there is no slot."""
     from scipy.special import log_softmax
 
     exists = np.arange(documents.probs.shape[2]) < documents.n_choices[:, None, None]
@@ -128,5 +128,5 @@ def _log_softmax(documents: Dataset, temperature: Floats | float) -> Floats:
 
 
 def _of_right(given: Floats, labels: NDArray[np.int64]) -> Floats:
-    """(T, N) what of (T, N, C) belongs to the right slot."""
+    """(T, N) the entries of (T, N, C) at the right slot."""
     return np.take_along_axis(given, labels[:, None, None], axis=2)[:, :, 0]

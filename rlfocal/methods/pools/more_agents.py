@@ -30,7 +30,7 @@ SAMPLES = 40
 class MoreAgents:
     """The answer with the most of N draws; V(s_i) = Σ_j [s_i = s_j]. Ties: the lowest slot.
 
-    With more and more draws it becomes the model's own likeliest answer.
+    With many draws, this tends to the model's own likeliest answer.
     """
 
     samples: int = SAMPLES
@@ -55,7 +55,7 @@ class Sampled:
 
     def decide(self, calls: Calls) -> Answered:
         said = calls.call(np.arange(len(calls.models)) == self.model).probs[:, self.model]
-        # What is missing to 1 is the share of passes without an answer; such a draw has no vote.
+        # Probability missing to 1 is the share of passes without an answer; such draws do not vote.
         missing = np.maximum(1 - said.sum(axis=1, keepdims=True), 0)
         chances = np.hstack([said, missing])
         chances /= chances.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""The constant pool whose votes tell most about the right answer (arXiv 2602.08003)."""
+"""The constant pool whose votes are most informative about the right answer (arXiv 2602.08003)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Mask = NDArray[np.bool_]
 @register(
     Entry(
         "mutual_information_pool",
-        f"the pool of up to {LARGEST} models grown by the mutual information of votes and right answer",
-        "the likeliest slot by who votes for it",
+        f"the pool of up to {LARGEST} models grown by the mutual information of votes and correctness",
+        "the likeliest slot, given who votes for it",
         has_budgets=True,
         is_default=False,
         source="Turkmen et al., an information-theoretic view of LLM ensemble selection (arXiv 2602.08003)",
@@ -36,14 +36,14 @@ Mask = NDArray[np.bool_]
 )
 @dataclass(frozen=True)
 class MutualInformationPool:
-    """Grown greedily: each model is the one of the highest I(Y; X_m | X_S), which is I(Y; X_S∪m) - I(Y; X_S).
+    """Grown greedily: each model added has the highest I(Y; X_m | X_S), which is I(Y; X_S∪m) - I(Y; X_S).
 
     One observation per document and slot: Y, whether the slot is right, and X_m, whether m predicts it. The
-    pool answers the slot of the highest P(Y = 1 | X_S), counted on train.
+    pool answers the slot with the highest P(Y = 1 | X_S), counted on train.
     """
 
     size: int = 0
-    """Models of the pool; 0: as many as tell more, up to LARGEST."""
+    """Models in the pool; 0: as many as add information, up to LARGEST."""
     seeded = False
 
     def recipe(self, n_train: int) -> str:
@@ -56,12 +56,12 @@ class MutualInformationPool:
 
 @dataclass(frozen=True)
 class VotePool:
-    """Answers the slot that is most often right on train among slots with the same votes."""
+    """Answers the slot whose pattern of votes was most often right on train."""
 
     members: tuple[int, ...]
     """Positions, in the order in which the pool grew."""
     chances: Floats
-    """(2^M,) how likely a slot is right, by its pattern of votes."""
+    """(2^M,) the probability that a slot is right, by its pattern of votes."""
     train: Dataset
 
     def decide(self, calls: Calls) -> Answered:
@@ -75,13 +75,13 @@ class VotePool:
         return Answered(slots, np.maximum(chance.max(axis=1, initial=0.0), 0.0))
 
     def within(self, budget: Budget) -> VotePool | None:
-        """Grown by models that the budget can still pay; None where it can pay none."""
+        """Grown within the budget; None if it cannot pay for any model."""
         members = _grown(self.train, budget.costs(self.train.prices), budget.amount, exact=False)
         return fit_votes(self.train, members) if members else None
 
 
 def fit_votes(train: Dataset, members: Grown) -> VotePool:
-    """P(Y = 1 | pattern) as (right + share) / (seen + 1), share being that of all slots that are right."""
+    """P(Y = 1 | pattern) as (right + share) / (seen + 1), with share that of all slots that are right."""
     pattern, is_right = _observed(train, members)
     seen = np.bincount(pattern, minlength=2 ** len(members))
     right = np.bincount(pattern, weights=is_right, minlength=2 ** len(members))
@@ -90,7 +90,7 @@ def fit_votes(train: Dataset, members: Grown) -> VotePool:
 
 
 def mutual_information(pattern: NDArray[np.int64], is_right: Mask) -> float:
-    """I(Y; X) of observed patterns and outcomes, in nats, less its bias by Miller and Madow (1955).
+    """I(Y; X) of observed patterns and outcomes, in nats, less Miller and Madow's bias (1955).
 
     The bias is (cells that occur - patterns that occur - outcomes that occur + 1) / 2n.
     """
@@ -114,7 +114,7 @@ def _grown(train: Dataset, cost: Floats, amount: float, exact: bool) -> Grown:
 
 
 def _observed(train: Dataset, members: Grown) -> tuple[NDArray[np.int64], Mask]:
-    """(R,) pattern of votes and (R,) whether it is right, of every slot of every document."""
+    """(R,) pattern of votes and (R,) whether the slot is right, for every slot of every document."""
     slots = np.arange(train.probs.shape[2])
     exists = slots < train.n_choices[:, None]
     return _patterns(train, members)[exists], (train.labels[:, None] == slots)[exists]

@@ -1,4 +1,4 @@
-"""LLM-TOPLA: the team that is most diverse and most accurate, fused by a network."""
+"""LLM-TOPLA: the team with the best mix of diversity and accuracy, fused by a network."""
 
 from __future__ import annotations
 
@@ -44,16 +44,17 @@ _LONG = 1000
 class Topla:
     """Focal-diversity pruning, then TOPLA-Weighted.
 
-    The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N, its focal
-    diversity (Eq 8) and the accuracy of its plurality on train: of all teams of at least two where they are
-    at most `enumerable`, else by a genetic search (two-point crossover, steady-state selection, no mutation).
+    The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N, with λ its
+    focal diversity (Eq 8) and a its plurality's accuracy, both on train: over all teams of at least two if
+    they are at most `enumerable`, else by a genetic search (two-point crossover, steady-state selection, no
+    mutation).
     A network with two hidden layers of sigmoids maps the team's distributions to a slot, by cross-entropy and
-    Adam; of its epochs the best on a held-out part of train is kept.
+    Adam; the epoch that is best on a held-out part of train is kept.
     """
 
     focal_weight: float = 0.5
     size_penalty: float = 0.0
-    """0.1 is in the group's code as an option."""
+    """0.1 is an option in the group's code."""
     enumerable: int = 100_000
     """Every team of 16 models is tried one by one, in seconds."""
     population: int = 100
@@ -64,13 +65,13 @@ class Topla:
     learning_rate: float = 1e-3
     batch: int = 64
     small_batch: int = 4
-    """Of fewer than 1,000 train documents, as the authors' for BBH."""
+    """Batch size for fewer than 1,000 train documents, as the authors use for BBH."""
     epochs: int = 300
     patience: int = 200
     validation: float = 0.125
     """Share of train that is held out: the paper's 10 of 80 %."""
     slots: int = 30
-    """Of free answers, so many of the team's most voted are fused."""
+    """With free answers, only this many of the team's most voted are fused."""
     as_coded: bool = False
     """Whether the network ends in a sigmoid and a softmax before a cross-entropy that takes another softmax,
     as in the authors' code. It hardly learns from few documents, so one softmax is the default."""
@@ -89,7 +90,7 @@ class Topla:
         return [fused[seed] for seed in seeds]
 
     def team(self, train: Dataset, seed: int, budget: Budget) -> Mask | None:
-        """(N,) the fittest team that the budget bears; None where it bears none."""
+        """(N,) the fittest team within the budget; None if there is none."""
         value = partial(fitness, train, focal_weight=self.focal_weight, size_penalty=self.size_penalty)
         search = Search(self.enumerable, self.population, self.generations, self.parents, self.saturation)
         return search.fittest(value, train.prices, budget, seed)
@@ -123,7 +124,7 @@ class Topla:
 
 @dataclass(frozen=True)
 class FusedTeam:
-    """Asks the team, and answers the slot that its network holds likeliest."""
+    """Asks the team, and answers the slot that its network finds likeliest."""
 
     method: Topla
     train: Dataset
@@ -143,13 +144,13 @@ class FusedTeam:
         exists = np.arange(self.n_slots) < documents.n_choices[:, None]
         slots = np.where(exists, logits.numpy(), -np.inf).argmax(axis=1)
         probability = None
-        if not self.method.as_coded:  # squashed twice, it says nothing of how likely the answer is
+        if not self.method.as_coded:  # squashed twice, the output is no probability
             closed = logits.masked_fill(~torch.tensor(exists), -torch.inf)
             probability = np.nan_to_num(torch.softmax(closed, 1).amax(1).numpy())
         return Answered(np.where(exists.any(axis=1), slots, -1).astype(np.int64), probability)
 
     def within(self, budget: Budget) -> FusedTeam | None:
-        """The fittest team that the budget bears, fused anew."""
+        """The fittest team within the budget, with a newly trained network."""
         team = self.method.team(self.train, self.seed, budget)
         if team is None or (team == self.team).all():
             return None if team is None else self
@@ -158,15 +159,15 @@ class FusedTeam:
 
 
 def side_by_side(documents: Dataset, team: Mask, n_slots: int) -> Floats:
-    """(T, |S| · n_slots) the members' distributions over the first slots, 0 where there is none."""
+    """(T, |S| · n_slots) the members' distributions over the first slots, 0 where there is no slot."""
     probs = documents.probs[:, team, :n_slots]
     missing = n_slots - probs.shape[2]
     return np.pad(probs, ((0, 0), (0, 0), (0, missing))).reshape(len(documents), -1)
 
 
 def numbered_as_called(calls: Calls, labels: Integers) -> Integers:
-    """(T,) the labels, which are slots of the dataset, by the numbers that the calls gave them; -1 where
-    nobody who was called gave the right answer."""
+    """(T,) the labels, which are slots of the dataset, as the calls number them; -1 where no called
+    model gave the right answer."""
     if calls.kind == "choices":
         return labels
     width = int(calls.n_choices.max(initial=0))

@@ -1,1 +1,1 @@
-"""RLAE: agents that weigh all models by reinforcement learning."""
+"""RLAE: agents that learn weights for all models by reinforcement learning."""

@@ -1,9 +1,9 @@
-"""RLAE with a single span: weights of all models, set for each document by Gaussian policies that PPO trains.
+"""RLAE with a single span: weights of all models, set for each document by Gaussian policies trained by PPO.
 
-Of the paper's process there is one step: the state is the question and how unsure each model is, the action
-a logit for each model, their softmax the weights w, the answer argmax_c Σ_k w_k q_k(c), the reward ±1. At a
-single step GAE is r - V(s), whatever γ and λ. Stored outputs cannot tell what the models would have said
-after another first span, so weights that change along an answer are impossible here.
+The paper's process is reduced to one step: the state is the question and each model's entropy, the action a
+logit per model; their softmax gives the weights w; the answer is argmax_c Σ_k w_k q_k(c) and the reward ±1.
+With a single step, GAE is r - V(s), whatever γ and λ. Stored outputs cannot show what models would have said
+after a different first span, so weights cannot change within an answer here.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Rlae:
-    """What both ways to share the weighing out have in common."""
+    """What the single-agent and the multi-agent form share."""
 
     each_its_own: ClassVar[bool]
-    """Whether each model has an agent of its own, or one agent weighs them all."""
+    """Whether each model has its own agent; otherwise one agent sets all weights."""
     encoder: str = TFIDF
     directions: int = 16
     """Principal directions of the questions that the policies see."""
     hidden: int = 64
     iterations: int = 300
     batch: int = 512
-    """Documents of an iteration."""
+    """Documents per iteration."""
     draws: int = 8
-    """Actions drawn for each of them."""
+    """Actions drawn per document."""
     epochs: int = 4
-    """Gradient steps on an iteration's actions."""
+    """Gradient steps on each iteration's actions."""
     clip: float = 0.2
     learning_rate: float = 3e-3
     spread: float = 1.0
-    """The policies' standard deviation at first; it is learned."""
+    """The policies' initial standard deviation; it is learned."""
     seeded = True
 
     def recipe(self, n_train: int) -> str:
@@ -78,7 +78,7 @@ class Rlae:
 
 @dataclass(frozen=True)
 class Weighed:
-    """Asks all models, and answers the highest mean probability, weighed by the policies' means."""
+    """Asks all models; answers the highest mean probability, weighted by the policies' means."""
 
     directions: Directions
     middle: Floats

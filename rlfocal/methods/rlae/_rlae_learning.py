@@ -16,11 +16,11 @@ from rlfocal.agents.shared.optimiser import StackedAdam
 from rlfocal.agents.shared.threads import one_thread
 
 _START = 0.01
-"""Of the last layer's usual size: at first, all models weigh the same."""
+"""Scale of the last layer's initial weights: at first, all models have almost equal weight."""
 
 
 class Learning(NamedTuple):
-    """Settings, as `Rlae` has them."""
+    """Settings, as in `Rlae`."""
 
     each_its_own: bool
     hidden: int
@@ -34,9 +34,9 @@ class Learning(NamedTuple):
 
 
 class Weighers(nn.Module):
-    """Gaussian policies over the logits of N models, of S seeds: A agents each, of G = N / A logits.
+    """Gaussian policies over the logits of N models, for S seeds: A agents each, with N / A logits per agent.
 
-    A is 1 or N. One agent sees the whole state; of N agents each sees the question and its own model's
+    A is 1 or N. A single agent sees the whole state; each of N agents sees the question and its own model's
     entropy.
     """
 
@@ -63,8 +63,8 @@ class Weighers(nn.Module):
         return means.view(S, self.n_agents, B, -1).transpose(1, 2).flatten(2)
 
     def log_probs(self, means: Tensor, actions: Tensor) -> Tensor:
-        """(S, D, B, A) of each agent's action, up to a constant, from `means` (S, B, N) and `actions`
-        (S, D, B, N)."""
+        """(S, D, B, A) log-densities of the agents' actions, up to a constant, from `means` (S, B, N) and
+        `actions` (S, D, B, N)."""
         log_spread = self.spreads.log()
         each = -((actions - means[:, None]) / log_spread.exp()).square() / 2 - log_spread
         return each.view(*each.shape[:3], self.n_agents, -1).sum(-1)
@@ -76,7 +76,7 @@ class Weighers(nn.Module):
 
     @torch.no_grad()
     def weights(self, states: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(T, N) the softmax of the mean logits, from the states (T, K + N); of one seed."""
+        """(T, N) the softmax of the mean logits, from the states (T, K + N); for a single seed."""
         logits = self(torch.tensor(states, dtype=torch.float32)[None])[0]
         weights: NDArray[np.float64] = torch.softmax(logits.double(), 1).numpy()
         return weights

@@ -13,7 +13,7 @@ from rlfocal.methods.rlae._rlae import Rlae
     Entry(
         "rlae_mappo",
         "all",
-        "the highest mean probability, by weights of which each model's agent sets its own (MAPPO)",
+        "the highest mean probability, with weights, each set by its model's own agent (MAPPO)",
         fewest_models=2,
         is_default=False,
         source="RLAE, arXiv 2506.00439",

@@ -1,4 +1,4 @@
-"""RLAE-PPO: one agent weighs all models."""
+"""RLAE-PPO: one agent sets the weights of all models."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlfocal.methods.rlae._rlae import Rlae
     Entry(
         "rlae_ppo",
         "all",
-        "the highest mean probability, by weights that one agent sets for each document (PPO)",
+        "the highest mean probability, with weights that one agent sets for each document (PPO)",
         fewest_models=2,
         is_default=False,
         source="RLAE, arXiv 2506.00439",
-        differs="one span: stored outputs cannot be weighed anew along an answer; a small network on text "
+        differs="one span: stored outputs cannot be reweighted within an answer; a small network on text "
         "features and the models' entropies in place of a language model",
     )
 )

@@ -1,1 +1,1 @@
-"""One model a document, by what its question tells."""
+"""Methods that ask one model per document, chosen by its question."""

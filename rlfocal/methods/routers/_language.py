@@ -20,16 +20,16 @@ Ints = NDArray[np.int64]
 Tokens = list[list[int]]
 
 HELD_OUT = 10
-"""Of so many train documents one is not learnt from, and sets the threshold."""
+"""One in this many train documents is held out, to set the threshold."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """How a model is fine-tuned, by AdamW whose rate falls to 0 in a line."""
+    """How a model is fine-tuned: by AdamW, with a learning rate that decays linearly to 0."""
 
     steps: int
     batch: int
-    """documents a step"""
+    """documents per step"""
     rate: float
 
 
@@ -41,7 +41,7 @@ class Language:
     model: Any
 
     def tokens(self, texts: Sequence[str], most: int) -> Tokens:
-        """At most so many tokens of each text, and of what the model can read; one at least."""
+        """The first tokens of each text: up to `most` or the model's limit, and at least one."""
         limit = min(most, getattr(self.model.config, "max_position_embeddings", None) or most)
         cut = self.tokenizer(list(texts), truncation=True, max_length=limit)["input_ids"]
         return [ids or [self.tokenizer.pad_token_id] for ids in cut]
@@ -62,7 +62,7 @@ class Language:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """What transformers and torch draw inside depends on the seed alone, and nothing outside changes."""
+    """Makes torch's draws inside depend on the seed alone, without changing those outside."""
     import torch
 
     with torch.random.fork_rng():
@@ -73,7 +73,7 @@ def seeded(seed: int) -> Iterator[None]:
 def load(method: str, name: str, auto: str, **options: Any) -> Language:
     """A model by its directory or its name on the hub, as the class `auto` of transformers reads it.
 
-    On the GPU where there is one. Raises InputError where none is named, or it cannot be loaded.
+    On the GPU if there is one. Raises InputError if no model is named, or it cannot be loaded.
     """
     if not name:
         raise InputError(
@@ -83,7 +83,7 @@ def load(method: str, name: str, auto: str, **options: Any) -> Language:
     import torch
     import transformers
 
-    # A new head is meant to be untrained, and needs no warning.
+    # A new head is untrained on purpose, so no warning is needed.
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
@@ -103,14 +103,14 @@ def load(method: str, name: str, auto: str, **options: Any) -> Language:
 
 
 def parts_of(train: Dataset) -> tuple[Ints, Ints]:
-    """Positions to learn from and to set the threshold on; all for both where there are fewer than ten."""
+    """Positions to learn from and to set the threshold on; with fewer than ten, all for both."""
     positions = np.arange(len(train))
     held = positions % HELD_OUT == HELD_OUT - 1
     return (positions[~held], positions[held]) if held.any() else (positions, positions)
 
 
 def fine_tune(model: Any, loss: Callable[[Ints], Tensor], n: int, tuning: Tuning) -> None:
-    """Lowers the mean loss of n documents, told by their positions, in place. Draws from torch's own seed."""
+    """Minimises, in place, the mean loss over n documents, given by position. Draws from torch's own seed."""
     import torch
 
     optimiser = torch.optim.AdamW(model.parameters(), lr=tuning.rate)

@@ -27,11 +27,11 @@ class Pair(NamedTuple):
     strong: int
     """The best on train; ties: the alphabetically first."""
     weak: int
-    """The cheapest other; where a price is unknown, the one most often right where the strong is not."""
+    """The cheapest other; if a price is unknown, the one most often right where the strong one is not."""
 
 
 def pair_of(train: Dataset) -> Pair:
-    """Raises InputError where there is one model only."""
+    """Raises InputError if there is only one model."""
     if len(train.models) < 2:
         raise InputError(f"benchmark {train.benchmark!r} has one model; a strong-weak pair needs two")
     right = train.correct
@@ -43,7 +43,7 @@ def pair_of(train: Dataset) -> Pair:
 
 
 def members_of(train: Dataset, n_models: int) -> Ints:
-    """(M,) in ascending order: the pair and, after it, the best on train, until they are `n_models`.
+    """(M,) in ascending order: the pair, filled up with the best on train to `n_models`.
 
     Raises InputError for fewer than two.
     """
@@ -55,7 +55,7 @@ def members_of(train: Dataset, n_models: int) -> Ints:
 
 
 class Worth(Protocol):
-    """How much a question calls for the strong model; only the order counts."""
+    """How much a question calls for the strong model; only the ranking matters."""
 
     def values(self, questions: tuple[str, ...]) -> Floats:
         """(T,)"""
@@ -63,7 +63,7 @@ class Worth(Protocol):
 
 
 class Calibration(NamedTuple):
-    """Documents of train by which thresholds are set."""
+    """Train documents on which thresholds are set."""
 
     values: Floats
     """(n,)"""
@@ -77,14 +77,14 @@ class Calibration(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """Every way to part the calibration documents by a threshold, from nobody strong to all."""
+    """Every split of the calibration documents by a threshold, from no strong calls to all."""
 
     thresholds: Floats
     """(K,) descending, from inf to -inf; midway between two values of the documents"""
     shares: Floats
-    """(K,) of documents at or above them, ascending from 0 to 1"""
+    """(K,) shares of documents at or above them, ascending from 0 to 1"""
     gains: Ints
-    """(K,) right answers more than the weak model alone would give"""
+    """(K,) right answers gained over the weak model alone"""
 
 
 def cuts_of(calibration: Calibration) -> Cuts:
@@ -114,12 +114,12 @@ class PairRouter:
         return ask(calls, np.where(is_strong, self.pair.strong, self.pair.weak).astype(np.int64))
 
     def at_share(self, share: float) -> PairRouter:
-        """At most this share of calls goes to the strong model, on the calibration documents."""
+        """With at most this share of strong calls on the calibration documents."""
         cuts = cuts_of(self.calibration)
         return replace(self, threshold=float(cuts.thresholds[cuts.shares <= share + 1e-9][-1]))
 
     def within(self, budget: Budget) -> PairRouter | None:
-        """At most one model each; in cents, the most accurate threshold on train of those that keep to it."""
+        """At most one model each; in cents, the most accurate threshold within the budget on train."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         cuts = cuts_of(self.calibration)
@@ -143,6 +143,6 @@ class PairRouter:
 def route(
     worth: Worth, pair: Pair, train: Dataset, calibration: Calibration, strong_share: float
 ) -> PairRouter:
-    """At that share of strong calls; below 0, at the threshold of the best accuracy on train."""
+    """A router at that share of strong calls; below 0, at the threshold with the best accuracy on train."""
     router = PairRouter(worth, pair, train.prices, calibration, math.inf)
     return router.at_best() if strong_share < 0 else router.at_share(strong_share)

@@ -1,4 +1,4 @@
-"""Two towers: a vector per question and one per model, whose product tells who is right."""
+"""Two towers: a vector per question and one per model, whose product predicts which models are right."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Floats = NDArray[np.float64]
 
 
 FEWEST_STEPS = 600
-"""Learning on few documents goes on for so many steps, or it would end before it began."""
+"""Minimum number of steps, so that learning on few documents does not stop too early."""
 
 
 @dataclass(frozen=True)
 class Learning:
-    """How long and how fast a tower learns, by Adam whose rate falls to 0 in a line."""
+    """How long and how fast a tower learns: by Adam, with a learning rate that decays linearly to 0."""
 
     epochs: int
     batch: int
-    """documents a step"""
+    """documents per step"""
     rate: float
     decay: float = 0.0
-    """of the weights"""
+    """weight decay"""
 
 
 @dataclass(frozen=True)
 class Towers:
-    """Log-odds (e P + p) · q_m + (e · r + s) of every model m, by the question's vector e."""
+    """Log-odds (e P + p) · q_m + (e · r + s) of every model m, for a question's vector e."""
 
     encoder: Encoder
     project: Floats
@@ -66,13 +66,13 @@ class ChancesOfRight:
 
     towers: Towers
     questions: tuple[str, ...]
-    """of train"""
+    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         return logistic(self.towers.log_odds(questions))
 
     def train_scores(self) -> Floats:
-        """As fitted."""
+        """In-sample."""
         return self.scores(self.questions)
 
 
@@ -88,7 +88,7 @@ def learn(
     learning: Learning,
     generator: Generator,
 ) -> None:
-    """Lowers the mean loss of n documents, told by their positions, in place.
+    """Minimises, in place, the mean loss over n documents, given by position.
 
     On one thread, so that results are the same everywhere.
     """

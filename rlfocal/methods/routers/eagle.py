@@ -1,4 +1,4 @@
-"""EAGLE: Elo ratings from all feedback, and from that on similar questions."""
+"""EAGLE: Elo ratings from all feedback, mixed with ratings from feedback on similar questions."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ Floats = NDArray[np.float64]
 Rating = TypeVar("Rating", float, NDArray[np.float64])
 
 START = 1500.0
-"""The rating of a model that nothing is known of."""
+"""The initial rating of a model."""
 STARTS = ("default", "global")
 
 
 @register(
     Entry(
         "eagle",
-        "the model of the best Elo rating, half over all of train, half over the 20 most similar questions",
+        "the model with the best Elo rating, half over all of train, half over the 20 most similar questions",
         "what it answers",
         has_budgets=True,
         is_default=False,
         needs=("questions",),
         source="Eagle (arXiv 2409.15518)",
-        differs="feedback is who was right, of every two models on every train document, in its order; "
+        differs="feedback is which of every two models was right on every train document, in order; "
         "TF-IDF instead of a sentence encoder unless one is named; local ratings start from the default "
         "(local_start=global: from the global ones)",
     )
 )
 @dataclass(frozen=True)
 class Eagle:
-    """Asks argmax_m P · Global(m) + (1 - P) · Local(m) of the models that a call may cost.
+    """Asks argmax_m P · Global(m) + (1 - P) · Local(m) among the models within the price limit.
 
     Elo: R_a and R_b move by ± K (S - E), E = 1 / (1 + 10^((R_b - R_a) / 400)), S = 1 where only a is right, 0
-    where only b is, else 1/2. Of a question without a known word, the global ratings count alone.
+    where only b is, else 1/2. For a question without a known word, only the global ratings count.
     """
 
     neighbours: int = 20
@@ -81,7 +81,7 @@ class Eagle:
 
 @dataclass(frozen=True)
 class EagleRouter:
-    """Asks the model of the best rating that one call may cost."""
+    """Asks the affordable model with the best rating."""
 
     settings: Eagle
     encoder: Encoder
@@ -98,13 +98,13 @@ class EagleRouter:
 
     def decide(self, calls: Calls) -> Answered:
         scores = self.scores(questions_of(calls)).round(9)
-        # An unknown price is no reason against a model where money does not matter.
+        # Without a budget in cents, an unknown price does not rule a model out.
         affordable = ~(self.prices > self.most)
         picked: NDArray[np.int64] = np.where(affordable, scores, -np.inf).argmax(axis=1)
         return ask(calls, picked)
 
     def within(self, budget: Budget) -> EagleRouter | None:
-        """At most one model each; in cents, none that costs more, as Eagle keeps to a budget per query."""
+        """At most one model each; in cents, no model that costs more, as Eagle's budget is per query."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
         if np.isnan(self.prices).any() or self.prices.min() > budget.amount:
@@ -115,7 +115,7 @@ class EagleRouter:
         """(T, N)"""
         found = nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.settings.neighbours)
         starts = np.full(len(self.overall), START) if self.settings.local_start == "default" else self.overall
-        # As it came in: the order of a feedback counts in Elo.
+        # In order of arrival: Elo ratings depend on the order of feedback.
         feedback = self.right[np.sort(found.at, axis=1)].transpose(1, 2, 0)
         local = elo([np.full(len(questions), start) for start in starts], feedback, self.settings.step)
         share = self.settings.global_share
@@ -124,9 +124,9 @@ class EagleRouter:
 
 
 def elo(ratings: Sequence[Rating], feedback: Iterable[Sequence[Rating]], step: float) -> list[Rating]:
-    """Ratings of N models after feedback, document by document: who was right (N), 1 or 0.
+    """Ratings of N models after feedback: per document, whether each model was right (N), 1 or 0.
 
-    Every two models play over every document, in their order. A rating may stand for many streams at once.
+    Every two models play on every document, in order. A rating may be an array over parallel streams.
     """
     rated = list(ratings)
     for right in feedback:

@@ -1,4 +1,4 @@
-"""Clusters of two sizes, each model's mean shrunk from the finer to the coarser to all of train."""
+"""Two levels of clusters: a model's mean in the finer is shrunk to the coarser, and that to all of train."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 @register(
     Entry(
         "hier_shrink",
-        "the model with the best mean in the question's clusters, of 20 and of 100, shrunk to its mean",
+        "the model with the best mean in the question's clusters, of 20 and of 100, shrunk to its train mean",
         "what it answers",
         has_budgets=True,
         is_default=False,
@@ -36,14 +36,14 @@ class HierShrink:
     """Asks argmax_m b2_m - λ · price_m.
 
     b1 = (n20 · m20 + s · ȳ) / (n20 + s) and b2 = (n100 · m100 + s · b1) / (n100 + s), where n
-    documents are in the question's cluster, of 20 or of 100, m is the mean correctness on them, ȳ that on
-    all of train, and s = 24.
+    is the size of the question's cluster (of 20 or of 100), m the mean correctness in it, ȳ that on all of
+    train, and s = 24.
     """
 
     coarse: int = 20
     fine: int = 100
     strength: float = 24.0
-    """s: as many documents as the level above counts for."""
+    """s: how many documents the level above counts for."""
     price_weight: float = 0.0
     """λ: how much accuracy a cent per 1,000 queries is worth."""
     encoder: str = TFIDF
@@ -73,7 +73,7 @@ class ShrunkMeans:
     fine: Clusters
     strength: float
     questions: tuple[str, ...]
-    """of train"""
+    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         shrunk = np.broadcast_to(self.coarse.means[-1], (len(questions), self.coarse.means.shape[1]))
@@ -84,5 +84,5 @@ class ShrunkMeans:
         return shrunk
 
     def train_scores(self) -> Floats:
-        """As fitted: one document among many hardly moves its clusters' means."""
+        """In-sample: one document among many hardly moves its clusters' means."""
         return self.scores(self.questions)

@@ -1,4 +1,4 @@
-"""Item response theory: a question asks for skills, and models have them."""
+"""Item response theory: questions require skills, and models have them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlfocal.text import TFIDF, fit_encoder
 @register(
     Entry(
         "irt",
-        "the model whose skills fit what the question asks for (2PL)",
+        "the model whose skills best fit those the question requires (2PL)",
         "what it answers",
         has_budgets=True,
         is_default=False,
@@ -28,7 +28,7 @@ from rlfocal.text import TFIDF, fit_encoder
 )
 @dataclass(frozen=True)
 class ItemResponse:
-    """Asks argmax_m σ(a(x) · θ_m - b(x)), learnt by binary cross-entropy on who is right.
+    """Asks argmax_m σ(a(x) · θ_m - b(x)), learnt by binary cross-entropy on which models are right.
 
     Discrimination a(x) = A e(x) + a0 and difficulty b(x) = β · e(x) + b0; θ_m are the skills of model m.
     """
@@ -37,7 +37,7 @@ class ItemResponse:
     """dimensions of θ"""
     epochs: int = 30
     batch: int = 128
-    """documents a step"""
+    """documents per step"""
     rate: float = 3e-3
     decay: float = 1e-4
     encoder: str = TFIDF

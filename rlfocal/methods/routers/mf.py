@@ -1,4 +1,4 @@
-"""EmbedLLM's matrix factorisation: a vector per model, learnt from who was right on what."""
+"""EmbedLLM's matrix factorisation: a vector per model, learnt from its right and wrong answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlfocal.text import TFIDF, fit_encoder
 @register(
     Entry(
         "mf",
-        "the model that a two-tower network holds likeliest to be right",
+        "the model that a two-tower network finds likeliest to be right",
         "what it answers",
         has_budgets=True,
         is_default=False,
@@ -28,9 +28,9 @@ from rlfocal.text import TFIDF, fit_encoder
 )
 @dataclass(frozen=True)
 class MatrixFactorisation:
-    """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), learnt by binary cross-entropy on who is right.
+    """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), learnt by binary cross-entropy on correctness.
 
-    While learning, normal noise of the scale `noise` is added to e(x).
+    In training, Gaussian noise of scale `noise` is added to e(x).
     """
 
     dimensions: int = 232
@@ -38,7 +38,7 @@ class MatrixFactorisation:
     noise: float = 0.05
     epochs: int = 50
     batch: int = 128
-    """documents a step"""
+    """documents per step"""
     rate: float = 1e-3
     encoder: str = TFIDF
     seeded = True

@@ -32,20 +32,20 @@ STRONG, TIE, WEAK = range(3)
         needs_setting="model",
         source="RouteLLM (arXiv 2406.18665), BERT classifier",
         differs="battles are between right and wrong answers of train; any encoder of transformers; a tenth "
-        "of train sets the threshold, without a share of strong calls that of the best accuracy",
+        "of train sets the threshold, by accuracy unless a share of strong calls is given",
     )
 )
 @dataclass(frozen=True)
 class BertRouter:
-    """Asks the strong model where 1 - (p_tie + p_weak) reaches a threshold, p by a fine-tuned classifier."""
+    """Asks the strong model where 1 - (p_tie + p_weak) reaches a threshold; p: a fine-tuned classifier's."""
 
     model: str = ""
     """A directory or a name on the hub, for AutoModelForSequenceClassification."""
     strong_share: float = -1.0
-    """Share of strong calls, by a threshold calibrated on train; below 0: that of the best accuracy there."""
+    """Share of strong calls, by a threshold calibrated on train; below 0: the most accurate there."""
     steps: int = 2000
     batch: int = 16
-    """documents a step"""
+    """documents per step"""
     rate: float = 1e-5
     max_tokens: int = 512
     seeded = True
@@ -70,7 +70,7 @@ class BertRouter:
 
 
 def outcomes(train: Dataset, strong: int, weak: int) -> Ints:
-    """(n,) who alone was right: STRONG, WEAK, or both or neither: TIE."""
+    """(n,) STRONG or WEAK where that model alone was right, else TIE."""
     strong_right, weak_right = train.correct[:, strong], train.correct[:, weak]
     return np.where(strong_right == weak_right, TIE, np.where(strong_right, STRONG, WEAK)).astype(np.int64)
 
@@ -94,7 +94,7 @@ class StrongWins:
         return np.array(found, dtype=np.float64)
 
     def learn(self, questions: Sequence[str], outcome: Ints, tuning: Tuning) -> None:
-        """Cross-entropy of the outcome."""
+        """Fine-tunes by cross-entropy on the outcomes (n,)."""
         import torch
 
         tokens = self.language.tokens(questions, self.max_tokens)

@@ -32,7 +32,7 @@ Ints = NDArray[np.int64]
 
 SCORES = tuple(f"[[{score}]]" for score in range(1, 6))
 GOOD = 3
-"""Position of the first score that stands for a good answer: 4."""
+"""Position of the lowest score that means a good answer: 4."""
 ASKED = "\nHow good is the weak model's answer, from 1 to 5? Score: "
 
 
@@ -48,24 +48,24 @@ ASKED = "\nHow good is the weak model's answer, from 1 to 5? Score: "
         needs_setting="model",
         source="RouteLLM (arXiv 2406.18665), causal LLM classifier",
         differs="scores are 5 where the weak model is right and 1 where not; any causal LM of transformers; "
-        "probabilities are among the five scores, so that no output is invalid; a tenth of train sets the "
-        "threshold, without a share of strong calls that of the best accuracy",
+        "probabilities are over the five scores only, so no output is invalid; a tenth of train sets the "
+        "threshold, by accuracy unless a share of strong calls is given",
     )
 )
 @dataclass(frozen=True)
 class CausalRouter:
     """Asks the strong model where 1 - P(score >= 4) of the weak model's answer reaches a threshold.
 
-    The scores are five new tokens, of which a causal LM is fine-tuned to write one after the question.
+    The scores are five new tokens; a causal LM is fine-tuned to write one of them after the question.
     """
 
     model: str = ""
     """A directory or a name on the hub, for AutoModelForCausalLM."""
     strong_share: float = -1.0
-    """Share of strong calls, by a threshold calibrated on train; below 0: that of the best accuracy there."""
+    """Share of strong calls, by a threshold calibrated on train; below 0: the most accurate there."""
     steps: int = 2000
     batch: int = 8
-    """documents a step"""
+    """documents per step"""
     rate: float = 1e-6
     max_tokens: int = 2048
     seeded = True
@@ -99,7 +99,7 @@ class WeakScores:
     batch: int
 
     def values(self, questions: tuple[str, ...]) -> Floats:
-        """(T,) 1 - P(score >= 4), among the five scores."""
+        """(T,) 1 - P(score >= 4), with probabilities over the five scores."""
         import torch
 
         found: list[float] = []
@@ -110,7 +110,7 @@ class WeakScores:
         return np.array(found, dtype=np.float64)
 
     def learn(self, questions: Sequence[str], is_good: NDArray[np.bool_], tuning: Tuning) -> None:
-        """Cross-entropy of the score 5 or 1 among all tokens that could come next."""
+        """Fine-tunes by cross-entropy of score 5 or 1 over the whole vocabulary."""
         import torch
 
         prompts, scores = self.prompts(questions), self._scores()
@@ -122,7 +122,7 @@ class WeakScores:
         fine_tune(self.language.model, loss, len(prompts), tuning)
 
     def prompts(self, questions: Sequence[str]) -> Tokens:
-        """The question, cut where it is too long, and what is asked about it."""
+        """Each question, truncated if too long, followed by ASKED."""
         [asked] = self.language.tokenizer([ASKED], add_special_tokens=False)["input_ids"]
         limit = getattr(self.language.model.config, "max_position_embeddings", None) or self.max_tokens
         room = max(1, min(self.max_tokens, limit) - len(asked))

@@ -1,4 +1,4 @@
-"""RouteLLM's matrix factorisation: who wins a battle over a question, from a vector per model."""
+"""RouteLLM's matrix factorisation: predicts who wins a battle on a question, from a vector per model."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ Mask = NDArray[np.bool_]
         needs=("questions",),
         source="RouteLLM (arXiv 2406.18665), matrix factorisation",
         differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
-        "unless one is named, with a constant beside it; an epoch takes one battle of each document; without "
-        "a share of strong calls, the threshold of the best accuracy on train",
+        "unless one is named, with a constant beside it; an epoch takes one battle of each document; the "
+        "threshold with the best accuracy on train, unless a share of strong calls is given",
     )
 )
 @dataclass(frozen=True)
 class FactorisedBattles:
     """Asks the strong model where σ(δ(strong, x) - δ(weak, x)) reaches a threshold.
 
-    δ(m, x) = w · (v_m / |v_m| ⊙ W [e(x), 1]) learns by cross-entropy to be higher for who is right than
-    for who is not; normal noise of the scale `noise` is added to e(x) meanwhile. More than two models: the
-    highest δ is asked.
+    δ(m, x) = w · (v_m / |v_m| ⊙ W [e(x), 1]) learns by cross-entropy to be higher for models that are
+    right than for those that are not, with Gaussian noise of scale `noise` added to e(x). With more than two
+    models: asks the one with the highest δ.
     """
 
     n_models: int = 2
-    """Between how many models to choose: the strong one, the weak one, then the best on train."""
+    """How many models to choose from: the strong one, the weak one, then the best on train."""
     strong_share: float = -1.0
-    """Share of strong calls, by a threshold calibrated on train; below 0: that of the best accuracy there."""
+    """Share of strong calls, by a threshold calibrated on train; below 0: the most accurate there."""
     dimensions: int = 128
     """of v"""
     noise: float = 0.1
@@ -78,7 +78,7 @@ class FactorisedBattles:
         return route(worth, pair, train, calibration, self.strong_share)
 
     def _learnt(self, questions: tuple[str, ...], right: Mask, seed: int) -> Towers:
-        """From who of the members was right (n, M)."""
+        """Learns from which members were right (n, M)."""
         # torch takes seconds to import, and listing the methods must not.
         import torch
         from torch.nn.functional import normalize, softplus
@@ -104,7 +104,7 @@ class FactorisedBattles:
         learning = Learning(self.epochs, self.batch, self.rate, self.decay)
         learn([v, W, w], loss, len(battles), learning, generator)
         project, models = (x.detach().double().numpy() for x in (W * w, normalize(v, dim=1)))
-        # Without a battle nothing tells models apart.
+        # Without battles, nothing tells the models apart.
         models = models if len(battles) else np.zeros_like(models)
         return Towers(encoder, project[:-1], project[-1], models, np.zeros(D - 1), 0.0)
 
@@ -124,7 +124,7 @@ class StrongWins:
 
 @dataclass(frozen=True)
 class ChancesAgainst:
-    """P(m wins against the strong model) of each of N models; -inf of those that do not take part."""
+    """P(m wins against the strong model) for each of N models; -inf for non-members."""
 
     towers: Towers
     strong: int
@@ -133,7 +133,7 @@ class ChancesAgainst:
     """(M,) positions among the N models"""
     n_models: int
     questions: tuple[str, ...]
-    """of train"""
+    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         delta = self.towers.log_odds(questions)
@@ -142,5 +142,5 @@ class ChancesAgainst:
         return scores
 
     def train_scores(self) -> Floats:
-        """As fitted."""
+        """In-sample."""
         return self.scores(self.questions)

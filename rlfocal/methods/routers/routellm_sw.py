@@ -1,4 +1,4 @@
-"""RouteLLM's similarity-weighted ranking: Bradley-Terry ratings anew for every question."""
+"""RouteLLM's similarity-weighted ranking: Bradley-Terry ratings fitted anew for every question."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 GAMMA = 10.0
 ELO = 400 / np.log(10)
-"""Points of Elo for a unit of log-odds."""
+"""Elo points per unit of log-odds."""
 _RIDGE = 1e-6
 _STEPS = 60
 
@@ -36,24 +36,24 @@ _STEPS = 60
         needs=("questions",),
         source="RouteLLM (arXiv 2406.18665), similarity-weighted ranking",
         differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
-        "unless one is named; without a share of strong calls, the threshold of the best accuracy on train; "
-        "models are few, so that they are not merged into tiers",
+        "unless one is named; the threshold with the best accuracy on train, unless a share of strong calls "
+        "is given; models are few, so they are not merged into tiers",
     )
 )
 @dataclass(frozen=True)
 class SimilarityWeighted:
     """Asks the strong model where P(strong wins | x) reaches a threshold.
 
-    Every train question x_i is a battle of each two models: who alone is right wins, else a tie, which counts
-    as half a win for both. It weighs γ^(1 + cos(x, x_i) / max_j cos(x, x_j)), γ = 10. With R the weighted
-    Bradley-Terry ratings in Elo, P(strong wins) = 1 / (1 + 10^((R_weak - R_strong) / 400)). More than two
-    models: the highest rating is asked.
+    Every train question x_i is a battle between every two models: one that alone is right wins; a tie counts
+    as half a win for both. Its weight is γ^(1 + cos(x, x_i) / max_j cos(x, x_j)), γ = 10. With R the weighted
+    Bradley-Terry ratings in Elo, P(strong wins) = 1 / (1 + 10^((R_weak - R_strong) / 400)). With more
+    than two models: asks the one with the highest rating.
     """
 
     n_models: int = 2
-    """Between how many models to choose: the strong one, the weak one, then the best on train."""
+    """How many models to choose from: the strong one, the weak one, then the best on train."""
     strong_share: float = -1.0
-    """Share of strong calls, by a threshold calibrated on train; below 0: that of the best accuracy there."""
+    """Share of strong calls, by a threshold calibrated on train; below 0: the most accurate there."""
     encoder: str = TFIDF
     seeded = False
 
@@ -77,7 +77,7 @@ class SimilarityWeighted:
 
 @dataclass(frozen=True)
 class Ratings:
-    """Bradley-Terry ratings of M models, weighted by the similarity of a question to those of train."""
+    """Bradley-Terry ratings of M models, weighted by a question's similarity to train questions."""
 
     encoder: Encoder
     vectors: Floats
@@ -86,11 +86,11 @@ class Ratings:
     """(n, M) whether each model was right on them"""
 
     def of(self, questions: tuple[str, ...]) -> Floats:
-        """(T, M) Elo points, their mean 0."""
+        """(T, M) Elo points, with mean 0."""
         return self._rated(cosines(self.vectors, vectors_of(self.encoder, questions)))
 
     def of_train(self) -> Floats:
-        """(n, M) each without its own battle."""
+        """(n, M) for each train question, without its own battles."""
         return self._rated(without_itself(cosines(self.vectors, self.vectors)))
 
     def _rated(self, similarities: Iterator[tuple[slice, Floats]]) -> Floats:
@@ -103,7 +103,7 @@ class Ratings:
 def battle_weights(similarity: Floats) -> Floats:
     """(T, n) γ^(1 + S), rows summing to 1, from cosines; equal where nothing is similar."""
     most = similarity.max(axis=1, keepdims=True)
-    # -inf is a question's similarity to itself, which stays out of its own ratings.
+    # -inf marks a question's similarity to itself, which must not count in its own ratings.
     scaled = np.where(np.isneginf(similarity) | (most > 0), similarity / np.where(most > 0, most, 1.0), 0.0)
     weights = GAMMA ** (1 + scaled)
     total = weights.sum(axis=1, keepdims=True)
@@ -112,7 +112,7 @@ def battle_weights(similarity: Floats) -> Floats:
 
 
 def wins_of(weights: Floats, both: Floats) -> Floats:
-    """(T, M, M) weighted wins of a over b, ties as half, from the rows' both-right indicators (n, M · M)."""
+    """(T, M, M) weighted wins of a over b, ties as half, from indicators that both are right (n, M · M)."""
     M = round(both.shape[1] ** 0.5)
     right_too = (weights @ both).reshape(-1, M, M)
     right = np.diagonal(right_too, axis1=1, axis2=2)
@@ -123,9 +123,9 @@ def wins_of(weights: Floats, both: Floats) -> Floats:
 
 
 def bradley_terry(wins: Floats) -> Floats:
-    """(T, M) Elo ratings of mean 0 and the greatest likelihood, from weighted wins (T, M, M); by Newton.
+    """(T, M) maximum-likelihood Elo ratings with mean 0, from weighted wins (T, M, M), by Newton's method.
 
-    A ridge of 1e-6 on the log-odds keeps the ratings of who wins always finite.
+    A ridge of 1e-6 on the log-odds keeps the rating of a model that always wins finite.
     """
     T, M = wins.shape[:2]
     off = 1 - np.eye(M)
@@ -136,7 +136,7 @@ def bradley_terry(wins: Floats) -> Floats:
         slope = won - (played * p).sum(axis=2) - _RIDGE * strengths
         bend = -played * p * (1 - p)
         bend[:, np.arange(M), np.arange(M)] = -bend.sum(axis=2) + _RIDGE
-        # Unchecked, Newton's steps overshoot where hardly anybody ever lost.
+        # Unclipped, Newton's steps overshoot where a model hardly ever lost.
         step = np.clip(np.linalg.solve(bend, slope[..., None])[..., 0], -1.0, 1.0)
         strengths += step
         if np.abs(step).max(initial=0.0) < 1e-9:
@@ -171,7 +171,7 @@ class StrongWins:
 
 @dataclass(frozen=True)
 class ChancesAgainst:
-    """P(m wins against the strong model) of each of N models; -inf of those that do not take part."""
+    """P(m wins against the strong model) for each of N models; -inf for non-members."""
 
     ratings: Ratings
     strong: int

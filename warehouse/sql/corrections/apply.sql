@@ -1,4 +1,4 @@
--- Corrects the documents of temp.changed, and remembers what they were; one that is as it was first is forgotten.
+-- Corrects the documents of temp.changed, and remembers what they were; forgets those that are as they were at first.
 UPDATE docs SET label = c.label, gold = c.gold
 FROM temp.changed AS c
 WHERE (docs.benchmark, docs.task, docs.doc_id) = (c.benchmark, c.task, c.doc_id);

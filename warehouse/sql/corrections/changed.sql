@@ -1,4 +1,4 @@
--- temp.changed: what of temp.asked is not so already. A label brings the text of its choice along.
+-- temp.changed: the rows of temp.asked that are not stored so already. A label comes with the text of its choice.
 CREATE OR REPLACE TEMP TABLE changed AS
 WITH wanted AS (
     SELECT

@@ -1,6 +1,6 @@
 -- temp.compared: every partition with answers in the catalogues `before` or `warehouse`, what became of it, and by how
 -- much the log-prob of a token may differ. `rewritten`: its record says that it was not extracted again.
--- Hashed twice: DuckDB combines the columns of one hash by XOR, and XOR over rows would lose which stands by which.
+-- Hashed twice: DuckDB combines the columns of one hash by XOR, and XOR over rows would lose which values belong together.
 CREATE OR REPLACE TEMP TABLE compared AS
 WITH answers_before AS (
     SELECT c.model, c.benchmark, c.task, count(*) AS n, bit_xor(hash(hash(c.doc_id, c.choice, c.logprob))) AS digest

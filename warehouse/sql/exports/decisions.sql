@@ -1,5 +1,5 @@
--- What methods decided on test documents, without what only the labels tell: whether it is right, and the reward.
--- A column that is added here becomes a key of every line.
+-- What methods decided on test documents, without what needs the labels: whether a decision is right, and the reward.
+-- A column added here becomes a key of every line.
 SELECT
     d.prediction AS answer, r.benchmark, o.doc_hash, d.doc_id, r.method, d.pool AS models, r.per, d.probability,
     r.protocol, d.rounds, r.seed, d.task

@@ -1,4 +1,4 @@
--- Documents whose texts stay: of the benchmarks that the variable `confidential` names, and their variants (gpqa@chat).
+-- Documents whose texts are not exported: those of the benchmarks that the variable `confidential` names, and their variants (gpqa@chat).
 CREATE TEMP TABLE withheld AS
 SELECT d.benchmark, d.task, d.doc_id
 FROM warehouse.docs AS d

@@ -1,4 +1,4 @@
--- How many of the sampled answers are none.
+-- How many of the sampled texts hold no answer.
 SELECT count(*)
 FROM scores AS s
 LEFT JOIN canonical AS c USING (answer)

@@ -1,4 +1,4 @@
--- How a model ($model) stands on a benchmark among some ($models).
+-- The rank of a model ($model) on a benchmark among some ($models).
 WITH ranked AS (
     SELECT *, rank() OVER (ORDER BY accuracy DESC) AS place, count(*) OVER () AS n_models FROM benchmark_accuracy
     WHERE benchmark = $benchmark AND list_contains($models, model)

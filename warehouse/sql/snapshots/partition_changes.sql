@@ -1,4 +1,4 @@
--- Partitions by their records: one whose record went and came in the same commit was replaced.
+-- Partitions by their records: one whose record was deleted and added in the same commit was replaced.
 WITH records AS (
     SELECT
         c.snapshot_id, c.model, c.benchmark, c.task,

@@ -1,4 +1,4 @@
--- Rows that each commit put into a table, took out of it, or changed where they stand.
+-- Rows that each commit added to a table, deleted from it, or updated in place.
 SELECT
     c.snapshot_id,
     count(*) FILTER (c.change_type = 'insert') AS added,

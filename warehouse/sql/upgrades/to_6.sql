@@ -1,4 +1,4 @@
--- Of a warehouse of schema 1 to 5: methods get their own names, studies their own columns.
+-- Upgrades a warehouse of schema 1 to 5: methods get their own names, studies their own columns.
 ALTER TABLE evaluations ADD COLUMN study VARCHAR;
 ALTER TABLE evaluations ADD COLUMN settings JSON;
 UPDATE evaluations SET

@@ -1,4 +1,4 @@
--- How schemas before 6 called what RL-Focal did: method 'rl_focal' with a `variant`, `paper[size_penalty=0.6,switch=a>b]`
+-- How schemas before 6 named RL-Focal's methods: method 'rl_focal' with a `variant`, `paper[size_penalty=0.6,switch=a>b]`
 -- in a study, whose name it did not keep.
 CREATE OR REPLACE TEMP MACRO method_of(method, variant) AS
     CASE

@@ -1,4 +1,4 @@
--- Partitions whose rows are not what their record in `extractions` says.
+-- Partitions whose rows do not match their record in `extractions`.
 WITH rows AS (
     SELECT
         c.benchmark, c.task, c.model, count(*) AS n_rows, count(DISTINCT c.doc_id) AS n_docs,

@@ -1,4 +1,4 @@
--- Labels that were corrected here stay so where their documents come again as they were.
+-- Labels corrected here stay corrected when their documents are given again unchanged.
 UPDATE temp.given SET label = c.label, gold = c.gold
 FROM corrections AS c
 WHERE (given.benchmark, given.task, given.doc_id) = (c.benchmark, c.task, c.doc_id)

@@ -1,4 +1,4 @@
--- Deletes what is stored of temp.partitions; touches no file where nothing is.
+-- Deletes what is stored of temp.partitions; touches no file where nothing is stored.
 CREATE OR REPLACE TEMP TABLE replaced AS
 SELECT p.benchmark, p.task, p.model FROM temp.partitions AS p SEMI JOIN extractions AS e USING (benchmark, task, model);
 

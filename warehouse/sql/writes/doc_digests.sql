@@ -1,4 +1,4 @@
--- Notes what the documents of temp.changed's tasks come to now.
+-- Records the current digests of the documents of temp.changed's tasks.
 DELETE FROM doc_digests WHERE (benchmark, task) IN (SELECT c.benchmark, c.task FROM temp.changed AS c);
 
 INSERT INTO doc_digests

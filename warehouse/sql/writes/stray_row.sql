@@ -1,4 +1,4 @@
--- The first row of temp.given that stands for no document, or belongs to none of temp.partitions.
+-- The first row of temp.given that belongs to no document, or to none of temp.partitions.
 SELECT r.benchmark, r.task, r.doc_id, r.model, 'stands for no document' AS fault
 FROM temp.given AS r ANTI JOIN docs AS d USING (benchmark, task, doc_id)
 UNION ALL
