@@ -9,8 +9,6 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Calls
-from rlfocal.dataset import Dataset
 from rlfocal.text import Encoder
 
 Floats = NDArray[np.float64]
@@ -30,11 +28,6 @@ class Neighbours(NamedTuple):
     def known(self) -> NDArray[np.bool_]:
         """(T,) whether any train document is similar at all: by cosine, none is if no word is known."""
         return np.asarray((self.similarity > 0).any(axis=1))
-
-
-def questions_of(documents: Dataset | Calls) -> tuple[str, ...]:
-    """(T,) the questions; empty texts where the data have none."""
-    return documents.questions or ("",) * len(documents)
 
 
 def vectors_of(encoder: Encoder, questions: tuple[str, ...]) -> Floats:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods._neighbours import questions_of
+from rlfocal.methods._text import questions_of
 from rlfocal.policy import Budget
 
 Floats = NDArray[np.float64]

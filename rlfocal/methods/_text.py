@@ -23,7 +23,7 @@ _FEWEST = 20
 """Labelled documents needed for cross-validation."""
 
 
-def texts_of(documents: Dataset | Calls) -> tuple[str, ...]:
+def questions_of(documents: Dataset | Calls) -> tuple[str, ...]:
     """(T,) the questions; empty ones where the data hold no text."""
     return documents.questions or ("",) * len(documents)
 

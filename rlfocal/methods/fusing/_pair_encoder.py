@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods._neighbours import questions_of
+from rlfocal.methods._text import questions_of
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import RunError
-from rlfocal.methods._text import RIDGES, ridge_by_folds, texts_of
+from rlfocal.methods._text import RIDGES, questions_of, ridge_by_folds
 from rlfocal.methods.fusing.log_linear import CONVERGED, RIDGE, evidence, highest
 from rlfocal.methods.registry import Entry, register
 from rlfocal.text import TFIDF, Encoder, fit_encoder
@@ -50,8 +50,8 @@ class LogLinearText:
         return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[LogLinearTextPool]:
-        encoder = fit_encoder(self.encoder, texts_of(train))
-        examples = Examples.of(train, encoder.encode(texts_of(train)))
+        encoder = fit_encoder(self.encoder, questions_of(train))
+        examples = Examples.of(train, encoder.encode(questions_of(train)))
         M, C = examples.x.shape[1:]
         start = Pool(np.full(M, 1 / M), np.zeros(C), np.zeros((examples.text.shape[1], examples.text_width)))
         if not len(examples.labels):
@@ -99,7 +99,7 @@ class LogLinearTextPool:
     def decide(self, calls: Calls) -> Answered:
         documents = calls.call_all()
         x, exists = evidence(documents, np.ones(len(calls.models), dtype=np.bool_))
-        logits = self.pool.logits(x, self.encoder.encode(texts_of(calls)), calls.kind)
+        logits = self.pool.logits(x, self.encoder.encode(questions_of(calls)), calls.kind)
         return highest(logits, x, exists, calls.kind)
 
 

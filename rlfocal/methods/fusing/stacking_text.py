@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.methods._text import texts_of
+from rlfocal.methods._text import questions_of
 from rlfocal.methods.fusing._regression import TextRegression, fit_text_regression
 from rlfocal.methods.fusing.stacking import INVERSE_RIDGE, log_prob_features
 from rlfocal.methods.registry import Entry, register
@@ -36,8 +36,8 @@ class StackingText:
         return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[StackedText]:
-        encoder = fit_encoder(self.encoder, texts_of(train))
-        text = encoder.encode(texts_of(train))
+        encoder = fit_encoder(self.encoder, questions_of(train))
+        text = encoder.encode(questions_of(train))
         said = log_prob_features(train)
         return [StackedText(encoder, fit_text_regression(said, text, train.labels, INVERSE_RIDGE))]
 
@@ -51,5 +51,5 @@ class StackedText:
 
     def decide(self, calls: Calls) -> Answered:
         documents = calls.call_all()
-        text = self.encoder.encode(texts_of(calls))
+        text = self.encoder.encode(questions_of(calls))
         return self.regression.answer(log_prob_features(documents), text, documents.n_choices)

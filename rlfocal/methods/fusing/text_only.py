@@ -9,7 +9,7 @@ import numpy as np
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.methods._text import texts_of
+from rlfocal.methods._text import questions_of
 from rlfocal.methods.fusing._regression import TextRegression, fit_text_regression
 from rlfocal.methods.registry import Entry, register
 from rlfocal.text import TFIDF, Encoder, fit_encoder
@@ -38,8 +38,8 @@ class TextOnly:
         return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ReadsOnly]:
-        encoder = fit_encoder(self.encoder, texts_of(train))
-        text = encoder.encode(texts_of(train))
+        encoder = fit_encoder(self.encoder, questions_of(train))
+        text = encoder.encode(questions_of(train))
         nothing = np.zeros((len(train), 0))
         return [ReadsOnly(encoder, fit_text_regression(nothing, text, train.labels, 1.0))]
 
@@ -52,5 +52,5 @@ class ReadsOnly:
     regression: TextRegression
 
     def decide(self, calls: Calls) -> Answered:
-        text = self.encoder.encode(texts_of(calls))
+        text = self.encoder.encode(questions_of(calls))
         return self.regression.answer(np.zeros((len(calls), 0)), text, calls.n_choices)

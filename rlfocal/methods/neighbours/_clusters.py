@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
-from rlfocal.methods._neighbours import cosines, nearest, questions_of, vectors_of
+from rlfocal.methods._neighbours import cosines, nearest, vectors_of
+from rlfocal.methods._text import questions_of
 from rlfocal.text import Encoder, fit_encoder
 
 Floats = NDArray[np.float64]

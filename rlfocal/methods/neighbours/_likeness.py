@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import unknown
-from rlfocal.methods._neighbours import Neighbours, closeness, nearest, questions_of
+from rlfocal.methods._neighbours import Neighbours, closeness, nearest
+from rlfocal.methods._text import questions_of
 from rlfocal.text import Encoder, fit_encoder
 
 Floats = NDArray[np.float64]

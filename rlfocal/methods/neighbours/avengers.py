@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods._neighbours import questions_of
 from rlfocal.methods._routing import ask, cheapest_enough
+from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import Entry, register
 from rlfocal.policy import Budget

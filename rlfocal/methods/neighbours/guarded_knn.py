@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods._neighbours import cosines, questions_of, vectors_of, without_itself
+from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
 from rlfocal.methods._routing import ask, cheapest_enough, decisive_weight
+from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.policy import Budget
 from rlfocal.text import TFIDF, Encoder, fit_encoder

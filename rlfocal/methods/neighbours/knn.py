@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
-from rlfocal.methods._neighbours import Neighbours, cosines, nearest, questions_of, vectors_of
+from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
 from rlfocal.methods._routing import ScoreRouter, check_prices
+from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 

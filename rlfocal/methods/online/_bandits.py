@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.methods._text import Directions, fit_directions, texts_of
+from rlfocal.methods._text import Directions, fit_directions, questions_of
 from rlfocal.stream import Stream
 from rlfocal.text import TFIDF
 
@@ -83,8 +83,8 @@ class Bandit(ABC):
         return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Gambler]:
-        directions = fit_directions(self.encoder, texts_of(train), self.directions)
-        contexts = contexts_of(texts_of(train), directions)
+        directions = fit_directions(self.encoder, questions_of(train), self.directions)
+        contexts = contexts_of(questions_of(train), directions)
         n_models = len(train.models)
         arms = (
             Arms.taught(contexts, train.correct)
@@ -106,14 +106,14 @@ class Gambler:
     def decide(self, calls: Calls) -> Answered:
         """Without labels: uses what was learned on train."""
         score = self.method.score(self.seed)
-        contexts = contexts_of(texts_of(calls), self.directions)
+        contexts = contexts_of(questions_of(calls), self.directions)
         return _believed(calls, [int(score(self.arms, context).argmax()) for context in contexts])
 
     def decide_along(self, stream: Stream) -> None:
         """After each answer, its label is revealed, and with it whether the called model was right."""
         score, arms = self.method.score(self.seed), self.arms.copy()
         for turn in stream:
-            [context] = contexts_of(texts_of(turn.calls), self.directions)
+            [context] = contexts_of(questions_of(turn.calls), self.directions)
             arm = int(score(arms, context).argmax())
             turn.answer(int(_believed(turn.calls, [arm]).slots[0]))
             arms.learn(arm, context, float(turn.right[arm]))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.methods._text import Directions, fit_directions, texts_of
+from rlfocal.methods._text import Directions, fit_directions, questions_of
 from rlfocal.statistics.votes import soft_vote
 from rlfocal.text import TFIDF
 
@@ -57,7 +57,7 @@ class Rlae:
         # torch takes seconds to import, and listing the methods must not.
         from rlfocal.methods.rlae._rlae_learning import Learning, learn
 
-        directions = fit_directions(self.encoder, texts_of(train), self.directions)
+        directions = fit_directions(self.encoder, questions_of(train), self.directions)
         states = states_of(train, directions)
         middle, spread = states.mean(axis=0), states.std(axis=0)
         scale = np.where(spread > 1e-9, spread, 1.0)
@@ -99,4 +99,4 @@ def states_of(documents: Dataset, directions: Directions) -> Floats:
     """(T, K + N) the questions along their principal directions, and the entropy of each model in nats."""
     p = documents.probs
     entropies = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=2)
-    return np.hstack([directions.encode(texts_of(documents)), entropies])
+    return np.hstack([directions.encode(questions_of(documents)), entropies])

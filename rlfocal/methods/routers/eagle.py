@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
-from rlfocal.methods._neighbours import cosines, nearest, questions_of, vectors_of
+from rlfocal.methods._neighbours import cosines, nearest, vectors_of
 from rlfocal.methods._routing import ask
+from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.policy import Budget
 from rlfocal.text import TFIDF, Encoder, fit_encoder

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlfocal.dataset import Dataset
-from rlfocal.methods._neighbours import questions_of, vectors_of
+from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._towers import ChancesOfRight, Learning, Towers, learn
 from rlfocal.text import TFIDF, fit_encoder
