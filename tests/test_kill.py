@@ -1,13 +1,19 @@
-"""kill -9 of a whole extraction at random moments: a rerun ends with the rows of an undisturbed run."""
+"""kill -9 of a whole extraction at random moments: a rerun ends with the rows of an undisturbed run.
+
+A kill leaves on disk what is there when all processes are stopped: one run, stopped and copied again and
+again, gives the states that many killed runs would.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import random
+import select
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -75,6 +81,19 @@ class Extraction:
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
 
+    def copied_at_random(self, folder: Path, moments: random.Random) -> list[Path]:
+        """Copies of the warehouse, as kills at random moments of the run would leave it, until it ends."""
+        copies: list[Path] = []
+        assert self._process.stdout is not None
+        while not select.select([self._process.stdout], [], [], moments.uniform(0, 0.5))[0]:
+            copies.append(folder / str(len(copies)))
+            with frozen(self._process.pid):
+                if self.location.exists():
+                    shutil.copytree(self.location, copies[-1])
+                else:
+                    copies[-1].mkdir(parents=True)
+        return copies
+
     def finish(self) -> float:
         """Seconds it took."""
         said, _ = self._process.communicate(timeout=600)
@@ -84,6 +103,34 @@ class Extraction:
 
     def kill(self) -> None:
         kill_tree(self._process)
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Every process of a tree stopped, all its threads: what is on disk now is what a kill would leave."""
+    root = psutil.Process(pid)
+    stopped: list[psutil.Process] = []
+    while new := [process for process in (root, *root.children(recursive=True)) if process not in stopped]:
+        for process in new:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+                while not has_stopped(process):
+                    time.sleep(0.001)
+        stopped += new
+    try:
+        yield
+    finally:
+        for process in stopped:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+def has_stopped(process: psutil.Process) -> bool:
+    """Whether each of its threads has stopped, or ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        stats = [task.read_text() for task in Path(f"/proc/{process.pid}/task").glob("*/stat")]
+        return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)
+    return False
 
 
 def kill_tree(process: subprocess.Popen[str]) -> None:
@@ -152,14 +199,14 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
 @pytest.mark.timeout(3_600)
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("backend", "n_kills", "models", "n_docs"),
+    ("backend", "n_states", "n_kills", "models"),
     [
-        ("hf", 12, ["llama", "gpt2"], (60, 40)),
+        ("hf", 12, 3, ["llama", "gpt2"]),
         pytest.param(
             "vllm",
-            2,
+            1,
+            1,
             ["llama"],
-            (60, 40),
             marks=[
                 pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM"),
                 pytest.mark.vllm,
@@ -168,40 +215,43 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
     ],
 )
 def test_a_killed_extraction_loses_nothing(
-    tmp_path: Path, backend: str, n_kills: int, models: list[str], n_docs: tuple[int, int]
+    tmp_path: Path, backend: str, n_states: int, n_kills: int, models: list[str]
 ) -> None:
-    write_tasks(tmp_path / "tasks", choices=n_docs[0], answers=n_docs[1])
+    """`n_states` kills at random moments of one run; in `n_kills` of them the next run is killed as well."""
+    write_tasks(tmp_path / "tasks", choices=60, answers=40)
     for model in models:
         save_model(tmp_path / model, model)
     pool = pool_of(tmp_path, models)
     spec = tmp_path / "pool.json"
     spec.write_text(pool.model_dump_json())
+    moments = random.Random(0)
 
     undisturbed = Extraction(spec, tmp_path / "undisturbed", backend)
     undisturbed.start()
-    following = Extraction(spec, tmp_path / "0", backend)  # as beside every other: the clock runs alike
+    following = Extraction(spec, tmp_path / "0", backend)  # loads its libraries while this one runs
+    copies = undisturbed.copied_at_random(tmp_path / "copies", moments)
     duration = undisturbed.finish()
     expected = tables(tmp_path / "undisturbed")
     n_partitions = 3 * len(models)
     check_whole(tmp_path / "undisturbed", expected, n_partitions)
 
-    moments = random.Random(0)
     killed: list[Killed] = []
-    for attempt in range(n_kills):
-        extraction = following
-        extraction.start()
-        if attempt + 1 < n_kills:  # loads its libraries while this one runs
-            following = Extraction(spec, tmp_path / str(attempt + 1), backend)
+    for n in range(n_states):
+        location = tmp_path / str(n)
         # One moment in each of as many equal parts of the run.
-        time.sleep(duration * (attempt + moments.random()) / n_kills)
-        extraction.kill()
-        killed.append(state(extraction.location))
-        report = extract_pool(extraction.location, pool, backend=backend, jobs=1)
+        copies[int(len(copies) * (n + moments.random()) / n_states)].rename(location)
+        if n < n_kills:
+            extraction = following
+            extraction.start()
+            if n + 1 < n_kills:
+                following = Extraction(spec, tmp_path / str(n + 1), backend)
+            time.sleep(duration * moments.random())
+            extraction.kill()
+        killed.append(state(location))
+        report = extract_pool(location, pool, backend=backend, jobs=1)
         assert report.missing == []
         assert report.n_skipped == killed[-1].n_partitions
-        if killed[-1] == Killed(0, 0):
-            duration = report.seconds  # of all there is to do, as busy as the machine is by now
-        check_whole(extraction.location, expected, n_partitions)
-        shutil.rmtree(extraction.location)
+        check_whole(location, expected, n_partitions)
+        shutil.rmtree(location)
     assert backend != "hf" or any(k.n_shards for k in killed), "no kill fell into a partition"
-    assert backend != "hf" or len(set(killed)) > 1, "all kills fell into the same moment"
+    assert backend != "hf" or len(set(killed)) > 3, "the kills fell into the same moments"

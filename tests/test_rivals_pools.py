@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from rival_data import accuracy, fitted, sampled
+from scipy.special import log_softmax
 from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits
 
@@ -114,11 +115,7 @@ def test_a_pool_by_likelihood_calibrates_who_is_too_sure() -> None:
     T, labels = 3000, rng.integers(0, 3, 3000)
     evidence = rng.normal(size=(T, 2, 3)) + 1.5 * (np.arange(3) == labels[:, None])[:, None]
     logits = evidence * np.array([1.5, 30.0])[:, None]
-    logprobs = (
-        logits
-        - np.log(np.exp(logits - logits.max(axis=2, keepdims=True)).sum(axis=2, keepdims=True))
-        - logits.max(axis=2, keepdims=True)
-    )
+    logprobs = log_softmax(logits, axis=2)
     data = replace(make_dataset(np.exp(logprobs) + 1e-300, labels, n_train=T // 2), logprobs=logprobs)
     [pool] = LikelihoodPool().fit(data.train, [0])
     assert sorted(pool.members) == [0, 1]

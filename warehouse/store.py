@@ -198,11 +198,9 @@ class Warehouse:
         with self.transaction(f"extract {name}"):
             if unless is not None and unless():
                 return False
-            writing.check_partition(
+            writing.put_partition(
                 self.connection, docs, rows, extraction, replace_documents=replace_documents
             )
-            writing.put_docs(self.connection, docs)
-            writing.put_partitions(self.connection, rows, [extraction])
         return True
 
     def _roll_back(self) -> None:

@@ -73,16 +73,14 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
                 f"{different}. Models are compared on the same documents only: give this variant "
                 "another name, such as BENCHMARK@v2"
             )
-        connection.execute(script("writes/put_docs"))
-        digest_docs(connection)
+        _write_documents(connection)
 
 
 def digest_docs(connection: duckdb.DuckDBPyConnection) -> None:
     """Records digests of the documents of temp.changed's tasks, so that damage on disk shows."""
-    if connection.execute("FROM temp.changed LIMIT 1").fetchone() is None:
-        return
-    connection.execute(script("writes/digests"))
-    connection.execute(script("writes/doc_digests"))
+    if _has_rows(connection, "temp.changed"):
+        connection.execute(script("writes/digests"))
+        connection.execute(script("writes/doc_digests"))
 
 
 def documents_differ(
@@ -93,7 +91,7 @@ def documents_differ(
         return difference(connection, n_whole)
 
 
-def check_partition(
+def put_partition(
     connection: duckdb.DuckDBPyConnection,
     docs: pa.Table,
     rows: pa.Table,
@@ -101,25 +99,20 @@ def check_partition(
     *,
     replace_documents: bool,
 ) -> None:
-    """Raises InputError unless the partition is whole, answers the stored documents and shortens nothing.
+    """Writes one partition and its documents, in place of an earlier one.
 
     Documents that differ from the stored ones replace them where no other model answered those, or where
     `replace_documents` lets other models' rows go.
+    Raises InputError unless the partition is whole, answers the stored documents and shortens nothing.
     """
     target = _target(rows)
-    with (
-        _documents(connection, docs),
-        _staged(connection, "answered", rows, like=target),
-    ):
-        check_coverage(connection, target, extraction["model"])
+    with _documents(connection, docs):
+        with _staged(connection, "answered", rows, like=target):
+            check_coverage(connection, target, extraction["model"])
         align(connection, extraction, replace_documents=replace_documents)
-    committed = connection.execute(script("committed"), [extraction["model"], extraction["benchmark"]])
-    stored = {task: n_docs for _, _, task, *_, n_docs in committed.fetchall()}.get(extraction["task"])
-    n_whole = extraction.get("n_whole")
-    if stored is not None and n_whole is not None:
-        reason = shortening(stored, extraction["n_docs"], n_whole)
-        if reason is not None:
-            raise InputError(reason)
+        _check_length(connection, extraction)
+        _write_documents(connection)
+    put_partitions(connection, rows, [extraction])
 
 
 def put_partitions(
@@ -138,7 +131,9 @@ def put_partitions(
         stray = connection.execute(script("writes/stray_row")).fetchone()
         if stray is not None:
             raise InputError("a row of {3} on {0}/{1}, document {2}, {4}".format(*stray))
-        connection.execute(script("writes/delete_partitions"))
+        connection.execute(script("writes/replaced_partitions"))
+        if _has_rows(connection, "temp.replaced"):
+            connection.execute(script("writes/delete_partitions"))
         connection.execute(f"INSERT INTO {target} FROM temp.given")
         connection.execute(script("writes/digests"))
         connection.execute(
@@ -204,11 +199,36 @@ def _json(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
+def _check_length(connection: duckdb.DuckDBPyConnection, extraction: Mapping[str, Any]) -> None:
+    """Raises InputError where a limit would replace a longer partition."""
+    committed = connection.execute(script("committed"), [extraction["model"], extraction["benchmark"]])
+    stored = {task: n_docs for _, _, task, *_, n_docs in committed.fetchall()}.get(extraction["task"])
+    n_whole = extraction.get("n_whole")
+    if stored is not None and n_whole is not None:
+        reason = shortening(stored, extraction["n_docs"], n_whole)
+        if reason is not None:
+            raise InputError(reason)
+
+
+def _write_documents(connection: duckdb.DuckDBPyConnection) -> None:
+    """Writes what is new in temp.given."""
+    connection.execute(script("writes/changed_docs"))
+    if _has_rows(connection, "temp.changed"):
+        connection.execute(script("writes/put_docs"))
+        digest_docs(connection)
+
+
+def _has_rows(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
+    # Not its columns: DuckLake 1.5 asks the catalogue twice about each column of an empty table.
+    return connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None
+
+
 @contextmanager
 def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
     """temp.given: the documents as the warehouse stores them."""
     with _staged(connection, "given", with_canonical_gold(docs), like="docs"):
-        connection.execute(script("writes/correct_given"))
+        if _has_rows(connection, "corrections"):  # an update by no rows takes as long as three queries
+            connection.execute(script("writes/correct_given"))
         yield
 
 

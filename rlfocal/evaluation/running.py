@@ -107,7 +107,7 @@ def _evaluate(
         methods, skipped = every_method(dataset, setup.protocol, setup.settings)
     names = with_references(known if methods is None else methods, dataset, setup.protocol)
     check_methods(names, dataset, setup.protocol, setup.settings)
-    held = stored_runs(warehouse, dataset)
+    held = stored_runs(setup)
     usual = methods is None
     to_run = [name for name in names if setup.force or not held.issuperset(run_ids_of(setup, name))]
     ran: list[str] = []
@@ -121,7 +121,7 @@ def _evaluate(
         asked = run_ids_of(setup, name)
         return (asked, []) if held.issuperset(asked) and not setup.force else run_named(setup, name)
 
-    held = stored_runs(warehouse, dataset)
+    held = stored_runs(setup)
     found = {name: run(name) for name in names}
     if usual:
         ours = [found[name][0] for name in named("rl_focal") if name in found]

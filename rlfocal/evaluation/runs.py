@@ -58,7 +58,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
     run_ids = [run.run_id for run in runs]
 
     def missing() -> list[Run]:
-        held = stored_runs(warehouse, dataset)
+        held = stored_runs(setup)
         return [run for run in runs if setup.force or run.run_id not in held]
 
     if not missing():

@@ -66,12 +66,12 @@ def stored(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ..
     return tuple(Evaluation(**row | {"settings": json.loads(row["settings"])}) for row in table.to_pylist())
 
 
-def stored_runs(warehouse: Warehouse, dataset: Dataset) -> set[str]:
+def stored_runs(setup: Setup) -> set[str]:
     """The run ids that need not run on these rows: stored, or ruled out by their budget."""
-    about = [dataset.benchmark, dataset.fingerprint()]
+    about = [setup.dataset.benchmark, setup.dataset.fingerprint()]
+    tables = ("evaluations", "ruled_out") if setup.budgets else ("evaluations",)
     asked = "SELECT DISTINCT run_id FROM {} WHERE (benchmark, data) = (?, ?)"
-    tables = ("evaluations", "ruled_out")
-    return {run_id for table in tables for (run_id,) in warehouse.rows(asked.format(table), about)}
+    return {run_id for table in tables for (run_id,) in setup.warehouse.rows(asked.format(table), about)}
 
 
 def stored_split(split: str) -> str:
@@ -104,8 +104,9 @@ def store(
     ]
     history = [about | {"method": run.name, "seed": run.seed} | curve for curve in curves]
     with warehouse.transaction(f"evaluate {run.benchmark} {run.name}"):
-        for table in ("evaluations", "decisions", "training_history"):
-            warehouse.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run.run_id])
+        if warehouse.rows("SELECT 1 FROM evaluations WHERE run_id = ? LIMIT 1", [run.run_id]):
+            for table in ("evaluations", "decisions", "training_history"):
+                warehouse.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run.run_id])
         warehouse.append("evaluations", pa.Table.from_pylist(evaluations))
         warehouse.append("decisions", _decided(run, dataset, decisions))
         if history:

@@ -27,8 +27,8 @@ from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import check_location, open_warehouse
 
 OnProgress = Callable[[Event], None]
-PRELOADED = {"hf": ("rlfocal.extraction.engines.hf",)}
-"""Modules that are imported once and shared by the processes of a backend."""
+PRELOADED = {"hf": ("rlfocal.extraction.engines.hf", "transformers.models.llama.modeling_llama")}
+"""Modules imported once for all processes of a backend; a Llama's import what every model needs."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,4 @@
--- Writes the tasks that have new documents, or the same documents with another split or secrecy.
-CREATE OR REPLACE TEMP TABLE changed AS
-SELECT n.benchmark, n.task
-FROM temp.given AS n
-LEFT JOIN docs AS d USING (benchmark, task, doc_id)
-GROUP BY n.benchmark, n.task
-HAVING count(*) > count(d.doc_id)
-    OR bool_or(coalesce(n.confidential, d.confidential, false) <> coalesce(d.confidential, false))
-    OR bool_or(n.split IS DISTINCT FROM d.split) AND count(*) = (
-        SELECT count(*) FROM docs AS s WHERE (s.benchmark, s.task) = (n.benchmark, n.task)
-    );
-
+-- Writes the documents of temp.given in the tasks of temp.changed.
 CREATE OR REPLACE TEMP TABLE written AS
 SELECT n.* REPLACE (coalesce(n.confidential, d.confidential, false) AS confidential)
 FROM temp.given AS n
