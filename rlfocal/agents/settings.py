@@ -1,4 +1,4 @@
-"""Settings of RL-Focal's methods, given by name and read from text."""
+"""RL-Focal's settings by name, with their values read from text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def defaults(method: str) -> Any:
 
 
 def check_settings(method: str, names: Iterable[str]) -> None:
-    """Raises InputError for a setting that it has not."""
+    """Raises InputError for a name that is not one of the method's settings."""
     known = [f.name for f in fields(defaults(method))]
     for name in names:
         if name not in known:
@@ -35,9 +35,9 @@ def readable(method: str) -> dict[str, Any]:
 
 
 def read_value(text: str, like: Any, name: str) -> Any:
-    """A value of the type of `like`, where None stands for a number. Raises InputError where it is not one.
+    """`text` as a value of the type of `like`; None means a number. Raises InputError if it cannot be read.
 
-    `a+b` is a tuple, `none` an empty one, or None.
+    `a+b` is a tuple; `none` is an empty tuple, or None.
     """
     try:
         if isinstance(like, bool):
@@ -53,7 +53,7 @@ def read_value(text: str, like: Any, name: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as `read_value` reads it."""
+    """A value as text that `read_value` reads."""
     if isinstance(value, tuple):
         return "+".join(map(shown, value)) or "none"
     if isinstance(value, bool):

@@ -191,5 +191,5 @@ def _known(values: Sequence[Any], known: Sequence[str], what: str) -> list[str]:
     names = [str(value) for value in values]
     for name in names:
         if name not in known:
-            raise InputError(f"{name!r} is not an {what} known here; use one of: {', '.join(known)}")
+            raise InputError(f"unknown {what} {name!r}; use one of: {', '.join(known)}")
     return names

@@ -1,11 +1,11 @@
--- Prices are cents per 1,000 queries. A pool's is unknown (NULL) where the price of a member is.
+-- Prices are in cents per 1,000 queries. A pool's price is unknown (NULL) where that of a member is.
 CREATE OR REPLACE MACRO pool_cost(of_models) AS (
     SELECT CASE WHEN bool_and(p.price IS NOT NULL) THEN sum(p.price) END
     FROM (SELECT DISTINCT unnest(of_models) AS model) AS member LEFT JOIN models AS p USING (model)
 );
 
--- What each query cost: cents per 1,000 such queries, by its tokens where both they and their prices are known, else
--- the flat price. Of choices, the longest one counts as what was answered; the prompt of several passes counts once.
+-- What each query cost, in cents per 1,000 such queries: by its tokens where their number and prices are known, else the
+-- flat price. For choices, the longest one counts as the answer; the prompt of several passes counts once.
 CREATE OR REPLACE VIEW query_costs AS
 WITH used AS (
     SELECT
@@ -25,8 +25,8 @@ SELECT
 FROM used AS u LEFT JOIN models AS m USING (model);
 
 -- What each model's accuracy costs on a benchmark. right_answer: cents per 1,000 right answers. A model is on the
--- frontier if none as cheap is as good (of equals, the first by name); point: cents per 1,000 queries for each
--- percentage point more than the next cheaper one there.
+-- frontier if no other that costs as little is as accurate (of equals, the first by name); point: cents per 1,000 queries
+-- for each percentage point gained over the next cheaper model on the frontier.
 CREATE OR REPLACE VIEW model_cost AS
 WITH ranked AS (
     SELECT

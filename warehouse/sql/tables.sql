@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS docs (
 );
 ALTER TABLE docs ADD COLUMN IF NOT EXISTS confidential BOOLEAN;             -- schema 2
 
--- Documents whose label or gold answer was corrected here, and what it was before (schema 3).
+-- Documents whose label or gold answer was corrected here, with the values before the correction (schema 3).
 CREATE TABLE IF NOT EXISTS corrections (
     benchmark VARCHAR, task VARCHAR, doc_id BIGINT, doc_hash VARCHAR,
     label INT, gold VARCHAR, label_before INT, gold_before VARCHAR, corrected_at TIMESTAMPTZ
@@ -66,7 +66,7 @@ ALTER TABLE extractions ADD COLUMN IF NOT EXISTS retries BIGINT;
 ALTER TABLE extractions ADD COLUMN IF NOT EXISTS gpus VARCHAR;
 ALTER TABLE extractions ADD COLUMN IF NOT EXISTS host VARCHAR;
 
--- Of each task's documents, in any order, so that bits that flip on disk show (schema 4).
+-- A digest of each task's documents, whatever their order: a bit that flips on disk changes it (schema 4).
 CREATE TABLE IF NOT EXISTS doc_digests (benchmark VARCHAR, task VARCHAR, digest VARCHAR);
 
 CREATE TABLE IF NOT EXISTS evaluations (
@@ -101,7 +101,7 @@ CREATE TABLE IF NOT EXISTS decisions (
 ALTER TABLE decisions ADD COLUMN IF NOT EXISTS rounds INT[];                -- schema 7
 ALTER TABLE decisions ADD COLUMN IF NOT EXISTS probability DOUBLE;
 
--- Runs that there are not, because the method cannot keep to the budget: it never asks so few, or lacks prices (schema 7).
+-- Runs that a budget rules out: the method never asks so few models, or lacks prices (schema 7).
 CREATE TABLE IF NOT EXISTS ruled_out (run_id VARCHAR, benchmark VARCHAR, method VARCHAR, budget VARCHAR, data VARCHAR);
 
 CREATE TABLE IF NOT EXISTS training_history (
@@ -122,5 +122,5 @@ ALTER TABLE training_history ADD COLUMN IF NOT EXISTS explained_variance DOUBLE;
 ALTER TABLE training_history ADD COLUMN IF NOT EXISTS actor_grad_norm DOUBLE;
 ALTER TABLE training_history ADD COLUMN IF NOT EXISTS critic_grad_norm DOUBLE;
 
--- Models that were given another name, so that their past runs and trained agents are still found (schema 5).
+-- Models that were renamed, so that their past runs and trained agents are still found (schema 5).
 CREATE TABLE IF NOT EXISTS renames (old VARCHAR, new VARCHAR, renamed_at TIMESTAMPTZ);

@@ -12,7 +12,7 @@ SELECT
     w.weight / sum(w.weight) OVER (PARTITION BY w.benchmark, w.task, w.doc_id, w.model) AS prob
 FROM weighted AS w;
 
--- An answer's share of all passes: those without an answer count below the line only.
+-- An answer's share of all passes: passes without an answer count in the denominator only.
 CREATE OR REPLACE VIEW answer_probs AS
 WITH given AS (
     SELECT p.benchmark, p.task, p.doc_id, p.model, p.answer, count(*) AS n FROM answer_passes AS p GROUP BY ALL

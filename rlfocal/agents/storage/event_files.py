@@ -13,15 +13,15 @@ from rlfocal.policy import Episode
 
 
 def require_tensorboard() -> None:
-    """Raises InputError where TensorBoard is not installed."""
+    """Raises InputError if TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
         raise InputError("TensorBoard is not installed; pip install 'rlfocal[tensorboard]'")
 
 
 def write_event_files(history: Sequence[Episode], folder: Path) -> None:
-    """A scalar `phase/quantity` for each episode, in place of what the folder held.
+    """Writes a scalar `phase/quantity` for each episode, replacing what the folder held.
 
-    Raises InputError where TensorBoard is not installed.
+    Raises InputError if TensorBoard is not installed.
     """
     require_tensorboard()
     from torch.utils.tensorboard import SummaryWriter

@@ -1,4 +1,4 @@
-"""What a checkpoint of any variant says beside its tensors. Types and ranges are checked when it is read."""
+"""What a checkpoint of any variant stores beside its tensors; types and ranges are checked on reading."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Some = Annotated[int, Field(gt=0, lt=2**31)]
 
 
 class Header(BaseModel):
-    """What every variant says."""
+    """The fields that every variant stores."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -46,10 +46,10 @@ class Header(BaseModel):
 
     @classmethod
     def about(cls, agents: Any) -> dict[str, Any]:
-        """What is written of these agents."""
+        """The fields to write for these agents."""
         fields = {name: getattr(agents, name) for name in cls.model_fields if name != "method"}
         return fields | {"method": cls.model_fields["method"].default, "config": asdict(agents.config)}
 
     def fields(self) -> dict[str, Any]:
-        """The agents' fields that are no tensors."""
+        """The agents' fields that are not tensors."""
         return {name: value for name, value in self if name != "method"}

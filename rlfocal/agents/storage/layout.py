@@ -1,4 +1,4 @@
-"""What tensors a file must hold: their names, dtypes and shapes, and only numbers that a training gives."""
+"""Which tensors a file must hold: their names, dtypes and shapes, with values that training can produce."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlfocal.agents.storage.tensorfiles import UnusableError
 Layout = tuple[torch.dtype, tuple[int, ...]]
 
 LARGEST = 1e12
-"""No weight, scale or reward of a training comes near it, and sums of products of such stay finite."""
+"""Far above any weight, scale or reward in training, yet sums of products of such values stay finite."""
 
 
 def layout(tensor: Tensor) -> Layout:
@@ -20,7 +20,7 @@ def layout(tensor: Tensor) -> Layout:
 
 
 def refuse_misfits(tensors: Mapping[str, Tensor], wanted: Mapping[str, Layout]) -> None:
-    """Raises UnusableError for tensors of other names or layouts, and for NaN, infinite or huge numbers."""
+    """Raises UnusableError for tensors with other names or layouts, and for NaN, infinite or huge values."""
     for name in sorted(tensors.keys() | wanted.keys()):
         if name not in tensors or name not in wanted or layout(tensors[name]) != wanted[name]:
             raise UnusableError(f"is not a valid checkpoint: its parts do not fit each other ({name})")

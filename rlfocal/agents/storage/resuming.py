@@ -1,4 +1,4 @@
-"""What a killed training goes on from: a file per group of seeds, written anew every now and then."""
+"""What a killed training run resumes from: one file per group of seeds, rewritten at intervals."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from rlfocal.dataset import Dataset
 from rlfocal.policy import Episode
 
 EVERY = 5
-"""Episodes between two savings."""
+"""Episodes between two saves."""
 
 
 class Position(NamedTuple):
-    """How far a training has come."""
+    """How far a training run has come."""
 
     phase: str
     episode: int
-    """episodes of this phase that are done"""
+    """finished episodes of this phase"""
     history: list[list[Episode]]
-    """per seed, all that is done"""
+    """all finished episodes, per seed"""
 
     @classmethod
     def start(cls, n_seeds: int) -> Position:
         return cls("decider", 0, [[] for _ in range(n_seeds)])
 
     def episodes_of(self, phase: str) -> int:
-        """Episodes done of a phase; of one that is over, all that it has."""
+        """Finished episodes of a phase; all of them once the phase is over."""
         return sum(episode.phase == phase for episode in self.history[0])
 
     def after(self, phase: str, episodes: Sequence[Episode]) -> Position:
-        """One episode later."""
+        """The position one episode later."""
         history = [[*of_seed, row] for of_seed, row in zip(self.history, episodes, strict=True)]
         return Position(phase, episodes[0].episode + 1, history)
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """One group's file. It is of no other data, settings or seeds: its name is a hash of them."""
+    """The file of one group of seeds; its name is a hash of the data, settings and seeds."""
 
     path: Path
 
@@ -58,7 +58,7 @@ class Unfinished:
         return cls(folder / f"unfinished-{sha256(about.encode()).hexdigest()[:16]}.safetensors")
 
     def read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """What was written last; None without a whole file."""
+        """What was written last; None without a complete file."""
         try:
             return read_tensors(self.path, TRAINING)
         except UnusableError:
@@ -68,13 +68,13 @@ class Unfinished:
         write_tensors(self.path, tensors, TRAINING, about)
 
     def forget(self) -> None:
-        """Once the training is done."""
+        """Deletes the file, once training is done."""
         self.path.unlink(missing_ok=True)
 
 
 @dataclass
 class Kept:
-    """Trainings by episodes: networks, their optimiser, and where each seed's draws stand."""
+    """Saves training that runs in episodes: the networks, their optimiser, and each seed's random state."""
 
     file: Unfinished
     n_seeds: int
@@ -84,7 +84,7 @@ class Kept:
         return len(position.history[0]) % self.every == 0
 
     def position(self) -> Position:
-        """Where the file stands: the very start without a whole one."""
+        """The position saved in the file; the very start without a complete file."""
         found = self.file.read()
         if found is None:
             return Position.start(self.n_seeds)
@@ -95,7 +95,7 @@ class Kept:
     def restore(
         self, agents: nn.Module, optimiser: StackedAdam, generators: Sequence[torch.Generator]
     ) -> dict[str, Tensor]:
-        """Puts everything back as it was at `position`; the rest of what was saved then."""
+        """Restores everything as it was at `position`; returns what else was saved then."""
         found = self.file.read()
         assert found is not None
         tensors = found[1]

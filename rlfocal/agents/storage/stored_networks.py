@@ -1,4 +1,4 @@
-"""Agents that are networks, as named tensors and back: what `rl_focal` and `rl_focal_released` share."""
+"""Agents that are networks as named tensors and back, for `rl_focal` and `rl_focal_released`."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from rlfocal.agents.storage.layout import Layout, layout, refuse_misfits
 from rlfocal.agents.storage.tensorfiles import UnusableError, under
 
 _SLOTS = 10_000
-"""More than any document has; what looks back on train makes room for as many as are remembered."""
+"""More slots than any document has: looking back on train rows allocates as many as a file names."""
 
 Networks = TypeVar("Networks", bound=nn.Module)
 
 
 class NetworksHeader(Header):
-    """Of agents that are networks."""
+    """The header of agents that are networks."""
 
     sizes: Sizes
 
     def refuse_other_sizes(self, metrics: int, past_rewards: int, answer_slots: int) -> None:
-        """Raises ValueError for sizes that do not follow from models and settings."""
+        """Raises ValueError for sizes that do not follow from the models and settings."""
         slots = answer_slots if self.kind == "answers" else max(self.sizes.slots, 1)
         if self.sizes != Sizes(len(self.models), slots, metrics, past_rewards):
             raise ValueError("its sizes are not those of its models and settings")
 
 
 def network_tensors(networks: nn.Module, memory: Memory) -> dict[str, Tensor]:
-    """By name."""
+    """The tensors by name."""
     tensors = {f"agents.{name}": value for name, value in networks.state_dict().items()}
     return tensors | {f"memory.{name}": value for name, value in memory._asdict().items()}
 
 
 def read_networks(build: Callable[[], Networks], tensors: Mapping[str, Tensor]) -> Networks:
-    """Networks of these tensors, which are all that they need; takes no room before that is known.
+    """Networks with these tensors; no memory is allocated before the tensors are known to be the right ones.
 
-    Raises UnusableError.
+    Raises UnusableError if one is missing, unknown or of another shape.
     """
     try:
         with torch.device("meta"):
@@ -58,7 +58,7 @@ _MEMORY = tuple(f"memory.{name}" for name in Memory._fields)
 
 
 def read_memory(header: NetworksHeader, tensors: Mapping[str, Tensor]) -> Memory:
-    """What they remember. Raises UnusableError."""
+    """What the agents remember. Raises UnusableError for tensors that do not fit."""
     n, found = len(header.models), {name: tensors[name] for name in _MEMORY if name in tensors}
     labels = found.get("memory.labels", torch.zeros(0))
     wanted: dict[str, Layout] = {

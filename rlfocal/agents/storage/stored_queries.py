@@ -1,4 +1,4 @@
-"""What turns questions into numbers, as named tensors and back."""
+"""Converts the features of questions to named tensors and back."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rlfocal.agents.storage.tensorfiles import under
 
 
 def query_tensors(queries: QueryFeatures) -> dict[str, Tensor]:
-    """By name."""
+    """The tensors by name."""
     return {f"queries.{n}": torch.from_numpy(v).to(torch.float32) for n, v in queries._asdict().items()}
 
 
 def query_layouts(words: int, gates: int, marks: int = 0, bends: int = 0) -> dict[str, Layout]:
-    """With so many directions of words, the first of which are gates, and of curves over surfaces."""
+    """Layouts for `words` word directions, the first `gates` of them gates, and `bends` surface curves."""
     shapes: dict[str, tuple[int, ...]] = {
         "surface_mean": (N_SURFACE,), "surface_scale": (N_SURFACE,), "rarity": (N_BUCKETS,),
         "directions": (N_BUCKETS, words), "middle": (words,), "gate_scale": (gates,),
@@ -29,6 +29,6 @@ def query_layouts(words: int, gates: int, marks: int = 0, bends: int = 0) -> dic
 
 
 def read_queries(tensors: Mapping[str, Tensor]) -> QueryFeatures:
-    """The inverse of `query_tensors`, once `refuse_misfits` has seen them."""
+    """The inverse of `query_tensors`, for tensors that `refuse_misfits` has checked."""
     parts = under("queries.", tensors)
     return QueryFeatures(**{name: value.numpy().astype(np.float64) for name, value in parts.items()})

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _KEY = "rlfocal"
 """The one key of the metadata: safetensors writes several in no fixed order."""
 _OLDER = "rlfocal-"
-"""How the key began before there was a digest."""
+"""How the key began before files had a digest."""
 
 
 class Format(NamedTuple):
-    """What a file is for, and which version of that."""
+    """What a file is for, and the version of its format."""
 
     name: str
     version: int
@@ -35,7 +35,7 @@ TRAINING = Format("unfinished training", 1)
 
 
 class UnusableError(Exception):
-    """A file that cannot be used. The message is what stands after its name: "is damaged ..."."""
+    """A file that cannot be used. The message continues the file's name: "is damaged ..."."""
 
 
 class _Seal(BaseModel):
@@ -48,7 +48,7 @@ class _Seal(BaseModel):
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], form: Format, about: Mapping[str, Any]) -> None:
-    """Write one file, which appears whole or not at all. Equal contents make equal bytes."""
+    """Writes one file, which appears whole or not at all. Equal contents give equal bytes."""
     from safetensors.torch import save
 
     whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
@@ -58,7 +58,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], form: Format, about
 
 
 def read_about(path: Path, form: Format) -> dict[str, Any]:
-    """The JSON of a file whose digest is right. Raises UnusableError."""
+    """The JSON of a file, after its digest is checked. Raises UnusableError."""
     return _about(_content(path), form)
 
 
@@ -72,7 +72,7 @@ def trained_on(checkpoints: Path) -> set[int]:
 
 
 def read_tensors(path: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The JSON and the tensors of a file whose digest is right. Raises UnusableError."""
+    """The JSON and the tensors of a file, after its digest is checked. Raises UnusableError."""
     from safetensors.torch import load
 
     content = _content(path)
@@ -85,12 +85,12 @@ def read_tensors(path: Path, form: Format) -> tuple[dict[str, Any], dict[str, Te
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names start so, without it."""
+    """The tensors whose names start with `prefix`, with it removed."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def first_fault(error: ValidationError) -> str:
-    """The first thing that pydantic found wrong, and where."""
+    """The first fault that pydantic found, and where."""
     found = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(map(str, found["loc"]))
     what = found["msg"].removeprefix("Value error, ")
@@ -105,7 +105,7 @@ def _content(path: Path) -> bytes:
 
 
 def _about(content: bytes, form: Format) -> dict[str, Any]:
-    """What stands beside the tensors, once it is known that file and digest agree."""
+    """The JSON beside the tensors, once the digest is known to match."""
     try:
         parts = _parts(content)
         metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
@@ -136,7 +136,7 @@ def _parts(content: bytes) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _digest(said: Mapping[str, Any], parts: Iterable[tuple[str, dict[str, Any]]]) -> str:
-    """SHA-256 of what stands beside the tensors, and of every tensor's name, dtype, shape and bytes."""
+    """SHA-256 of the JSON, and of every tensor's name, dtype, shape and bytes."""
     digest = sha256(json.dumps(said, sort_keys=True).encode())
     for name, tensor in parts:
         digest.update(json.dumps([name, tensor["dtype"], tensor["shape"]]).encode())

@@ -1,4 +1,4 @@
--- The first row of temp.asked that cannot be a correction.
+-- The first row of temp.asked that is not a valid correction.
 WITH known AS (
     SELECT
         benchmark, task, doc_id, d.label,

@@ -4,7 +4,7 @@
 CREATE TEMP TABLE kept_benchmarks AS SELECT unnest(getvariable('benchmarks')) AS benchmark;
 CREATE TEMP TABLE kept_models AS SELECT unnest(getvariable('models')) AS model;
 
--- A run is kept where every model that it chose from is.
+-- A run is exported if every model that it chose from is.
 CREATE TEMP TABLE kept_runs AS
 SELECT DISTINCT e.run_id FROM warehouse.evaluations AS e
 WHERE getvariable('whole_pool') OR list_has_all(getvariable('models'), e.models);
