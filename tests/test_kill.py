@@ -239,7 +239,8 @@ def test_a_killed_extraction_loses_nothing(
     for n in range(n_states):
         location = tmp_path / str(n)
         # One moment in each of as many equal parts of the run.
-        copies[int(len(copies) * (n + moments.random()) / n_states)].rename(location)
+        first, last = (len(copies) * part // n_states for part in (n, n + 1))
+        copies[moments.randrange(first, last)].rename(location)
         if n < n_kills:
             extraction = following
             extraction.start()
