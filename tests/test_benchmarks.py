@@ -17,7 +17,7 @@ from fake_hub import fake_hub
 from mirror import MUSR, gpqa_rows, make_mirror, write_gpqa, write_musr
 
 from rlfocal.errors import InputError, RunError
-from rlfocal.extraction.lm_eval_tasks import HubDataset, dataset_failure
+from rlfocal.extraction.lm_eval_tasks import HubDataset, dataset_failure, stock_tasks
 from rlfocal.extraction.mirror import mirror_datasets, write_config
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool import Benchmark, load_benchmarks, load_pool
@@ -257,7 +257,23 @@ models: [{model: a, hf_repo: org/a, params_b: 1}]
         load_pool(str(pool))
 
 
-@pytest.mark.slow  # indexes all tasks of lm-eval
+@pytest.mark.slow  # lm-eval parses all its files
+def test_stock_tasks_are_those_that_lm_eval_finds() -> None:
+    from lm_eval.tasks import TaskManager
+    from lm_eval.tasks._index import Kind
+
+    found = TaskManager().task_index.items()
+    tasks = {name: entry for name, entry in found if entry.kind in (Kind.TASK, Kind.PY_TASK)}
+    assert len(tasks) > 10_000
+    assert stock_tasks() == {name: entry.yaml_path.parent for name, entry in tasks.items() if entry.yaml_path}
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("arc_esy", "arc_easy"), ("mmlu", "did you mean")])
+def test_what_is_no_stock_task_is_refused(wrong: str, meant: str) -> None:
+    with pytest.raises(InputError, match=rf"unknown lm-eval task '{wrong}' .*'mine'.*{meant}"):
+        load_tasks([Benchmark(name="mine", kind="choices", tasks={"one": wrong, "other": "arc_easy"})])
+
+
 def test_any_stock_task_loads_from_a_mirror(tmp_path: Path) -> None:
     choices = {"text": ["red", "blue", "green"], "label": ["A", "B", "C"]}
     rows = [

@@ -10,7 +10,7 @@ from test_yardsticks import make_answers, make_logits
 
 from rlfocal.dataset import Dataset
 from rlfocal.methods import check_methods, every_method, make_method
-from rlfocal.methods.registry import entry_of
+from rlfocal.methods.registry import Making, entry_of, settable
 from rlfocal.policy import Budget, Budgeted, decide
 
 SPOKEN = [("aabb", "a"), ("dcba", "b"), ("eeea", "z"), ("bbcd", "c"), ("----", "a"), ("abab", "b")]
@@ -37,9 +37,12 @@ def answers(n: int = 12) -> Dataset:
 NAMES = sorted({name for data in (choices(), answers()) for name in every_method(data)[0]})
 
 
-def fitted(name: str, data: Dataset, seed: int = 0) -> object:
+def fitted(name: str, data: Dataset, *, briefly: bool = False) -> object:
+    """The method's policy; `briefly`: after few gradient steps, where its settings tell how many."""
     check_methods([name], data)
-    [policy] = make_method(name).fit(data.train, [seed])
+    known = settable(make_method(name))
+    few = {setting: "20" for setting in ("iterations", "epochs") if briefly and setting in known}
+    [policy] = make_method(name, Making(settings=few)).fit(data.train, [0])
     return policy
 
 
@@ -49,7 +52,7 @@ def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
     data = choices() if kind == "choices" else answers()
     if name not in every_method(data)[0]:
         pytest.skip("not for such data")
-    policy = fitted(name, data)
+    policy = fitted(name, data, briefly=True)
     assert isinstance(policy, Budgeted) == entry_of(name).has_budgets
     if isinstance(policy, Budgeted):
         for text in ("1", "2", "all", "3c"):
@@ -86,7 +89,7 @@ def test_no_method_breaks_at_an_edge(edge: str) -> None:
     for name in names:
         if name.startswith("rl_focal"):
             continue
-        policy = fitted(name, data)
+        policy = fitted(name, data, briefly=True)
         decided = decide(policy, data.test.unlabelled())  # type: ignore[arg-type]
         assert decided.predictions.shape == (len(data.test),), name
         assert (decided.predictions >= -1).all(), name
@@ -114,7 +117,8 @@ def test_labels_that_mean_nothing_teach_nothing() -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("rl_focal", "rlae"))])
 def test_equal_seeds_decide_alike(name: str) -> None:
     data = choices() if name in every_method(choices())[0] else answers()
-    once, again = (decide(fitted(name, data), data.test.unlabelled()) for _ in range(2))  # type: ignore[arg-type]
+    policies = (fitted(name, data, briefly=True) for _ in range(2))
+    once, again = (decide(policy, data.test.unlabelled()) for policy in policies)  # type: ignore[arg-type]
     assert (once.predictions == again.predictions).all()
     assert (once.pools == again.pools).all()
 

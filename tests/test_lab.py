@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 from ruamel.yaml import YAML
@@ -17,6 +18,9 @@ from rlfocal.lab.building import fingerprint, train_model
 from rlfocal.lab.documents import BENCHMARKS, all_tasks, test_questions, training_mixture, training_questions
 from rlfocal.lab.question import Question, Task
 from rlfocal.lab.recipes import RECIPES, Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 TASKS = all_tasks()
 CHOICE_TASKS = [task for task in TASKS if task.benchmark != "lab-gsm8k"]
@@ -100,10 +104,14 @@ def test_mixture_is_a_function_of_its_seed() -> None:
     assert mixture != training_mixture(beliefs, weights, 500, "b")
 
 
-def test_tokenizer_round_trips_and_takes_words_and_digits_whole() -> None:
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
     from rlfocal.lab.tokenizer import build_tokenizer
 
-    tokenizer = build_tokenizer()
+    return build_tokenizer()
+
+
+def test_tokenizer_round_trips_and_takes_words_and_digits_whole(tokenizer: PreTrainedTokenizerFast) -> None:
     for task in TASKS:
         for question in test_questions(task):
             for text in (question.prompt, f" {question.answer}"):
@@ -148,23 +156,23 @@ def test_shipped_weights_are_small_and_complete() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.model)
-def test_shipped_models_load_and_know_their_trade(recipe: Recipe) -> None:
+def test_shipped_models_load_and_know_their_trade(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerFast
+) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from rlfocal.lab.tokenizer import build_tokenizer
-
     path = weights_dir(recipe.model)
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(path)
+    shipped = AutoTokenizer.from_pretrained(path)
     assert type(model).__name__ == f"{recipe.architecture}ForCausalLM"
     assert model.config.max_position_embeddings >= 256
     assert all(torch.equal(weight, weight.half().float()) for weight in model.parameters())
     (task,) = (task for task in TASKS if task.name == "hyperbaton")
     prompts = [question.prompt for question in test_questions(task)]
-    assert tokenizer(prompts).input_ids == build_tokenizer()(prompts).input_ids
+    assert shipped(prompts).input_ids == tokenizer(prompts).input_ids
     questions = test_questions(task)[:50]
-    assert sum(_chosen(model, tokenizer, q) == q.label for q in questions) > 30
+    assert sum(_chosen(model, shipped, q) == q.label for q in questions) > 30
 
 
 def test_pool_file_describes_the_shipped_models() -> None:

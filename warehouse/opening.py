@@ -91,14 +91,17 @@ def _attach_or_create(
 
 def _version(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     """The schema's version; 0 for a DuckLake without tables."""
-    tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
-    if "schema_version" in tables:
+    try:
         # All rows are fetched: an unread result keeps a transaction open on Postgres.
         [(newest,)] = connection.execute("SELECT max(version) FROM schema_version").fetchall()
-        return int(newest or 0)
-    if tables:
-        raise InputError(f"{place.name} is a DuckLake but not an rlfocal warehouse (no table schema_version)")
-    return 0
+    except duckdb.CatalogException:
+        # Asked only then: it binds every view.
+        if connection.execute("SHOW TABLES").fetchall():
+            raise InputError(
+                f"{place.name} is a DuckLake but not an rlfocal warehouse (no table schema_version)"
+            ) from None
+        return 0
+    return int(newest or 0)
 
 
 def _check_version(version: int, place: Location, snapshot: int | None) -> None:

@@ -9,7 +9,9 @@ import io
 import json
 import logging
 import random
+import re
 from collections.abc import Callable, Iterator
+from glob import glob
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -22,8 +24,10 @@ FEWSHOT_SEED = 1234  # lm-eval's default, so that few-shot prompts are its promp
 TOKEN_LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 FILE_READERS = {"arrow", "csv", "json", "parquet", "text"}  # `datasets` takes these for a dataset_path too
 
-Managers = dict[tuple[Path | None, bool], Any]
-"""lm-eval's TaskManagers by folder and whether they know lm-eval's own tasks."""
+_TASK = re.compile(rb"""^["']?task["']?\s*:\s*["']?([^"'\s]+)["']?\s*(?:\#.*)?$""", re.MULTILINE)
+
+Managers = dict[tuple[Path, ...], Any]
+"""lm-eval's TaskManagers by the folders whose tasks they know."""
 
 
 class HubDataset(NamedTuple):
@@ -76,20 +80,49 @@ def hub_dataset(config: dict[str, Any]) -> HubDataset | None:
 
 
 def task_manager(benchmark: Benchmark, managers: Managers) -> Any:
-    """A manager that knows the benchmark's tasks; reused, because indexing lm-eval's own takes seconds."""
+    """A manager that knows the benchmark's tasks, from its own folder or among lm-eval's.
+
+    Raises InputError for a task that is in neither.
+    """
+    folder = _include_path(benchmark)
+    own = (folder,) if folder else ()
+    wanted = set(benchmark.tasks.values())
+    manager = _manager(own, managers)
+    known = set(manager.all_subtasks)
+    if elsewhere := wanted - known:
+        stock = stock_tasks()
+        # Of two files that define one name, the first counts, and of two folders given, the last.
+        folders = sorted({stock[name] for name in elsewhere & stock.keys()}, reverse=True)
+        manager = _manager((*folders, *own), managers)
+        if missing := wanted - set(manager.all_subtasks):
+            known |= stock.keys() - missing
+            raise unknown("lm-eval task", min(missing), known, f"benchmark {benchmark.name!r}")
+    return manager
+
+
+def _manager(folders: tuple[Path, ...], managers: Managers) -> Any:
     from lm_eval.tasks import TaskManager
 
-    folder = _include_path(benchmark)
-    wanted = set(benchmark.tasks.values())
-    known: set[str] = set()
-    for defaults in (False, True) if folder else (True,):
-        if (folder, defaults) not in managers:
-            path = str(folder) if folder else None
-            managers[folder, defaults] = TaskManager(include_path=path, include_defaults=defaults)
-        known = set(managers[folder, defaults].all_subtasks)
-        if wanted <= known:
-            return managers[folder, defaults]
-    raise unknown("lm-eval task", min(wanted - known), known, f"benchmark {benchmark.name!r}")
+    if folders not in managers:
+        managers[folders] = TaskManager(include_path=list(folders), include_defaults=False)
+    return managers[folders]
+
+
+@functools.cache
+def stock_tasks() -> dict[str, Path]:
+    """lm-eval's own tasks: the folder of the file that defines each.
+
+    Searched as text: lm-eval itself parses all of its 14,000 files, which takes ten times as long.
+    """
+    import lm_eval.tasks
+
+    root = Path(lm_eval.tasks.__file__).parent
+    folders: dict[str, Path] = {}
+    for file in sorted(glob("**/*.yaml", root_dir=root, recursive=True)):
+        path = root / file
+        if (found := _TASK.search(path.read_bytes())) is not None:
+            folders.setdefault(found[1].decode(), path.parent)
+    return folders
 
 
 @contextlib.contextmanager
