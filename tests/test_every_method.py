@@ -41,7 +41,9 @@ def fitted(name: str, data: Dataset, *, briefly: bool = False) -> object:
     """The method's policy; `briefly`: after few gradient steps, where its settings tell how many."""
     check_methods([name], data)
     known = settable(make_method(name))
-    few = {setting: "20" for setting in ("iterations", "epochs") if briefly and setting in known}
+    few: dict[str, str] = {
+        setting: "20" for setting in ("iterations", "epochs") if briefly and setting in known
+    }
     [policy] = make_method(name, Making(settings=few)).fit(data.train, [0])
     return policy
 

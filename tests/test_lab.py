@@ -156,9 +156,7 @@ def test_shipped_weights_are_small_and_complete() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.model)
-def test_shipped_models_load_and_know_their_trade(
-    recipe: Recipe, tokenizer: PreTrainedTokenizerFast
-) -> None:
+def test_shipped_models_load_and_know_their_trade(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -181,7 +181,7 @@ class Warehouse:
         extraction: Mapping[str, Any],
         *,
         replace_documents: bool = False,
-        unless: Callable[[], bool] | None = None,
+        unless: Callable[[Committed | None], bool] | None = None,
     ) -> bool:
         """Commits one partition (model, benchmark, task), replacing an earlier one: all of it or nothing.
 
@@ -190,16 +190,23 @@ class Warehouse:
         rows: every choice (column `choice`), or equally many passes (column `pass`), of each of them.
         extraction: columns of `extractions`; `extraction_id` and `committed_at` are made where missing. With
         `n_whole`, a partition of more documents is not replaced by one that a limit made shorter.
-        unless: asked under the write lock; where it is true nothing is written, and False returned.
+        unless: told under the write lock what the partition holds; where it is true nothing is written, and
+        False returned.
 
         Raises InputError with the first differing document, DiskFullError where the disk is full.
         """
-        name = "{model} on {benchmark}/{task}".format(**extraction)
-        with self.transaction(f"extract {name}"):
-            if unless is not None and unless():
+        key = PartitionKey(*(extraction[name] for name in PartitionKey._fields))
+        with self.transaction(f"extract {key.model} on {key.benchmark}/{key.task}"):
+            there = self.committed(key.model, key.benchmark).get(key)
+            if unless is not None and unless(there):
                 return False
             writing.put_partition(
-                self.connection, docs, rows, extraction, replace_documents=replace_documents
+                self.connection,
+                docs,
+                rows,
+                extraction,
+                n_stored=there and there.n_docs,
+                replace_documents=replace_documents,
             )
         return True
 

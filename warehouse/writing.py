@@ -97,9 +97,10 @@ def put_partition(
     rows: pa.Table,
     extraction: Mapping[str, Any],
     *,
+    n_stored: int | None,
     replace_documents: bool,
 ) -> None:
-    """Writes one partition and its documents, in place of an earlier one.
+    """Writes one partition and its documents, in place of an earlier one of `n_stored` documents.
 
     Documents that differ from the stored ones replace them where no other model answered those, or where
     `replace_documents` lets other models' rows go.
@@ -110,7 +111,7 @@ def put_partition(
         with _staged(connection, "answered", rows, like=target):
             check_coverage(connection, target, extraction["model"])
         align(connection, extraction, replace_documents=replace_documents)
-        _check_length(connection, extraction)
+        _check_length(n_stored, extraction)
         _write_documents(connection)
     put_partitions(connection, rows, [extraction])
 
@@ -199,13 +200,11 @@ def _json(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _check_length(connection: duckdb.DuckDBPyConnection, extraction: Mapping[str, Any]) -> None:
+def _check_length(n_stored: int | None, extraction: Mapping[str, Any]) -> None:
     """Raises InputError where a limit would replace a longer partition."""
-    committed = connection.execute(script("committed"), [extraction["model"], extraction["benchmark"]])
-    stored = {task: n_docs for _, _, task, *_, n_docs in committed.fetchall()}.get(extraction["task"])
     n_whole = extraction.get("n_whole")
-    if stored is not None and n_whole is not None:
-        reason = shortening(stored, extraction["n_docs"], n_whole)
+    if n_stored is not None and n_whole is not None:
+        reason = shortening(n_stored, extraction["n_docs"], n_whole)
         if reason is not None:
             raise InputError(reason)
 

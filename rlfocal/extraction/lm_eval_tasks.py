@@ -118,7 +118,7 @@ def stock_tasks() -> dict[str, Path]:
 
     root = Path(lm_eval.tasks.__file__).parent
     folders: dict[str, Path] = {}
-    for file in sorted(glob("**/*.yaml", root_dir=root, recursive=True)):
+    for file in sorted(glob("**/*.yaml", root_dir=root, recursive=True)):  # noqa: PTH207  Path.glob is slow
         path = root / file
         if (found := _TASK.search(path.read_bytes())) is not None:
             folders.setdefault(found[1].decode(), path.parent)

@@ -29,7 +29,7 @@ from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
 from warehouse.alignment import shortening
 from warehouse.disk import DiskFullError
-from warehouse.store import Committed, PartitionKey
+from warehouse.store import PartitionKey
 
 SECONDS_BETWEEN_LOOKS = 2.0
 
@@ -172,11 +172,7 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     """Extracts and commits a partition unless another run has. Needs the partition's lock."""
     task, warehouse = job.task, extraction.warehouse
     folder = shard_folder(warehouse.location.shards, key)
-
-    def committed() -> Committed | None:
-        return warehouse.committed(key.model, key.benchmark).get(key)
-
-    there = committed()
+    there = warehouse.committed(key.model, key.benchmark).get(key)
     if is_covered(job, there):
         return AlreadyCommitted(*key)
     if there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
@@ -199,7 +195,7 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
             **made,
         },
         replace_documents=job.replace_documents,
-        unless=lambda: is_covered(job, committed()),  # if the lock was lost in the meantime
+        unless=lambda now: is_covered(job, now),  # if the lock was lost in the meantime
     )
     discard(folder)
     if written:
