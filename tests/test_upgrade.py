@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from rlfocal.evaluation.storing import stored
-from warehouse import open_warehouse
+from warehouse import open_warehouse, opening
+from warehouse.connecting import attach, connect
+from warehouse.locations import locate
 from warehouse.opening import SCHEMA_VERSION
 
 CALLED = [
@@ -75,3 +77,36 @@ def test_variants_become_methods_and_studies_columns(old: Path, read_only: bool)
     if not read_only:
         with open_warehouse(old) as again:
             assert again.rows("SELECT count(*) FROM evaluations") == [(len(CALLED),)]
+
+
+def test_a_warehouse_that_another_process_makes_meanwhile_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = locate(tmp_path / "w")
+    (tmp_path / "w").mkdir()
+    with connect(postgres=False) as bare:
+        attach(bare, place, read_only=False, create=True, snapshot=None)
+    real = opening.connect
+
+    class Late:
+        """A connection before whose second question another process makes the tables."""
+
+        def __init__(self) -> None:
+            self.connection = real(postgres=False)
+            self.asked: list[str] = []
+
+        def execute(self, query: str, *more: object) -> object:
+            self.asked.append(query)
+            if query == "SHOW TABLES":
+                monkeypatch.setattr(opening, "connect", real)
+                open_warehouse(place).close()
+            return self.connection.execute(query, *more)
+
+        def close(self) -> None:
+            self.connection.close()
+
+    late = Late()
+    monkeypatch.setattr(opening, "connect", lambda postgres: late)
+    open_warehouse(place, read_only=True)
+    assert "SHOW TABLES" in late.asked
+    late.close()

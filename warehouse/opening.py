@@ -91,17 +91,21 @@ def _attach_or_create(
 
 def _version(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     """The schema's version; 0 for a DuckLake without tables."""
+    # All rows are fetched: an unread result keeps a transaction open on Postgres.
+    newest = "SELECT max(version) FROM schema_version"
     try:
-        # All rows are fetched: an unread result keeps a transaction open on Postgres.
-        [(newest,)] = connection.execute("SELECT max(version) FROM schema_version").fetchall()
+        [(version,)] = connection.execute(newest).fetchall()
     except duckdb.CatalogException:
-        # Asked only then: it binds every view.
-        if connection.execute("SHOW TABLES").fetchall():
+        # Not asked before, because it binds every view.
+        tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
+        if not tables:
+            return 0
+        if "schema_version" not in tables:
             raise InputError(
                 f"{place.name} is a DuckLake but not an rlfocal warehouse (no table schema_version)"
             ) from None
-        return 0
-    return int(newest or 0)
+        [(version,)] = connection.execute(newest).fetchall()  # another process has just made the tables
+    return int(version or 0)
 
 
 def _check_version(version: int, place: Location, snapshot: int | None) -> None:

@@ -1,11 +1,13 @@
-"""What the fork server imports first, so that it ends with the process that started it, its owner.
+"""What the fork server imports first: it ends with the process that started it, its owner, and collects no garbage.
 
-Python's own fork server notices its owner's death only between two forks, not during seconds of imports.
+Python's own fork server notices its owner's death only between two forks, not during seconds of imports. Looking
+for garbage among what is imported takes a fifth of that time, and half a second each time in every job.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import threading
 import time
@@ -34,3 +36,5 @@ def _end_with(owner: int) -> None:
 # A fork server takes no call from its owner but an import; anywhere else the name is not set.
 if OWNER in os.environ:
     threading.Thread(target=_end_with, args=(int(os.environ.pop(OWNER)),), daemon=True).start()
+    gc.disable()
+    os.register_at_fork(before=gc.freeze, after_in_child=gc.enable)
