@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import shutil
@@ -299,6 +300,16 @@ def test_what_a_process_started_ends_with_it(fails: bool) -> None:
     [pid] = pids
     with contextlib.suppress(psutil.NoSuchProcess):
         assert psutil.Process(pid).wait(30) is None or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def tell_of_garbage(send: Send) -> None:
+    send(gc.isenabled())
+
+
+def test_a_process_collects_its_garbage() -> None:
+    told: list[bool] = []
+    run_each(tell_of_garbage, {"x": ()}, at_once=1, on_event=lambda _, enabled: told.append(enabled))
+    assert told == [True]  # its fork server does not
 
 
 def takes(send: Send, seconds: float) -> None:

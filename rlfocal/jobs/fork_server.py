@@ -1,7 +1,6 @@
-"""What the fork server imports first: it ends with the process that started it, its owner, and collects no garbage.
+"""What the fork server imports first, so that it ends with the process that started it, its owner.
 
-Python's own fork server notices its owner's death only between two forks, not during seconds of imports. Looking
-for garbage among what is imported takes a fifth of that time, and half a second each time in every job.
+Python's own fork server notices its owner's death only between two forks, not during seconds of imports.
 """
 
 from __future__ import annotations
@@ -36,5 +35,5 @@ def _end_with(owner: int) -> None:
 # A fork server takes no call from its owner but an import; anywhere else the name is not set.
 if OWNER in os.environ:
     threading.Thread(target=_end_with, args=(int(os.environ.pop(OWNER)),), daemon=True).start()
-    gc.disable()
-    os.register_at_fork(before=gc.freeze, after_in_child=gc.enable)
+    gc.disable()  # looking for garbage takes a sixth of the imports' time
+    os.register_at_fork(after_in_child=gc.enable)
