@@ -86,7 +86,7 @@ def test_a_warehouse_that_another_process_makes_meanwhile_is_opened(
     (tmp_path / "w").mkdir()
     with connect(postgres=False) as bare:
         attach(bare, place, read_only=False, create=True, snapshot=None)
-    real = opening.connect
+    real = connect
 
     class Late:
         """A connection before whose second question another process makes the tables."""
