@@ -52,8 +52,8 @@ def extract(
     pool: PoolSpec,
     model: str,
     backend: str,
-    limit: int | None,
     jobs: int,
+    engines: int | None,
     minutes: int | None,
     tasks: Sequence[TaskDocuments],
 ) -> ModelOutcome | State[ModelOutcome]:
@@ -64,10 +64,10 @@ def extract(
             location,
             pool,
             model,
+            tasks,
             backend=backend,
-            limit=limit,
             jobs=jobs,
-            tasks=tasks,
+            engines=engines,
             seconds=None if minutes is None else 60.0 * minutes,
             on_progress=share_of_tasks(on_progress, len(tasks)),
         )
@@ -112,7 +112,7 @@ def extract_model(
         chosen = load_pool(pool).choose([model], benchmarks)
         tasks = load_tasks(chosen.benchmarks, limit, datasets)
         engine = backend or chosen.backend
-        state = extract(warehouse, chosen, model, engine, limit, 1, minutes, tasks, return_state=True)
+        state = extract(warehouse, chosen, model, engine, 1, None, minutes, tasks, return_state=True)
         outcome: Any = state.result(raise_on_failure=False)
         if not isinstance(outcome, ModelOutcome):
             raise RunError(f"extract {model}: {plain(outcome)}")

@@ -69,8 +69,8 @@ def _here(
         "location": asked.warehouse,
         "pool": pool,
         "backend": asked.backend,
-        "limit": asked.limit,
         "jobs": jobs,
+        "engines": 1 if asked.jobs else None,  # on GPUs, `jobs` is the most engines of all models
         "minutes": asked.minutes,
         "tasks": tasks,
     }

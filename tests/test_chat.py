@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tiny_models import tiny_model, tiny_tokenizer
 
-from rlfocal.errors import RunError
+from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.tokens import Encoder
@@ -62,5 +62,7 @@ def test_the_assistants_last_message_is_continued() -> None:
 def test_a_chat_that_cannot_be_rendered_is_refused(
     made: Any, messages: tuple[tuple[str, str], ...], reason: str
 ) -> None:
-    with pytest.raises(RunError, match=f"cannot render the benchmark's chat .*{reason}.*leave the benchmark"):
+    with pytest.raises(
+        InputError, match=f"cannot render the benchmark's chat .*{reason}.*leave the benchmark"
+    ):
         Encoder(made).prompts([replace(CHAT, messages=messages)])

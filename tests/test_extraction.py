@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import random
 import shutil
@@ -27,7 +28,7 @@ from rlfocal.errors import InputError, RunError
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.failures import plain
-from rlfocal.jobs.events import Extracted, Failure, Progress, share_of_tasks
+from rlfocal.jobs.events import AlreadyCommitted, Extracted, Failure, Progress, share_of_tasks
 from rlfocal.jobs.faults import over_time
 from rlfocal.jobs.processes import Send, run_each
 from rlfocal.jobs.runner import ExtractionReport, extract_model, extract_pool
@@ -336,7 +337,7 @@ def test_two_extractions_at_once_share_the_work(
     tasks = load_tasks(pool.benchmarks)
     open_warehouse(tmp_path / "w").close()
     with ThreadPoolExecutor(2) as threads:
-        calls = [threads.submit(extract_model, tmp_path / "w", pool, "llama", tasks=tasks) for _ in range(2)]
+        calls = [threads.submit(extract_model, tmp_path / "w", pool, "llama", tasks) for _ in range(2)]
     outcomes = [call.result() for call in calls]
     assert [o.missing for o in outcomes] == [(), ()]
     assert sum(len(o.committed) for o in outcomes) == 3
@@ -348,14 +349,33 @@ def test_two_extractions_at_once_share_the_work(
 
 def test_progress_counts_documents(pool: PoolSpec, tmp_path: Path) -> None:
     seen: list[Any] = []
-    outcome = extract_model(
-        tmp_path, pool.choose(benchmarks=["tiny-c"]), "llama", limit=7, on_progress=seen.append
-    )
+    tasks = load_tasks(pool.choose(benchmarks=["tiny-c"]).benchmarks, 7)
+    outcome = extract_model(tmp_path, pool, "llama", tasks, on_progress=seen.append)
     assert [(c.task, c.n_docs) for c in outcome.committed] == [("plain", 7), ("spaces", 7)]
     assert [type(event) for event in seen] == [Progress, Extracted, Progress, Extracted]
     assert (seen[0].done, seen[0].total) == (7, 7)
-    again = extract_model(tmp_path, pool.choose(benchmarks=["tiny-c"]), "llama", limit=7)
+    again = extract_model(tmp_path, pool, "llama", tasks)
     assert (again.committed, len(again.skipped)) == ((), 2)
+    seen.clear()
+    rest = extract_model(tmp_path, pool, "llama", load_tasks(pool.benchmarks, 7), on_progress=seen.append)
+    assert ([c.task for c in rest.committed], len(rest.skipped)) == (["all"], 2)
+    assert [type(event) for event in seen[:2]] == [AlreadyCommitted] * 2, "bars begin where they stopped"
+
+
+def test_an_engine_that_does_not_start_is_in_the_log(
+    pool: PoolSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLFOCAL_LOG", str(tmp_path / "log"))
+    [model] = pool.choose(["llama"]).models
+    broken = model.model_copy(update={"engine_args": {"hf": {"batch_sise": 8}}})
+    report = extract_pool(tmp_path / "w", pool.model_copy(update={"models": (broken,)}))
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert {(line["event"], line["level"], line["model"]) for line in lines} == {
+        ("partition failed", "error", "llama")
+    }
+    assert [(line["task"], line["reason"]) for line in lines] == [(m.task, m.reason) for m in report.missing]
+    assert len(lines) == 3
+    assert all("batch_sise" in line["reason"] for line in lines)
 
 
 def test_limited_partitions_grow_into_whole_ones(pool: PoolSpec, tmp_path: Path) -> None:
@@ -399,7 +419,7 @@ def test_shares_count_tasks_of_each_model() -> None:
     note(Extracted("m", "b", "t", 4, 0.1))
     note(Failure("extract", "n", "b", "t", "why"))
     note(Extracted("m", "b", "u", 4, 0.1))
-    assert told == [("extract m", 0.125), ("extract m", 0.5), ("extract n", 0.5), ("extract m", 1.0)]
+    assert told == [("extract m", 0.125), ("extract m", 0.5), ("extract n", 0.0), ("extract m", 1.0)]
 
 
 def test_prompts_do_not_depend_on_what_else_is_loaded(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -31,7 +32,7 @@ from tiny_models import save_model, write_tasks
 
 from flows import extracting, learning, newcomers, upkeep, workers
 from flows.support import progress
-from flows.support.deploying import TAG
+from flows.support.deploying import TAG, crash_silent_runs
 from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
 from flows.support.silence import HEARTBEAT, end_silent_runs
 from rlfocal.errors import InputError
@@ -260,6 +261,9 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
             assert time.monotonic() < end
             time.sleep(0.5)
         assert end_silent_runs() == []
+        asyncio.run(crash_silent_runs(600))  # `seconds` in prefect.yaml: pods may be Pending for long
+        assert end_silent_runs(later) == []
+        asyncio.run(crash_silent_runs(240))
         ended = {runs[name].name for name in ("dead", "pending")}
         assert set(end_silent_runs(later)) >= ended
         states = {name: client.read_flow_run(run.id).state_type for name, run in runs.items()}

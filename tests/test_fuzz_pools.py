@@ -165,6 +165,8 @@ def test_a_file_that_would_never_end_is_refused_at_once(tmp_path: Path, text: st
         ("context_length", "true", "context_length: .*integer"),
         ("price", "1e300", "price: .*at most 1,000,000,000"),
         ("engine_args", "{vllm: {x: .inf}}", "engine_args: .*JSON"),
+        ("engine_args", "{vllm: {x: {1: a, b: c}}}", "engine_args: .*JSON"),
+        ("engine_args", "{vlm: {x: 1}}", "engine_args: .*'vlm'.*vllm"),
         ("engine_args", "{vllm: {x: 2020-01-01}}", "engine_args: .*JSON"),
         ("hf_repo", '"a\\nb"', "hf_repo: .*one line"),
     ],

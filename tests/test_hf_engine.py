@@ -14,7 +14,7 @@ import torch
 from tiny_models import ARCHITECTURES, tiny_model, tiny_tokenizer, write_tasks
 from transformers.generation.logits_process import TopPLogitsWarper
 
-from rlfocal.errors import RunError
+from rlfocal.errors import InputError, RunError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
@@ -195,9 +195,9 @@ def test_temperature_zero_is_greedy_decoding() -> None:
 def test_generation_that_cannot_fit_is_refused() -> None:
     tokenizer = tiny_tokenizer()
     engine = HFEngine(tiny_model("llama", len(tokenizer)), tokenizer)
-    with pytest.raises(RunError, match="context has only 96"):
+    with pytest.raises(InputError, match="context has only 96"):
         list(engine.sample(documents(1), replace(SAMPLING, max_tokens=96)))
-    with pytest.raises(RunError, match="do not fit the context of 96 tokens"):
+    with pytest.raises(InputError, match="do not fit the context of 96 tokens"):
         engine.check(documents(), replace(SAMPLING, max_tokens=82))
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -100,6 +103,25 @@ def test_every_refusal_says_what_to_do(hub: Hub, environment: dict[str, str], tm
         told = resolve(environment, repo, revision)
         assert told.startswith("refused: model 'm': ")
         assert expected in told
+
+
+def test_a_hub_that_hangs_up_and_a_wrong_address_are_named(environment: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with suppress(OSError):  # once the server is closed
+                while True:
+                    connection, _ = server.accept()
+                    connection.recv(1000)
+                    connection.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        told = resolve(environment | {"HF_ENDPOINT": url})
+    assert told.startswith("refused: model 'm': ")
+    assert f"{url} gives no answer" in told
+    told = resolve(environment | {"HF_ENDPOINT": "hub.example"})
+    assert "HF_ENDPOINT is 'hub.example', which does not begin with https://" in told
 
 
 def test_remote_code_runs_only_where_the_entry_allows_it(tmp_path: Path) -> None:

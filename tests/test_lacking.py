@@ -7,10 +7,14 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from flows.support.threads import Turns
 from rlfocal.extraction.tasks import load_tasks
+from rlfocal.jobs import lacking
 from rlfocal.jobs.lacking import describe_and_find_lacking, is_filled
-from rlfocal.pool import load_pool
+from rlfocal.pool import ModelSpec, load_pool
+from rlfocal.pool.hub import HubError
 from warehouse import Warehouse
 
 
@@ -27,6 +31,41 @@ def test_the_most_work_comes_first_and_what_cannot_run_last(warehouse: Warehouse
     assert len(set(sizes)) > 2
     assert warehouse.rows("SELECT count(*) FROM models") == [(12,)]
     assert not is_filled(warehouse, pool, tasks, "hf")
+
+
+def test_whatever_is_wrong_with_one_model_the_others_run(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = list(load_pool("lab").models[:4])
+    unreached, broken, ignored, good = (model.model for model in models)
+    models[2] = models[2].model_copy(update={"quantization": "awq"})
+
+    def found(spec: ModelSpec) -> ModelSpec:
+        if spec.model == unreached:
+            raise HubError("no answer")
+        if spec.model == broken:
+            raise ZeroDivisionError("what nobody thought of")
+        return spec
+
+    monkeypatch.setattr(lacking, "pinned", found)
+    tasks = load_tasks(load_pool("lab").choose(None, ["lab-gpqa"]).benchmarks, 8)
+    plan = lacking.plan_of(models, tasks, "hf", {})
+    assert list(plan.pending) == [good]
+    assert plan.unreached == {unreached}
+    assert plan.failed.keys() == {unreached, broken, ignored}
+    assert plan.failed[broken] == "ZeroDivisionError: what nobody thought of"
+    assert "hf does not quantize (awq)" in plan.failed[ignored]
+    assert list(lacking.plan_of(models, tasks, "vllm", {}).pending) == [ignored, good]
+
+
+def test_the_widest_come_first(warehouse: Warehouse) -> None:
+    pool = load_pool("lab").choose(None, ["lab-gpqa"])
+    smallest = min(pool.models, key=lambda model: model.params_b)
+    wide = smallest.model_copy(update={"tensor_parallel": 2})
+    models = [wide if model == smallest else model for model in pool.models]
+    tasks = load_tasks(pool.benchmarks, 8)
+    found = describe_and_find_lacking(warehouse, pool.model_copy(update={"models": models}), tasks, "hf")
+    assert found[0] == wide
 
 
 def test_threads_go_in_turn_whoever_comes_first_and_whoever_fails() -> None:

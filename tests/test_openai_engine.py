@@ -128,3 +128,16 @@ def test_no_server(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunError, match=r"server at http://127\.0\.0\.1:9/v1.* cannot be reached") as refused:
         openai.load(spec, model)
     assert "secret" not in str(refused.value)
+
+
+@needs_vllm
+def test_a_server_that_ignores_the_number_of_texts_is_refused(
+    served: ModelSpec, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = openai.load(served, model, threads=1)
+    ask = engine._complete
+    monkeypatch.setattr(engine, "_complete", lambda prompt, **options: ask(prompt, **(options | {"n": 1})))
+    with pytest.raises(RunError, match="asked for n=4 texts of document 0 and returned 1"):
+        list(engine.sample(documents(n=1), SAMPLING))
+    greedy = replace(SAMPLING, temperature=0.0)
+    assert [len(samples) for samples in engine.sample(documents(n=1), greedy)] == [4]

@@ -26,7 +26,7 @@ from rlfocal.planning.plan import plan_pool
 from rlfocal.planning.workload import Workload, of_documents, of_size
 from rlfocal.planning.works import work
 from rlfocal.pool import load_pool
-from rlfocal.pool.specs import Benchmark, BenchmarkSize, ModelSpec
+from rlfocal.pool.specs import Benchmark, BenchmarkSize, ModelSpec, SamplingSpec
 
 H100 = GPUS["H100"]
 SIMPLE = GPU("simple", tflops=100, memory_gb=80, bandwidth_gb=1000, dollars=2)
@@ -84,6 +84,21 @@ def test_ten_passes_are_one_request_and_one_prefill() -> None:
     task = task_of(documents(["q" * 80, "p" * 40], ()), sampling)
     assert of_documents(task, 73) == Workload("b", 1, 2, 2, 30, 2 * 10 * 73, 20, 30, True)
     assert of_documents(task, None).decode_tokens == 2 * 10 * 512
+
+
+def test_a_chats_messages_are_its_prompt() -> None:
+    spoken = (("system", "x" * 400), ("user", "a" * 40))
+    plain = task_of(documents(["x" * 400 + "a" * 40], (" A", " B")))
+    chat = task_of(tuple(replace(d, context="", messages=spoken) for d in plain.documents))
+    assert of_documents(chat, None) == of_documents(plain, None)
+
+
+def test_a_variants_passes_count() -> None:
+    size = BenchmarkSize(documents=8, preamble_tokens=100, document_tokens=10, answer_tokens=50, passes=10)
+    benchmark = Benchmark(name="b", kind="answers", tasks={"t": "t"}, size=size)
+    assert of_size(benchmark).decode_tokens == 8 * 10 * 50
+    once = benchmark.model_copy(update={"sampling": SamplingSpec(passes=1, temperature=0)})
+    assert of_size(once).decode_tokens == 8 * 50
 
 
 def test_a_size_gives_what_its_documents_would() -> None:

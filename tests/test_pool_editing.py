@@ -54,6 +54,26 @@ models:
 name: mine
 benchmarks: [lab-gpqa]
 """,
+    "block scalar, blank line": """name: mine
+models:
+  - model: a
+    hf_repo: org/a
+    params_b: 1
+    price_source: |
+      a list
+
+benchmarks: [lab-gpqa]
+""",
+    "nothing after the colon": """name: mine
+models:
+  - model: a
+    hf_repo: org/a
+    params_b: 1
+    price:  # unknown
+
+# after the models
+benchmarks: [lab-gpqa]
+""",
 }
 POOLS["windows"] = POOLS["block"].replace("\n", "\r\n")
 POOLS["byte order mark"] = "\ufeff" + POOLS["block"]
@@ -62,6 +82,7 @@ ENTRIES = {
     "flow": "{model: c, hf_repo: r,\n params_b: 3}\n",
     "nested": "model: c\nhf_repo: r\nparams_b: 3\nengine_args:\n  vllm:\n    max_num_seqs: 4\n",
     "windows": "---\r\nmodel: c\r\nprice_source: |\r\n  a\r\n\r\n  list\r\nhf_repo: r\r\nparams_b: 3\r\n",
+    "unknown price": "model: c\nhf_repo: r\nparams_b: 3\nprice:\n",
     "json": '{"model": "c", "hf_repo": "r", "params_b": 3, "family": "a | b: \\u00e9"}',
 }
 
@@ -171,3 +192,20 @@ def test_a_shipped_pool_is_never_changed(tmp_path: Path, monkeypatch: pytest.Mon
 def load_entry_of(source: Path, name: str = "mine") -> ModelSpec:
     source.write_text(f"model: {name}\nhf_repo: org/mine\nparams_b: 3\n")
     return load_entry(source)
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        "models:\t# only the faster parser reads a tab here\n  - {model: a, hf_repo: r, params_b: 1}\n",
+        "models:\n- model: a\n  hf_repo: r\n  params_b: 1\n  price_source: |\n    and a line break",
+    ],
+)
+def test_what_cannot_be_added_to_is_left_alone(models: str, tmp_path: Path) -> None:
+    file, source = tmp_path / "mine.yaml", tmp_path / "entry.yaml"
+    text = f"name: mine\nbenchmarks: [lab-gpqa]\n{models}"
+    file.write_text(text)
+    source.write_text("{model: b, hf_repo: r, params_b: 1}")
+    with pytest.raises(InputError, match="add it there by hand"):
+        add_to_pool(str(file), load_entry(source), source)
+    assert file.read_text() == text

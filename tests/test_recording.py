@@ -6,6 +6,7 @@ import json
 import logging
 import platform
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -128,6 +129,47 @@ def test_tokens_speed_retries_and_places_are_recorded_and_logged(
     assert of_choices[1]["level"] == "error"
     assert of_choices[-1]["retries"] == 2
     assert [line["model"] for line in lines if line["event"] == "engine started"] == ["m"] * 3
+
+
+class Alone(Scripted):
+    """Remembers which choices it was asked for after an empty prompt; `fails_at` is one of them."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        super().__init__(fails_at)
+        self.after_nothing: list[int] = []
+        self.n_prompts = 0
+
+    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
+        for document in documents:
+            if document.context:
+                self.n_prompts += 1
+                yield tuple(ChoiceScore((1,), (-0.5,), False, 10, False) for _ in document.continuations)
+                continue
+            [i] = self._asked([document])
+            self.after_nothing.append(i)
+            yield (ChoiceScore((1,), (-1.0 - i,), False, 1, False),)
+
+
+def test_choices_after_nothing_are_kept_in_shards_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = job("choices")
+    documents = tuple(
+        replace(d, choices=(f"a{i}", f"b{i}"), continuations=(f" a{i}", f" b{i}"))
+        for i, d in enumerate(asked.task.documents)
+    )
+    wanted = Job(replace(asked.task, documents=documents, unconditional=True), asked.fingerprint)
+    first, second = Alone(fails_at=5), Alone()
+    open_warehouse(tmp_path / "w").close()
+    [failed] = run(monkeypatch, tmp_path / "w", first, wanted)
+    assert isinstance(failed, Failure)
+    assert (first.n_prompts, first.after_nothing) == (5, [0, 1, 2, 3, 4])
+    [made] = run(monkeypatch, tmp_path / "w", second, wanted)
+    assert isinstance(made, Extracted)
+    assert (second.n_prompts, second.after_nothing) == (0, [4, 5, 6, 7, 8, 9])
+    with open_warehouse(tmp_path / "w") as warehouse:
+        rows = warehouse.rows("SELECT choice, unconditional_logprob FROM choice_logprobs ORDER BY ALL DESC")
+    assert rows == [(1, -6.0 - i) for i in range(5)] + [(0, -1.0 - i) for i in range(5)]
 
 
 def test_without_a_log_nothing_is_printed(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,10 +17,10 @@ from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
 from rlfocal.exporting import export
-from rlfocal.extraction.engine import ChoiceScore, Document
+from rlfocal.extraction.engine import Document
 from rlfocal.extraction.fingerprint import fingerprint, holds
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.extraction.unconditional import unconditional_logprobs, with_unconditional
+from rlfocal.extraction.unconditional import alone, with_unconditional
 from rlfocal.jobs.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
@@ -101,40 +100,19 @@ def test_accuracies_and_log_probs_are_lm_evals(tmp_path: Path, bos: bool) -> Non
     assert extract_pool(tmp_path / "w", without).n_skipped == 2
 
 
-@dataclass
-class Counting:
-    """Says of a continuation that each of its characters has log-prob -1, and remembers what it was asked."""
-
-    shard: int = 3
-    asked: list[Document] = field(default_factory=list)
-    largest: int = 0
-
-    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
-        self.asked += documents
-        self.largest = max(self.largest, len(documents))
-        for document in documents:
-            yield tuple(
-                ChoiceScore((1,) * len(c), (-1.0,) * len(c), False, 1, False) for c in document.continuations
-            )
+def asking(texts: dict[int, tuple[str, ...]]) -> list[Document]:
+    return [Document(i, "", "", 0, "", each, "a prompt", each) for i, each in texts.items()]
 
 
 def test_each_text_is_asked_once_after_nothing() -> None:
-    texts = [(" yes", " no"), (" no", " perhaps"), (" yes", " no"), (" a", " b")]
-    some = [
-        Document(i, "", "", 0, "", tuple(t.strip() for t in each), "a prompt", each)
-        for i, each in enumerate(texts)
-    ]
-    engine: Any = Counting()
-    found = unconditional_logprobs(engine, some)
-    assert found == {" yes": -4, " no": -3, " perhaps": -8, " a": -2, " b": -2}
-    assert [(d.context, d.messages, len(d.continuations)) for d in engine.asked] == [("", None, 1)] * 5
-    assert engine.largest == engine.shard
+    texts = alone(asking({0: (" yes", " no"), 1: (" no", " perhaps"), 2: (" yes", " no"), 3: (" a", " b")}))
+    assert [d.continuations for d in texts] == [(" a",), (" b",), (" no",), (" perhaps",), (" yes",)]
+    assert {(d.context, d.messages) for d in texts} == {("", None)}
+    assert [d.doc_id for d in texts] == [0, 1, 2, 3, 4]
 
 
 def test_each_row_has_its_own_choices() -> None:
-    texts = {7: (" yes", " no"), 9: (" a", " perhaps")}
-    some = [Document(i, "", "", 0, "", each, "a prompt", each) for i, each in texts.items()]
-    engine: Any = Counting()
+    some = asking({7: (" yes", " no"), 9: (" a", " perhaps")})
     given = pa.table(
         {
             "doc_id": [9, 7, 9, 7],
@@ -143,7 +121,9 @@ def test_each_row_has_its_own_choices() -> None:
             "n_bytes": [1] * 4,
         }
     )
-    found = with_unconditional(given, engine, some)
+    lengths = [-float(len(d.continuations[0])) for d in alone(some)]
+    scored = pa.table({"doc_id": [2, 3, 0, 1], "logprob": [lengths[i] for i in (2, 3, 0, 1)]})
+    found = with_unconditional(given, scored, some)
     assert found.column_names == given.column_names
     assert found["unconditional_logprob"].to_pylist() == [-8, -4, -2, -3]
 

@@ -14,12 +14,12 @@ import pytest
 from mirror import make_mirror
 from tiny_models import tiny_model, tiny_tokenizer, write_tasks
 
-from rlfocal.errors import RunError
+from rlfocal.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.requests import Request
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.extraction.unconditional import unconditional_logprobs
+from rlfocal.extraction.unconditional import alone
 from rlfocal.jobs.runner import extract_pool
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec, load_benchmarks
 from warehouse import open_warehouse
@@ -197,9 +197,11 @@ def test_decoding_goes_on_where_memory_runs_out(engines: Engines, monkeypatch: p
 
 def test_choices_alone_are_lm_evals(engines: Engines) -> None:
     documents = [replace(d, continuations=c) for d in prompts(1) for c in KINDS.values()]
-    found = unconditional_logprobs(engines.vllm, documents)
-    alone = [replace(d, context="") for d in documents]
-    for document, expected in zip(alone, lm_eval_scores(engines, alone), strict=True):
+    texts = alone(documents)
+    scores = zip(texts, engines.vllm.score(texts), strict=True)
+    found = {text.continuations[0]: sum(score.token_logprobs) for text, [score] in scores}
+    empty = [replace(d, context="") for d in documents]
+    for document, expected in zip(empty, lm_eval_scores(engines, empty), strict=True):
         for text, (logprob, _) in zip(document.continuations, expected, strict=True):
             assert found[text] == pytest.approx(logprob, abs=TOLERANCE)
 
@@ -260,7 +262,7 @@ def test_long_prompts_are_refused_or_cut_with_a_flag(engines: Engines) -> None:
     from rlfocal.extraction.engines.vllm import VLLMEngine
 
     long = replace(prompts(1, choices=(" yes", " lazy dog"))[0], context="fox " * (CONTEXT + 50) + "Answer:")
-    with pytest.raises(RunError, match=f"1 of 1 prompts do not fit the context of {CONTEXT} tokens"):
+    with pytest.raises(InputError, match=f"1 of 1 prompts do not fit the context of {CONTEXT} tokens"):
         engines.vllm.score([long])
     keeping = VLLMEngine(engines.vllm._llm, tiny_tokenizer(words=2000), truncation="keep")
     [scores] = keeping.score([long])

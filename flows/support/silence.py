@@ -24,13 +24,14 @@ from prefect.events.filters import (
     EventOccurredFilter,
     EventResourceFilter,
 )
+from prefect.events.schemas.automations import EventTrigger
 from prefect.runtime import flow_run
 from prefect.states import Crashed
 
-from flows.support.deploying import TAG
+from flows.support.deploying import AUTOMATION, SHORTEST, SILENCE, TAG
 
-SILENCE = timedelta(minutes=5)
-"""Longer than the automation's, and as long as `rlfocal doctor` waits."""
+LONGER = timedelta(minutes=1)
+"""Than the server's automation waits, which should act first."""
 HEARTBEAT = "prefect.flow-run.heartbeat"
 _BEGUN = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
@@ -51,10 +52,17 @@ def end_silent_runs(now: datetime | None = None) -> list[str]:
 
 
 def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None = None) -> bool:
-    """Marks a run as crashed if for five minutes it has neither changed its state nor sent a heartbeat."""
+    """Marks a run as crashed if it has long neither changed its state nor sent a heartbeat.
+
+    How long is what the server's automation waits (`seconds` of `crash_silent_runs`), and a minute.
+    """
     now = now or datetime.now(UTC)
-    since = now - SILENCE
-    if run.state is None or run.state.type not in _BEGUN or run.state.timestamp > since:
+    shortest = timedelta(seconds=SHORTEST)
+    if run.state is None or run.state.type not in _BEGUN or run.state.timestamp > now - shortest:
+        return False
+    silence = _allowed(client) + LONGER
+    since = now - silence
+    if run.state.timestamp > since:
         return False
     heartbeats = EventFilter(
         occurred=EventOccurredFilter.model_validate({"since": since, "until": now}),
@@ -63,6 +71,14 @@ def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None 
     )
     if client.read_events(heartbeats, limit=1).events:
         return False
-    told = f"No heartbeat for {SILENCE.seconds // 60} minutes: its process or its host died."
+    told = f"No heartbeat for {silence.total_seconds() / 60:g} minutes: its process or its host died."
     client.set_flow_run_state(run.id, Crashed(message=told))
     return True
+
+
+def _allowed(client: SyncPrefectClient) -> timedelta:
+    """How long the server lets a run be silent; the default where nothing is deployed."""
+    for automation in client.read_automations_by_name(AUTOMATION):
+        if isinstance(automation.trigger, EventTrigger):
+            return automation.trigger.within
+    return timedelta(seconds=SILENCE)

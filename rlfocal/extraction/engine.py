@@ -78,7 +78,7 @@ class Engine(Protocol):
     """Documents to ask at once. A call's results depend on its documents alone, not on earlier calls."""
 
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
-        """Raises RunError, before any request, if a prompt does not fit and must not be truncated."""
+        """Raises InputError, before any request, if a prompt does not fit and must not be truncated."""
         ...
 
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:

@@ -17,7 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from rlfocal.errors import InputError, RunError, unknown
+from rlfocal.extraction.card import read_card
 from rlfocal.pool.files import packaged
+from rlfocal.pool.hub import COMMIT
 from rlfocal.pool.specs import Benchmark
 
 FEWSHOT_SEED = 1234  # lm-eval's default, so that few-shot prompts are its prompts
@@ -235,6 +237,13 @@ def _data(
     if not folder.is_dir():
         missing = f"data set {found.repo!r} of {benchmark.name} is not in {datasets}"
         raise InputError(f"{missing}; {_remedy(benchmark, datasets)}")
+    there, wanted = str(read_card(folder).revision), benchmark.dataset_revision
+    # A folder that is no copy of the hub's has no commit to compare.
+    if wanted is not None and COMMIT.fullmatch(there) and COMMIT.fullmatch(wanted) and there != wanted:
+        raise InputError(
+            f"{folder} is a copy of {found.repo} at {there}, but {benchmark.name} pins {wanted}; remove the "
+            f"folder, then {_remedy(benchmark, datasets)}, or change dataset_revision"
+        )
     kwargs.pop("revision", None)
     # The usual cache knows a folder by its card alone: it would serve an edited one's old rows.
     kwargs["cache_dir"] = str(scratch)

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from rlfocal.atomic import replacing, write_file
 from rlfocal.errors import InputError, RunError
+from rlfocal.extraction.card import CARD, read_card
 from rlfocal.extraction.lm_eval_tasks import (
     HubDataset,
     Managers,
@@ -28,7 +29,6 @@ from rlfocal.pool.specs import Benchmark
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CARD = "README.md"
 SHARD = "-00000-of-00001.parquet"
 ONLY = "default"  # the hub's name for the one configuration of a data set
 
@@ -71,7 +71,7 @@ def mirror_datasets(
         if repo not in revisions:
             revisions[repo] = _revision(want, source)
             _check_revision(folder, repo, revisions[repo])
-        if config in _card(folder / repo).configs:
+        if config in read_card(folder / repo).configs:
             copies.append(Copy(repo, config, revisions[repo], None))
         else:
             splits = _load(want, revisions[repo], source)
@@ -100,11 +100,6 @@ def write_config(mirror: Path, repo: str, config: str, splits: Mapping[str, pa.T
     return folder
 
 
-class _Card(NamedTuple):
-    revision: str | None
-    configs: frozenset[str]
-
-
 def _wanted(benchmarks: Iterable[Benchmark]) -> list[Wanted]:
     managers: Managers = {}
     wanted: dict[HubDataset, Wanted] = {}
@@ -124,7 +119,7 @@ def _revision(want: Wanted, source: Path | None) -> str:
     if source is not None:
         if not (source / repo).is_dir():
             raise InputError(f"data set {repo!r} of {want.benchmark.name} is not in {source}")
-        return _card(source / repo).revision or "unknown"
+        return read_card(source / repo).revision or "unknown"
     if want.benchmark.dataset_revision is not None:
         return want.benchmark.dataset_revision
     from huggingface_hub import HfApi
@@ -136,7 +131,7 @@ def _revision(want: Wanted, source: Path | None) -> str:
 
 
 def _check_revision(folder: Path, repo: str, revision: str) -> None:
-    there = _card(folder / repo).revision
+    there = read_card(folder / repo).revision
     if there is not None and there != revision:
         raise InputError(
             f"{folder / repo} holds revision {there!r} of {repo}, not {revision!r}; remove it, or mirror "
@@ -165,17 +160,6 @@ def _load(want: Wanted, revision: str, source: Path | None) -> dict[str, pa.Tabl
 def _failure(error: Exception, want: Wanted, source: Path | None) -> Exception:
     known = dataset_failure(error, want.dataset, want.benchmark, source)
     return known or RunError(f"data set {want.dataset.repo!r} cannot be loaded: {one_line(error)}")
-
-
-def _card(repository: Path) -> _Card:
-    """What the front matter lists; nothing if there is none."""
-    try:
-        front = (repository / CARD).read_text(encoding="utf-8").split("---\n")[1]
-    except (FileNotFoundError, IndexError):
-        return _Card(None, frozenset())
-    content = YAML(typ="safe").load(front) or {}
-    configs = frozenset(entry["config_name"] for entry in content.get("configs", ()))
-    return _Card(content.get("revision"), configs)
 
 
 def _write_card(repository: Path, repo: str, revision: str) -> None:

@@ -9,7 +9,6 @@ import pyarrow as pa
 from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample
 from rlfocal.extraction.tasks import TaskDocuments
-from warehouse.answers import is_number
 
 DOCS = pa.schema(
     [
@@ -113,11 +112,8 @@ def choice_rows(
 def pass_rows(
     task: TaskDocuments, model: str, documents: Sequence[Document], samples: Sequence[Sequence[Sample]]
 ) -> pa.Table:
-    """Rows of `answer_passes` for some documents of the task, one per sampled text, with its parsed answer.
-
-    If every gold answer of the task is a number, a text without a number has no answer.
-    """
-    parse = extract_answer if all(is_number(document.gold) for document in task.documents) else extract_text
+    """Rows of `answer_passes` for some documents of the task, one per sampled text, with its answer."""
+    parse = extract_answer if task.is_numeric else extract_text
     rows = [
         {
             "benchmark": task.benchmark,

@@ -22,7 +22,7 @@ from rlfocal.extraction.lm_eval_tasks import (
     task_manager,
 )
 from rlfocal.pool.specs import Benchmark
-from warehouse.answers import normalise
+from warehouse.answers import is_number, normalise
 
 OUTPUT_TYPES = {"choices": "multiple_choice", "answers": "generate_until"}
 GENERATION_OPTIONS = {"until", "do_sample", "temperature", "top_p", *TOKEN_LIMITS}
@@ -49,6 +49,8 @@ class TaskDocuments:
     """Whether the question texts stay out of reports and exports unless asked for."""
     unconditional: bool = False
     """Whether each choice is also scored after an empty prompt."""
+    is_numeric: bool = False
+    """Whether every gold answer of the whole task is a number: a text without one then has no answer."""
 
 
 def load_tasks(
@@ -139,6 +141,7 @@ def _task_documents(
         digest=digest,
         confidential=benchmark.confidential,
         unconditional=benchmark.unconditional,
+        is_numeric=benchmark.kind == "answers" and all(is_number(d.gold) for d in whole),
     )
 
 

@@ -6,34 +6,33 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from rlfocal.extraction.engine import Document, Engine
+from rlfocal.extraction.engine import Document
 
 COLUMN = "unconditional_logprob"
 
 
-def with_unconditional(rows: pa.Table, engine: Engine, documents: Sequence[Document]) -> pa.Table:
-    """Rows of `choice_logprobs` for these documents, with each choice's log-probability on its own."""
-    known = unconditional_logprobs(engine, documents)
-    continuations = {document.doc_id: document.continuations for document in documents}
-    places = zip(rows["doc_id"].to_pylist(), rows["choice"].to_pylist(), strict=True)
-    values = [known[continuations[doc_id][choice]] for doc_id, choice in places]
-    return rows.set_column(rows.column_names.index(COLUMN), COLUMN, pa.array(values, pa.float64()))
+def alone(documents: Sequence[Document]) -> list[Document]:
+    """Every continuation of the documents as a document of its own, with an empty prompt, in a fixed order.
 
-
-def unconditional_logprobs(engine: Engine, documents: Sequence[Document]) -> dict[str, float]:
-    """The log-probability of every continuation of the documents after an empty prompt, by continuation.
-
-    Each is asked once, however many documents have it. An empty prompt is lm-eval's: the token that begins a
+    Each is there once, however many documents have it. An empty prompt is lm-eval's: the token that begins a
     text, or, if the tokenizer has none, the one that ends it.
     """
     texts = sorted({continuation for document in documents for continuation in document.continuations})
-    alone = [_alone(i, text) for i, text in enumerate(texts)]
-    scores = (
-        score
-        for start in range(0, len(alone), engine.shard)
-        for [score] in engine.score(alone[start : start + engine.shard])
-    )
-    return {text: sum(score.token_logprobs) for text, score in zip(texts, scores, strict=True)}
+    return [_alone(i, text) for i, text in enumerate(texts)]
+
+
+def with_unconditional(rows: pa.Table, scored: pa.Table, documents: Sequence[Document]) -> pa.Table:
+    """Rows of `choice_logprobs` for these documents, with each choice's log-probability on its own.
+
+    `scored`: the rows of `alone(documents)`, one per continuation.
+    """
+    texts = [document.continuations[0] for document in alone(documents)]
+    places = zip(scored["doc_id"].to_pylist(), scored["logprob"].to_pylist(), strict=True)
+    known = {texts[place]: logprob for place, logprob in places}
+    continuations = {document.doc_id: document.continuations for document in documents}
+    asked = zip(rows["doc_id"].to_pylist(), rows["choice"].to_pylist(), strict=True)
+    values = [known[continuations[doc_id][choice]] for doc_id, choice in asked]
+    return rows.set_column(rows.column_names.index(COLUMN), COLUMN, pa.array(values, pa.float64()))
 
 
 def _alone(doc_id: int, text: str) -> Document:

@@ -57,11 +57,16 @@ Event = Progress | Extracted | AlreadyCommitted | Failure
 
 
 def share_of_tasks(on_progress: Callable[[str, float], None], n_tasks: int) -> Callable[[Event], None]:
-    """Turns events into `on_progress(title, share)`: the finished share, 0 to 1, of a model's tasks."""
+    """Turns events into `on_progress(title, share)`: the finished share, 0 to 1, of a model's tasks.
+
+    A task that fails adds nothing: a model with a failure never reaches 1.
+    """
     shares: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
 
     def report(event: Event) -> None:
-        done = event.done / event.total if isinstance(event, Progress) else 1.0
+        done = float(not isinstance(event, Failure))
+        if isinstance(event, Progress):
+            done = event.done / event.total
         shares[event.model][event.benchmark, event.task] = done
         on_progress(f"extract {event.model}", sum(shares[event.model].values()) / n_tasks)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rlfocal.failures import plain
 
 GPU_MEMORY = (
-    "out of memory on the GPU: raise tensor_parallel, name a quantization, or lower context_length in the "
-    "model's pool entry, or stop whatever else uses the GPU"
+    "out of memory on the GPU: in the model's pool entry lower context_length or, for vLLM, raise "
+    "tensor_parallel or name a quantization; or stop whatever else uses the GPU"
 )
 CACHE_MEMORY = (
     "no GPU memory is left for vLLM's key-value cache: lower context_length or raise tensor_parallel in the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rlfocal.errors import InputError
+from rlfocal.extraction.engines.backends import check_entry_for
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.partition import doc_rows
 from rlfocal.extraction.tasks import TaskDocuments
@@ -13,7 +13,7 @@ from rlfocal.failures import plain
 from rlfocal.jobs.events import Failure
 from rlfocal.jobs.partitions import Job, is_covered
 from rlfocal.jobs.shards import discard_leftovers
-from rlfocal.placement.schedule import Work
+from rlfocal.placement.schedule import Work, ordered
 from rlfocal.planning.gpus import DEFAULT, GPU, GPUS
 from rlfocal.planning.workload import of_documents
 from rlfocal.planning.works import work
@@ -50,17 +50,17 @@ def describe_and_find_lacking(
 ) -> list[ModelSpec]:
     """The models with something to extract, or to report as refused or failed.
 
-    Those with the most work come first. Also records all models in the warehouse, and discards what a killed
-    run left of committed partitions.
+    The widest come first, and of equally wide ones those with the most work. Also records all models in the
+    warehouse, and discards what a killed run left of committed partitions.
     """
     warehouse.put_models(pool.models)
     plan = plan_of(pool.models, tasks, backend, warehouse.committed())
     for key in plan.covered:
         discard_leftovers(warehouse, key)
-    works = works_of(plan.specs, plan.pending, GPUS[DEFAULT])
+    works = ordered(works_of(plan.specs, plan.pending, GPUS[DEFAULT]).values())
+    place = {work.model: number for number, work in enumerate(works)}
     lacking = [model for model in pool.models if model.model in _lacking(plan)]
-    # One that cannot run takes no time.
-    return sorted(lacking, key=lambda m: -works[m.model].seconds if m.model in works else 0.0)
+    return sorted(lacking, key=lambda m: place.get(m.model, len(place)))  # those that cannot run are last
 
 
 def _lacking(plan: Plan) -> set[str]:
@@ -95,17 +95,18 @@ def plan_of(
     plan = Plan({}, {}, {}, set(), [], [])
     for model in models:
         try:
+            check_entry_for(backend, model)
             spec = pinned(model)
             weights = weights_digest(spec)
-        except (InputError, OSError) as error:
+            jobs = [Job(task, fingerprint(spec, weights, task, backend)) for task in tasks]
+        except Exception as error:  # whatever is wrong with one model, the others run
             plan.failed[model.model] = plain(error)
             if isinstance(error, HubError):
                 plan.unreached.add(model.model)
             continue
         plan.specs[model.model] = spec
         plan.pending[model.model] = []
-        for task in tasks:
-            job = Job(task, fingerprint(spec, weights, task, backend))
+        for task, job in zip(tasks, jobs, strict=True):
             key = job.key(model.model)
             there = committed.get(key)
             if is_covered(job, there):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from logging import ERROR
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from rlfocal.extraction.engines.backends import check_backend
+from rlfocal.extraction.logs import log, start_log
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure
 from rlfocal.jobs.faults import over_time
@@ -25,6 +27,7 @@ from rlfocal.placement.schedule import in_order
 from rlfocal.planning.gpus import DEFAULT, GPUS, gpu_of
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import check_location, open_warehouse
+from warehouse.store import PartitionKey
 
 OnProgress = Callable[[Event], None]
 PRELOADED = {"hf": ("rlfocal.extraction.engines.hf", "transformers.models.llama.modeling_llama")}
@@ -93,9 +96,7 @@ def extract_pool(
     check_backend(backend)
     check_location(location)
     tasks = load_tasks(pool.benchmarks, limit, datasets)
-    outcomes = _extract(
-        location, pool.models, tasks, backend, jobs, replace_documents, on_progress, at_once=jobs
-    )
+    outcomes = _extract(location, pool.models, tasks, backend, jobs, replace_documents, on_progress, jobs)
     return ExtractionReport(tuple(outcomes), perf_counter() - started)
 
 
@@ -103,28 +104,23 @@ def extract_model(
     location: str | Path | None,
     pool: PoolSpec,
     model: str,
+    tasks: Sequence[TaskDocuments],
     *,
     backend: str | None = None,
-    limit: int | None = None,
-    datasets: str | Path | None = None,
-    tasks: Sequence[TaskDocuments] | None = None,
     jobs: int = 1,
-    replace_documents: bool = False,
+    engines: int | None = None,
     seconds: float | None = None,
     on_progress: OnProgress | None = None,
 ) -> ModelOutcome:
-    """`extract_pool` for one model; `jobs` is how many such calls share the machine's cores.
+    """`extract_pool` for one model and tasks that are loaded; `jobs` is how many such calls share the cores.
 
+    `engines`: the most that it may have at once on GPUs; None means as many as there are GPUs for.
     `seconds`: how long its process may take before it is stopped; what it has not committed is missing.
-    `tasks` saves building the prompts again for every model: `load_tasks(pool.benchmarks, limit, datasets)`.
     """
     backend = backend or pool.backend
     check_backend(backend)
     [spec] = pool.choose(models=[model]).models
-    wanted = load_tasks(pool.benchmarks, limit, datasets) if tasks is None else tasks
-    [outcome] = _extract(
-        location, [spec], wanted, backend, jobs, replace_documents, on_progress, seconds=seconds
-    )
+    [outcome] = _extract(location, [spec], tasks, backend, jobs, False, on_progress, engines, seconds)
     return outcome
 
 
@@ -141,10 +137,11 @@ def _extract(
     jobs: int | None,
     replace_documents: bool,
     on_progress: OnProgress | None,
-    at_once: int | None = None,
+    at_once: int | None,
     seconds: float | None = None,
 ) -> list[ModelOutcome]:
     """`jobs`: how many models share the machine's cores; `at_once`: the most engines on GPUs."""
+    start_log()
     with open_warehouse(location) as warehouse:
         warehouse.put_models(models)
         committed = warehouse.committed()
@@ -155,14 +152,17 @@ def _extract(
             refuse_other_documents(plan, warehouse, committed)
         for key in plan.covered:
             discard_leftovers(warehouse, key)
-    events: list[Event] = [*plan.refused]
+    pending = {name: left for name, left in plan.pending.items() if left}
+    told: list[Event] = []
 
     def report(_: str, event: Event) -> None:
-        events.append(event)
+        told.append(event)
         if on_progress is not None:
             on_progress(event)
 
-    pending = {name: left for name, left in plan.pending.items() if left}
+    for key in plan.covered:
+        if key.model in pending:
+            report(key.model, AlreadyCommitted(*key))
     gpus = _gpus(backend)
     jobs = jobs or len(gpus) or min(default_jobs(backend), len(models))
     threads = max(1, cores() // jobs)
@@ -180,10 +180,15 @@ def _extract(
     lasting = plan.failed.keys() - plan.unreached
     if seconds is not None:
         lasting |= {name for name, reason in ended.items() if reason == over_time(seconds)}
-    return [
+    events = [*plan.refused, *told]
+    outcomes = [
         _outcome(m.model, tasks, plan.pending.get(m.model), failed.get(m.model), m.model in lasting, events)
         for m in models
     ]
+    for gap in (gap for outcome in outcomes for gap in outcome.missing if gap not in told):
+        about = PartitionKey(gap.model, gap.benchmark, gap.task)._asdict()
+        log("partition failed", level=ERROR, **about, reason=gap.reason)
+    return outcomes
 
 
 def _gpus(backend: str) -> tuple[Device, ...]:

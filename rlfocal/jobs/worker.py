@@ -19,7 +19,7 @@ from rlfocal.extraction.logs import log
 from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows
 from rlfocal.extraction.recording import begin, measured
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.extraction.unconditional import with_unconditional
+from rlfocal.extraction.unconditional import alone, with_unconditional
 from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure, Progress
 from rlfocal.jobs.faults import explained
 from rlfocal.jobs.partitions import Job, is_covered, partition_lock
@@ -32,6 +32,8 @@ from warehouse.disk import DiskFullError
 from warehouse.store import PartitionKey
 
 SECONDS_BETWEEN_LOOKS = 2.0
+ALONE = " alone"
+"""Part of the identity of shards whose documents are choices after an empty prompt."""
 
 
 @dataclass(frozen=True)
@@ -206,34 +208,51 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
 def _answers(extraction: Extraction, job: Job, folder: Path) -> Shard:
     """The rows of a partition. The engine answers only documents that are in no saved shard."""
     task, record = job.task, extraction.record
-    shards = Shards(folder, identity(job.fingerprint, record["settings"], record["versions"]))
+    texts = alone(task.documents) if task.unconditional else []
+    total = len(task.documents) + len(texts)
+
+    def answered(documents: Sequence[Document], kind: str, done: int) -> Shard:
+        own = identity(job.fingerprint + kind, record["settings"], record["versions"])
+        return _sharded(extraction, task, documents, Shards(folder, own), done, total)
+
+    made = answered(task.documents, "", 0)
+    if not texts:
+        return made
+    scored = answered(texts, ALONE, len(task.documents))
+    rows = with_unconditional(made.rows, scored.rows, task.documents)
+    return Shard(rows, made.seconds + scored.seconds)
+
+
+def _sharded(
+    extraction: Extraction,
+    task: TaskDocuments,
+    documents: Sequence[Document],
+    shards: Shards,
+    done: int,
+    total: int,
+) -> Shard:
+    """The rows of some documents, from their shards if saved; `done` of `total` were answered before."""
     schema = CHOICES if task.sampling is None else PASSES
+    about: dict[str, Any] = {"model": extraction.model, "benchmark": task.benchmark, "task": task.task}
     made: list[Shard] = []
-    done = 0
-    for number, documents in enumerate(_groups(task, extraction.engine.shard)):
-        doc_ids = [d.doc_id for d in documents]
+    for number, group in enumerate(_groups(documents, extraction.engine.shard)):
+        doc_ids = [d.doc_id for d in group]
         shard = shards.read(doc_ids, schema)
         if shard is None:
-            shard = _ask(extraction, task, documents)
-            about = {**job.key(extraction.model)._asdict(), "shard": number, "n_docs": len(documents)}
-            log("shard answered", **about, seconds=shard.seconds)
-            if len(documents) < len(task.documents):  # a shard that is the partition is committed at once
+            shard = _ask(extraction, task, group)
+            log("shard answered", **about, shard=number, n_docs=len(group), seconds=shard.seconds)
+            if len(group) < total:  # a shard that is the partition is committed at once
                 shards.write(doc_ids, shard)
         made.append(shard)
-        done += len(documents)
-        extraction.send(Progress(extraction.model, task.benchmark, task.task, done, len(task.documents)))
-    rows, seconds = pa.concat_tables(s.rows for s in made), sum(s.seconds for s in made)
-    if not task.unconditional:
-        return Shard(rows, seconds)
-    started = perf_counter()
-    rows = with_unconditional(rows, extraction.engine, task.documents)
-    return Shard(rows, seconds + perf_counter() - started)
+        done += len(group)
+        extraction.send(Progress(**about, done=done, total=total))
+    return Shard(pa.concat_tables(s.rows for s in made), sum(s.seconds for s in made))
 
 
-def _groups(task: TaskDocuments, size: int) -> Iterator[Sequence[Document]]:
+def _groups(documents: Sequence[Document], size: int) -> Iterator[Sequence[Document]]:
     """Groups by position alone, so that a resumed run asks exactly what an uninterrupted one would ask."""
-    for start in range(0, len(task.documents), size):
-        yield task.documents[start : start + size]
+    for start in range(0, len(documents), size):
+        yield documents[start : start + size]
 
 
 def _ask(extraction: Extraction, task: TaskDocuments, documents: Sequence[Document]) -> Shard:

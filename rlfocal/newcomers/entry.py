@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfocal.errors import InputError
+from rlfocal.extraction.engines.backends import check_entry_for
 from rlfocal.pool.hub import local_weights, pinned
 from rlfocal.pool.specs import ModelSpec
 
@@ -17,8 +18,10 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
     """The entry at the commit that is there now.
 
     Raises InputError, saying what to do, if the hub has no such model or revision, its licence is not
-    accepted, `context_length` is beyond the model's, or it cannot be split over `tensor_parallel` GPUs.
+    accepted, `context_length` is beyond the model's, it cannot be split over `tensor_parallel` GPUs, or the
+    backend cannot quantize it.
     """
+    check_entry_for(backend, spec)
     found = pinned(spec)
     config = _config(found)
     _check_context(spec, config)

@@ -48,9 +48,7 @@ def look(
     tasks = _few(pool.benchmarks, datasets)
     with TemporaryDirectory() as folder:
         place = Path(folder) / "look"
-        outcome = extract_model(
-            place, alone, spec.model, backend=backend, tasks=tasks, on_progress=on_progress
-        )
+        outcome = extract_model(place, alone, spec.model, tasks, backend=backend, on_progress=on_progress)
         if outcome.missing:
             raise InputError(
                 f"{spec.model} cannot answer: {outcome.missing[0].reason}; the pool is unchanged"

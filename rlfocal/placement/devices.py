@@ -37,16 +37,18 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]
 
     RLFOCAL_GPUS (`0,1,2,3`) says: use these GPUs, even if others use them; a machine without a driver
     pretends to have them. Otherwise CUDA_VISIBLE_DEVICES is read as CUDA reads it. Raises InputError for a
-    GPU named twice.
+    GPU named twice, and for one that the driver does not list.
     """
     chosen = environment.get(CHOSEN)
     if chosen is None:
         return visible(_listed(), environment.get(VISIBLE))
     names = [name.strip() for name in chosen.split(",") if name.strip()]
-    if twice := next((name for at, name in enumerate(names) if name in names[:at]), None):
-        raise InputError(f"{CHOSEN}={chosen} names GPU {twice} twice; name each once, as in {CHOSEN}=0,1")
     listed = _listed() if names else []
-    return tuple(_chosen(listed, name) for name in names)
+    found = [_chosen(listed, name) for name in names]
+    uuids = [device.uuid for device in found]
+    if twice := next((name for at, name in enumerate(names) if uuids[at] in uuids[:at]), None):
+        raise InputError(f"{CHOSEN}={chosen} names GPU {twice} twice; name each once, as in {CHOSEN}=0,1")
+    return tuple(found)
 
 
 def visible(listed: Sequence[Device], asked: str | None) -> tuple[Device, ...]:
@@ -80,7 +82,12 @@ def sees_only(devices: Iterable[Device]) -> dict[str, str]:
 
 def _chosen(listed: Sequence[Device], name: str) -> Device:
     known = _named(listed, name)
-    return Device(name, name) if known is None else Device(known.name, known.uuid, known.product)
+    if known is not None:
+        return Device(known.name, known.uuid, known.product)
+    if listed:
+        there = ", ".join(f"{device.name} ({device.uuid})" for device in listed)
+        raise InputError(f"{CHOSEN} names GPU {name}, but this machine's are {there}")
+    return Device(name, name)
 
 
 def _named(listed: Sequence[Device], name: str) -> Device | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rlfocal.errors import InputError
+from rlfocal.extraction.engine import Document
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import Benchmark
 
@@ -63,9 +64,10 @@ def of_documents(task: TaskDocuments, answer_tokens: float | None) -> Workload:
 
     `answer_tokens` is the mean of one sampled answer; None assumes the limit.
     """
-    contexts = [len(d.context) / CHARACTERS_PER_TOKEN for d in task.documents]
+    prompts = [_prompt(d) for d in task.documents]
+    contexts = [len(prompt) / CHARACTERS_PER_TOKEN for prompt in prompts]
     choices = [sum(map(len, d.continuations)) / CHARACTERS_PER_TOKEN for d in task.documents]
-    preamble = _shared_characters([d.context for d in task.documents]) / CHARACTERS_PER_TOKEN
+    preamble = _shared_characters(prompts) / CHARACTERS_PER_TOKEN
     n = len(task.documents)
     own = sum(contexts) - n * preamble
     if task.sampling is not None:
@@ -102,6 +104,11 @@ def of_documents(task: TaskDocuments, answer_tokens: float | None) -> Workload:
     return scored.with_unconditional(len(alone), sum(map(len, alone)) / CHARACTERS_PER_TOKEN, sum(choices))
 
 
+def _prompt(document: Document) -> str:
+    """The prompt's text; of a chat, without what each model's template puts around the messages."""
+    return document.context or "".join(text for _, text in document.messages or ())
+
+
 def _shared_characters(texts: Sequence[str]) -> int:
     """How long the beginning is that all texts share; 0 for fewer than two texts."""
     if len(texts) < 2:
@@ -124,14 +131,15 @@ def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
     context = size.preamble_tokens + size.document_tokens
     unique = partitions * size.preamble_tokens + n * size.document_tokens
     if benchmark.kind == "answers":
+        passes = benchmark.sampling.passes if benchmark.sampling is not None else size.passes
         return Workload(
             benchmark=benchmark.name,
             partitions=partitions,
             documents=n,
             requests=n,
             prefill_tokens=unique,
-            decode_tokens=n * size.passes * size.answer_tokens,
-            lm_eval_requests=n * size.passes,
+            decode_tokens=n * passes * size.answer_tokens,
+            lm_eval_requests=n * passes,
             lm_eval_prefill_tokens=unique,
             one_token=True,
         )

@@ -14,14 +14,15 @@ def with_entry(pool: str, entry: str) -> str:
     """The pool's text with an entry's text as its last model, the entry's comments between its keys included.
 
     Both are known to be valid; of texts with anchors or tags the result may not be, so check it.
+    Raises YAMLError for what only YAML's C parser accepts, such as a tab before a comment.
     """
     models = _models(pool)
-    last = _end(models.value[-1])
+    last = _end(models.value[-1], pool)
     if models.flow_style:
         values = json.dumps(YAML(typ="safe").load(entry), ensure_ascii=False)
         return f"{pool[:last]}, {values}{pool[last:]}"
     root: Node = YAML().compose(entry)
-    own: str = entry[root.start_mark.index : _line_end(entry, _end(root))].replace("\r\n", "\n")
+    own: str = entry[root.start_mark.index : _line_end(entry, _end(root, entry))].replace("\r\n", "\n")
     column: int = models.start_mark.column
     added = " " * column + "- " + indent(own, " " * (column + 2)).lstrip(" ")
     newline = "\r\n" if "\r\n" in pool else "\n"
@@ -35,14 +36,14 @@ def without_entry(pool: str, model: str) -> str:
     items = models.value
     [at] = [number for number, item in enumerate(items) if _name(item) == model]
     if models.flow_style:
-        start = _end(items[at - 1]) if at else items[0].start_mark.index
-        end = _end(items[at]) if at or len(items) == 1 else items[1].start_mark.index
+        start = _end(items[at - 1], pool) if at else items[0].start_mark.index
+        end = _end(items[at], pool) if at or len(items) == 1 else items[1].start_mark.index
         return pool[:start] + pool[end:]
     start = _dash_line(pool, items[at].start_mark.index, models.start_mark.column)
     # From the end of the line before to the end of its own, so that a missing last newline stays missing.
     before = pool.rfind("\n", 0, start)
     before -= pool[before - 1 : before] == "\r"
-    return pool[:before] + pool[_line_end(pool, _end(items[at])) :]
+    return pool[:before] + pool[_line_end(pool, _end(items[at], pool)) :]
 
 
 def _models(pool: str) -> SequenceNode:
@@ -56,17 +57,21 @@ def _name(item: MappingNode) -> Any:
     return next((value.value for key, value in item.value if key.value == "model"), None)
 
 
-def _end(node: Node) -> int:
+def _end(node: Node, text: str) -> int:
     """Where a node's text ends. A block collection's own mark lies behind the comments that follow it."""
     if isinstance(node, CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         if isinstance(last, tuple):
             key, value = last
-            return max(_end(key), _end(value))  # an alias stands for a node further up
-        return _end(last)
+            return max(_end(key, text), _end(value, text))  # an alias stands for a node further up
+        return _end(last, text)
+    start: int = node.start_mark.index
     end: int = node.end_mark.index
+    if start == end:
+        return 0  # an empty value: its key ends the entry, and its own mark lies behind what follows
     if isinstance(node, ScalarNode) and node.style in ("|", ">"):
-        end -= 1  # its mark is at the start of the line after it
+        own = text[:end]  # its mark lies behind its line break, and behind blank lines that `|+` alone counts
+        return len(own.removesuffix("\n") if node.value.endswith("\n\n") else own.rstrip())
     return end
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from rlfocal.atomic import replacing
 from rlfocal.errors import InputError, unknown
@@ -97,7 +98,7 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
         raise InputError(
             f"pool {pool!r} already has a model {entry.model!r}; choose another name in {source}"
         )
-    wrong = f"{source} means something else in {target}; write it without anchors and tags"
+    wrong = f"the entry of {source} cannot be written into {target} as it stands; add it there by hand"
     with _explained(wrong):
         added = with_entry(_raw(path), read_text(source))
     _replace(target, added, (*before, entry), wrong)
@@ -117,7 +118,7 @@ def remove_from_pool(pool: str, model: str) -> Path | None:
         return None
     if not left:
         raise InputError(f"{model!r} is the only model of {path}, and a pool needs one; delete the file")
-    wrong = f"{model!r} cannot be cut out of {path}, which uses anchors or tags; delete its entry by hand"
+    wrong = f"{model!r} cannot be cut out of {path}, as it stands; delete its entry by hand"
     with _explained(wrong):
         remaining = without_entry(_raw(path), model)
     shipped = packaged("pools") / target.name
@@ -155,10 +156,10 @@ def _replace(target: Path, text: str, models: tuple[ModelSpec, ...], wrong: str)
 
 @contextmanager
 def _explained(wrong: str) -> Iterator[None]:
-    """Raises InputError if aliases hide what should be edited."""
+    """Raises InputError if aliases hide what should be edited, or only the faster parser reads the file."""
     try:
         yield
-    except (InputError, ValueError, LookupError, AttributeError) as error:
+    except (InputError, YAMLError, ValueError, LookupError, AttributeError) as error:
         raise InputError(wrong) from error
 
 

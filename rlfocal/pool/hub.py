@@ -114,6 +114,11 @@ def _explained(model: ModelSpec, local_only: bool) -> Iterator[None]:
     name, repo = f"model {model.model!r}", model.hf_repo
     endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
     page = without_secrets(f"{endpoint}/{repo}")
+    if not endpoint.startswith(("http://", "https://")):
+        raise InputError(
+            f"HF_ENDPOINT is {without_secrets(endpoint)!r}, which does not begin with https://; give the "
+            "hub's address, or unset it"
+        )
     try:
         yield
     except errors.GatedRepoError as error:
@@ -153,4 +158,9 @@ def _explained(model: ModelSpec, local_only: bool) -> Iterator[None]:
         status = error.response.status_code if error.response is not None else 0
         raise (HubError if status == TOO_MANY or status >= SERVER_ERROR else InputError)(
             f"{name}: the hub refuses {repo}: {plain(error)}; check HF_TOKEN (`hf auth whoami`), or unset it"
+        ) from error
+    except Exception as error:  # of the HTTP client, which huggingface_hub does not translate
+        raise HubError(
+            f"{name}: {without_secrets(endpoint)} gives no answer: {plain(error)}; try again later, or set "
+            "HF_HUB_OFFLINE=1 to use the local cache"
         ) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -38,9 +38,12 @@ def _on_one_line(text: str) -> str:
     return text
 
 
-def _is_json(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _of_backends(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    for backend in arguments:
+        if backend not in get_args(Backend):
+            raise ValueError(str(unknown("backend", backend, get_args(Backend))))
     try:
-        json.dumps(arguments, allow_nan=False)
+        json.dumps(arguments, allow_nan=False, sort_keys=True)  # sorted as in fingerprints
     except (TypeError, ValueError) as error:
         raise ValueError(f"arguments must be JSON values: {error}") from None
     return arguments
@@ -75,7 +78,7 @@ class ModelSpec(_Value):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     quantization: str | None = Field(default=None, description="vLLM's name for it: awq, gptq, fp8, ...")
     tensor_parallel: Whole = Field(default=1, gt=0, description="GPUs that the model is split across")
-    engine_args: Annotated[dict[str, dict[str, Any]], AfterValidator(_is_json)] = Field(
+    engine_args: Annotated[dict[str, dict[str, Any]], AfterValidator(_of_backends)] = Field(
         default={}, description="extra engine arguments, by backend: {vllm: {max_num_seqs: 64}}"
     )
     base_url: Line | None = Field(

@@ -6,7 +6,7 @@ from importlib import import_module
 from time import perf_counter
 from typing import get_args
 
-from rlfocal.errors import unknown
+from rlfocal.errors import InputError, unknown
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.logs import log, start_log
 from rlfocal.pool.hub import local_weights
@@ -23,6 +23,15 @@ def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:
     engine: Engine = import_module(f"{__package__}.{backend}").load(model, local_weights(model), threads)
     log("engine started", model=model.model, backend=backend, seconds=perf_counter() - started)
     return engine
+
+
+def check_entry_for(backend: str, model: ModelSpec) -> None:
+    """Raises InputError for a setting of the entry that the backend would ignore."""
+    if backend == "hf" and model.quantization is not None:
+        raise InputError(
+            f"model {model.model!r}: the backend hf does not quantize ({model.quantization}); use --backend "
+            "vllm, or leave `quantization` out (weights that are quantized already load as they are)"
+        )
 
 
 def check_backend(backend: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from rlfocal.errors import RunError
+from rlfocal.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
 
@@ -74,11 +74,11 @@ def answer_prompts(
 def check_fits(
     encoder: Encoder, documents: Sequence[Document], sampling: Sampling | None, window: Window
 ) -> None:
-    """Raises RunError if a prompt cannot be given to the model whole, or a choice not at all."""
+    """Raises InputError if a prompt cannot be given to the model whole, or a choice not at all."""
     if sampling is not None:
         room = window.context - sampling.max_tokens
         if room <= 0:
-            raise RunError(
+            raise InputError(
                 f"max_tokens is {sampling.max_tokens}, but the context has only {window.context} tokens"
             )
         lengths = [len(prompt) for prompt in encoder.prompts(documents)]
@@ -87,7 +87,7 @@ def check_fits(
         encoded = encoder.choices(documents)
         for document, (_, tails) in zip(documents, encoded, strict=True):
             if (longest := max(map(len, tails))) >= room:
-                raise RunError(
+                raise InputError(
                     f"document {document.doc_id}: a choice has {longest} tokens, too many for the context of "
                     f"{window.context}"
                 )
@@ -95,7 +95,7 @@ def check_fits(
     long = [i for i, length in enumerate(lengths) if length > room]
     if long and window.truncation == "refuse":
         first = long[0]
-        raise RunError(
+        raise InputError(
             f"{len(long)} of {len(lengths)} prompts do not fit the context of {window.context} tokens "
             f"(the first is document {documents[first].doc_id}: {lengths[first]} tokens, room for {room}); "
             "set `truncation: keep` in the model's entry to truncate them on the left and flag them "

@@ -82,9 +82,10 @@ class OpenAIEngine:
 
     def _samples(self, prompt: Tokens, doc_id: int, sampling: Sampling) -> tuple[Sample, ...]:
         greedy = sampling.temperature == 0
+        wanted = 1 if greedy else sampling.passes
         answer = self._complete(
             prompt,
-            n=1 if greedy else sampling.passes,
+            n=wanted,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
@@ -92,6 +93,11 @@ class OpenAIEngine:
             seed=sampling.seed_of(doc_id),
             extra_body={"return_token_ids": True},
         )
+        if len(answer.choices) != wanted:
+            raise RunError(
+                f"the server was asked for n={wanted} texts of document {doc_id} and returned "
+                f"{len(answer.choices)}; serve the model with a server that supports n, such as vLLM"
+            )
         samples = tuple(
             Sample(c.text, self._n_tokens(c), c.finish_reason, len(prompt))
             for c in sorted(answer.choices, key=lambda c: c.index)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import TemplateError
 
-from rlfocal.errors import RunError
+from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document
 
 DEFAULT_MAX_LENGTH = 2048
@@ -34,7 +34,7 @@ class Encoder:
         self._encoded: dict[Document, EncodedDocument] = {}
 
     def choices(self, documents: Sequence[Document]) -> list[EncodedDocument]:
-        """Context and continuations of every document. RunError if a choice tokenizes to nothing.
+        """Context and continuations of every document. InputError if a choice tokenizes to nothing.
 
         The last whole task is remembered: it is checked first, and then scored shard by shard.
         """
@@ -57,7 +57,7 @@ class Encoder:
                 else [self._without_prefix(bare[c]) for c in document.continuations]
             )
             if not all(tails):
-                raise RunError(f"document {document.doc_id}: choice {tails.index(())} tokenizes to nothing")
+                raise InputError(f"document {document.doc_id}: choice {tails.index(())} tokenizes to nothing")
             encoded.append(EncodedDocument(context or self._only_prefix(), tuple(tails)))
         return encoded
 
@@ -80,7 +80,7 @@ class Encoder:
                 continue_final_message=begun,
             )
         except (TemplateError, ValueError) as error:
-            raise RunError(
+            raise InputError(
                 f"the model's tokenizer cannot render the benchmark's chat ({' '.join(str(error).split())}); "
                 "leave the benchmark out for this model, or its `system_prompt` where the template takes none"
             ) from error
@@ -92,7 +92,7 @@ class Encoder:
 
     def _only_prefix(self) -> Tokens:
         if self._prefix is None:
-            raise RunError("a prompt is empty, but the tokenizer defines neither BOS nor EOS")
+            raise InputError("a prompt is empty, but the tokenizer defines neither BOS nor EOS")
         return (self._prefix,)
 
     def _without_prefix(self, tokens: Tokens) -> Tokens:
