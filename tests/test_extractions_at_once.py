@@ -123,6 +123,7 @@ class Workshop:
         spec.write_text(self.pool.model_dump_json())
         paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
         own = {"COUNTED": str(self.folder / "counted"), "XDG_DATA_HOME": str(self.home), "PYTHONPATH": paths}
+        own |= {"COUNTED_SECONDS": "0.1"}
         return Extractor(directory, spec, os.environ | own | {"OMP_NUM_THREADS": "1"})
 
     def counted(self) -> Counter[str]:
