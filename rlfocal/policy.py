@@ -28,6 +28,8 @@ class Decisions:
     """(T, N) in which round of calls, from 1, it asked a model; 0 where it did not. None: all at once."""
     probability: NDArray[np.float64] | None = None
     """(T,) its probability that its answer is right; None if it has no such figure."""
+    updates: int | None = None
+    """How many times each of its agents learned from labels on the way; None for a method without agents."""
 
 
 class Policy(Protocol):
@@ -85,11 +87,16 @@ def decide_online(policy: OnlineLearner | OnlineAgents, documents: Dataset) -> D
     return Decisions(stream.rounds > 0, stream.answers, stream.rounds)
 
 
+Phase = Literal["decider", "fusion", "joint", "stage"]
+"""Who learns in a step of training: the Decider, Fusion or both on a pass over train; "stage": Fusion once so
+many models answered."""
+
+
 class Episode(NamedTuple):
     """One step of training: a pass over train, averaged over its parallel environments, or a stage."""
 
     phase: str
-    """What was learning: "decider" or "fusion" on a pass; "stage": Fusion once so many models answered."""
+    """One of `Phase`"""
     episode: int
     """Pass or stage, from 0 in each phase."""
     reward: float | None

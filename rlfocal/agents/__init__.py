@@ -3,7 +3,7 @@
 Only names are here, because listing them must not import torch.
 """
 
-RL_FOCAL = ("rl_focal", "rl_focal_sequential", "rl_focal_released")
-"""RL-Focal's methods, as in `rlfocal.agents.variants`; the first two run by default."""
-WITHOUT_TEXTS = {f"{name}-text": name for name in RL_FOCAL[:2]}
+RL_FOCAL = ("rl_focal", "rl_focal_sequential", "gated_log_linear", "rl_focal_literal", "rl_focal_released")
+"""The trained agents, as in `rlfocal.agents.variants`; the first three run by default."""
+WITHOUT_TEXTS = {f"{name}-text": name for name in RL_FOCAL[:3]}
 """Controls: the same method trained without the questions' texts, which shows what reading them is worth."""

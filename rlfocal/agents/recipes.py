@@ -14,15 +14,20 @@ from rlfocal.errors import unknown
 
 _REVISIONS = {
     "rl_focal": rl_focal.REVISION,
+    "rl_focal_literal": rl_focal.REVISION,
+    "gated_log_linear": rl_focal.GATED_REVISION,
     "rl_focal_sequential": sequential.REVISION,
     "rl_focal_released": released.REVISION,
 }
 _ONLINE = {
     "rl_focal": f" online {rl_focal.ONLINE_REVISION}",
+    "rl_focal_literal": f" online {rl_focal.ONLINE_REVISION}",
     "rl_focal_sequential": f" online {sequential.ONLINE_REVISION}",
 }
 _CONFIGURE = {
     "rl_focal": rl_focal.rl_focal_config,
+    "rl_focal_literal": rl_focal.literal_config,
+    "gated_log_linear": rl_focal.gated_config,
     "rl_focal_sequential": sequential.sequential_config,
     "rl_focal_released": released.released_config,
 }
@@ -33,8 +38,7 @@ def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = Non
     is not RL-Focal's."""
     if method not in _CONFIGURE:
         raise unknown("method", method, _CONFIGURE, "RL-Focal")
-    is_literal = method == "rl_focal" and bool((changes or {}).get("literal"))
-    own: Callable[[int], Any] = rl_focal.literal_config if is_literal else _CONFIGURE[method]
+    own: Callable[[int], Any] = _CONFIGURE[method]
     return replace(own(n_train), **(changes or {}))
 
 

@@ -13,19 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.rl_focal.config import AgentsConfig, RLFocalConfig
 from rlfocal.agents.rl_focal.environment import Environment, decider_observation
-from rlfocal.agents.rl_focal.networks import Fusion, Networks
-from rlfocal.agents.rl_focal.online import OnlineLearner
+from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.rl_focal.online import AskedStream, OnlineLearner
 from rlfocal.agents.rl_focal.questions import Questions, to_decider
 from rlfocal.agents.shared.networks import Sizes
-from rlfocal.agents.shared.policies import (
-    logistic_noise,
-    modal_answer,
-    modal_move,
-)
+from rlfocal.agents.shared.policies import modal_answer, modal_move
 from rlfocal.agents.shared.slots import Slots, build_slots, slot_inputs
-from rlfocal.agents.shared.stream import Memory, Stream
+from rlfocal.agents.shared.stream import Memory
 from rlfocal.agents.shared.variant import Account, CallingAgents, Mask
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
@@ -40,17 +36,15 @@ Prices = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RLFocalAgents(CallingAgents):
-    """One seed's Decider, Fusion and critic, with what they remember of the end of train."""
-
-    method: ClassVar[str] = "rl_focal"
+class PoolAgents(CallingAgents):
+    """One seed's agents that choose one pool per document, with what they remember of the end of train."""
 
     networks: Networks
     """Stacked networks of one seed (leading dimension 1)."""
     memory: Memory
     questions: Questions | None
     sizes: Sizes
-    config: RLFocalConfig
+    config: AgentsConfig
 
     def least_cost(self, costs: Prices | None) -> float:
         if not self.config.branching:
@@ -149,53 +143,6 @@ class RLFocalAgents(CallingAgents):
             return torch.zeros(len(documents), 0)
         return self.questions.numbers(documents, budget)
 
-    def decide_online(self, documents: Dataset) -> Decisions:
-        """Algorithm 2: both agents learn after every T_u labels (`OnlineLearner`). Fusion gives its likeliest
-        answer and earns ±1; the Decider earns Eq (6) with Fusion's answer.
-
-        Also raises InputError for agents without a branch per model.
-        """
-        self.check(documents)
-        if not self.config.branching:
-            raise InputError("online learning needs a Decider with a branch per model; train with branching")
-        config, n, lead = self.config, len(documents), len(self.memory.labels)
-        networks, known = deepcopy(self.networks), self.known(documents)
-        blank = known.new_zeros((1, known.shape[1]))
-        stream = Stream(
-            _after_memory(self.memory, documents),
-            partial(observed_metrics, names=config.metrics),
-            n_slots=self.sizes.slots,
-            window=lead,
-            questions=torch.cat([blank.new_zeros((lead, known.shape[1])), known, blank]),
-        )
-        environment = Environment(stream, config, 1, stretches=1, copies=1, first=lead, length=n)
-        first = self.pools(known[:1] if n else blank, chosen_pool)[0]
-        environment.go_on_from(torch.from_numpy(first), self.memory.past_rewards)
-        learner = OnlineLearner(networks, config, self._found())
-        generator = torch.Generator().manual_seed(self.seed)
-        pools, answers = [], []
-        for start in range(0, n, config.update_period):
-            length = min(config.update_period, n - start)
-            noise = logistic_noise(torch.rand((length, 1, 1, stream.n_models), generator=generator))
-            with torch.no_grad():
-                rollout = environment.rollout(
-                    length, partial(_asked, learner, noise), partial(_likeliest, learner.fusion)
-                )
-            asked = rollout.pools[:, :-1, 0]
-            slots = stream.slots(asked, torch.arange(lead + start, lead + start + length))
-            answers.append(slots.at.gather(2, rollout.answers.transpose(0, 1).reshape(1, length, 1))[0, :, 0])
-            pools.append(asked[0])
-            learner.learn(rollout)
-        predictions = torch.cat(answers).numpy().astype(np.int64)
-        return Decisions(torch.cat(pools).numpy() > 0, predictions)
-
-    def _found(self) -> float:
-        """Share of the last train documents that a model of the last pool has right; 1 for choices."""
-        if self.kind == "choices":
-            return 1.0
-        right = self.memory.predictions == self.memory.labels[:, None]
-        return float(right[:, self.memory.pool > 0].any(1).float().mean())
-
     @torch.no_grad()
     def branch_logits(self, pool: Tensor) -> Tensor:
         """(N,) the trunk's part of the frozen Decider's logits after `pool` (N,), from the window at the end
@@ -203,8 +150,7 @@ class RLFocalAgents(CallingAgents):
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
-        logits: Tensor = self.networks.decider.trunk(decider_observation(looked_back, self.config))[0, 0]
-        return logits
+        return self.networks.decider.of_pool(decider_observation(looked_back, self.config.metrics))[0, 0]
 
     @torch.no_grad()
     def of_question(self, known: Tensor) -> Tensor:
@@ -224,6 +170,73 @@ class RLFocalAgents(CallingAgents):
                 after[key] = self.branch_logits(torch.from_numpy(pool)).numpy()
             pools[row] = pool = choose(after[key] + of_question, pool)
         return pools
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLFocalAgents(PoolAgents):
+    """One seed's Decider, Fusion and critic."""
+
+    method: ClassVar[str] = "rl_focal"
+
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """Algorithm 2: both agents learn after every T_u labels (`OnlineLearner`).
+
+        Also raises InputError for agents without a branch per model.
+        """
+        self.check(documents)
+        config, n, lead = self.config, len(documents), len(self.memory.labels)
+        assert isinstance(config, RLFocalConfig)
+        if not config.branching:
+            raise InputError("online learning needs a Decider with a branch per model; train with branching")
+        known = self.known(documents)
+        stream = AskedStream(
+            _after_memory(self.memory, documents),
+            partial(observed_metrics, names=config.metrics),
+            n_slots=self.sizes.slots,
+            window=lead,
+            questions=torch.cat([known.new_zeros((lead, known.shape[1])), known]),
+            lead=lead,
+            n_metrics=len(config.metrics),
+        )
+        environment = Environment(stream, config, 1, stretches=1, copies=1, first=lead, length=n)
+        environment.go_on_from(self.memory.pool, self.memory.past_rewards)
+        learner = OnlineLearner(deepcopy(self.networks), config, self.questions, self.seed, self._found())
+        pools, answers = [], []
+        for start in range(0, n, config.update_period):
+            rows = torch.arange(lead + start, lead + min(start + config.update_period, n))
+            with torch.no_grad():
+                rollout = environment.rollout(len(rows), learner.choose, learner.fuse)
+            asked = rollout.pools[:, :, 0]
+            given = rollout.answers[:, :, 0, :1]
+            answers.append(stream.slots(asked, rows).at.gather(2, given)[0, :, 0])
+            pools.append(asked[0])
+            learner.learn(rollout)
+        predictions = torch.cat(answers).numpy().astype(np.int64)
+        return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=learner.updates)
+
+    def _found(self) -> float:
+        """Share of the last train documents that a model of the last pool has right; 1 for choices."""
+        if self.kind == "choices":
+            return 1.0
+        right = self.memory.predictions == self.memory.labels[:, None]
+        return float(right[:, self.memory.pool > 0].any(1).float().mean())
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiteralAgents(RLFocalAgents):
+    """The same, trained by the paper's text to the letter."""
+
+    method: ClassVar[str] = "rl_focal_literal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedAgents(PoolAgents):
+    """One seed's mask and log-linear pool."""
+
+    method: ClassVar[str] = "gated_log_linear"
+
+    def decide_online(self, documents: Dataset) -> Decisions:
+        raise InputError("gated_log_linear does not learn online; leave out --protocol online")
 
 
 def chosen_pool(
@@ -270,29 +283,18 @@ def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> NDArray[np.float64]
     return np.asarray(torch.where(others.any(1, keepdim=True), own - usual, 0).double().numpy())
 
 
-def _asked(learner: OnlineLearner, noise: Tensor, t: int, observed: Tensor, before: Tensor) -> Tensor:
-    return learner.pool(observed, noise[t])
-
-
-def _likeliest(
-    fusion: Fusion, outputs: Tensor, is_open: Tensor, question: Tensor
-) -> Callable[[int, Tensor], Tensor]:
-    logits = fusion.by_step(outputs, is_open, question)
-    return lambda t, past: modal_answer(logits(t, past))
-
-
 def _after_memory(memory: Memory, documents: Dataset) -> Dataset:
-    """The remembered end of train, the documents, and one empty row, for which the last pool is chosen."""
+    """The remembered end of train, and the documents."""
     blank = len(memory.labels)
 
-    def around(values: Array, before: Array | Tensor, after: Array) -> Array:
-        return np.concatenate([np.asarray(before), values, np.asarray(after)])
+    def after(before: Array | Tensor, values: Array) -> Array:
+        return np.concatenate([np.asarray(before), values])
 
     n_models, n_slots = documents.probs.shape[1:]
     return replace(
         documents,
-        probs=around(documents.probs, np.zeros((blank, n_models, n_slots)), np.zeros((1, n_models, n_slots))),
-        n_choices=around(documents.n_choices, np.ones(blank, np.int64), np.ones(1, np.int64)),
-        predictions=around(documents.predictions, memory.predictions, np.full((1, n_models), -1)),
-        labels=around(documents.labels, memory.labels, np.array([-1])),
+        probs=after(np.zeros((blank, n_models, n_slots)), documents.probs),
+        n_choices=after(np.ones(blank, np.int64), documents.n_choices),
+        predictions=after(memory.predictions, documents.predictions),
+        labels=after(memory.labels, documents.labels),
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.rl_focal.config import AgentsConfig, RLFocalConfig
 from rlfocal.agents.rl_focal.questions import Questions, to_decider
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.agents.shared.stream import Memory, Stream, beside_pool, slots_kept, window_length
@@ -20,53 +20,43 @@ from rlfocal.statistics.windows import Window, observed_metrics
 EACH = 3
 """One stretch in this many has a budget (of 2, 3 and 4, the best on train rows)."""
 Choose = Callable[[int, Tensor, Tensor], Tensor]
-"""Maps step t, o^Dec (S, B, N+K+1+G) and the current pools (S, B, N) to the next pools."""
+"""Maps step t, o^Dec_t (S, B, N+K+1+G) and the last pools (S, B, N) to the pools that answer document t."""
 Fuse = Callable[[Tensor, Tensor, Tensor], Callable[[int, Tensor], Tensor]]
 """Maps the pools' outputs (S, L, B, N·C), the slots that exist (S, L, B, C) and the question features (S, L,
-B, G) to a function from step t and the past rewards (S, B, k) to the slots answered (S, B)."""
-
-
-class State(NamedTuple):
-    """The global states s_t = [o^Dec_{t+1}; o^Fus_t] of S × B environments, and what Fusion may answer."""
-
-    decider: Tensor
-    """(S, L, B, N+K+1+G) what the Decider chooses the next document's pool from."""
-    fusion: Tensor
-    """(S, L, B, N·C+k+G) what Fusion answers this document from."""
-    open: Tensor
-    """(S, L, B, C) the slots that exist."""
+B, G) to a function from step t and the past rewards (S, B, k) to sampled answers (S, B, Q), slots."""
 
 
 class Rollout(NamedTuple):
-    """L joint actions of S seeds × B parallel environments."""
+    """L joint actions of S seeds × B parallel environments: for each document a pool, then an answer."""
 
-    states: State
-    """L+1 of them: the last is where the actions led"""
+    decider: Tensor
+    """(S, L+1, B, N+K+1+G) o^Dec: what each document's pool is chosen from; the last is the next document's"""
     pools: Tensor
-    """(S, L+1, B, N) the models asked in each state, 0 or 1; from the second on, the Decider's actions"""
+    """(S, L, B, N) the Decider's actions: the models asked, 0 or 1"""
+    fusion: Tensor
+    """(S, L, B, N·C+k+G) o^Fus: what each document is answered from"""
+    open: Tensor
+    """(S, L, B, C) the slots that exist"""
     answers: Tensor
-    """(S, L, B) Fusion's actions; empty in the first phase"""
+    """(S, L, B, Q) Fusion's actions, Q independent samples; empty where the plurality answered"""
     rewards: Tensor
-    """(S, L, B) Fusion's; in the first phase the Decider's, each for the document that its pool answers"""
+    """(S, L, B, Q) by Eq (6); Q is 1 where the plurality answered"""
     right: Tensor
-    """(S, L, B) 0 or 1, for the documents that the rewards are for"""
-    gold: Tensor
-    """(S, L, B) the right slot, -1 where there is none; empty in the first phase"""
+    """(S, L, B, Q) 0 or 1"""
     rows: Tensor
-    """(L+1, B) the documents"""
+    """(L, B) the documents"""
 
     @property
     def sizes(self) -> Tensor:
         """(S, L, B) models asked"""
-        return self.pools[:, :-1].sum(-1)
+        return self.pools.sum(-1)
 
 
 class Environment:
     """B = copies × stretches parallel environments for each of S seeds: the stream is cut into stretches, and
     every copy goes through each of them.
 
-    All move in step, so that stretch g stands at document `first + g * length + t`. Each starts with the full
-    pool answering its first document; from then on the Decider's action is the pool of the next document.
+    All move in step, so that stretch g stands at document `first + g * length + t`.
     """
 
     def __init__(
@@ -100,41 +90,37 @@ class Environment:
         self._past = past_rewards.expand_as(self._past).clone()
 
     def rollout(self, length: int, choose: Choose, fuse: Fuse | None) -> Rollout:
-        """Answer `length` documents. Fusion earns ±1. Without `fuse`, the plurality of the pools that the
-        actions chose answers in its place and is rewarded by Eq (6); an empty pool counts as wrong and earns
-        -1.
+        """Answer `length` documents, each with the pool that is chosen for it; without `fuse`, the plurality
+        of the pool answers. Rewards follow Eq (6); an empty pool is wrong.
 
         Fusion's answers do not change what the Decider sees, so the pools of all steps are chosen first.
         """
         decider, pools = self._choose(length, choose)
-        rows = self._starts + torch.arange(self._t, self._t + length + 1)[:, None]
+        rows = self._starts + torch.arange(self._t, self._t + length)[:, None]
         slots = self.stream.slots(self._by_document(pools), rows.flatten())
         outputs = self._by_seed(slots.distributions.flatten(2))
         is_open = self._by_seed(slots.open)
         question = self._about(rows).expand(self.n_seeds, -1, -1, -1)
+        wrong = -1 - self.config.size_penalty * pools.mean(-1)
         if fuse is None:
             asked = self._by_document(pools).transpose(0, 1)
-            all_right = self._by_seed(self.stream.right(asked, rows.flatten()).T[..., None])[..., 0]
-            wrong = -1 - self.config.size_penalty * pools.mean(-1)
-            plurality_earned = torch.where(all_right > 0, 1.0, wrong)
-            earned, right = plurality_earned[:, 1:], all_right[:, 1:]
-            past = torch.cat([self._past, plurality_earned[:, :-1].transpose(1, 2)], -1)
-            answers = gold = right.new_zeros(0)
+            right = self._by_seed(self.stream.right(asked, rows.flatten()).T[..., None])
+            answers = right.new_zeros(0)
+            past = torch.cat([self._past, (2 * right[..., 0] - 1).transpose(1, 2)], -1)
         else:
             labels = self.stream.labels[rows].view(-1, 1)
-            is_right = self._by_seed(((slots.at == labels) & (slots.at >= 0)).to(outputs.dtype))[:, :-1]
-            gold = torch.where(is_right.any(-1), is_right.argmax(-1), -1)
-            act = fuse(outputs[:, :-1], is_open[:, :-1], question[:, :-1])
-            answers, past = self._answer(is_right, act)
-            earned = past[..., past.shape[-1] - length :].transpose(1, 2)
-            right = (earned > 0).to(earned.dtype)
+            is_right = self._by_seed(((slots.at == labels) & (slots.at >= 0)).to(outputs.dtype))
+            answers, past = self._answer(is_right, fuse(outputs, is_open, question))
+            right = is_right.gather(-1, answers)
         k = self._past.shape[-1]
-        ends = torch.arange(length + 1)[:, None] + torch.arange(k)
+        ends = torch.arange(length)[:, None] + torch.arange(k)
         seen = past[..., ends].transpose(1, 2)
         self._t += length
-        self._pools, self._past = pools[:, -1], seen[:, -1]
-        states = State(decider, torch.cat([outputs, seen, question], -1), is_open)
-        return Rollout(states, pools, answers, earned, right, gold, rows.repeat(1, self.copies))
+        self._pools, self._past = pools[:, -1], past[..., past.shape[-1] - k :]
+        return Rollout(
+            decider, pools, torch.cat([outputs, seen, question], -1), is_open, answers,
+            torch.where(right > 0, 1.0, wrong[..., None]), right, rows.repeat(1, self.copies),
+        )  # fmt: skip
 
     def memories(self) -> list[Memory]:
         """Per seed, the state of its last environment."""
@@ -143,21 +129,22 @@ class Environment:
         return [Memory(*seen, self._past[s, -1], self._pools[s, -1]) for s in range(self.n_seeds)]
 
     def _choose(self, length: int, choose: Choose) -> tuple[Tensor, Tensor]:
-        """(S, length+1, B, ...) the Decider's observations, and the pools, from this document on."""
+        """(S, length+1, B, ...) the Decider's observations, and (S, length, B, N) the pools it chooses."""
         pools, observed = [self._pools], [self._observe(self._pools, self._t)]
         for t in range(length):
             pools.append(choose(t, observed[-1], pools[-1]))
+            self.stream.note(self._starts + self._t + t, pools[-1])
             observed.append(self._observe(pools[-1], self._t + t + 1))
-        return torch.stack(observed, 1), torch.stack(pools, 1)
+        return torch.stack(observed, 1), torch.stack(pools[1:], 1)
 
     def _observe(self, pools: Tensor, t: int) -> Tensor:
-        """(S, B, N+K+1+G) o^Dec after the t-th document of each stretch."""
+        """(S, B, N+K+1+G) o^Dec before the t-th document of each stretch, after these pools."""
         by_stretch = pools.reshape(-1, self.stretches, pools.shape[-1]).transpose(0, 1)
-        looked_back = self.stream.metrics(by_stretch, self.first + t + 1, self.length)
+        looked_back = self.stream.metrics(by_stretch, self.first + t, self.length)
         observed = beside_pool(by_stretch, looked_back).transpose(0, 1).reshape(*pools.shape[:2], -1)
         # No action depends on what follows the last document.
-        following = (self._starts + t + 1).clamp(max=self.stream.n_documents - 1)
-        question = to_decider(self._about(following[None])[0], self.n_budgets)
+        rows = (self._starts + t).clamp(max=self.stream.n_documents - 1)
+        question = to_decider(self._about(rows[None])[0], self.n_budgets)
         return torch.cat([observed, question.expand(self.n_seeds, -1, -1)], -1)
 
     def _about(self, rows: Tensor) -> Tensor:
@@ -169,16 +156,16 @@ class Environment:
         return known.repeat(1, self.copies, 1)
 
     def _answer(self, is_right: Tensor, answer: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """(S, L, B) Fusion's slots and (S, B, k+L) its rewards, preceded by the k past ones."""
+        """(S, L, B, Q) Fusion's slots and (S, B, k+L) whether the first sample is right, as ±1, after the k
+        past ones."""
         length, k = is_right.shape[1], self._past.shape[-1]
-        rewards = torch.cat([self._past, self._past.new_empty((*self._past.shape[:2], length))], -1)
+        earned = torch.cat([self._past, self._past.new_empty((*self._past.shape[:2], length))], -1)
         worth = 2 * is_right - 1
         answers = []
         for t in range(length):
-            slot = answer(t, rewards[..., t : t + k])
-            rewards[..., t + k] = worth[:, t].gather(-1, slot[..., None])[..., 0]
-            answers.append(slot)
-        return torch.stack(answers, 1), rewards
+            answers.append(answer(t, earned[..., t : t + k]))
+            earned[..., t + k] = worth[:, t].gather(-1, answers[-1][..., :1])[..., 0]
+        return torch.stack(answers, 1), earned
 
     def _by_document(self, by_seed: Tensor) -> Tensor:
         """(S, L, B, ...) -> (S·copies, L·stretches, ...)."""
@@ -192,16 +179,16 @@ class Environment:
         return documents.reshape(*shape, *documents.shape[2:]).transpose(1, 2).flatten(2, 3)
 
 
-def decider_observation(window: Window, config: RLFocalConfig) -> Tensor:
+def decider_observation(window: Window, metrics: Sequence[str]) -> Tensor:
     """(E, P, N+K+1) o^Dec = [pool; metrics; size], the size as m/N, on the scale of the rest."""
-    return beside_pool(window.members, observed_metrics(window, config.metrics))
+    return beside_pool(window.members, observed_metrics(window, metrics))
 
 
-def network_sizes(train: Dataset, config: RLFocalConfig, questions: Questions | None) -> Sizes:
+def network_sizes(train: Dataset, config: AgentsConfig, questions: Questions | None) -> Sizes:
     """The dimensions of the agents' networks on this data."""
     n_slots = slots_kept(train, config.answer_slots)
     known = 0 if questions is None else questions.columns.size
-    return Sizes(len(train.models), n_slots, config.n_observed, config.past_rewards, known)
+    return Sizes(len(train.models), n_slots, len(config.metrics), config.past_rewards, known)
 
 
 def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | None = None) -> Stream:
@@ -217,24 +204,24 @@ def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | N
 
 
 def train_environment(stream: Stream, config: RLFocalConfig, n_seeds: int, n_budgets: int = 0) -> Environment:
-    """As many stretches as the configuration asks for and the stream has room for."""
+    """As many stretches as the configuration asks for, or a few less where that leaves out fewer documents."""
     first = start_of(stream)
-    room = stream.n_documents - 1 - first
-    stretches = min(config.stretches, room)
-    length = room // stretches
+    room = stream.n_documents - first
+    most = min(config.stretches, room)
+    stretches = max(range(-(-3 * most // 4), most + 1), key=lambda n: (n * (room // n), n))
     return Environment(
-        stream, config, n_seeds,
-        stretches=stretches, copies=config.copies, first=first, length=length, n_budgets=n_budgets,
+        stream, config, n_seeds, stretches=stretches, copies=config.copies,
+        first=first, length=room // stretches, n_budgets=n_budgets,
     )  # fmt: skip
 
 
 def tail_environment(stream: Stream, config: RLFocalConfig, n_seeds: int) -> Environment:
     """The last T_u train documents: where a stream stands when test begins."""
-    first = max(start_of(stream), stream.n_documents - 1 - config.update_period)
-    length = stream.n_documents - 1 - first
+    first = max(start_of(stream), stream.n_documents - config.update_period)
+    length = stream.n_documents - first
     return Environment(stream, config, n_seeds, stretches=1, copies=1, first=first, length=length)
 
 
 def start_of(stream: Stream) -> int:
-    """The first document to learn from: the first with a full window, or the very first."""
-    return stream.window - 1 if stream.window < stream.n_documents else 0
+    """The first document to learn from: the first with a full window before it, or the very first."""
+    return stream.window if stream.window < stream.n_documents else 0

@@ -1,28 +1,29 @@
 """MAPPO as RL-Focal uses it, from the rollout to the optimiser's step (paper, Algorithm 1 and Eq (7)).
 
 Read it from top to bottom: an episode rolls the policies out on parallel environments, T_u steps at a time,
-and updates the agent of the phase and the central critic on every rollout. S seeds train side by side:
-tensors are (S, L, B, ...) for L steps of B parallel environments, or (S, M, ...) with M = L·B. The joint
-phase, in which both agents learn by exact expectations, is `joint.py`.
+and updates the agents of the phase and the central critic on every rollout. S seeds train side by side:
+tensors are (S, L, B, ...) for L steps of B parallel environments, or (S, M, ...) with M = L·B.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from math import inf
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.environment import Environment, Rollout
+from rlfocal.agents.rl_focal.multiplier import Multiplier
 from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.rl_focal.questions import Columns, Questions
 from rlfocal.agents.shared.optimiser import StackedAdam
 from rlfocal.agents.shared.policies import (
     branch_entropy,
     branch_log_probs,
     choice_entropy,
-    choice_log_probs,
     gumbel_noise,
     logistic_noise,
     move,
@@ -30,39 +31,11 @@ from rlfocal.agents.shared.policies import (
     sample_pool,
     sample_slot,
 )
-from rlfocal.policy import Episode
-
-Phase = Literal["decider", "fusion", "joint"]
-"""Which agent learns, or both; the Decider samples its pools in all (Algorithm 1)."""
-
-
-class Learns(Protocol):
-    """Updates the networks after every rollout."""
-
-    networks: Networks
-    config: RLFocalConfig
-    phase: Phase
-    optimiser: StackedAdam
-
-    def begin(self, done: float) -> None:
-        """Called before an episode, with the finished share of the phase."""
-        ...
-
-    def update(self, rollout: Rollout) -> Diagnostics:
-        """Gradient steps on one rollout."""
-        ...
-
-    def rest(self) -> dict[str, Tensor]:
-        """State that later updates need besides networks and optimiser."""
-        ...
-
-    def restore(self, rest: Mapping[str, Tensor]) -> None:
-        """The inverse of `rest`."""
-        ...
+from rlfocal.policy import Episode, Phase
 
 
 def run_episode(
-    environment: Environment, learner: Learns, episode: int, generators: Sequence[torch.Generator]
+    environment: Environment, learner: Learner, episode: int, generators: Sequence[torch.Generator]
 ) -> list[Episode]:
     """One pass of the parallel environments over their stretches of train: lines 3 to 25 of Algorithm 1.
 
@@ -75,7 +48,7 @@ def run_episode(
         rollouts.append(collect_rollout(environment, learner, length, generators))
         diagnostics.append(learner.update(rollouts[-1]))
     earned = [
-        torch.cat(parts, 1)[..., environment.is_free].mean((1, 2))
+        torch.cat(parts, 1)[:, :, environment.is_free].flatten(1).mean(1)
         for parts in zip(*[(r.rewards, r.right, r.sizes) for r in rollouts], strict=True)
     ]
     learned = [torch.stack(parts).mean(0) for parts in zip(*diagnostics, strict=True)]
@@ -85,7 +58,7 @@ def run_episode(
 
 @torch.no_grad()
 def collect_rollout(
-    environment: Environment, learner: Learns, length: int, generators: Sequence[torch.Generator]
+    environment: Environment, learner: Learner, length: int, generators: Sequence[torch.Generator]
 ) -> Rollout:
     """`length` steps of sampled actions: pools by Eq (5) and, except in the Decider's phase, answers by
     Fusion's softmax."""
@@ -103,11 +76,12 @@ def collect_rollout(
 
     if learner.phase == "decider":  # the pools' plurality answers
         return environment.rollout(length, choose, None)
-    slot_noise = gumbel_noise(_draws((length, environment.n_parallel, n_slots), generators))
+    n_samples = learner.config.samples
+    slot_noise = gumbel_noise(_draws((length, environment.n_parallel, n_samples, n_slots), generators))
 
     def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
         logits = networks.fusion.by_step(outputs, is_open, question)
-        return lambda t, past_rewards: sample_slot(logits(t, past_rewards), slot_noise[:, t])
+        return lambda t, past_rewards: sample_slot(logits(t, past_rewards)[..., None, :], slot_noise[:, t])
 
     return environment.rollout(length, choose, fuse)
 
@@ -127,18 +101,36 @@ def gae(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> tuple[Tens
     return advantages, advantages + values[:-1]
 
 
-def rollout_advantages(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """(S, M) advantages, common to both agents, and returns, from rewards (S, L, B) and the values of all L+1
-    states (S, (L+1)·B).
+class Advantages(NamedTuple):
+    """Of one rollout, with the critic's targets."""
 
-    The Decider's action in s_t is the pool of the *next* document, so V(s_t) does not know it: a baseline
-    that did would cancel what there is to learn from the action. Its reward is that document's.
+    decider: Tensor
+    """(L, ...)"""
+    fusion: Tensor
+    """(L, ..., Q) of each sampled answer"""
+    returns_before: Tensor
+    """(L, ...) for the states in which the pools were chosen"""
+    returns: Tensor
+    """(L, ...) for s_t, in which the documents were answered"""
+
+
+def turn_advantages(
+    rewards: Tensor, before: Tensor, after: Tensor, gamma: float, lam: float
+) -> Advantages:
+    """GAE where the agents act in turn: the Decider in a state valued `before` (L+1, ...), Fusion in s_t,
+    valued `after` (L, ...), for the `rewards` of Q sampled answers (L, ..., Q). Only the next document is
+    discounted.
+
+    The Decider's baseline must not know its action, or it would cancel what there is to learn from it: V(s_t)
+    does, for s_t holds the outputs of the pool.
     """
-    # Centred, because at γ = 0.99 the mean reward alone would add 100 times itself to every return.
-    centred = rewards - rewards.mean((1, 2), keepdim=True)
-    by_step = values.view(len(values), -1, rewards.shape[2]).movedim(1, 0)
-    advantages, returns = gae(centred.movedim(1, 0), by_step, gamma, lam)
-    return advantages.movedim(0, 1).flatten(1), returns.movedim(0, 1).flatten(1)
+    of_decider, of_fusion = torch.empty_like(after), torch.empty_like(rewards)
+    following = torch.zeros_like(after[0])
+    for t in range(len(rewards) - 1, -1, -1):
+        later = gamma * (before[t + 1] + lam * following) - after[t]
+        of_fusion[t] = rewards[t] + later[..., None]
+        of_decider[t] = following = after[t] - before[t] + lam * of_fusion[t].mean(-1)
+    return Advantages(of_decider, of_fusion, of_decider + before[:-1], of_fusion.mean(-1) + after)
 
 
 def normalised(advantages: Tensor) -> Tensor:
@@ -156,13 +148,13 @@ class Diagnostics(NamedTuple):
     """Diagnostics of one update, (S,) each; of its last gradient step unless stated otherwise."""
 
     policy_loss: Tensor
-    """Mean of Eq (7), negated."""
+    """Mean of Eq (7), negated, added up over the agents that learn."""
     value_loss: Tensor
     """Mean squared error of the critic."""
     entropy: Tensor
-    """Of the acting policy, in nats per branch or answer."""
+    """Of the acting policies, in nats per branch or answer, averaged over the agents that learn."""
     approx_kl: Tensor
-    """Mean of ρ - 1 - log ρ, an estimate of the KL divergence from the policy that acted."""
+    """Mean of ρ - 1 - log ρ, an estimate of the KL divergence from the policies that acted."""
     clip_fraction: Tensor
     """Share of ratios outside 1 ± ε."""
     explained_variance: Tensor
@@ -173,97 +165,182 @@ class Diagnostics(NamedTuple):
 
 
 class Learner:
-    """The agent that learns in one phase and the central critic, with the optimiser of both."""
+    """The agents that learn in one phase and the central critic, with the optimiser of all."""
 
-    def __init__(self, networks: Networks, config: RLFocalConfig, phase: Phase) -> None:
-        self.networks, self.config, self.phase = networks, config, phase
-        self.actor: nn.Module = networks.decider if phase == "decider" else networks.fusion
-        self.gamma = config.decider_gamma if phase == "decider" else config.fusion_gamma
-        self.optimiser = StackedAdam(
-            [self.actor, networks.critic], config.learning_rate, config.max_grad_norm
-        )
+    def __init__(
+        self, networks: Networks, config: RLFocalConfig, phase: Phase,
+        questions: Questions | None = None, n_documents: float = inf,
+    ) -> None:  # fmt: skip
+        """`n_documents`: how many the priors are spread over; online, where there is no end, they vanish."""
+        self.networks, self.config, self.phase, self.n_documents = networks, config, phase, n_documents
+        self.columns = Columns(0, 0, 0) if questions is None else questions.columns
+        budgets = () if questions is None else questions.budgets
+        self.multiplier = Multiplier(networks.n_seeds, budgets, config.mean_pool)
+        self.share = 1.0
+        """Factor on the learning rates and the entropy bonus"""
+        parts: list[tuple[nn.Module, float]] = []
+        if phase != "fusion":
+            parts += [(networks.decider.trunk, config.learning_rate)]
+            parts += [(nn.ParameterList([networks.decider.question]), config.question_rate)]
+        if phase != "decider":
+            core, network = networks.fusion.core, networks.fusion.network
+            parts += [(core, config.core_rate)] if core is not None else []
+            parts += [(network, config.learning_rate)] if network is not None else []
+        parts += [(networks.critic, config.critic_rate)]
+        modules, rates = zip(*parts, strict=True)
+        self.optimiser = StackedAdam(modules, rates, config.max_grad_norm)
 
     def begin(self, done: float) -> None:
-        pass
+        """Called before an episode, with the finished share of the phase."""
+        self.share = 1 - done if self.config.anneal else 1.0
 
     def rest(self) -> dict[str, Tensor]:
-        return {}
+        """State that later updates need besides networks and optimiser."""
+        return {"multiplier": self.multiplier.values}
 
     def restore(self, rest: Mapping[str, Tensor]) -> None:
-        pass
+        """The inverse of `rest`."""
+        self.multiplier.values = rest["multiplier"]
 
     def update(self, rollout: Rollout) -> Diagnostics:
-        """`epochs` gradient steps on one rollout: Eq (7), the critic's squared error and an entropy bonus."""
+        """`epochs` gradient steps on one rollout: Eq (7) for the agents that learn, the critic's squared
+        error, an entropy bonus and the priors."""
         config = self.config
-        states, acting = self._states(rollout), self._acting(rollout)
-        n_steps = rollout.rewards[0].numel()
+        acting = self._acting(rollout)
+        before, after = self._states(rollout)
         for epoch in range(config.epochs):
-            log_probs, entropy = acting.evaluate()
-            values = self.networks.critic(states)[..., 0]
-            if epoch == 0:  # θ_old: the policy that acted, and its expected returns
-                old_log_probs, old_values = log_probs.detach(), values.detach()
-                advantages, returns = rollout_advantages(
-                    rollout.rewards, old_values, self.gamma, config.gae_lambda
-                )
+            evaluated = [agent.evaluate() for agent in acting]
+            values_before = self.networks.critic(before)[..., 0]
+            values = self.networks.critic(after)[..., 0]
+            if epoch == 0:  # θ_old: the policies that acted, and their expected returns
+                old = [log_probs.detach() for log_probs, _ in evaluated]
+                found = self._advantages(rollout, values_before.detach(), values.detach())
+                weights = self._weights(found, rollout.right.flatten(1, 2))
+                returns = torch.cat([_flat(found.returns_before), _flat(found.returns)], 1)
+                expected = _joined(values_before, values).detach()
                 spread = returns.var(1, correction=0).clamp_min(1e-12)
-                explained_variance = 1 - advantages.var(1, correction=0) / spread
-                # One advantage for all branches of an action.
-                weights = normalised(advantages).view(*advantages.shape, *[1] * (log_probs.dim() - 2))
-                states = states[:, :n_steps]  # without the last, which belongs to no step
-            log_ratio = log_probs - old_log_probs
-            ratio = log_ratio.exp()  # ρ_t of Eq (7)
-            surrogate = clipped_surrogate(ratio, weights, config.clip)
+                explained_variance = 1 - (returns - expected).var(1, correction=0) / spread
             # Means per seed, summed over seeds: no seed's gradient depends on another seed.
-            policy_loss = -surrogate.flatten(1).mean(1)
-            value_loss = (values[:, :n_steps] - returns).square().mean(1)
-            entropy_loss = -(config.entropy * entropy).flatten(1).mean(1)
-            loss = policy_loss + value_loss + entropy_loss
-            grad_norms = self.optimiser.descend(loss.sum())
-        with torch.no_grad():
-            return Diagnostics(
-                policy_loss=policy_loss.detach(),
-                value_loss=value_loss.detach(),
-                entropy=entropy.flatten(1).mean(1),
-                approx_kl=(ratio - 1 - log_ratio).flatten(1).mean(1),
-                clip_fraction=((ratio - 1).abs() > config.clip).flatten(1).float().mean(1),
-                explained_variance=explained_variance,
-                actor_grad_norm=grad_norms[0],
-                critic_grad_norm=grad_norms[1],
-            )
+            policy_loss, entropy, kl, clipped = (torch.zeros(len(returns)) for _ in range(4))
+            for (log_probs, of_agent), before_update, weight in zip(evaluated, old, weights, strict=True):
+                log_ratio = log_probs - before_update
+                ratio = log_ratio.exp()  # ρ_t of Eq (7)
+                surrogate = clipped_surrogate(ratio, weight, config.clip)
+                # Summed over the branches of a pool, averaged over the samples of an answer.
+                per_document = surrogate.sum(-1) if weight.shape[-1] < surrogate.shape[-1] else surrogate.mean(-1)
+                policy_loss = policy_loss - per_document.mean(1)
+                entropy = entropy + of_agent.mean(1)
+                kl = kl + (ratio - 1 - log_ratio).detach().flatten(1).mean(1) / len(acting)
+                outside = ((ratio - 1).abs() > config.clip).float()
+                clipped = clipped + outside.flatten(1).mean(1) / len(acting)
+            value_loss = (_joined(values_before, values) - returns).square().mean(1)
+            loss = policy_loss + value_loss - config.entropy * self.share * entropy + self._prior()
+            norms = self.optimiser.descend(loss.sum(), self.share)
+        return Diagnostics(
+            policy_loss.detach(), value_loss.detach(), entropy.detach() / len(acting), kl, clipped,
+            explained_variance, torch.stack(norms[:-1]).square().sum(0).sqrt(), norms[-1],
+        )  # fmt: skip
 
     @torch.no_grad()
-    def _states(self, rollout: Rollout) -> Tensor:
-        """(S, (L+1)·B, ...) the global states s_t = [o^Dec_{t+1}; o^Fus_t], as the critic reads them."""
-        return self.networks.critic_input(*(part.flatten(1, 2) for part in rollout.states[:2]))
+    def _advantages(self, rollout: Rollout, before: Tensor, after: Tensor) -> Advantages:
+        """From the values of the states before (S, (L+1)·B) and after (S, L·B) the Decider's actions."""
+        config, gammas = self.config, (self.config.decider_gamma, self.config.fusion_gamma)
+        rewards = self._charged(rollout).movedim(1, 0)
+        length, shape = len(rewards), rewards.shape[1:]
+        values = after.view(shape[0], length, -1).movedim(1, 0)
+        if config.common_advantage:
+            gamma = gammas[self.phase == "fusion"]
+            # What follows the rollout is valued as its last state.
+            common, returns = gae(rewards.mean(-1), torch.cat([values, values[-1:]]), gamma, config.gae_lambda)
+            return Advantages(common, common[..., None], returns, returns)
+        values_before = before.view(shape[0], length + 1, -1).movedim(1, 0)
+        of_decider, of_fusion = (
+            turn_advantages(rewards, values_before, values, gamma, config.gae_lambda) for gamma in gammas
+        )
+        return of_decider._replace(fusion=of_fusion.fusion)
 
-    def _acting(self, rollout: Rollout) -> _Acting:
-        decider, fusion, is_open = (part[:, :-1].flatten(1, 2) for part in rollout.states)
-        if self.phase == "fusion":
-            return _Acting(self.actor, fusion, is_open, rollout.answers.flatten(1, 2))
-        before, after = (pools.flatten(1, 2) for pools in (rollout.pools[:, :-1], rollout.pools[:, 1:]))
-        actions = after if self.config.branching else moves(before, after)
-        return _Acting(self.actor, decider, None, actions)
+    def _charged(self, rollout: Rollout) -> Tensor:
+        """(S, L, B) rewards, less the multiplier's cost of the pools; then adapts the multiplier."""
+        told = rollout.decider[0, :-1, :, rollout.decider.shape[-1] - self.columns.budgets :]
+        within = torch.cat([told, 1 - told.sum(-1, keepdim=True)], -1).flatten(0, 1).T  # (K, M)
+        share = rollout.pools.mean(-1)
+        cost = (self.multiplier.values @ within).view_as(share) * share
+        if self.phase != "fusion":
+            self.multiplier.adapt(rollout.sizes.flatten(1), within)
+        return rollout.rewards - cost[..., None]
+
+    @torch.no_grad()
+    def _states(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """(S, (L+1)·B, ...) the states in which pools are chosen, and (S, L·B, ...) the global states
+        s_t = [o^Dec_{t+1}; o^Fus_t] in which documents are answered, as the critic reads them."""
+        read, decider = self.networks.critic_input, rollout.decider
+        return read(decider.flatten(1, 2), None), read(decider[:, 1:].flatten(1, 2), rollout.fusion.flatten(1, 2))
+
+    def _acting(self, rollout: Rollout) -> list[_Acting]:
+        """The agents that learn."""
+        acting = []
+        decider, pools = rollout.decider[:, :-1].flatten(1, 2), rollout.pools.flatten(1, 2)
+        if self.phase != "fusion":
+            last = decider[..., : pools.shape[-1]]
+            branching = self.config.branching
+            actions = pools if branching else moves(last, pools)[..., None]
+            acting.append(_Acting(lambda: self.networks.decider(decider), actions, branching))
+        if self.phase != "decider":
+            fusion = self.networks.fusion
+            seen = fusion.perceive(rollout.fusion.flatten(1, 2), rollout.open.flatten(1, 2))
+            acting.append(_Acting(lambda: fusion.logits(seen), rollout.answers.flatten(1, 2), False))
+        return acting
+
+    def _weights(self, found: Advantages, right: Tensor) -> list[Tensor]:
+        """(S, M, 1 or Q) of each agent that learns, from `right` (S, M, Q)."""
+        weights = []
+        if self.phase != "fusion":
+            weights.append(normalised(_flat(found.decider))[..., None])
+        if self.phase != "decider":
+            advantages = found.fusion.movedim(0, 1).flatten(1, 2)
+            if self.config.success_weighting:
+                share = right.mean(-1, keepdim=True)
+                weights.append(torch.where(share > 0, advantages / 2 / share.clamp(min=1e-6), 0))
+            else:
+                weights.append(normalised(advantages.flatten(1)).view_as(advantages))
+        return weights
+
+    def _prior(self) -> Tensor:
+        """(S,) the ridge penalties of the agents that learn, per document."""
+        networks, total = self.networks, torch.zeros(self.networks.n_seeds)
+        if self.phase != "fusion":
+            total = total + networks.decider.penalty(self.config, self.columns)
+        if self.phase != "decider" and networks.fusion.core is not None:
+            total = total + networks.fusion.core.penalty(self.config, self.columns)
+        return total / self.n_documents
 
 
 class _Acting(NamedTuple):
-    """What the acting agent saw and did in a rollout."""
+    """An agent that learns, and what it did in a rollout."""
 
-    actor: nn.Module
-    observations: Tensor
-    is_open: Tensor | None
-    """(S, M, C) the slots that Fusion may answer"""
+    logits: Callable[[], Tensor]
+    """By the current weights."""
     actions: Tensor
-    """(S, M, N) of branches, (S, M) of a categorical policy"""
+    """(S, M, N) of branches, (S, M, Q) of a categorical policy"""
+    of_branches: bool
 
     def evaluate(self) -> tuple[Tensor, Tensor]:
-        """Log-probability and entropy by the current weights: per branch (S, M, N), or per action (S, M)."""
-        if self.is_open is not None:
-            logits = self.actor(self.observations, self.is_open)
-        else:
-            logits = self.actor(self.observations)
-        if self.actions.dim() == 3:
-            return branch_log_probs(logits, self.actions), branch_entropy(logits)
-        return choice_log_probs(logits, self.actions), choice_entropy(logits)
+        """(S, M, N or Q) log-probabilities by the current weights, and (S, M) the entropy."""
+        logits = self.logits()
+        if self.of_branches:
+            return branch_log_probs(logits, self.actions), branch_entropy(logits).sum(-1)
+        log_probs = torch.log_softmax(logits, -1).gather(-1, self.actions)
+        return log_probs, choice_entropy(logits)
+
+
+def _joined(before: Tensor, after: Tensor) -> Tensor:
+    """(S, 2·L·B) values of both kinds of state, without the last (S, B) that belongs to no step."""
+    return torch.cat([before[:, : after.shape[1]], after], 1)
+
+
+def _flat(by_step: Tensor) -> Tensor:
+    """(L, S, B) -> (S, L·B)."""
+    return by_step.movedim(0, 1).flatten(1)
 
 
 def _draws(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:

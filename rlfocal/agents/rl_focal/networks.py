@@ -8,12 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.agents.rl_focal.log_linear import Evidence, LogLinear
+from rlfocal.agents.rl_focal.config import AgentsConfig, RLFocalConfig
+from rlfocal.agents.rl_focal.log_linear import Evidence, LogLinear, accuracies
 from rlfocal.agents.rl_focal.questions import Columns, limits
 from rlfocal.agents.shared.networks import Sizes, StackedLinear, stacked_mlp
 from rlfocal.agents.shared.policies import mask_closed
-from rlfocal.dataset import Kind
+from rlfocal.agents.shared.slots import Slots
+from rlfocal.dataset import Dataset, Kind
 
 
 class Standardiser(nn.Module):
@@ -47,14 +48,16 @@ class Standardiser(nn.Module):
 
 class Decider(nn.Module):
     """Eq (5): a trunk over [pool; metrics; size], shared by one branch per model, plus a term per branch that
-    is linear in the question features."""
+    is linear in the question features. `gated_log_linear` has the second alone."""
 
-    def __init__(self, sizes: Sizes, config: RLFocalConfig, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, sizes: Sizes, config: AgentsConfig, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         actions = sizes.models if config.branching else sizes.models + 1
         self.n_pool = sizes.decider - sizes.question
-        widths = [self.n_pool, *config.decider_hidden, actions]
-        self.trunk = stacked_mlp(widths, generators, config.actor_gain)
+        self.trunk = None
+        if config.decider_hidden is not None:
+            widths = [self.n_pool, *config.decider_hidden, actions]
+            self.trunk = stacked_mlp(widths, generators, config.actor_gain)
         self.question = nn.Parameter(torch.zeros(len(generators), sizes.question, actions))
         if sizes.question and config.branching:
             budgets = limits(config, sizes.models)
@@ -64,10 +67,17 @@ class Decider(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """(S, B, N+K+1+G) -> (S, B, N) logits of the branches."""
-        of_pool: Tensor = self.trunk(observation[..., : self.n_pool])
-        return of_pool + observation[..., self.n_pool :] @ self.question
+        of_question = observation[..., self.n_pool :] @ self.question
+        return self.of_pool(observation[..., : self.n_pool]) + of_question
 
-    def penalty(self, config: RLFocalConfig, columns: Columns) -> Tensor:
+    def of_pool(self, observation: Tensor) -> Tensor:
+        """(S, B, N+K+1) -> (S, B, N) the trunk's part of the logits; 0 without one."""
+        if self.trunk is None:
+            return observation.new_zeros((*observation.shape[:-1], self.question.shape[-1]))
+        of_pool: Tensor = self.trunk(observation)
+        return of_pool
+
+    def penalty(self, config: AgentsConfig, columns: Columns) -> Tensor:
         """(S,) the ridge penalty: weighted squares; the constant and the budgets are not penalised."""
         ridges = columns.each(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
         total: Tensor = self.question.square().sum(2) @ self.question.new_tensor(ridges)
@@ -91,7 +101,7 @@ class Fusion(nn.Module):
     """A log-linear core, a network on top, or both. The network alone starts from a soft vote."""
 
     def __init__(
-        self, sizes: Sizes, config: RLFocalConfig, generators: Sequence[torch.Generator], kind: Kind
+        self, sizes: Sizes, config: AgentsConfig, generators: Sequence[torch.Generator], kind: Kind
     ) -> None:
         super().__init__()
         self.sizes, self.vote_weight = sizes, config.vote_weight
@@ -101,6 +111,14 @@ class Fusion(nn.Module):
         widths = [self.n_outputs + sizes.past_rewards, *config.fusion_hidden, sizes.slots]
         with_network = bool(config.fusion_hidden) or not config.log_linear
         self.network = stacked_mlp(widths, generators, config.actor_gain) if with_network else None
+
+    def fit_scales(self, everyone: Slots, train: Dataset, start: float) -> None:
+        """Sets scales and the core's initial weights, which add up to `start`, from what all models say on
+        train."""
+        outputs, is_open = everyone.distributions[0], everyone.open[0]
+        self.standardiser.learn(outputs)
+        if self.core is not None:
+            self.core.learn(outputs, is_open, accuracies(torch.tensor(train.correct)), start)
 
     def forward(self, observation: Tensor, is_open: Tensor) -> Tensor:
         """(S, B, N·C+k+G) o^Fus and the slots that exist, (S, B, C) -> (S, B, C) logits, -inf elsewhere."""
@@ -164,22 +182,26 @@ class Fusion(nn.Module):
 
 
 class Networks(nn.Module):
-    """Decider, Fusion and the central critic."""
+    """Decider, Fusion and, except in `gated_log_linear`, the central critic."""
 
     def __init__(
-        self, sizes: Sizes, config: RLFocalConfig, generators: Sequence[torch.Generator], kind: Kind
+        self, sizes: Sizes, config: AgentsConfig, generators: Sequence[torch.Generator], kind: Kind
     ) -> None:
         super().__init__()
         self.sizes = sizes
         self.decider = Decider(sizes, config, generators)
         self.fusion = Fusion(sizes, config, generators, kind)
-        self.critic = stacked_mlp([sizes.decider + sizes.fusion, *config.critic_hidden, 1], generators)
+        self.n_seeds = len(generators)
+        self.critic = None
+        if isinstance(config, RLFocalConfig):
+            widths = [sizes.decider + sizes.fusion + 1, *config.critic_hidden, 1]
+            self.critic = stacked_mlp(widths, generators)
 
-    def critic_input(self, decider: Tensor, fusion: Tensor) -> Tensor:
-        """(S, B, ...) [o^Dec; o^Fus standardised]. The same before and after an update."""
-        return torch.cat([decider, self.fusion.standardiser(fusion)], -1)
-
-    def value(self, decider: Tensor, fusion: Tensor) -> Tensor:
-        """(S, B) V(s) of global states."""
-        value: Tensor = self.critic(self.critic_input(decider, fusion))[..., 0]
-        return value
+    def critic_input(self, decider: Tensor, fusion: Tensor | None) -> Tensor:
+        """(S, B, ...) [o^Dec; o^Fus standardised; 1], the global state in which a document is answered; with
+        zeros for o^Fus and the 1 in the state before, in which its pool is chosen. The same before and after
+        an update."""
+        if fusion is None:
+            return nn.functional.pad(decider, (0, self.sizes.fusion + 1))
+        asked = fusion.new_ones((*fusion.shape[:-1], 1))
+        return torch.cat([decider, self.fusion.standardiser(fusion), asked], -1)

@@ -1,119 +1,153 @@
-"""Algorithm 2: what both agents learn from T_u labels, once all of these documents are answered."""
+"""Algorithm 2: both agents and the critic learn from the rewards of what they asked and answered."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.agents.rl_focal.environment import Rollout, State
-from rlfocal.agents.rl_focal.mappo import clipped_surrogate, normalised
+from rlfocal.agents.rl_focal.environment import Rollout
+from rlfocal.agents.rl_focal.mappo import Learner
 from rlfocal.agents.rl_focal.networks import Fusion, Networks
-from rlfocal.agents.shared.optimiser import StackedAdam
-from rlfocal.agents.shared.policies import branch_log_probs, modal_pool, sample_pool
+from rlfocal.agents.rl_focal.questions import Questions
+from rlfocal.agents.shared.policies import (
+    gumbel_noise,
+    logistic_noise,
+    modal_answer,
+    modal_pool,
+    sample_pool,
+    sample_slot,
+)
+from rlfocal.agents.shared.stream import Stream
+from rlfocal.statistics.outcomes import Outcomes
 
 MEMORY = 0.8
 """Factor by which older labels count less after every T_u labels, where online learning is judged."""
 ALARM = 3.0
 """The Decider explores once answers are this many standard errors below what train promised."""
-QUESTION_SHARE = 0.5
-"""Share of `question_rate` at which the Decider's question weights go on learning online."""
+FLOOR = 1.0
+"""Logit to which exploring raises the branches below it: 73 % for each model."""
+CLEARLY = 1.0
+"""Standard errors by which the Fusion that learned online has to be ahead of the trained one."""
+
+
+class AskedStream(Stream):
+    """A stream whose metrics count a model's answer to a document only if the model was asked for it: a
+    pool's window holds the documents that all of its members answered."""
+
+    def __init__(self, *args: Any, lead: int, n_metrics: int, **named: Any) -> None:
+        """The first `lead` documents are of train, where every model was asked."""
+        super().__init__(*args, **named)
+        self.n_metrics = n_metrics
+        self.asked = torch.zeros(self.n_documents, self.n_models)
+        self.asked[:lead] = 1
+
+    def note(self, rows: Tensor, pools: Tensor) -> None:
+        self.asked[rows] = pools.reshape(len(rows), -1)
+
+    def metrics(self, pools: Tensor, end: int, stride: int = 1) -> Tensor:
+        """(1, 1, K) of the pool (1, 1, N), over what is known of the window before `end`; 0 where no document
+        counts."""
+        rows = torch.arange(max(end - self.window, 0), end)
+        rows = rows[(self.asked[rows] >= pools[0, 0]).all(1)]
+        if not len(rows):
+            return pools.new_zeros((1, 1, self.n_metrics))
+        predictions, labels = self.predictions[rows], self.labels[rows]
+        known = Outcomes(predictions, labels, self.probs.shape[2], self.kind, 0)
+        return self.measure(known.window(pools, len(rows), len(rows), 1))
 
 
 class OnlineLearner:
-    """One optimiser over Decider, Fusion and critic.
+    """The joint learner of train, on T_u documents at a time.
 
-    While answers are right as often as train promised, pools are the Decider's likeliest, and it does not
-    change. Once they are not, it explores: it also asks other models, and learns from these pools by Eq (6)
-    with Fusion's answer, relative to what the critic expected of the document. Fusion, which is told the
-    right slot, learns from every label as in the joint phase. With `literal`, the Decider always explores, by
-    sampled pools.
-
-    Fusion learns at `online_share` of the joint phase's rate, the Decider's question weights at half. On 16
-    constructed streams that do not turn, this costs -0.1 points against frozen agents (-0.9 to 0.8); on 16
-    that turn, it is right 93 % as often as the best constant pool (76 to 101 %), from 300 documents after the
-    turn.
+    Pools are sampled, and answers are Fusion's likeliest. Once answers are right less often than train
+    promised, the Decider explores anew: its branches are raised to `FLOOR`. Fusion answers with what it
+    learned online once that has been right clearly more often than the trained Fusion, which is the better one
+    where nothing changes. With one sampled answer per document, as in the paper's text, agents learn from the
+    answer given and never explore anew.
     """
 
-    def __init__(self, networks: Networks, config: RLFocalConfig, found: float = 1.0) -> None:
-        """`found`: how often some model asked gives the right answer, where answers are free."""
+    def __init__(
+        self, networks: Networks, config: RLFocalConfig, questions: Questions | None, seed: int, found: float
+    ) -> None:
+        """`found`: how often some model asked gives the right answer, where answers are free; else 1."""
         self.networks, self.config = networks, config
-        self.explores = config.literal
-        self._trained, self._lead = deepcopy(networks.fusion), 0.0
+        self.updates = 0
+        self._trained = deepcopy(networks.fusion)
+        self._gain = self._spread = 0.0
         self._found = found
         self._surplus = self._variance = 0.0
-        rate = config.learning_rate
-        fusion_rate = config.log_linear_rate * config.online_share if config.log_linear else rate
-        by_question = torch.nn.ParameterList([networks.decider.question])
-        self.optimiser = StackedAdam(
-            [by_question, networks.decider.trunk, networks.fusion, networks.critic],
-            [QUESTION_SHARE * config.question_rate, rate, fusion_rate, rate],
-            config.max_grad_norm,
-        )
+        self._generator = torch.Generator().manual_seed(seed)
+        rates = replace(config, core_rate=config.core_rate * config.online_share)
+        self.learner = Learner(networks, rates, "joint", questions)
 
     @property
     def fusion(self) -> Fusion:
-        """The Fusion that answers next: the online one once it has predicted recent labels better, else the
-        trained one, which is the better one where nothing changes."""
-        return self.networks.fusion if self._lead > 0 else self._trained
+        """The Fusion that answers next."""
+        leads = self._gain > CLEARLY * self._spread**0.5
+        return self.networks.fusion if leads or self.config.samples == 1 else self._trained
 
-    def pool(self, observed: Tensor, noise: Tensor) -> Tensor:
-        """(..., N) the next pool, from the Decider's observation and logistic noise (..., N). While
-        exploring, models that it would leave out are asked with a log-odds of at least `start_logit`."""
+    def choose(self, t: int, observed: Tensor, before: Tensor) -> Tensor:
+        """(S, B, N) the next pools; a sampled pool without any model is replaced by the likeliest model."""
         logits = self.networks.decider(observed)
-        if self.config.literal:
-            return sample_pool(logits, noise)
-        likeliest = modal_pool(logits)
-        if not self.explores:
-            return likeliest
-        return torch.maximum(likeliest, sample_pool(logits.clamp(min=self.config.start_logit), noise))
+        pools = sample_pool(logits, logistic_noise(torch.rand(logits.shape, generator=self._generator)))
+        return torch.where(pools.any(-1, keepdim=True), pools, modal_pool(logits.clamp(max=0)))
+
+    def fuse(self, outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
+        """The answer given, the likeliest answers of the trained and the online Fusion, and the answers that
+        Fusion learns from, sampled from its own policy."""
+        trained, online = (
+            fusion.by_step(outputs, is_open, question) for fusion in (self._trained, self.networks.fusion)
+        )
+        is_online = self.fusion is self.networks.fusion
+
+        def answer(t: int, past: Tensor) -> Tensor:
+            logits = online(t, past)
+            likeliest = torch.stack([modal_answer(trained(t, past)), modal_answer(logits)], -1)
+            given = likeliest[..., int(is_online), None]
+            shape = (*logits.shape[:-1], self.config.samples, logits.shape[-1])
+            noise = gumbel_noise(torch.rand(shape, generator=self._generator))
+            sampled = given if self.config.samples == 1 else sample_slot(logits[..., None, :], noise)
+            return torch.cat([given, likeliest, sampled], -1)
+
+        return answer
 
     def learn(self, rollout: Rollout) -> None:
-        """`epochs` gradient steps. The last action is left out: its document is still to come."""
-        networks, config = self.networks, self.config
-        decider, fusion, is_open = (part[:, :-1].flatten(1, 2) for part in rollout.states)
-        gold, asked = rollout.gold.flatten(1, 2), rollout.pools[:, 1:-1].flatten(1, 2)
-        known, at = gold >= 0, gold.clamp(min=0)[..., None]
-        chosen_at, n = self._before_actions(rollout.states), asked.shape[1]
-        wrong = -1 - config.size_penalty * rollout.pools[:, 1:-1].mean(-1)
-        rewards = torch.where(rollout.right[:, 1:] > 0, 1.0, wrong).flatten(1)
-        for epoch in range(config.epochs):
-            log_probs = branch_log_probs(networks.decider(decider[:, :n]), asked)
-            log_score = torch.log_softmax(networks.fusion(fusion, is_open), -1).gather(-1, at)[..., 0]
-            values = networks.critic(chosen_at)[..., 0]
-            if epoch == 0:
-                old_log_probs, old_score = log_probs.detach(), log_score.detach()
-                advantages = normalised(rewards - values.detach())[..., None] if n else rewards[..., None]
-                by_trained = torch.log_softmax(self._trained(fusion, is_open).detach(), -1)
-                self._judge(old_score, by_trained, at, known)
-            asks = clipped_surrogate((log_probs - old_log_probs).exp(), advantages, config.clip)
-            ratio = (log_score - old_score).exp()
-            answers = torch.where(known, clipped_surrogate(ratio, torch.ones_like(ratio), config.clip), 0)
-            loss = -answers.sum() / known.sum().clamp(min=1)
-            if n:
-                loss = loss + (values - rewards).square().mean()
-            if n and self.explores:
-                loss = loss - asks.mean()
-            self.optimiser.descend(loss)
-        self._look_out(rollout.right.flatten(1), by_trained)
+        """One update of both agents and the critic."""
+        judged = rollout.right[..., :3].flatten(0, 2)
+        sampled = [part[..., 3:] for part in (rollout.answers, rollout.rewards, rollout.right)]
+        learned = rollout._replace(answers=sampled[0], rewards=sampled[1], right=sampled[2])
+        promised = self._found * self._confidence(rollout)
+        self.learner.update(learned)
+        self.updates += 1
+        if self.config.samples > 1:
+            self._judge(judged, promised)
 
     @torch.no_grad()
-    def _judge(self, learned: Tensor, by_trained: Tensor, at: Tensor, known: Tensor) -> None:
-        """Compares both Fusions by log scores of labels that neither had seen."""
-        ahead = torch.where(known, learned - by_trained.gather(-1, at)[..., 0], 0)
-        self._lead = MEMORY * self._lead + float(ahead.sum())
+    def _confidence(self, rollout: Rollout) -> Tensor:
+        """(L,) how likely the trained Fusion thought its own answers right."""
+        fusion, is_open = rollout.fusion.flatten(1, 2), rollout.open.flatten(1, 2)
+        return torch.softmax(self._trained(fusion, is_open), -1).amax(-1)[0]
 
-    def _look_out(self, right: Tensor, by_trained: Tensor) -> None:
-        """Explores if answers, right or wrong (1, L), fall short of what the trained Fusion expected of its
-        own, by log-probabilities (1, L, C)."""
-        promised = self._found * by_trained.exp().amax(-1)
-        self._surplus = MEMORY * self._surplus + float((right - promised).sum())
+    def _judge(self, right: Tensor, promised: Tensor) -> None:
+        """From whether the answers given, the trained and the online Fusion's were `right` (L, 3): compares
+        both Fusions, neither of which had learned from these documents, and what was promised (L,)."""
+        given, trained, online = right.unbind(-1)
+        self._gain = MEMORY * self._gain + float((online - trained).sum())
+        self._spread = MEMORY * self._spread + float((online - trained).abs().sum())
+        self._surplus = MEMORY * self._surplus + float((given - promised).sum())
         self._variance = MEMORY * self._variance + float((promised * (1 - promised)).sum())
-        self.explores = self.config.literal or self._surplus < -ALARM * self._variance**0.5
+        if self._surplus < -ALARM * self._variance**0.5:
+            self._explore()
 
     @torch.no_grad()
-    def _before_actions(self, states: State) -> Tensor:
-        """(1, L-1, ...) the global states in which those actions were chosen whose reward is known."""
-        return self.networks.critic_input(*(part[:, :-2].flatten(1, 2) for part in states[:2]))
+    def _explore(self) -> None:
+        """Raises the constant of every branch below `FLOOR` to it, and forgets the disappointment."""
+        question = self.networks.decider.question
+        question[:, 0] = question[:, 0].clamp(min=FLOOR)
+        self._surplus = self._variance = 0.0

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.rl_focal.config import AgentsConfig
 from rlfocal.agents.shared.queries import QueryFeatures, fit_queries
 from rlfocal.calls import Calls
 from rlfocal.dataset import Dataset
@@ -67,7 +67,7 @@ class Questions(NamedTuple):
         return torch.from_numpy(rows)
 
 
-def fit_questions(train: Dataset, config: RLFocalConfig) -> Questions | None:
+def fit_questions(train: Dataset, config: AgentsConfig) -> Questions | None:
     """From train questions, without labels; None where the agents do not look at questions."""
     if not config.sees_questions:
         return None
@@ -85,7 +85,7 @@ def to_decider(known: Tensor, n_budgets: int) -> Tensor:
     return torch.cat([known[..., :1] - told, known[..., 1:]], -1)
 
 
-def limits(config: RLFocalConfig, n_models: int) -> tuple[int, ...]:
+def limits(config: AgentsConfig, n_models: int) -> tuple[int, ...]:
     """Those of `budgets` that limit the usual pool of so many models."""
     usual = min(config.mean_pool or np.inf, n_models)
     return tuple(budget for budget in config.budgets if budget < usual)

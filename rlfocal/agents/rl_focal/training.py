@@ -1,4 +1,4 @@
-"""Warm start: the two phases of Algorithm 1 where settings ask for them, then both agents together."""
+"""Warm start: the two phases of Algorithm 1, then both agents together as in Algorithm 2."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.agents import RLFocalAgents, chosen_pool
-from rlfocal.agents.rl_focal.config import REVISION, RLFocalConfig
+from rlfocal.agents.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
+from rlfocal.agents.rl_focal.config import REVISION, AgentsConfig, RLFocalConfig
 from rlfocal.agents.rl_focal.environment import (
     network_sizes,
     tail_environment,
     train_environment,
     train_stream,
 )
-from rlfocal.agents.rl_focal.joint import JointLearner
-from rlfocal.agents.rl_focal.log_linear import accuracies
-from rlfocal.agents.rl_focal.mappo import Learner, Learns, Phase, run_episode
+from rlfocal.agents.rl_focal.mappo import Learner, run_episode
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.questions import Questions, fit_questions
 from rlfocal.agents.shared.networks import weights_of_seed
@@ -32,8 +31,9 @@ from rlfocal.agents.shared.threads import one_thread
 from rlfocal.agents.shared.variant import Progress
 from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
 from rlfocal.dataset import Dataset
-from rlfocal.policy import Episode
+from rlfocal.policy import Episode, Phase
 
+Made = TypeVar("Made", bound=PoolAgents)
 _RECENT, _HALVINGS = 500, 12
 TOGETHER = 5
 """The most seeds whose networks are stacked; the groups train on at most one thread per core.
@@ -48,6 +48,7 @@ def train(
     seeds: Sequence[int],
     on_progress: Progress | None = None,
     kept: Path | None = None,
+    agents: type[RLFocalAgents] = RLFocalAgents,
 ) -> list[RLFocalAgents]:
     """One pair of agents per seed, trained side by side; a seed's result does not depend on the others.
 
@@ -55,21 +56,29 @@ def train(
     arguments after it was killed, training ends with the same agents as without the interruption.
     Raises InputError for a pool of one model or fewer than two train documents.
     """
-    if not seeds:
-        return []
     questions = fit_questions(train_rows, config)
     stream = train_stream(train_rows, config, questions)
+
+    def train_group(group: Sequence[int], report: Progress) -> list[RLFocalAgents]:
+        return _Group(train_rows, stream, questions, config, group, kept, report).train(agents)
+
+    return train_in_groups(seeds, train_group, on_progress)
+
+
+def train_in_groups(
+    seeds: Sequence[int],
+    train_group: Callable[[Sequence[int], Progress], list[Made]],
+    on_progress: Progress | None,
+) -> list[Made]:
+    """The agents of all seeds, in groups whose networks are stacked, on at most one thread per core."""
+    if not seeds:
+        return []
     parts = max(min(len(seeds), 2), -(-len(seeds) // TOGETHER))
     groups = [seeds[len(seeds) * i // parts : len(seeds) * (i + 1) // parts] for i in range(parts)]
     progress = _SharedProgress(on_progress, [len(group) / len(seeds) for group in groups])
-    runs = [
-        _Group(train_rows, stream, questions, config, group, kept, partial(progress.report, at))
-        for at, group in enumerate(groups)
-    ]
+    runs = [partial(train_group, group, partial(progress.report, at)) for at, group in enumerate(groups)]
     with one_thread():
-        return [
-            agents for trained in _side_by_side([run.train for run in runs], progress) for agents in trained
-        ]
+        return [agents for trained in _side_by_side(runs, progress) for agents in trained]
 
 
 class _Group:
@@ -87,19 +96,13 @@ class _Group:
             file = Unfinished.beside(kept, REVISION, rows, seeds, config)
             self.kept = Kept(file, len(seeds))
 
-    def train(self) -> list[RLFocalAgents]:
+    def train(self, agents: type[Made]) -> list[Made]:
         torch.set_num_threads(1)  # holds for this thread only
         n_seeds = len(self.seeds)
         generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
         sizes = network_sizes(self.rows, self.config, self.questions)
         networks = Networks(sizes, self.config, generators, self.rows.kind)
-        everyone = self.stream.outputs()
-        networks.fusion.standardiser.learn(everyone.distributions[0])
-        if networks.fusion.core is not None:
-            accuracy = accuracies(torch.tensor(self.rows.correct))
-            networks.fusion.core.learn(
-                everyone.distributions[0], everyone.open[0], accuracy, self.config.log_linear_start
-            )
+        networks.fusion.fit_scales(self.stream.outputs(), self.rows, self.config.log_linear_start)
         n_budgets = 0 if self.questions is None else len(self.questions.budgets)
         environment = train_environment(self.stream, self.config, n_seeds, n_budgets)
         position = Position.start(n_seeds) if self.kept is None else self.kept.position()
@@ -109,8 +112,9 @@ class _Group:
             ("joint", self.config.joint_episodes),
         )
         total = max(sum(episodes for _, episodes in phases), 1)
+        limited = [False] * n_seeds
         for phase, episodes in phases:
-            learner = self._learner(networks, phase)
+            learner = Learner(networks, self.config, phase, self.questions, self.stream.n_documents)
             if self.kept is not None and position.phase == phase and position.episode:
                 learner.restore(self.kept.restore(networks, learner.optimiser, generators))
             for episode in range(position.episodes_of(phase), episodes):
@@ -120,39 +124,39 @@ class _Group:
                     rest = learner.rest()
                     self.kept.save(position, networks, learner.optimiser, generators, rest)
                 self.on_progress(len(position.history[0]) / total)
+            if episodes and phase != "fusion":
+                limited = learner.multiplier.is_binding
         memories = end_of_train(networks, self.stream, self.config, n_seeds)
         if self.kept is not None:
             self.kept.file.forget()
-        limited = learner.is_limited if isinstance(learner, JointLearner) else [False] * n_seeds
         return [
-            self._agents(networks, memory, history, at, is_limited=limited[at])
+            agents_of_seed(
+                agents, self.rows, networks, self.config, self.questions, memory, history, self.seeds[at], at,
+                is_limited=limited[at],
+            )
             for at, (memory, history) in enumerate(zip(memories, position.history, strict=True))
         ]
 
-    def _learner(self, networks: Networks, phase: Phase) -> Learns:
-        if phase != "joint" or not self.config.joint_episodes:
-            return Learner(networks, self.config, phase)
-        assert self.questions is not None
-        return JointLearner(networks, self.config, self.stream, self.questions)
 
-    def _agents(
-        self, stacked: Networks, memory: Memory, history: Sequence[Episode], at: int, *, is_limited: bool
-    ) -> RLFocalAgents:
-        """The `at`-th seed's."""
-        networks = Networks(stacked.sizes, self.config, [torch.Generator()], self.rows.kind)
-        networks.load_state_dict(weights_of_seed(stacked, at))
-        agents = RLFocalAgents(
-            networks=networks, memory=memory, questions=self.questions, sizes=stacked.sizes,
-            config=self.config, benchmark=self.rows.benchmark, kind=self.rows.kind, models=self.rows.models,
-            seed=self.seeds[at], snapshot=self.rows.snapshot, history=tuple(history),
-        )  # fmt: skip
-        if self.questions is not None and self.config.mean_pool:
-            keep_mean_pool(agents, self.stream.questions, is_limited=is_limited)
-        return agents
+def agents_of_seed(
+    agents: type[Made], rows: Dataset, stacked: Networks, config: AgentsConfig, questions: Questions | None, memory: Memory,
+    history: Sequence[Episode], seed: int, at: int, *, is_limited: bool,
+) -> Made:  # fmt: skip
+    """The `at`-th seed's agents, their pools within `mean_pool`."""
+    networks = Networks(stacked.sizes, config, [torch.Generator()], rows.kind)
+    networks.load_state_dict(weights_of_seed(stacked, at))
+    made = agents(
+        networks=networks, memory=memory, questions=questions, sizes=stacked.sizes, config=config,
+        benchmark=rows.benchmark, kind=rows.kind, models=rows.models, seed=seed,
+        snapshot=rows.snapshot, history=tuple(history),
+    )  # fmt: skip
+    if questions is not None and config.mean_pool:
+        keep_mean_pool(made, questions.numbers(rows), is_limited=is_limited)
+    return made
 
 
 @torch.no_grad()
-def keep_mean_pool(agents: RLFocalAgents, questions: Tensor, *, is_limited: bool) -> None:
+def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -> None:
     """Lowers all branches alike until modal pools on the last train questions (T, G) ask at most `mean_pool`
     models on average; with `is_limited`, also raises them to that mean. The multiplier acts on sampled pools,
     and a short training can end before it has taken effect."""
@@ -182,7 +186,7 @@ def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_se
 
     def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
         logits = networks.fusion.by_step(outputs, is_open, question)
-        return lambda t, past_rewards: modal_answer(logits(t, past_rewards))
+        return lambda t, past_rewards: modal_answer(logits(t, past_rewards))[..., None]
 
     def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
         return next_modal_pool(networks.decider(observed), pools)
@@ -211,8 +215,8 @@ class _SharedProgress:
 
 
 def _side_by_side(
-    runs: Sequence[Callable[[], list[RLFocalAgents]]], progress: _SharedProgress
-) -> list[list[RLFocalAgents]]:
+    runs: Sequence[Callable[[], list[Made]]], progress: _SharedProgress
+) -> list[list[Made]]:
     """Runs all on at most one thread per core; matrix products release Python's lock."""
     if len(runs) == 1:
         return [runs[0]()]

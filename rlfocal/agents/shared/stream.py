@@ -57,7 +57,7 @@ class Stream:
         self.labels = torch.tensor(train.labels)
         self.predictions = torch.tensor(train.predictions)
         self._outcomes = Outcomes(self.predictions, self.labels, self.probs.shape[2], train.kind, window)
-        self._measure = measure
+        self.measure = measure
         self._table: Tensor | None = None
         if self.n_models <= MODELS_TABULATED and len(train) << self.n_models <= TABLE_ENTRIES:
             self._bits = 2.0 ** torch.arange(self.n_models)
@@ -66,10 +66,13 @@ class Stream:
     def metrics(self, pools: Tensor, end: int, stride: int = 1) -> Tensor:
         """(G, P, K) of the pools (G, P, N), over the windows before `end + g * stride`."""
         if self._table is None:
-            return self._measure(self._outcomes.window(pools, end, self.window, stride))
+            return self.measure(self._outcomes.window(pools, end, self.window, stride))
         ends = self._table[end : end + (len(pools) - 1) * stride + 1 : stride]
         at = (pools @ self._bits).long()[..., None].expand(-1, -1, ends.shape[-1])
         return ends.gather(1, at)
+
+    def note(self, rows: Tensor, pools: Tensor) -> None:
+        """Called once pools (S, B, N) are chosen for the documents `rows` (B,)."""
 
     def slots(self, pools: Tensor, rows: Tensor) -> Slots:
         """What Fusion chooses among: `pools` (P, D, N) asked about the documents `rows` (D,)."""
@@ -93,7 +96,7 @@ class Stream:
         for end in range(1, self.n_documents + 1, together):
             stacked = pools.expand(min(together, self.n_documents + 1 - end), -1, -1)
             looked_back = self._outcomes.window(stacked, end, self.window, 1)
-            parts.append(self._measure(looked_back))
+            parts.append(self.measure(looked_back))
         nothing_yet = torch.zeros_like(parts[0][:1])
         return torch.cat([nothing_yet, *parts])
 
