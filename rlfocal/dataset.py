@@ -20,6 +20,9 @@ _PER_ROW = (
     "tasks", "doc_ids", "probs", "logprobs", "n_choices", "predictions", "labels", "is_train", "token_costs",
 )  # fmt: skip
 
+ONE_TASK = "all"
+"""The task of every document where the tasks' names are hidden."""
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -97,6 +100,10 @@ class Dataset:
         questions = tuple(self.questions[i] for i in at) if self.questions else ()
         choices = tuple(self.choices[i] for i in at) if self.choices else ()
         return replace(self, **fields, slots=slots, questions=questions, choices=choices)
+
+    def without_tasks(self) -> Dataset:
+        """The documents as a method sees them that does not read the tasks' names: all of one task."""
+        return replace(self, tasks=np.full(len(self), ONE_TASK, dtype=np.str_))
 
     def unlabelled(self) -> Dataset:
         """The documents as a deciding policy sees them: without labels."""

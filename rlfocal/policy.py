@@ -30,6 +30,7 @@ class Decisions:
     """(T,) its probability that its answer is right; None if it has no such figure."""
 
 
+@runtime_checkable
 class Policy(Protocol):
     """A fitted method."""
 

@@ -34,6 +34,8 @@ _INVERSE_RIDGE = 1.0
         differs="the ranker is a logistic regression on how candidates' support and probabilities differ; "
         "with `model=<encoder>` a cross-encoder on question and answers. Trained on right against wrong "
         "answers. No GenFuser: it writes a new text from candidates' texts, which are not stored",
+        reads=("outputs",),
+        with_task="fitted per task",
     )
 )
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ BETA = 9.0
         source="LLMRouterBench (arXiv 2601.07206), after The Avengers (arXiv 2505.19797)",
         differs="TF-IDF instead of a sentence encoder unless one is named; one answer instead of a vote of "
         "samples",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class RankedRouter:
         source="Avengers-Pro (arXiv 2508.12631)",
         differs="TF-IDF instead of a sentence encoder unless one is named; a model's flat price, not its "
         "cost in the cluster",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

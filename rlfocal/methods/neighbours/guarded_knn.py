@@ -34,6 +34,7 @@ Ints = NDArray[np.int64]
         needs=("questions",),
         source="a public replication of k-NN routing in which only this form held up",
         differs="at a budget in cents, the fallback and the paired differences are net of a price weight",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ SAMPLES = 40
         source="More Agents Is All You Need (arXiv 2402.05120)",
         differs="samples are drawn with replacement from the model's stored passes, or from its distribution "
         "over the choices, as new ones need generation; the model counts as one call",
+        reads=("outputs",),
     )
 )
 @dataclass(frozen=True)

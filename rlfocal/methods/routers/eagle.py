@@ -40,6 +40,7 @@ STARTS = ("default", "global")
         differs="feedback is which of every two models was right on every train document, in order; "
         "TF-IDF instead of a sentence encoder unless one is named; local ratings start from the default "
         "(local_start=global: from the global ones)",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

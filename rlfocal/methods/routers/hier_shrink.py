@@ -29,6 +29,7 @@ Floats = NDArray[np.float64]
         needs=("questions",),
         source="empirical-Bayes routers in public code",
         differs="every model has answered all of train here, so that n is the same for all",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

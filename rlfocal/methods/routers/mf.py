@@ -25,6 +25,7 @@ from rlfocal.text import TFIDF, fit_encoder
         source="EmbedLLM (arXiv 2410.02223)",
         differs="TF-IDF instead of a sentence encoder unless one is named; a step takes all models' answers "
         "to a few documents; the last epoch is kept, not the one that is best on test",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

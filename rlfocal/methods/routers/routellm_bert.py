@@ -33,6 +33,7 @@ STRONG, TIE, WEAK = range(3)
         source="RouteLLM (arXiv 2406.18665), BERT classifier",
         differs="battles are between right and wrong answers of train; any encoder of transformers; a tenth "
         "of train sets the threshold, by accuracy unless a share of strong calls is given",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ ASKED = "\nHow good is the weak model's answer, from 1 to 5? Score: "
         differs="scores are 5 where the weak model is right and 1 where not; any causal LM of transformers; "
         "probabilities are over the five scores only, so no output is invalid; a tenth of train sets the "
         "threshold, by accuracy unless a share of strong calls is given",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

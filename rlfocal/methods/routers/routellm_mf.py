@@ -35,6 +35,7 @@ Mask = NDArray[np.bool_]
         differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
         "unless one is named, with a constant beside it; an epoch takes one battle of each document; the "
         "threshold with the best accuracy on train, unless a share of strong calls is given",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ _STEPS = 60
         differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
         "unless one is named; the threshold with the best accuracy on train, unless a share of strong calls "
         "is given; models are few, so they are not merged into tiers",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)
