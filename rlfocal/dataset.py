@@ -103,7 +103,7 @@ class Dataset:
 
     def without_tasks(self) -> Dataset:
         """The documents as a method sees them that does not read the tasks' names: all of one task."""
-        return replace(self, tasks=np.full(len(self), ONE_TASK, dtype=np.str_))
+        return replace(self, tasks=np.full(len(self), ONE_TASK))
 
     def unlabelled(self) -> Dataset:
         """The documents as a deciding policy sees them: without labels."""

@@ -256,6 +256,12 @@ def reads_task(name: str) -> bool:
     return name.partition(":")[0].endswith(PLUS_TASK)
 
 
+def reads_of(name: str) -> tuple[Reads, ...]:
+    """What the choices of the method of that name depend on; empty for one that is not registered."""
+    found = entries().get(name.partition(":")[0])
+    return found.reads if found else ()
+
+
 def entry_of(name: str) -> Entry:
     """The entry of a method named as in `best_plurality:4`. Raises InputError for an unknown one."""
     known = entries()
