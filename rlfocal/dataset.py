@@ -84,6 +84,18 @@ class Dataset:
         return self.costs.mean(axis=0) if self.token_costs.size and len(self) else self.prices
 
     @property
+    def has_logprobs(self) -> bool:
+        """Whether its scores can be log-probs, whose softmax is a distribution.
+
+        Min-max scaled ones lie in an interval of length 1: so does the spread over any document's choices.
+        """
+        exists = np.isfinite(self.logprobs)
+        spread = self.logprobs.max(axis=2, initial=-np.inf, where=exists) - self.logprobs.min(
+            axis=2, initial=np.inf, where=exists
+        )
+        return bool((spread > 1 + 1e-6).any())
+
+    @property
     def correct(self) -> NDArray[np.bool_]:
         """(T, N) whether each model is right."""
         right: NDArray[np.bool_] = (self.predictions == self.labels[:, None]) & (self.labels[:, None] >= 0)

@@ -106,7 +106,7 @@ def test_a_method_that_would_read_tasks_cannot(tmp_path: Path, protocol: str) ->
     put(tmp_path / "w", data)
     with open_warehouse(tmp_path / "w") as warehouse:
         [hidden, *_] = evaluate(warehouse, "b", methods=["spy"], protocol=protocol).rows
-        assert SEEN == [{ONE_TASK}] * len(SEEN)
+        assert [{ONE_TASK}] * len(SEEN) == SEEN
         SEEN.clear()
         [shown, *_] = evaluate(warehouse, "b", methods=["spy+task"], protocol=protocol).rows
         assert {"one", "other"} in SEEN

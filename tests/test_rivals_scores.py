@@ -43,7 +43,7 @@ def sigmoid(x: float) -> float:
 
 
 def test_mf(monkeypatch: pytest.MonkeyPatch) -> None:
-    v, w, b = [[1.0, 2.0], [0.0, -1.0]], [0.5, -1.0], [0.25]
+    v, w, b = [[1.0, 2.0], [0.0, -1.0]], [[0.5, 1.0], [1.0, 0.0]], [0.5, 0.75]
     policy, loss, n = fitted("mf", [v, W, u, w, b], monkeypatch, dimensions=2, noise=0.0)
     # Model 0: 0.5 · 1 · 4 - 1 · 2 · 2 + 0.25; model 1: 0.5 · 0 · 4 + 1 · 1 · 2 + 0.25.
     assert policy.scorer.scores(("3 1",))[0] == pytest.approx([sigmoid(-1.75), sigmoid(2.25)])

@@ -21,7 +21,7 @@ from rlfocal.methods._by_task import ByTask
 from rlfocal.policy import Method, OwnSettings
 
 PROTOCOLS = ("frozen", "online")
-Need = Literal["questions", "choice texts", "passes", "prices", "tasks"]
+Need = Literal["questions", "choice texts", "passes", "samples", "prices", "tasks"]
 Reads = Literal["task", "question", "outputs"]
 PLUS_TASK = "+task"
 """The end of the name of every method that reads a task's name within one fit, and of no other."""
@@ -82,8 +82,8 @@ class Entry:
     protocols: tuple[str, ...] = PROTOCOLS
     fewest_models: int = 1
     needs: tuple[Need, ...] = ()
-    """What the data must hold: every question's text, the texts of its choices, several passes, prices,
-    several tasks."""
+    """What the data must hold: every question's text, the texts of its choices, several passes, several
+    passes or log-probs, prices, several tasks."""
     needs_setting: str = ""
     """The setting without which it cannot run, such as the model that it fine-tunes."""
     source: str = ""
@@ -123,10 +123,12 @@ class Entry:
         self, data: Dataset, protocol: str, settings: Settings | None = None, per: str = "benchmark"
     ) -> str | None:
         """What the data or the settings lack for it, in words; None if it can run."""
+        has_passes = data.kind == "answers" and bool(((data.probs > 0) & (data.probs < 1)).any())
         has = {
             "questions": any(data.questions),
             "choice texts": any(data.choices),
-            "passes": data.kind == "answers" and bool(((data.probs > 0) & (data.probs < 1)).any()),
+            "passes": has_passes,
+            "samples": has_passes or data.has_logprobs,
             "prices": not np.isnan(data.prices).any(),
             "tasks": per == "benchmark" and len(set(data.tasks.tolist())) > 1,
         }
@@ -152,6 +154,7 @@ _WORDS: dict[Need, str] = {
     "questions": "the texts of the questions",
     "choice texts": "the texts of the choices",
     "passes": "several sampled passes per document",
+    "samples": "several sampled passes per document or log-probs, not scores scaled to a unit interval",
     "prices": "the price of every model",
     "tasks": "several tasks in one fit",
 }
