@@ -49,7 +49,7 @@ def test_ratings_are_means_over_the_games(n_models: int, n: int, seed: int) -> N
     rng = np.random.default_rng(seed)
     streams = [draw_games(rng.random((n, n_models)) < 0.5, rng) for _ in range(3)]
     start = rng.normal(1500, 100, (3, n_models))
-    together = Games(*(np.stack(column) for column in zip(*streams, strict=True)))  # type: ignore[arg-type]
+    together = Games(*(np.stack(column) for column in zip(*streams, strict=True)))
     found = mean_ratings(start, together, 32.0)
     for row, games in enumerate(streams):
         told = list(zip(games.one.tolist(), games.other.tolist(), games.score.tolist(), strict=True))
@@ -75,7 +75,7 @@ def test_one_comparison_a_document_in_random_order() -> None:
 
 def test_it_asks_whom_similar_questions_speak_for() -> None:
     data = topical()
-    assert accuracy("eagle", data) > knowers(data) - 0.05
+    assert accuracy("eagle", data, neighbours=60) > knowers(data) - 0.05
     assert accuracy("eagle", data, global_share=1.0) < knowers(data) - 0.1
 
 
@@ -125,7 +125,8 @@ def by_degree(seed: int, T: int = 3000, prices: Sequence[float] = ()) -> Dataset
 @pytest.mark.parametrize("name", ["mf", "irt"])
 def test_chances_are_what_they_say(name: str) -> None:
     data = by_degree(6)
-    chances = policy_of(name, data.train).scorer.scores(data.test.questions)
+    faster = {"rate": 1e-3} if name == "mf" else {}  # these documents are few
+    chances = policy_of(name, data.train, **faster).scorer.scores(data.test.questions)
     right = data.test.correct
     assert chances.mean(axis=0) == pytest.approx(right.mean(axis=0), abs=0.06)
     for model in range(2):

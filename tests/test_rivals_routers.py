@@ -93,7 +93,7 @@ def mean_price(decided: Decisions, data: Dataset) -> float:
 
 @pytest.mark.parametrize("name", ROUTERS)
 def test_where_the_text_tells_the_right_model_a_router_finds_it(name: str) -> None:
-    data = by_topic(0)
+    data = by_topic(0, prices=[4.0, 1.0, 2.0, 3.0])
     policy = policy_of(name, data.train)
     assert data.test.correct[:, :2].any(axis=1).mean() == 1.0
     assert accuracy(policy, data.test) >= 0.98
@@ -123,7 +123,7 @@ def test_the_same_seed_gives_the_same_decisions(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAIRED)
 def test_a_pair_gives_a_curve(name: str) -> None:
-    data = by_topic(2, prices=[9.0, 1.0, np.nan, np.nan])
+    data = by_topic(2, prices=[9.0, 1.0, 10.0, 10.0])
     policy = policy_of(name, data.train)
     shares, found = [], []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -225,6 +225,10 @@ ODD = [
 @pytest.mark.parametrize("name", ROUTERS)
 def test_odd_data_are_no_crash(name: str, case: str) -> None:
     data = odd(case)
+    if name in PAIRED and case == "unknown prices":
+        with pytest.raises(InputError, match="told apart by price"):
+            policy_of(name, data.train)
+        return
     policy = policy_of(name, data.train)
     decided = decide(policy, data.test)
     asked = decided.pools.argmax(axis=1)
@@ -368,7 +372,7 @@ def test_avengers_ranks_models_in_the_nearest_clusters() -> None:
     # Ranks 0, 2, 1 in the first cluster; 2, 0, 1 in the second, a tie going to m01; 1, 2, 0 on all of train.
     one = RankedRouter(TWO, 1)
     expected = [[1, 1 / 3, 1 / 2], [1 / 3, 1, 1 / 2], [1 / 2, 1 / 3, 1]]
-    assert one.scores(("4 3", "3 4", "0 0")) == pytest.approx(np.array(expected))
+    assert one.scores(("4 3", "3 9", "0 0")) == pytest.approx(np.array(expected))
     first = 1 / (1 + np.exp(-9 * (1.6 - 0.6)))  # inner products with (0.8, 0.6)
     both = RankedRouter(TWO, 2).scores(("4 3",))[0]
     assert both == pytest.approx([first + (1 - first) / 3, first / 3 + 1 - first, 0.5])

@@ -34,7 +34,7 @@ def fitted(
 
     monkeypatch.setattr(f"rlfocal.methods.routers.{name}.learn", given)
     monkeypatch.setattr(f"rlfocal.methods.routers.{name}.fit_encoder", lambda *_: Words())
-    policy = policy_of(name, answered(RIGHT, QUESTIONS, n_train=4).train, **settings)
+    policy = policy_of(name, answered(RIGHT, QUESTIONS, n_train=4, prices=[2.0, 1.0]).train, **settings)
     return (policy, *seen[0])
 
 
