@@ -64,6 +64,17 @@ class Calls:
         """(T, N)"""
         return self.rounds > 0
 
+    def part(self, rows: NDArray[np.int64]) -> Calls:
+        """Fresh calls for some of the documents, to be put back by `adopt`. Made before any call."""
+        return Calls(self._documents.take(rows))
+
+    def adopt(self, part: Calls, rows: NDArray[np.int64]) -> None:
+        """Counts the calls made by a `part`; its slots' numbers hold here too."""
+        self.rounds[rows] = part.rounds
+        if self._places is not None:
+            assert part._places is not None
+            self._places[rows] = part._places
+
     def call(self, models: Mask) -> Dataset:
         """Calls these models, (T, N), or (N,) for all documents; returns the outputs of all called so far.
 

@@ -20,6 +20,9 @@ _PER_ROW = (
     "tasks", "doc_ids", "probs", "logprobs", "n_choices", "predictions", "labels", "is_train", "token_costs",
 )  # fmt: skip
 
+ONE_TASK = "all"
+"""The task of every document where the tasks' names are hidden."""
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -81,6 +84,18 @@ class Dataset:
         return self.costs.mean(axis=0) if self.token_costs.size and len(self) else self.prices
 
     @property
+    def has_logprobs(self) -> bool:
+        """Whether its scores can be log-probs, whose softmax is a distribution.
+
+        Min-max scaled ones lie in an interval of length 1: so does the spread over any document's choices.
+        """
+        exists = np.isfinite(self.logprobs)
+        spread = self.logprobs.max(axis=2, initial=-np.inf, where=exists) - self.logprobs.min(
+            axis=2, initial=np.inf, where=exists
+        )
+        return bool((spread > 1 + 1e-6).any())
+
+    @property
     def correct(self) -> NDArray[np.bool_]:
         """(T, N) whether each model is right."""
         right: NDArray[np.bool_] = (self.predictions == self.labels[:, None]) & (self.labels[:, None] >= 0)
@@ -97,6 +112,10 @@ class Dataset:
         questions = tuple(self.questions[i] for i in at) if self.questions else ()
         choices = tuple(self.choices[i] for i in at) if self.choices else ()
         return replace(self, **fields, slots=slots, questions=questions, choices=choices)
+
+    def without_tasks(self) -> Dataset:
+        """The documents as a method sees them that does not read the tasks' names: all of one task."""
+        return replace(self, tasks=np.full(len(self), ONE_TASK))
 
     def unlabelled(self) -> Dataset:
         """The documents as a deciding policy sees them: without labels."""

@@ -32,6 +32,7 @@ class Decisions:
     """How many times each of its agents learned from labels on the way; None for a method without agents."""
 
 
+@runtime_checkable
 class Policy(Protocol):
     """A fitted method."""
 

@@ -14,16 +14,10 @@ from test_yardsticks import make_answers, make_logits
 
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
+from rlfocal.methods.fusing._candidates import Ranked, candidates_of, right_and_wrong
 from rlfocal.methods.fusing._pair_encoder import PairEncoder, fit_pair_encoder, texts_of
-from rlfocal.methods.fusing.llm_blender import (
-    Blended,
-    FeatureRanker,
-    LLMBlender,
-    candidates_of,
-    features,
-    fit_features,
-    right_and_wrong,
-)
+from rlfocal.methods.fusing.llm_blender import LLMBlender
+from rlfocal.methods.fusing.pairwise_log_linear import FeatureRanker, features, fit_features
 from rlfocal.policy import decide
 
 
@@ -76,12 +70,12 @@ def test_the_ranker_is_the_minimum_of_its_loss() -> None:
 def test_the_ranker_learns_whose_word_counts() -> None:
     # m00 is always right, m01 and m02 always agree on something else.
     data = make_answers(*[("abb", "a")] * 4, *[("cdd", "c")] * 4)
-    decided = decide(fitted("llm_blender", data.train), data.test)
+    decided = decide(fitted("pairwise_log_linear", data.train), data.test)
     assert accuracy(data.test, decided) == 1.0
     assert decided.pools.all()
     logits = make_logits(13, T=2000, N=4)
     taught, untaught = (
-        accuracy(logits.test, decide(fitted("llm_blender", part.train), logits.test))
+        accuracy(logits.test, decide(fitted("pairwise_log_linear", part.train), logits.test))
         for part in (logits, shuffled(logits))
     )
     assert taught > best_single(logits) + 0.02
@@ -90,7 +84,7 @@ def test_the_ranker_learns_whose_word_counts() -> None:
 
 def test_ties_between_free_answers_go_to_the_first_model() -> None:
     data = sampled(("aab", "bbb"), gold=["a"])
-    even = Blended(FeatureRanker(np.zeros(3 + 2 * 2)))
+    even = Ranked(FeatureRanker(np.zeros(3 + 2 * 2)))
     assert data.slots == (("b", "a"),)
     assert decide(even, data).predictions.tolist() == [1]
 
@@ -154,7 +148,7 @@ def test_a_cross_encoder_reads_which_answer_is_good(encoder: str) -> None:
     # Right wherever some model is: the ceiling of a ranker of candidates.
     ceiling = data.test.correct.any(axis=1).mean()
     assert accuracy(data.test, decided) >= ceiling - 0.02
-    assert accuracy(data.test, decide(fitted("llm_blender", data.train), data.test)) < ceiling - 0.1
+    assert accuracy(data.test, decide(fitted("pairwise_log_linear", data.train), data.test)) < ceiling - 0.1
     again = decide(fitted("llm_blender", data.train, **given), data.test)
     assert (again.predictions == decided.predictions).all()
 

@@ -16,7 +16,7 @@ CASCADES = ("cascade", "frugalgpt")
 OTHER_DES = tuple(f"des:{name}" for name in ("knora_u", "dews", "meta_des", "des_p"))
 POOLS = ("mutual_information_pool", "likelihood_pool")
 BY_NEIGHBOURS = ("outputs_knn", "des:knora_e", "des:ola", "des:lwse")
-LEARNED = (*CASCADES, "dylan", *POOLS, *BY_NEIGHBOURS, "llm_blender")
+LEARNED = (*CASCADES, "dylan", *POOLS, *BY_NEIGHBOURS, "pairwise_log_linear")
 OURS = (*LEARNED, *(f"{name}:2" for name in POOLS), "self_consistency_cascade", "more_agents", *OTHER_DES)
 
 

@@ -64,7 +64,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", TUNED)
 def test_a_fine_tuned_router_finds_the_right_model(name: str, tiny: dict[str, str]) -> None:
-    data = by_topic(0)
+    data = by_topic(0, prices=[4.0, 1.0, 2.0, 3.0])
     policy = policy_of(name, data.train, model=tiny[name], **TUNED[name])
     assert policy.pair == (0, 1)
     assert data.test.correct[:, :2].any(axis=1).all()
@@ -108,6 +108,8 @@ def test_shuffled_labels_teach_a_fine_tuned_router_nothing(name: str, tiny: dict
 @pytest.mark.parametrize("name", TUNED)
 def test_odd_data_are_no_crash(name: str, case: str, tiny: dict[str, str]) -> None:
     data = odd(case)
+    if case == "unknown prices":
+        data = replace(data, prices=np.arange(4.0))
     policy = policy_of(name, data.train, model=tiny[name], steps=2)
     decided = decide(policy, data.test)
     assert (decided.pools.sum(axis=1) == 1).all()
@@ -137,6 +139,7 @@ def test_a_fine_tuned_router_needs_a_model(name: str, tmp_path: Path) -> None:
 def test_a_named_model_is_no_other_setting(tiny: dict[str, str], warehouse: Warehouse) -> None:
     put_choices(warehouse, {"k": [True] * 4, "m": [False] * 4})
     warehouse.connection.execute("UPDATE docs SET question = 'what is ' || doc_id")
+    warehouse.connection.execute("UPDATE models SET price = ascii(model)")
     method = ["routellm_bert"]
     with pytest.raises(InputError, match=r"--set routellm_bert\.model="):
         evaluate(warehouse, "b", methods=method)

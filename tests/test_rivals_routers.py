@@ -93,7 +93,7 @@ def mean_price(decided: Decisions, data: Dataset) -> float:
 
 @pytest.mark.parametrize("name", ROUTERS)
 def test_where_the_text_tells_the_right_model_a_router_finds_it(name: str) -> None:
-    data = by_topic(0)
+    data = by_topic(0, prices=[4.0, 1.0, 2.0, 3.0])
     policy = policy_of(name, data.train)
     assert data.test.correct[:, :2].any(axis=1).mean() == 1.0
     assert accuracy(policy, data.test) >= 0.98
@@ -123,7 +123,7 @@ def test_the_same_seed_gives_the_same_decisions(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAIRED)
 def test_a_pair_gives_a_curve(name: str) -> None:
-    data = by_topic(2, prices=[9.0, 1.0, np.nan, np.nan])
+    data = by_topic(2, prices=[9.0, 1.0, 10.0, 10.0])
     policy = policy_of(name, data.train)
     shares, found = [], []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -225,6 +225,10 @@ ODD = [
 @pytest.mark.parametrize("name", ROUTERS)
 def test_odd_data_are_no_crash(name: str, case: str) -> None:
     data = odd(case)
+    if name in PAIRED and case == "unknown prices":
+        with pytest.raises(InputError, match="told apart by price"):
+            policy_of(name, data.train)
+        return
     policy = policy_of(name, data.train)
     decided = decide(policy, data.test)
     asked = decided.pools.argmax(axis=1)
@@ -368,34 +372,36 @@ def test_avengers_ranks_models_in_the_nearest_clusters() -> None:
     # Ranks 0, 2, 1 in the first cluster; 2, 0, 1 in the second, a tie going to m01; 1, 2, 0 on all of train.
     one = RankedRouter(TWO, 1)
     expected = [[1, 1 / 3, 1 / 2], [1 / 3, 1, 1 / 2], [1 / 2, 1 / 3, 1]]
-    assert one.scores(("4 3", "3 4", "0 0")) == pytest.approx(np.array(expected))
-    first = 1 / (1 + np.exp(-9 * (0.8 - 0.6)))
+    assert one.scores(("4 3", "3 9", "0 0")) == pytest.approx(np.array(expected))
+    first = 1 / (1 + np.exp(-9 * (1.6 - 0.6)))  # inner products with (0.8, 0.6)
     both = RankedRouter(TWO, 2).scores(("4 3",))[0]
     assert both == pytest.approx([first + (1 - first) / 3, first / 3 + 1 - first, 0.5])
 
 
-def test_avengers_pro_mixes_accuracy_and_cheapness_of_a_cluster() -> None:
-    # Scaled accuracies 1, 0, 1/2 and 0, 1, 1; cheapness 0, 1, 0: the price of m02 is unknown.
+def test_avengers_pro_ranks_by_accuracy_and_cheapness_of_a_cluster() -> None:
+    # Scaled accuracies 1, 0, 1/2 and 0, 1, 1; cheapness 0, 2/3, 0: the price of m02 is unknown.
     def asked(weight: float, question: str, nearest: int = 1) -> int:
         router = MixedRouter(TWO, nearest, np.array([3.0, 1.0, np.nan]), (), weight)
         data = answered(np.ones((1, 3), dtype=np.bool_), [question], n_train=0)
         decided = decide(router, data)
         return int(decided.pools.argmax())
 
-    assert [asked(weight, "4 3") for weight in (0.0, 0.49, 0.51, 1.0)] == [0, 0, 1, 1]
-    assert asked(0.0, "3 4") == 1
-    # Over both clusters, m02 gets p/2 + (1 - p) of accuracy and m00 gets p: m02 leads where p < 2/3.
-    assert asked(0.0, "4 3", nearest=2) == 0  # p = 0.858
+    # (1 - w) · 1 against w · 2/3: m01 leads above w = 0.6.
+    assert [asked(weight, "4 3") for weight in (0.0, 0.59, 0.61, 1.0)] == [0, 0, 1, 1]
+    assert asked(0.0, "3 9") == 1
+    # Ranks 0, 2, 1 and 2, 0, 1: m00 has p + (1 - p)/3, m01 p/3 + 1 - p.
+    assert asked(0.0, "4 3", nearest=2) == 0
+    assert asked(0.0, "3 9", nearest=2) == 1
     fitted = [policy_of("avengers_pro", by_topic(3).train, alpha=alpha) for alpha in (0.0, 1.0)]
     test = by_topic(3).test
     assert decide(fitted[0], test).pools[:, 0].all()
     assert accuracy(fitted[1], test) == 1.0
     cheap = MixedRouter(TWO, 2, np.array([3.0, 9.0, 1.0]), (), 0.3)
-    p = 1 / (1 + np.exp(-9 * 0.2))
-    scores = [0.7 * p + 0.3 * 0.75, 0.7 * (1 - p), 0.7 * (p / 2 + 1 - p) + 0.3]
+    p = 1 / (1 + np.exp(-9 * (1.6 - 0.6)))
+    # Mixed: 0.7 + 0.3 · 2/3, 0, 0.35 + 0.3 · 8/9 and 0.3 · 2/3, 0.7, 0.7 + 0.3 · 8/9.
     data = answered(np.ones((1, 3), dtype=np.bool_), ["4 3"], n_train=0)
     decided = decide(cheap, data)
-    assert decided.pools.argmax() == np.argmax(scores) == 0
+    assert decided.pools.argmax() == np.argmax([p + (1 - p) / 3, p / 3 + (1 - p) / 2, p / 2 + 1 - p]) == 0
     assert decided.probability is not None
     assert decided.probability[0] == pytest.approx(p * 0.9 + (1 - p) * 0.2)
 
@@ -523,13 +529,15 @@ def test_the_strong_models_chance_and_others_against_it(strong: int) -> None:
     assert np.isneginf(scores[[0, 2]]).all()
 
 
-def test_the_pair_is_the_best_and_the_cheapest() -> None:
+def test_the_pair_is_the_cheapest_and_the_best_of_the_dearer() -> None:
     right = np.array([[1, 1, 0, 1], [1, 0, 1, 0], [1, 0, 1, 0], [0, 1, 0, 0]], dtype=np.bool_)
-    data = answered(right, "abcd", n_train=4, prices=[1.0, 4.0, 2.0, 3.0])
+    data = answered(right, "abcd", n_train=4, prices=[4.0, 3.0, 1.0, 2.0])
     assert pair_of(data) == (0, 2)
-    # Unknown prices: m01 is right where m00 is not.
-    assert pair_of(replace(data, prices=np.array([1.0, 4.0, 2.0, np.nan]))) == (0, 1)
-    assert pair_of(replace(data, prices=np.array([np.nan, 4.0, 2.0, 3.0]))) == (0, 2)
+    # The best is the cheapest: the next best is dearer. Equal prices: the best, and the next best beside it.
+    assert pair_of(replace(data, prices=np.array([1.0, 4.0, 2.0, 3.0]))) == (1, 0)
+    assert pair_of(replace(data, prices=np.ones(4))) == (1, 0)
+    with pytest.raises(InputError, match="told apart by price, and that of 'm03' is unknown"):
+        pair_of(replace(data, prices=np.array([1.0, 4.0, 2.0, np.nan])))
     assert [members_of(data, n).tolist() for n in (2, 3, 4, 9)] == [
         [0, 2],
         [0, 1, 2],

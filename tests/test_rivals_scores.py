@@ -34,7 +34,7 @@ def fitted(
 
     monkeypatch.setattr(f"rlfocal.methods.routers.{name}.learn", given)
     monkeypatch.setattr(f"rlfocal.methods.routers.{name}.fit_encoder", lambda *_: Words())
-    policy = policy_of(name, answered(RIGHT, QUESTIONS, n_train=4).train, **settings)
+    policy = policy_of(name, answered(RIGHT, QUESTIONS, n_train=4, prices=[2.0, 1.0]).train, **settings)
     return (policy, *seen[0])
 
 
@@ -43,7 +43,7 @@ def sigmoid(x: float) -> float:
 
 
 def test_mf(monkeypatch: pytest.MonkeyPatch) -> None:
-    v, w, b = [[1.0, 2.0], [0.0, -1.0]], [0.5, -1.0], [0.25]
+    v, w, b = [[1.0, 2.0], [0.0, -1.0]], [[0.5, 1.0], [1.0, 0.0]], [0.5, 0.75]
     policy, loss, n = fitted("mf", [v, W, u, w, b], monkeypatch, dimensions=2, noise=0.0)
     # Model 0: 0.5 · 1 · 4 - 1 · 2 · 2 + 0.25; model 1: 0.5 · 0 · 4 + 1 · 1 · 2 + 0.25.
     assert policy.scorer.scores(("3 1",))[0] == pytest.approx([sigmoid(-1.75), sigmoid(2.25)])

@@ -92,7 +92,8 @@ def _table(board: Board, before: Accuracies) -> Iterator[str]:
     yield _row(HEADER)
     yield _row(["---", *["---:"] * (len(HEADER) - 1)])
     for s in board.standings:
-        was = before.get(((board.benchmark, board.protocol, board.per, board.split), s.method))
+        key = board.benchmark, board.protocol, board.per, board.split, board.reads_task
+        was = before.get((key, s.method))
         yield _row(
             [
                 s.method,

@@ -232,6 +232,35 @@ def import_every_eval_ever(
     _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
 
 
+@imports.command("prices")
+def import_model_prices(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Parquet, CSV or JSONL: model, and price (cents per 1,000 queries) or price_input and "
+            "price_output (cents per million tokens).",
+            show_default="the shipped list",
+        ),
+    ] = None,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Set the prices of imported models. All or none. Repeating it writes nothing.
+
+    The shipped list has public list prices of many LLMs, with date and source. A price per million tokens
+    also gives a flat price: that of a query of 800 prompt tokens and 200 answered ones.
+    """
+    from rlfocal.imports.prices import SHIPPED, import_prices
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse, create=False) as opened:
+        report = import_prices(opened, file or SHIPPED)
+    if as_json:
+        print_json(report)
+    else:
+        typer.echo(str(report))
+
+
 def _import(
     reading: Callable[[Callable[[float], None]], AbstractContextManager[CheckedRows]],
     warehouse: str | None,

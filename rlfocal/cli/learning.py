@@ -22,7 +22,13 @@ Benchmark = Annotated[
         autocompletion=completion.benchmark,
     ),
 ]
-RLFocalMethod = Annotated[str, typer.Option(help=f"Which of RL-Focal's methods: {', '.join(RL_FOCAL)}.")]
+RLFocalMethod = Annotated[
+    str,
+    typer.Option(
+        help=f"Which of RL-Focal's methods: {', '.join(RL_FOCAL)}; +task after one of "
+        "the first two: agents that read the tasks' names."
+    ),
+]
 Per = Annotated[
     Literal["benchmark", "task"],
     typer.Option(

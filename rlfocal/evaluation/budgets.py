@@ -8,6 +8,7 @@ from math import sqrt
 
 from rlfocal.evaluation.comparable import known
 from rlfocal.evaluation.leaderboard import Board
+from rlfocal.methods import reads_task
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -44,6 +45,8 @@ def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]
     about = [list(board.models), board.benchmark, board.protocol, board.per, board.split]
     points = defaultdict(list)
     for row in warehouse.query(script("queries/budgets"), about).to_pylist():
+        if reads_task(row["method"]) != board.reads_task:
+            continue
         accuracy, n = row["accuracy"], row["n"]
         points[row["method"]].append(
             AtBudget(

@@ -10,12 +10,12 @@ from math import isnan
 from typing import Any
 
 from rlfocal.dataset import Kind
-from rlfocal.methods import entries
+from rlfocal.methods import entries, reads_task
 from warehouse import Warehouse
 from warehouse.scripts import script
 
-BoardKey = tuple[str, str, str, str]
-"""(benchmark, protocol, per, split)"""
+BoardKey = tuple[str, str, str, str, bool]
+"""(benchmark, protocol, per, split, whether its methods read the tasks' names)"""
 SINGLE = "single:"
 GIVEN_ROWS = "test"
 """What `evaluations.split` calls the rows that are marked as test."""
@@ -47,7 +47,7 @@ class Evaluated:
     @property
     def board(self) -> BoardKey:
         of = self.pooled
-        return of["benchmark"], of["protocol"], of["per"], of["split"]
+        return of["benchmark"], of["protocol"], of["per"], of["split"], reads_task(self.method)
 
     @property
     def method(self) -> str:
@@ -201,7 +201,7 @@ def _alone(runs: Comparable) -> set[str]:
 
 
 def _command(key: BoardKey, methods: Sequence[str], left_out: Sequence[Evaluated]) -> list[str]:
-    benchmark, _, per, split = key
+    benchmark, _, per, split, _ = key
     command = ["rlfocal", "evaluate", "--benchmark", benchmark, "--methods", ",".join(methods)]
     seeds = [run.seed for run in left_out if run.seed is not None]
     command += ["--seeds", str(max(seeds) + 1)] if seeds else []

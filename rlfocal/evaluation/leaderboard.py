@@ -24,11 +24,13 @@ from rlfocal.evaluation.comparable import (
     notes,
 )
 from rlfocal.merit.intervals import Difference, paired_bootstrap
-from rlfocal.methods import methods_for, named
+from rlfocal.methods import methods_for, named, reads_of
+from rlfocal.methods.registry import PLUS_TASK, Reads
 from warehouse import Warehouse
 from warehouse.scripts import script
 
 BASELINE = "best_single"
+"""What all others are compared with; methods that read the tasks' names with its `+task` form."""
 CEILING = "oracle"
 FLOOR = "constant_choice"
 
@@ -60,7 +62,12 @@ class Standing:
     @property
     def is_ours(self) -> bool:
         """Whether it is one of RL-Focal's methods."""
-        return self.method in RL_FOCAL
+        return _is_ours(self.method)
+
+    @property
+    def reads(self) -> tuple[Reads, ...]:
+        """What its choices depend on; empty also for a method that is registered no more."""
+        return reads_of(self.method)
 
     @property
     def size(self) -> int:
@@ -89,6 +96,8 @@ class Board:
     protocol: str
     per: str
     split: str
+    reads_task: bool
+    """Whether these are the methods that read a task's name within one fit; no board mixes the two."""
     n: int
     """Test documents."""
     models: tuple[str, ...]
@@ -102,6 +111,11 @@ class Board:
     verdicts: tuple[str, ...]
     """A sentence for each of RL-Focal's methods on the board; one if there is none."""
     notes: tuple[str, ...]
+
+    @property
+    def baseline(self) -> str:
+        """The method that all others are compared with."""
+        return baseline(reads_task=self.reads_task)
 
     @property
     def is_priced(self) -> bool:
@@ -132,10 +146,17 @@ class Board:
         return is_constant and standing.size == ours.size
 
 
+def baseline(*, reads_task: bool) -> str:
+    """The baseline of methods that read the tasks' names, or of those that do not."""
+    return BASELINE + PLUS_TASK if reads_task else BASELINE
+
+
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> list[Board]:
     """One board per (benchmark, protocol, per, split) of `evaluations`; `runs`: only these run ids.
+
+    Methods that read the tasks' names have a board of their own.
 
     A board compares runs on equal data only: those of its newest run. Methods and seeds that were evaluated
     on other data are left out; a note says so.
@@ -154,11 +175,12 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         name: np.stack([hits[evaluated.run.run_id] for evaluated in runs])
         for name, runs in found.methods.items()
     }
-    ours = [name for name in found.methods if name in RL_FOCAL]
+    ours = [name for name in found.methods if _is_ours(name)]
+    base = baseline(reads_task=key[-1])
     standings = []
     for name, runs in found.methods.items():
-        is_compared = BASELINE in correct and name != BASELINE
-        against = _difference(correct[name], correct[BASELINE]) if is_compared else None
+        is_compared = base in correct and name != base
+        against = _difference(correct[name], correct[base]) if is_compared else None
         is_rival = _is_rival(name)
         others = [one for one in ours if one != name] if is_rival else []
         above = {one: _difference(correct[one], correct[name]) for one in others}
@@ -178,13 +200,22 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
     )
 
 
+def _is_ours(method: str) -> bool:
+    return method.removesuffix(PLUS_TASK) in RL_FOCAL
+
+
 def _is_rival(method: str) -> bool:
     """Of RL-Focal's methods; each of these is one of the others."""
     return method not in (CEILING, *WITHOUT_TEXTS) and not method.startswith(SINGLE)
 
 
 def _ours(standings: Iterable[Standing]) -> tuple[Standing, ...]:
-    return tuple(sorted((s for s in standings if s.is_ours), key=lambda s: RL_FOCAL.index(s.method)))
+    return tuple(
+        sorted(
+            (s for s in standings if s.is_ours),
+            key=lambda s: RL_FOCAL.index(s.method.removesuffix(PLUS_TASK)),
+        )
+    )
 
 
 def _standing(

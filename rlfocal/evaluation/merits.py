@@ -11,7 +11,7 @@ from statistics import fmean
 import numpy as np
 
 from rlfocal.evaluation.budgets import BudgetCurve, budget_curves
-from rlfocal.evaluation.leaderboard import BASELINE, CEILING, Board, Standing
+from rlfocal.evaluation.leaderboard import CEILING, Board, Standing
 from rlfocal.evaluation.over_tasks import OverTasks, over_tasks
 from rlfocal.merit.curves import aiq, apgr, cpt, pareto_distance
 from rlfocal.merit.gains import cost_save, gap_to_oracle, perf_gain
@@ -53,7 +53,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
     """All methods of the board in its order, the ceiling left out."""
     rivals = [s for s in board.standings if s.method != CEILING]
     by_name = {s.method: s for s in board.standings}
-    baseline, oracle = by_name.get(BASELINE), by_name.get(CEILING)
+    baseline, oracle = by_name.get(board.baseline), by_name.get(CEILING)
     curves = {curve.method: curve for curve in budget_curves(warehouse, board)}
     distances = _pareto_distances(rivals, board)
     p_baseline = _adjusted(rivals, lambda s: s.against_baseline)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.evaluation.leaderboard import BASELINE, Board, correct_by_document
+from rlfocal.evaluation.leaderboard import Board, correct_by_document
 from rlfocal.merit.intervals import (
     Difference,
     Hits,
@@ -47,9 +47,9 @@ def over_tasks(warehouse: Warehouse, board: Board) -> Mapping[str, OverTasks]:
         return {}
     by_run = correct_by_document(warehouse, *about)
     hits = {name: np.stack([by_run[run] for run in of_method]) for name, of_method in runs.items()}
-    baseline = hits.get(BASELINE)
+    baseline = hits.get(board.baseline)
     return {
-        name: _of(own, None if name == BASELINE else baseline, tasks)
+        name: _of(own, None if name == board.baseline else baseline, tasks)
         for name, own in hits.items()
         if not np.isnan(own).any(axis=0).all()
     }

@@ -76,6 +76,8 @@ class Candidate:
     """What differs from the method's defaults, as JSON can hold it."""
     has_budgets: bool = False
     """Whether it can be held to a budget."""
+    reads_task: bool = False
+    """Whether it is shown the tasks' names."""
 
     def runs(self, setup: Setup) -> list[Run]:
         """One run per seed and budget, those without a budget first. Nothing is fitted."""
@@ -175,6 +177,16 @@ def group_rows(dataset: Dataset, per: Per) -> list[Mask]:
                 "use --per benchmark"
             )
     return masks
+
+
+def visible(dataset: Dataset, groups: Sequence[Mask], *, tasks: bool = False) -> Dataset:
+    """The rows as a method sees them: unless it reads `tasks`, their names are hidden.
+
+    Where each group is of one task, a policy is fitted to that task anyway, and the names stay.
+    """
+    if tasks or all(len(set(dataset.tasks[mask].tolist())) == 1 for mask in groups):
+        return dataset
+    return dataset.without_tasks()
 
 
 def titled(on_progress: Progress | None, title: str, parts: int) -> Callable[[float], None] | None:

@@ -104,9 +104,9 @@ def _evaluate(
     known = methods_for(len(dataset.models), dataset.kind, setup.protocol)
     skipped: dict[str, str] = {}
     if methods is not None and list(methods) == ["all"]:
-        methods, skipped = every_method(dataset, setup.protocol, setup.settings)
+        methods, skipped = every_method(dataset, setup.protocol, setup.settings, setup.per)
     names = with_references(known if methods is None else methods, dataset, setup.protocol)
-    check_methods(names, dataset, setup.protocol, setup.settings)
+    check_methods(names, dataset, setup.protocol, setup.settings, setup.per)
     held = stored_runs(setup)
     usual = methods is None
     to_run = [name for name in names if setup.force or not held.issuperset(run_ids_of(setup, name))]

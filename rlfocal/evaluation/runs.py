@@ -10,9 +10,18 @@ from dataclasses import replace
 import numpy as np
 
 from rlfocal.dataset import Dataset
-from rlfocal.evaluation.planning import Candidate, Mask, Run, Setup
+from rlfocal.evaluation.planning import Candidate, Mask, Run, Setup, visible
 from rlfocal.evaluation.storing import learning_curves, rule_out, store, stored_runs
-from rlfocal.methods import Decisions, Making, Method, OnlineLearner, entry_of, make_method, settable
+from rlfocal.methods import (
+    Decisions,
+    Making,
+    Method,
+    OnlineLearner,
+    entry_of,
+    make_method,
+    reads_task,
+    settable,
+)
 from rlfocal.methods.reference import Oracle
 from rlfocal.policy import Budget, Budgeted, Fitted, OnlineAgents, decide, decide_online
 
@@ -35,7 +44,7 @@ def _candidate(setup: Setup, name: str) -> Candidate:
     method = make_method(name, replace(making, settings=settings))
     # Rows of other settings must not take the place of the method's own. What must be given is no other.
     study = SETTINGS if settings.keys() - {about.needs_setting} else None
-    return Candidate(name, method, study, settings, about.has_budgets)
+    return Candidate(name, method, study, settings, about.has_budgets, reads_task(name))
 
 
 def run_ids_of(setup: Setup, name: str) -> list[str]:
@@ -67,8 +76,11 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
     with fitting_lock(setup, candidate.name, runs[0].settings):
         new = missing()  # another process may have stored them meanwhile
         seeds = list(dict.fromkeys(run.seed or 0 for run in new))
+        tasks = candidate.reads_task
         started = time.perf_counter()
-        fitted = dict(zip(seeds, fit_groups(candidate.method, dataset, setup.groups, seeds), strict=True))
+        fitted = dict(
+            zip(seeds, fit_groups(candidate.method, dataset, setup.groups, seeds, tasks=tasks), strict=True)
+        )
         fitting = (time.perf_counter() - started) / max(len(seeds), 1)
         for run in new:
             policies = within(run.budget, fitted[run.seed or 0])
@@ -76,7 +88,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
                 rule_out(warehouse, [run])
                 continue
             started = time.perf_counter()
-            decisions = decide_groups(dataset, setup.groups, policies, setup.protocol)
+            decisions = decide_groups(dataset, setup.groups, policies, setup.protocol, tasks=tasks)
             seconds = fitting + time.perf_counter() - started
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
             store(warehouse, run, dataset, decisions, curves, seconds)
@@ -99,24 +111,33 @@ def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractCon
 
 
 def fit_groups(
-    method: Method, dataset: Dataset, groups: Sequence[Mask], seeds: Sequence[int]
+    method: Method, dataset: Dataset, groups: Sequence[Mask], seeds: Sequence[int], *, tasks: bool = False
 ) -> list[list[Fitted]]:
-    """Fit one policy per seed and group on the group's train rows: policies[seed][group]."""
+    """Fit one policy per seed and group on the group's train rows: policies[seed][group].
+
+    `tasks`: whether the method is shown their names, as `visible` has it.
+    """
     if not seeds:
         return []
+    dataset = visible(dataset, groups, tasks=tasks)
     per_group = [method.fit(dataset.rows(mask & dataset.is_train), seeds) for mask in groups]
     return [list(policies) for policies in zip(*per_group, strict=True)]
 
 
 def decide_groups(
-    dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Fitted], protocol: str = "frozen"
+    dataset: Dataset,
+    groups: Sequence[Mask],
+    policies: Sequence[Fitted],
+    protocol: str = "frozen",
+    *,
+    tasks: bool = False,
 ) -> Decisions:
     """Each group's policy decides on the group's test rows; returned in the order of the test rows.
 
     Online, policies that can learn do so from every label after its answer; the others stay as they are, and
-    are given documents without labels. Only the oracle reads them.
+    are given documents without labels. Only the oracle reads them. `tasks`: as for `fit_groups`.
     """
-    test = dataset.test
+    test = visible(dataset, groups, tasks=tasks).test
     rounds = np.zeros((len(test), len(test.models)), dtype=np.int64)
     predictions = np.full(len(test), -1, dtype=np.int64)
     probability = np.full(len(test), np.nan)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlfocal.agents import RL_FOCAL
-from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset
+from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
 from rlfocal.evaluation.runs import fit_groups, fitting_lock
 from rlfocal.methods import RLFocal
+from rlfocal.methods.registry import PLUS_TASK
 from warehouse import Warehouse
 
 
@@ -37,13 +38,17 @@ def train(
 ) -> TrainingReport:
     """Train the agents of one of RL-Focal's methods: one checkpoint per group of rows and seed.
 
+    `rl_focal+task`: the agents of `rl_focal` that read the tasks' names, which are hidden from all others.
     With `tensorboard`, each gets a folder of its name beside it that TensorBoard reads.
     Raises InputError for another method, and as `evaluate` does.
     """
     dataset = read_dataset(warehouse, benchmark, models, snapshot)
+    own = method.removesuffix(PLUS_TASK)
     setup = Setup(warehouse, dataset, seeds, per, force=force, on_progress=on_progress)
     store = replace(setup.store, event_files=tensorboard)
-    agents = RLFocal(method, store=store, on_progress=setup.progress(f"{benchmark} {method}"))
+    agents = RLFocal(own, store=store, on_progress=setup.progress(f"{benchmark} {method}"))
+    reads_task = own != method
+    dataset = visible(dataset, setup.groups, tasks=reads_task)
     train_rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
     asked = [(rows, seed) for rows in train_rows for seed in range(seeds)]
 
@@ -52,5 +57,5 @@ def train(
     if force or tensorboard or not all(agents.is_current(*one) for one in asked):
         with fitting_lock(setup, method):
             trained = sum(force or not agents.is_trained(*one) for one in asked)
-            fit_groups(agents, dataset, setup.groups, range(seeds))
+            fit_groups(agents, dataset, setup.groups, range(seeds), tasks=reads_task)
     return TrainingReport(tuple(agents.checkpoint(*one) for one in asked), trained)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rlfocal.agents import RL_FOCAL
 from rlfocal.agents.shared.variant import CallingAgents
 from rlfocal.errors import InputError, unknown
-from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset
+from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
 from rlfocal.evaluation.runs import fit_groups, fitting_lock, run_id_of
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.explain.examples import against, despite, examples
@@ -50,7 +51,8 @@ def explain(
     setup = Setup(warehouse, dataset, 1, per, split=split, on_progress=on_progress)
     agents = _agents(setup, method, seed)
     progress = setup.progress(f"{benchmark} explain") if per == "benchmark" else None
-    seen = observe(dataset, setup.groups, agents, progress)
+    seen = observe(visible(dataset, setup.groups), setup.groups, agents, progress)
+    seen = replace(seen, test=dataset.test)  # to tell how well they do on each task
     found = summarised(
         seen,
         method=method,
@@ -104,7 +106,7 @@ def summarised(
 
 def _agents(setup: Setup, method: str, seed: int) -> list[CallingAgents]:
     """One seed's agents for each group of rows: loaded, or trained now."""
-    dataset = setup.dataset
+    dataset = visible(setup.dataset, setup.groups)
     own = RLFocal(method, store=setup.store, on_progress=setup.progress(f"{dataset.benchmark} {method}"))
     rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
     if all(own.is_current(of, seed) for of in rows):

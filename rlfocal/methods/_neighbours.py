@@ -53,6 +53,13 @@ def cosines(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tup
         yield rows, (_unit(vectors[rows]) @ known).round(9)
 
 
+def products(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
+    """As `cosines`, but of vectors whose lengths count on the side of train."""
+    for start in range(0, len(vectors), block):
+        rows = slice(start, min(start + block, len(vectors)))
+        yield rows, (_unit(vectors[rows]) @ train.T).round(9)
+
+
 def closeness(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
     """As `cosines`, but 1 / (1 + Euclidean distance): for vectors whose lengths carry meaning."""
     squares = (train**2).sum(axis=1)

@@ -48,7 +48,15 @@ class Single(_Deterministic):
         return Answered(calls.call(asked).predictions[:, asked.argmax()])
 
 
-@register(Entry("best_single", "the model with the best train accuracy", "what it answers", role="reference"))
+@register(
+    Entry(
+        "best_single",
+        "the model with the best train accuracy",
+        "what it answers",
+        role="reference",
+        with_task="fitted per task",
+    )
+)
 @dataclass(frozen=True)
 class BestSingle(_Deterministic):
     """The single model with the most right train answers; ties: the alphabetically first."""
@@ -57,7 +65,7 @@ class BestSingle(_Deterministic):
         return [Single(train.models[int(train.correct.sum(axis=0).argmax())])]
 
 
-@register(Entry("plurality", "all", "what most models predict", role="reference"))
+@register(Entry("plurality", "all", "what most models predict", role="reference", reads=("outputs",)))
 @dataclass(frozen=True)
 class Plurality(_Deterministic):
     """The slot most models of the pool predict."""
@@ -70,7 +78,7 @@ class Plurality(_Deterministic):
         return Answered(plurality(said.predictions, calls.called, calls.kind))
 
 
-@register(Entry("soft_vote", "all", "the highest mean probability", role="reference"))
+@register(Entry("soft_vote", "all", "the highest mean probability", role="reference", reads=("outputs",)))
 @dataclass(frozen=True)
 class SoftVote(_Deterministic):
     """The slot with the highest mean probability over the pool."""
@@ -100,7 +108,9 @@ class ConstantChoice(_Deterministic):
         return Answered(np.where(calls.n_choices > self.choice, self.choice, -1).astype(np.int64))
 
 
-@register(Entry("oracle", "all", "right wherever some model is: a ceiling", role="ceiling"))
+@register(
+    Entry("oracle", "all", "right wherever some model is: a ceiling", role="ceiling", reads=("outputs",))
+)
 @dataclass(frozen=True)
 class Oracle(_Deterministic):
     """Right wherever some model is right. A ceiling, not a method: it reads the labels it decides on."""

@@ -17,10 +17,14 @@ import numpy as np
 
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError, unknown
+from rlfocal.methods._by_task import ByTask
 from rlfocal.policy import Method, OwnSettings
 
 PROTOCOLS = ("frozen", "online")
-Need = Literal["questions", "choice texts", "passes", "prices"]
+Need = Literal["questions", "choice texts", "passes", "samples", "prices", "tasks"]
+Reads = Literal["task", "question", "outputs"]
+PLUS_TASK = "+task"
+"""The end of the name of every method that reads a task's name within one fit, and of no other."""
 Settings = Mapping[str, Mapping[str, Any]]
 """Settings that differ from the defaults, by method; those under "" go to every method that has them."""
 Role = Literal["rl_focal", "reference", "constant_pool", "rival", "control", "ceiling"]
@@ -68,11 +72,18 @@ class Entry:
     answers: str
     """How it fuses their outputs, in words."""
     role: Role = "rival"
+    reads: tuple[Reads, ...] = ()
+    """What its choices depend on: a task's name, which is hidden from all other methods, the question, the
+    outputs of models that it asked. An answer that it passes on unread is not among them."""
+    with_task: Literal["fitted per task", "as an input"] | None = None
+    """How `NAME+task`, which is then registered too, uses the task's name: one fit for each task beside that
+    of all, or the same method that is shown the names."""
     kinds: tuple[Kind, ...] = get_args(Kind)
     protocols: tuple[str, ...] = PROTOCOLS
     fewest_models: int = 1
     needs: tuple[Need, ...] = ()
-    """What the data must hold: every question's text, the texts of its choices, several passes, prices."""
+    """What the data must hold: every question's text, the texts of its choices, several passes, several
+    passes or log-probs, prices, several tasks."""
     needs_setting: str = ""
     """The setting without which it cannot run, such as the model that it fine-tunes."""
     source: str = ""
@@ -108,13 +119,18 @@ class Entry:
         needs += [f"--set {self.name}.{self.needs_setting}=..."] if self.needs_setting else []
         return ", ".join([*needs, *([f"{self.fewest_models} models"] if self.fewest_models > 1 else [])])
 
-    def lacks(self, data: Dataset, protocol: str, settings: Settings | None = None) -> str | None:
+    def lacks(
+        self, data: Dataset, protocol: str, settings: Settings | None = None, per: str = "benchmark"
+    ) -> str | None:
         """What the data or the settings lack for it, in words; None if it can run."""
+        has_passes = data.kind == "answers" and bool(((data.probs > 0) & (data.probs < 1)).any())
         has = {
             "questions": any(data.questions),
             "choice texts": any(data.choices),
-            "passes": data.kind == "answers" and bool(((data.probs > 0) & (data.probs < 1)).any()),
+            "passes": has_passes,
+            "samples": has_passes or data.has_logprobs,
             "prices": not np.isnan(data.prices).any(),
+            "tasks": per == "benchmark" and len(set(data.tasks.tolist())) > 1,
         }
         missing = [need for need in self.needs if not has[need]]
         if protocol not in self.protocols:
@@ -138,22 +154,52 @@ _WORDS: dict[Need, str] = {
     "questions": "the texts of the questions",
     "choice texts": "the texts of the choices",
     "passes": "several sampled passes per document",
+    "samples": "several sampled passes per document or log-probs, not scores scaled to a unit interval",
     "prices": "the price of every model",
+    "tasks": "several tasks in one fit",
 }
 _ENTRIES: dict[str, Entry] = {}
 Made = TypeVar("Made", bound=Callable[..., Method])
 
 
 def register(entry: Entry) -> Callable[[Made], Made]:
-    """Registers the decorated class or function. Raises ValueError for a name that is taken."""
+    """Registers the decorated class or function, and its `+task` form where it has one.
+
+    Raises ValueError for a name that is taken, and for a name that hides or pretends that it reads tasks.
+    """
 
     def enter(made: Made) -> Made:
-        if entry.name in _ENTRIES:
-            raise ValueError(f"method {entry.name!r} is registered already")
-        _ENTRIES[entry.name] = replace(entry, make=entry.make or (lambda _: made()))
+        complete = replace(entry, make=entry.make or (lambda _: made()))
+        for one in [complete, *([_plus_task(complete)] if complete.with_task else [])]:
+            if one.name in _ENTRIES:
+                raise ValueError(f"method {one.name!r} is registered already")
+            if one.name.endswith(PLUS_TASK) != ("task" in one.reads):
+                raise ValueError(f"method {one.name!r} reads {one.reads}: {PLUS_TASK} names who reads tasks")
+            _ENTRIES[one.name] = one
         return made
 
     return enter
+
+
+def _plus_task(entry: Entry) -> Entry:
+    """The same method with the task's name as an input."""
+    make = entry.make
+    assert make is not None
+    is_input = entry.with_task == "as an input"
+    how = "that also reads the task's name" if is_input else "fitted to each task; other tasks: to all"
+    return replace(
+        entry,
+        name=entry.name + PLUS_TASK,
+        asks=f"as `{entry.name}`, {how}",
+        answers=f"as `{entry.name}`",
+        role="rl_focal" if entry.role == "rl_focal" else "rival",
+        reads=("task", *entry.reads),
+        with_task=None,
+        needs=(*entry.needs, "tasks"),
+        is_default=False,
+        differs="" if is_input else ByTask.__doc__.partition("\n")[0].rstrip(".") if ByTask.__doc__ else "",
+        make=make if is_input else lambda making: ByTask(make(making)),
+    )
 
 
 def entries() -> Mapping[str, Entry]:
@@ -186,14 +232,14 @@ def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen")
 
 
 def every_method(
-    data: Dataset, protocol: str = "frozen", settings: Settings | None = None
+    data: Dataset, protocol: str = "frozen", settings: Settings | None = None, per: str = "benchmark"
 ) -> tuple[list[str], dict[str, str]]:
     """The methods that data, protocol and settings admit, and for each of the others the reason why not."""
     named, left_out = [], {}
     for one in entries().values():
         if one.is_in_all and (one.names or not one.needs_argument):
             for name in [f"{one.name}:{argument}" for argument in one.names] or [one.name]:
-                reason = one.lacks(data, protocol, settings)
+                reason = one.lacks(data, protocol, settings, per)
                 if reason is None:
                     named.append(name)
                 else:
@@ -208,6 +254,17 @@ def with_references(names: Sequence[str], data: Dataset, protocol: str = "frozen
     return list(dict.fromkeys([*names, *(beside if set(names) & set(named("rl_focal")) else [])]))
 
 
+def reads_task(name: str) -> bool:
+    """Whether the method of that name is shown the tasks' names."""
+    return name.partition(":")[0].endswith(PLUS_TASK)
+
+
+def reads_of(name: str) -> tuple[Reads, ...]:
+    """What the choices of the method of that name depend on; empty for one that is not registered."""
+    found = entries().get(name.partition(":")[0])
+    return found.reads if found else ()
+
+
 def entry_of(name: str) -> Entry:
     """The entry of a method named as in `best_plurality:4`. Raises InputError for an unknown one."""
     known = entries()
@@ -219,7 +276,11 @@ def entry_of(name: str) -> Entry:
 
 
 def check_methods(
-    names: Sequence[str], data: Dataset, protocol: str = "frozen", settings: Settings | None = None
+    names: Sequence[str],
+    data: Dataset,
+    protocol: str = "frozen",
+    settings: Settings | None = None,
+    per: str = "benchmark",
 ) -> None:
     """Raises InputError for a method that does not exist, or that data, protocol or settings do not admit."""
     if not names:
@@ -242,7 +303,7 @@ def check_methods(
                 f"{name} needs numbered choices, and {data.benchmark!r} has free answers; leave it out of "
                 "--methods (log_linear and weighted_vote take answers)"
             )
-        if reason := found.lacks(data, protocol, settings):
+        if reason := found.lacks(data, protocol, settings, per):
             raise InputError(
                 f"method {name!r} {reason}; leave it out for {data.benchmark!r}, or bring what is missing"
             )
@@ -259,20 +320,27 @@ def make_method(name: str, making: Making | None = None) -> Method:
     make = entry_of(name).make
     assert make is not None  # the register fills it in
     method = make(replace(making, settings={}))
+    return _with_settings(method, making.settings, name)
+
+
+def _with_settings(method: Method, settings: Mapping[str, Any], name: str) -> Method:
+    """The method with these settings. Raises InputError for one that it has not, or of another type."""
+    if isinstance(method, ByTask):
+        return replace(method, method=_with_settings(method.method, settings, name))
     known = settable(method)
-    for setting in making.settings:
+    for setting in settings:
         if setting not in known:
             raise unknown("setting", setting, known, f"method {name!r}")
     if isinstance(method, OwnSettings):
-        return method.with_settings({one: str(value) for one, value in making.settings.items()})
-    given = {
-        setting: _like(known[setting], value, name, setting) for setting, value in making.settings.items()
-    }
+        return method.with_settings({one: str(value) for one, value in settings.items()})
+    given = {setting: _like(known[setting], value, name, setting) for setting, value in settings.items()}
     return replace(method, **given) if given and is_dataclass(method) else method
 
 
 def settable(method: Method) -> dict[str, Any]:
     """A method's settings with their defaults."""
+    if isinstance(method, ByTask):
+        return settable(method.method)
     if isinstance(method, OwnSettings):
         return method.settable()
     if not is_dataclass(method):

@@ -93,7 +93,7 @@ class RLFocal:
         """The file of one seed's agents, named by everything that training depends on."""
         assert self.store is not None
         tasks = sorted(set(train.tasks.tolist()))
-        rows = tasks[0] if len(tasks) == 1 else "all"
+        rows = tasks[0] if len(tasks) == 1 else "tasks"
         about = f"{train.fingerprint()} {self.recipe(len(train))}"
         if getattr(self._settings(len(train)), "price_penalty", 0):
             about += f" {train.mean_costs.tolist()}"
@@ -171,6 +171,8 @@ def _enter(name: str, asks: str, answers: str, *, is_usual: bool = True) -> None
             asks,
             answers,
             role="rl_focal",
+            reads=("question", "outputs"),
+            with_task="as an input" if is_usual else None,
             has_budgets=is_usual,
             fewest_models=2,
             is_default=is_usual,
@@ -187,6 +189,7 @@ def _enter_without_texts(name: str, base: str) -> None:
             f"as `{base}`, but no agent sees the questions' texts",
             f"as `{base}`",
             role="control",
+            reads=("outputs",),
             has_budgets=True,
             fewest_models=2,
             needs=("questions",),

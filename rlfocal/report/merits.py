@@ -8,9 +8,8 @@ from math import isnan
 from rich.console import Console
 from rich.text import Text
 
-from rlfocal.agents import RL_FOCAL
 from rlfocal.evaluation.budgets import BudgetCurve
-from rlfocal.evaluation.leaderboard import BASELINE, CEILING, Board, percent
+from rlfocal.evaluation.leaderboard import CEILING, Board, percent
 from rlfocal.evaluation.merits import Merits, mean_gain
 from rlfocal.evaluation.over_tasks import OverTasks
 from rlfocal.report.tables import heading, interval
@@ -40,7 +39,7 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
             "method", "acc %", "gain", "save", "gap", "dist", "ECE", "Brier", title=heading(board)
         )
         curves = Listing(
-            "method", "AIQ", "APGR", "CPT50", "CPT80", *(f"p {name}" for name in [BASELINE, *ours])
+            "method", "AIQ", "APGR", "CPT50", "CPT80", *(f"p {name}" for name in [board.baseline, *ours])
         )
         for m in found:
             style = "bold" if m.method in ours else ""
@@ -74,16 +73,17 @@ def print_over_tasks(
     if not found:
         return
     console = console or Console()
+    ours = {s.method for s in board.ours}
     ranked = sorted(found.items(), key=lambda item: -item[1].by_documents.mean)
     title = f"{heading(board)}: mean over {ranked[0][1].n_tasks} tasks"
     table = Listing("method", "tasks %", "by docs", "by tasks", title=title)
     for name, of in ranked:
         intervals = [f"[{percent(i.low)}, {percent(i.high)}]" for i in (of.by_documents, of.by_tasks)]
-        style = "bold" if name in RL_FOCAL else "dim" if name == CEILING else ""
+        style = "bold" if name in ours else "dim" if name == CEILING else ""
         table.add(name, percent(of.by_documents.mean), *intervals, style=style)
     console.print(table)
     if paired and any(of.above_by_tasks for _, of in ranked):
-        table = Listing("method", f"vs {BASELINE}, by docs", "by tasks", title=f"{title}, in points")
+        table = Listing("method", f"vs {board.baseline}, by docs", "by tasks", title=f"{title}, in points")
         for name, of in ranked:
             if of.above_by_documents and of.above_by_tasks:
                 table.add(name, interval(of.above_by_documents), interval(of.above_by_tasks))

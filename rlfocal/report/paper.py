@@ -56,6 +56,7 @@ def paper_tables(warehouse: Warehouse) -> tuple[PaperTable, ...]:
         board.benchmark: board
         for board in leaderboard(warehouse)
         if (board.protocol, board.per, board.split) == ("frozen", "benchmark", GIVEN_ROWS)
+        and not board.reads_task
     }
     return tuple(_table(warehouse, described, boards) for described in read_yaml(PRINTED)["tables"])
 

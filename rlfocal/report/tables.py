@@ -9,7 +9,6 @@ from rich.text import Text
 
 from rlfocal.evaluation.comparable import GIVEN_ROWS
 from rlfocal.evaluation.leaderboard import (
-    BASELINE,
     CEILING,
     FLOOR,
     Board,
@@ -24,6 +23,8 @@ from rlfocal.terminal import Listing
 SHOWN = 6
 """How many of the most accurate rivals are compared under a table; the report has all."""
 
+READS = "reads, to choose and fuse: t the task's name, q the question, o the outputs of the models it asked"
+
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
     """One table per board, with the verdict under it.
@@ -37,6 +38,7 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
     width = min(console.width, 100)
     for board in boards:
         console.print(_table(board))
+        console.print(Text(READS, style="dim"), width=width)
         for verdict in board.verdicts:
             console.print(Text(verdict), width=width)
         for ours in board.ours:
@@ -53,7 +55,8 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
 def heading(board: Board) -> str:
     fitted = "" if board.per == "benchmark" else ", fitted per task"
     split = "" if board.split == GIVEN_ROWS else f", split {board.split}"
-    return f"{board.benchmark}, {board.protocol} protocol{fitted}{split}, {board.n:,} test documents"
+    reads = ", with the task's name" if board.reads_task else ""
+    return f"{board.benchmark}, {board.protocol} protocol{fitted}{reads}{split}, {board.n:,} test documents"
 
 
 def spread(standing: Standing) -> tuple[str, str]:
@@ -69,7 +72,9 @@ def interval(difference: Difference) -> str:
 
 def _above(board: Board, ours: Standing) -> str:
     """The difference of one of RL-Focal's methods to its strongest rivals; empty where there is none."""
-    rivals = [s for s in board.standings if ours.method in s.ours_above and s.method not in {BASELINE, FLOOR}]
+    rivals = [
+        s for s in board.standings if ours.method in s.ours_above and s.method not in {board.baseline, FLOOR}
+    ]
     shown = [s for at, s in enumerate(rivals) if at < SHOWN or board.has_size_of(s, ours)]
     each = [
         f"{s.method}{', a constant pool of its size,' if board.has_size_of(s, ours) else ''} "
@@ -89,7 +94,8 @@ def _table(board: Board) -> Listing:
         "±seeds",
         "±docs",
         *["tasks"] * by_task,
-        f"vs {BASELINE}",
+        f"vs {board.baseline}",
+        "reads",
         "asked",
         *["rounds"] * in_turn,
         "¢/1k",
@@ -103,6 +109,7 @@ def _table(board: Board) -> Listing:
             *spread(s),
             *([percent(s.task_mean) if s.task_mean is not None else "–"] if by_task else []),
             interval(d) if d else "–",
+            "".join(one[0] for one in s.reads) or "–",
             f"{s.mean_pool_size:.2f}",
             *([f"{s.mean_rounds:.2f}" if s.mean_rounds is not None else "–"] if in_turn else []),
             cents(s.cost),

@@ -22,6 +22,7 @@ from rlfocal.methods.registry import Entry, register
         differs=f"order and thresholds by grid search on train ({POINTS} quantiles per model, every order of "
         f"{AMONG} models) instead of a copula model for a given order; top probabilities calibrated by "
         "Platt's method",
+        reads=("outputs",),
     )
 )
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from rlfocal.methods.registry import Entry, register
         "entropy, not a DistilBERT on the texts; ordered triples of the "
         f"{AMONG} models that are best on train "
         f"or cheaper than all better ones; {POINTS} thresholds per model, then Nelder-Mead",
+        reads=("outputs",),
     )
 )
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from rlfocal.methods.registry import Entry, register
         source="LLM cascades by answer consistency (arXiv 2310.03094)",
         differs="the share of stored passes that give the model's answer, uncalibrated; order and thresholds "
         "as in `cascade`; a model counts as one call, however many passes it took",
+        reads=("outputs",),
     )
 )
 @dataclass(frozen=True)

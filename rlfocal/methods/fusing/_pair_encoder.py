@@ -99,7 +99,7 @@ def fit_pair_encoder(
     if not any(train.questions) or (train.kind == "choices" and not all(train.choices)):
         raise InputError(
             f"llm_blender with model={name!r} reads questions and choices, and {train.benchmark!r} has no "
-            "texts of them; leave the model out of its settings"
+            "texts of them; use pairwise_log_linear"
         )
     import torch
 

@@ -22,7 +22,15 @@ RIDGE = 1e-3
 CONVERGED = 1e-4  # the largest gradient entry of the mean loss that counts as converged
 
 
-@register(Entry("log_linear", "all", "the highest weighted sum of log-probs, plus a bias per choice"))
+@register(
+    Entry(
+        "log_linear",
+        "all",
+        "the highest weighted sum of log-probs, plus a bias per choice",
+        reads=("outputs",),
+        with_task="fitted per task",
+    )
+)
 @dataclass(frozen=True)
 class LogLinear:
     """The log-linear pool of all models."""

@@ -34,6 +34,7 @@ _TO_TELL_RIDGES_APART = {"maxiter": 1_000, "ftol": 1e-9, "gtol": 1e-5}
         is_default=False,
         source="`log_linear`, given the same text as the methods that read questions",
         differs="free answers have no fixed slots that a text could favour, so it shifts the weights",
+        reads=("question", "outputs"),
     )
 )
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ INVERSE_RIDGE = 0.1
         "all",
         f"logistic regression on all log-probs side by side, standardised (C = {INVERSE_RIDGE})",
         kinds=("choices",),
+        reads=("outputs",),
+        with_task="fitted per task",
     )
 )
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from rlfocal.text import TFIDF, Encoder, fit_encoder
         needs=("questions",),
         is_default=False,
         source="`stacking`, given the same text as the methods that read questions",
+        reads=("question", "outputs"),
     )
 )
 @dataclass(frozen=True)

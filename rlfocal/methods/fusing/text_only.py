@@ -25,6 +25,7 @@ from rlfocal.text import TFIDF, Encoder, fit_encoder
         needs=("questions",),
         is_default=False,
         source="a control: what text features are worth without any model",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

@@ -14,7 +14,15 @@ from rlfocal.methods.registry import Entry, register
 from rlfocal.statistics.votes import soft_vote
 
 
-@register(Entry("weighted_vote", "all", "the plurality, each vote weighted by its model's train accuracy"))
+@register(
+    Entry(
+        "weighted_vote",
+        "all",
+        "the plurality, each vote weighted by its model's train accuracy",
+        reads=("outputs",),
+        with_task="fitted per task",
+    )
+)
 @dataclass(frozen=True)
 class WeightedVote:
     """Every model votes for its prediction, weighted by its accuracy on train."""

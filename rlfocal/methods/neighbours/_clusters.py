@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.dataset import Dataset
-from rlfocal.methods._neighbours import cosines, nearest, vectors_of
+from rlfocal.methods._neighbours import cosines, nearest, products, vectors_of
 from rlfocal.methods._text import questions_of
 from rlfocal.text import Encoder, fit_encoder
 
@@ -25,7 +25,7 @@ class Near(NamedTuple):
     at: Ints
     """(T, k) their positions, the nearest first; -1 where the encoder knows no word of the question."""
     similarity: Floats
-    """(T, k) cosine of the question to their centres"""
+    """(T, k) cosine or inner product of the question's vector, of length 1, and their centres"""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,10 @@ class Clusters:
     means: Floats
     """(K + 1, N) each model's accuracy on them; last, on all of train, for position -1"""
 
-    def near(self, questions: tuple[str, ...], k: int = 1) -> Near:
-        found = nearest(cosines(self.centres, vectors_of(self.encoder, questions)), k)
+    def near(self, questions: tuple[str, ...], k: int = 1, *, by_product: bool = False) -> Near:
+        """`by_product`: by the inner product with the centres as they are, so that tight clusters lead."""
+        similarity = products if by_product else cosines
+        found = nearest(similarity(self.centres, vectors_of(self.encoder, questions)), k)
         return Near(np.where(found.known[:, None], found.at, -1), found.similarity)
 
 

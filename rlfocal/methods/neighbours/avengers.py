@@ -35,6 +35,7 @@ BETA = 9.0
         source="LLMRouterBench (arXiv 2601.07206), after The Avengers (arXiv 2505.19797)",
         differs="TF-IDF instead of a sentence encoder unless one is named; one answer instead of a vote of "
         "samples",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Avengers:
     """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the `nearest` clusters j nearest to the question.
 
     rank_jm counts from 0 the models with a higher mean correctness in cluster j (ties: the alphabetically
-    first leads), and p is the softmax of -9 · (1 - cos) to the clusters' centres.
+    first leads), and p is the softmax of 9 e(x) · c_j, the inner product with the clusters' centres.
     """
 
     clusters: int = 30
@@ -51,7 +52,7 @@ class Avengers:
     seeded = False
 
     def recipe(self, n_train: int) -> str:
-        return "1"
+        return "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedRouter]:
         _check("avengers", self.clusters, self.nearest)
@@ -73,30 +74,29 @@ class RankedRouter:
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         """(T, N)"""
-        order = np.argsort(-self.clusters.means.round(9), axis=1, kind="stable")
-        ranks = np.argsort(order, axis=1, kind="stable")
-        return over_nearest(self.clusters, questions, self.nearest, 1 / (ranks + 1))
+        return over_nearest(self.clusters, questions, self.nearest, by_rank(self.clusters.means))
 
 
 @register(
     Entry(
         "avengers_pro",
-        "the model of the best mix of accuracy and cheapness in the question's 4 nearest clusters, of 60",
+        "the model that ranks first in the question's 4 nearest clusters, of 60, by accuracy and cheapness",
         "what it answers",
         has_budgets=True,
         is_default=False,
         needs=("questions", "prices"),
-        source="Avengers-Pro (arXiv 2508.12631)",
+        source="Avengers-Pro (arXiv 2508.12631) as in LLMRouterBench",
         differs="TF-IDF instead of a sentence encoder unless one is named; a model's flat price, not its "
         "cost in the cluster",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)
 class AvengersPro:
-    """Asks argmax_m Σ_j p_j (α · accuracy_jm + (1 - α) · cheapness_jm) over the nearest clusters j.
+    """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the nearest clusters j, as `Avengers` does.
 
-    Accuracy and cheapness are min-max scaled over the models of a cluster; a model of unknown price counts as
-    the dearest.
+    Models rank by α · accuracy + (1 - α) · cheapness: accuracy min-max scaled over the models of a cluster,
+    cheapness 1 - price / the highest price; a model of unknown price counts as the dearest.
     """
 
     alpha: float = 0.7
@@ -107,7 +107,7 @@ class AvengersPro:
     seeded = False
 
     def recipe(self, n_train: int) -> str:
-        return "1"
+        return "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[MixedRouter]:
         _check("avengers_pro", self.clusters, self.nearest)
@@ -145,8 +145,9 @@ class MixedRouter:
 
     def _picked(self, questions: tuple[str, ...], weight: float) -> Ints:
         """(T,)"""
-        cheapness = scaled(-self.prices[None])
-        mixed = (1 - weight) * scaled(self.clusters.means) + weight * cheapness
+        known = np.where(np.isnan(self.prices), np.nanmax(self.prices), self.prices)
+        cheapness = 1 - known / max(known.max(), np.finfo(np.float64).tiny)
+        mixed = by_rank((1 - weight) * scaled(self.clusters.means) + weight * cheapness)
         picked: Ints = over_nearest(self.clusters, questions, self.nearest, mixed).round(9).argmax(axis=1)
         return picked
 
@@ -156,19 +157,22 @@ class MixedRouter:
 
 def over_nearest(clusters: Clusters, questions: tuple[str, ...], k: int, values: Floats) -> Floats:
     """(T, N) mean of clusters' values (K + 1, N) over the k nearest, with softmax weights by similarity."""
-    near = clusters.near(questions, k)
+    near = clusters.near(questions, k, by_product=True)
     weights = np.exp(BETA * (near.similarity - near.similarity.max(axis=1, initial=-1.0, keepdims=True)))
     weights /= weights.sum(axis=1, keepdims=True)
     return np.asarray(np.einsum("tk,tkn->tn", weights, values[near.at]))
 
 
+def by_rank(values: Floats) -> Floats:
+    """(K, N) 1 / (rank + 1) within each row, the highest value ranking 0; ties: the first leads."""
+    order = np.argsort(-values.round(9), axis=1, kind="stable")
+    return np.asarray(1 / (np.argsort(order, axis=1, kind="stable") + 1))
+
+
 def scaled(values: Floats) -> Floats:
-    """(K, N) min-max scaled per row; 0 where all are equal, and where a value is unknown."""
-    known = np.isfinite(values)
-    low = np.where(known, values, np.inf).min(axis=1, keepdims=True)
-    high = np.where(known, values, -np.inf).max(axis=1, keepdims=True)
-    span = np.where(high > low, high - low, 1.0)
-    return np.where(known, (values - low) / span, 0.0)
+    """(K, N) min-max scaled per row; 0 where all are equal."""
+    low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
+    return np.asarray((values - low) / np.where(high > low, high - low, 1.0))
 
 
 def _check(method: str, clusters: int, nearest: int) -> None:

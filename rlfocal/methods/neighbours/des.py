@@ -37,6 +37,7 @@ NEAREST = 50
         names=tuple(COMPETENCES),
         needs_argument=True,
         make=lambda making: DynamicSelection(making.argument or ""),
+        reads=("outputs",),
     )
 )
 @dataclass(frozen=True)

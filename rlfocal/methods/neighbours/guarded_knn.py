@@ -32,8 +32,9 @@ Ints = NDArray[np.int64]
         has_budgets=True,
         is_default=False,
         needs=("questions",),
-        source="a public replication of k-NN routing in which only this form held up",
+        source="ours, a k-NN router (arXiv 2403.12031) that leaves the best single model on evidence alone",
         differs="at a budget in cents, the fallback and the paired differences are net of a price weight",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

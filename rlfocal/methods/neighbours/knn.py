@@ -31,6 +31,8 @@ Floats = NDArray[np.float64]
         source="RouterBench's k-NN router (arXiv 2403.12031); arXiv 2505.12601",
         differs="TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a "
         "willingness to pay or a budget in cents is given",
+        reads=("question",),
+        with_task="fitted per task",
     )
 )
 @dataclass(frozen=True)

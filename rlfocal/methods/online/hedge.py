@@ -27,6 +27,7 @@ RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
         "all",
         "the plurality, each vote counting its model's weight, which falls with every wrong answer",
         protocols=("online",),
+        reads=("outputs",),
         fewest_models=2,
         is_default=False,
         source="Freund and Schapire 1997; fixed share: Herbster and Warmuth 1998",

@@ -21,6 +21,7 @@ from rlfocal.methods.registry import Entry, register
         is_default=False,
         source="Li et al. 2010, arXiv 1003.0146; as in public LinUCB routers of LLMs",
         differs="every model first learns from train instead of starting from scratch (`warm_start`)",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

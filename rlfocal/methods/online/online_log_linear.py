@@ -33,6 +33,7 @@ RIDGE = 1.0
         is_default=False,
         source="recursive Newton estimation with exponential forgetting (Ljung and Söderström 1983)",
         differs="starts from the fit on train, which counts as at most `memory` documents",
+        reads=("outputs",),
     )
 )
 @dataclass(frozen=True)

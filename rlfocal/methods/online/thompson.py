@@ -21,6 +21,7 @@ from rlfocal.methods.registry import Entry, register
         is_default=False,
         source="Agrawal and Goyal 2013, arXiv 1209.3352",
         differs="every model first learns from train instead of starting from scratch (`warm_start`)",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

@@ -173,6 +173,8 @@ def _enter(name: str, fusion: Fusion, chosen_by: str, answers: str) -> None:
             argument="size",
             has_budgets=True,
             make=lambda making: BestPool(fusion, making.size),
+            reads=("outputs",),
+            with_task="fitted per task",
         )
     )(BestPool)
 

@@ -21,9 +21,11 @@ SAMPLES = 40
         "the model with the best train accuracy",
         f"the majority of {SAMPLES} draws from what it said",
         is_default=False,
+        needs=("samples",),
         source="More Agents Is All You Need (arXiv 2402.05120)",
         differs="samples are drawn with replacement from the model's stored passes, or from its distribution "
         "over the choices, as new ones need generation; the model counts as one call",
+        reads=("outputs",),
     )
 )
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ Mask = NDArray[np.bool_]
         "not; stops where the Miller-Madow estimate no longer rises, unless a size is given",
         argument="size",
         make=lambda making: MutualInformationPool(making.size or 0),
+        reads=("outputs",),
     )
 )
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ _LONG = 1000
         differs="one softmax where their code has two (`as_coded`); answers are numbered by the team's "
         "own votes, not by all models'; no test document is dropped, and no held-out one is trained on; "
         "TOPLA-Summary needs texts of answers and is left out",
+        reads=("outputs",),
     )
 )
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from rlfocal.methods.rlae._rlae import Rlae
         source="RLAE, arXiv 2506.00439",
         differs="one span: stored outputs cannot be reweighted within an answer; a small network on text "
         "features and the models' entropies in place of a language model",
+        reads=("outputs",),
     )
 )
 @dataclass(frozen=True)

@@ -25,21 +25,27 @@ class Pair(NamedTuple):
     """Positions of the models to choose between."""
 
     strong: int
-    """The best on train; ties: the alphabetically first."""
+    """The most often right on train of those that cost more than the weak one; ties: the alphabetically
+    first. Where all cost the same: of the others."""
     weak: int
-    """The cheapest other; if a price is unknown, the one most often right where the strong one is not."""
+    """The cheapest; ties: the most often right on train."""
 
 
 def pair_of(train: Dataset) -> Pair:
-    """Raises InputError if there is only one model."""
+    """Raises InputError if there is only one model, or a price is unknown."""
     if len(train.models) < 2:
         raise InputError(f"benchmark {train.benchmark!r} has one model; a strong-weak pair needs two")
-    right = train.correct
-    strong = int(right.sum(axis=0).argmax())
-    others = np.array([m for m in range(len(train.models)) if m != strong])
-    if np.isnan(train.prices[others]).any():
-        return Pair(strong, int(others[(right[:, others] & ~right[:, [strong]]).sum(axis=0).argmax()]))
-    return Pair(strong, int(others[train.prices[others].argmin()]))
+    if np.isnan(train.prices).any():
+        unpriced = train.models[int(np.isnan(train.prices).argmax())]
+        raise InputError(
+            f"a strong and a weak model are told apart by price, and that of {unpriced!r} is unknown; give "
+            "every model's price in the pool, or import prices"
+        )
+    right = train.correct.sum(axis=0)
+    weak = int(np.lexsort((-right, train.prices))[0])
+    dearer = train.prices > train.prices[weak]
+    others = dearer if dearer.any() else np.arange(len(right)) != weak
+    return Pair(int(np.where(others, right, -1).argmax()), weak)
 
 
 def members_of(train: Dataset, n_models: int) -> Ints:

@@ -25,7 +25,7 @@ FEWEST_STEPS = 600
 
 @dataclass(frozen=True)
 class Learning:
-    """How long and how fast a tower learns: by Adam, with a learning rate that decays linearly to 0."""
+    """How long and how fast a tower learns, by Adam."""
 
     epochs: int
     batch: int
@@ -33,6 +33,8 @@ class Learning:
     rate: float
     decay: float = 0.0
     """weight decay"""
+    anneals: bool = True
+    """Whether the learning rate falls linearly to 0."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def learn(
             if not len(order):
                 order = torch.randperm(n, generator=generator)
             batch, order = order[: learning.batch], order[learning.batch :]
-            optimiser.param_groups[0]["lr"] = learning.rate * (1 - step / steps)
+            if learning.anneals:
+                optimiser.param_groups[0]["lr"] = learning.rate * (1 - step / steps)
             optimiser.zero_grad()
             loss(batch).backward()  # type: ignore[no-untyped-call]
             optimiser.step()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError, unknown
+from rlfocal.errors import InputError
 from rlfocal.methods._neighbours import cosines, nearest, vectors_of
 from rlfocal.methods._routing import ask
 from rlfocal.methods._text import questions_of
@@ -21,11 +21,10 @@ from rlfocal.policy import Budget
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
-Rating = TypeVar("Rating", float, NDArray[np.float64])
+Ints = NDArray[np.int64]
 
 START = 1500.0
 """The initial rating of a model."""
-STARTS = ("default", "global")
 
 
 @register(
@@ -37,9 +36,9 @@ STARTS = ("default", "global")
         is_default=False,
         needs=("questions",),
         source="Eagle (arXiv 2409.15518)",
-        differs="feedback is which of every two models was right on every train document, in order; "
-        "TF-IDF instead of a sentence encoder unless one is named; local ratings start from the default "
-        "(local_start=global: from the global ones)",
+        differs="feedback is which of two models, drawn at random, was right on a train document, the "
+        "documents in random order; TF-IDF instead of a sentence encoder unless one is named",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)
@@ -47,7 +46,8 @@ class Eagle:
     """Asks argmax_m P · Global(m) + (1 - P) · Local(m) among the models within the price limit.
 
     Elo: R_a and R_b move by ± K (S - E), E = 1 / (1 + 10^((R_b - R_a) / 400)), S = 1 where only a is right, 0
-    where only b is, else 1/2. For a question without a known word, only the global ratings count.
+    where only b is, else 1/2. A rating is the mean over all comparisons; local ones start from the global
+    ones. For a question without a known word, only the global ratings count.
     """
 
     neighbours: int = 20
@@ -55,13 +55,11 @@ class Eagle:
     """P"""
     step: float = 32.0
     """K"""
-    local_start: str = "default"
-    """Where local ratings start from: "default" or "global"."""
     encoder: str = TFIDF
-    seeded = False
+    seeded = True
 
     def recipe(self, n_train: int) -> str:
-        return "1"
+        return "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[EagleRouter]:
         if self.neighbours < 1 or not 0 <= self.global_share <= 1 or not self.step > 0:
@@ -69,15 +67,60 @@ class Eagle:
                 f"eagle: neighbours={self.neighbours}, global_share={self.global_share:g}, step={self.step:g}"
                 "; give at least 1 neighbour, a share from 0 to 1, and a step above 0"
             )
-        if self.local_start not in STARTS:
-            raise unknown("start of local ratings", self.local_start, STARTS, "eagle")
         questions = questions_of(train)
         encoder = fit_encoder(self.encoder, questions)
-        right = train.correct.astype(float)
-        overall = elo([START] * len(train.models), right.tolist(), self.step)
+        vectors = vectors_of(encoder, questions)
         return [
-            EagleRouter(self, encoder, vectors_of(encoder, questions), right, np.array(overall), train.prices)
+            self._router(train, encoder, vectors, draw_games(train.correct, np.random.default_rng(seed)))
+            for seed in seeds
         ]
+
+    def _router(self, train: Dataset, encoder: Encoder, vectors: Floats, games: Games) -> EagleRouter:
+        start = np.full((1, len(train.models)), START)
+        in_order = games.take(np.argsort(games.place, kind="stable")[None])
+        overall = mean_ratings(start, in_order, self.step)[0]
+        return EagleRouter(self, encoder, vectors, games, overall, train.prices)
+
+
+class Games(NamedTuple):
+    """A comparison of two models on each of n documents; or (S, n), in S streams."""
+
+    one: Ints
+    """Positions of models."""
+    other: Ints
+    score: Floats
+    """1 where only `one` is right, 0 where only `other` is, else 1/2"""
+    place: Ints
+    """When a document comes, from 0."""
+
+    def take(self, at: Ints) -> Games:
+        return Games(self.one[at], self.other[at], self.score[at], self.place[at])
+
+
+def draw_games(correct: NDArray[np.bool_], rng: np.random.Generator) -> Games:
+    """Two different models for each document (n, N), and an order of the documents.
+
+    A single model plays itself, which moves nothing.
+    """
+    n, n_models = correct.shape
+    one = rng.integers(0, n_models, n)
+    other = np.asarray((one + rng.integers(1, max(n_models, 2), n)) % n_models)
+    rows, right = np.arange(n), correct.astype(np.float64)
+    return Games(one, other, (1 + right[rows, one] - right[rows, other]) / 2, rng.permutation(n))
+
+
+def mean_ratings(start: Floats, games: Games, step: float) -> Floats:
+    """(S, N) ratings of S streams, averaged over their games (S, n); from `start` (S, N), which is kept where
+    there are none."""
+    ratings, total = start.copy(), np.zeros_like(start)
+    streams, n = np.arange(len(start)), games.one.shape[1]
+    for one, other, score in zip(games.one.T, games.other.T, games.score.T, strict=True):
+        lead = ratings[streams, other] - ratings[streams, one]
+        moved = step * (score - 1 / (1 + 10 ** (lead / 400)))
+        ratings[streams, one] += moved
+        ratings[streams, other] -= moved
+        total += ratings
+    return total / n if n else start
 
 
 @dataclass(frozen=True)
@@ -88,8 +131,8 @@ class EagleRouter:
     encoder: Encoder
     vectors: Floats
     """(n, D) of the train questions"""
-    right: Floats
-    """(n, N) whether each model was right on them"""
+    games: Games
+    """On them."""
     overall: Floats
     """(N,) global ratings"""
     prices: Floats
@@ -115,25 +158,10 @@ class EagleRouter:
     def scores(self, questions: tuple[str, ...]) -> Floats:
         """(T, N)"""
         found = nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.settings.neighbours)
-        starts = np.full(len(self.overall), START) if self.settings.local_start == "default" else self.overall
-        # In order of arrival: Elo ratings depend on the order of feedback.
-        feedback = self.right[np.sort(found.at, axis=1)].transpose(1, 2, 0)
-        local = elo([np.full(len(questions), start) for start in starts], feedback, self.settings.step)
+        arrival = np.argsort(self.games.place[found.at], axis=1, kind="stable")
+        games = self.games.take(np.take_along_axis(found.at, arrival, axis=1))
+        start = np.repeat(self.overall[None], len(questions), axis=0)
+        local = mean_ratings(start, games, self.settings.step)
         share = self.settings.global_share
-        both = share * self.overall + (1 - share) * np.stack(local, axis=1)
+        both = share * self.overall + (1 - share) * local
         return np.where(found.known[:, None], both, self.overall)
-
-
-def elo(ratings: Sequence[Rating], feedback: Iterable[Sequence[Rating]], step: float) -> list[Rating]:
-    """Ratings of N models after feedback: per document, whether each model was right (N), 1 or 0.
-
-    Every two models play on every document, in order. A rating may be an array over parallel streams.
-    """
-    rated = list(ratings)
-    for right in feedback:
-        for a in range(len(rated)):
-            for b in range(a + 1, len(rated)):
-                expected = 1 / (1 + 10 ** ((rated[b] - rated[a]) / 400))
-                moved = step * ((1 + right[a] - right[b]) / 2 - expected)
-                rated[a], rated[b] = rated[a] + moved, rated[b] - moved
-    return rated

@@ -25,6 +25,7 @@ from rlfocal.text import TFIDF, fit_encoder
         source="IRT-Router (arXiv 2506.01048)",
         differs="a and b are linear in the question's vector, not networks over a language model; models are "
         "known by their answers, not by a description",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)

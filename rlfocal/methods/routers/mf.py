@@ -25,11 +25,13 @@ from rlfocal.text import TFIDF, fit_encoder
         source="EmbedLLM (arXiv 2410.02223)",
         differs="TF-IDF instead of a sentence encoder unless one is named; a step takes all models' answers "
         "to a few documents; the last epoch is kept, not the one that is best on test",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)
 class MatrixFactorisation:
-    """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), learnt by binary cross-entropy on correctness.
+    """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), learnt by cross-entropy on correctness, with w and b
+    the differences between the two classes' weights.
 
     In training, Gaussian noise of scale `noise` is added to e(x).
     """
@@ -40,12 +42,13 @@ class MatrixFactorisation:
     epochs: int = 50
     batch: int = 128
     """documents per step"""
-    rate: float = 1e-3
+    rate: float = 1e-4
+    decay: float = 1e-5
     encoder: str = TFIDF
     seeded = True
 
     def recipe(self, n_train: int) -> str:
-        return "1"
+        return "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         return [ScoreRouter(self._learnt(train, seed), train.prices) for seed in seeds]
@@ -67,13 +70,17 @@ class MatrixFactorisation:
 
         v = torch.randn((N, d), generator=generator).requires_grad_()
         W, u = uniform(D, d, fan_in=D), uniform(d, fan_in=D)
-        w, b = uniform(d, fan_in=d), uniform(1, fan_in=d)
+        w, b = uniform(2, d, fan_in=d), uniform(2, fan_in=d)  # of wrong and of right
 
         def loss(batch: torch.Tensor) -> torch.Tensor:
             noisy = e[batch] + self.noise * torch.randn(e[batch].shape, generator=generator)
-            return binary_cross_entropy_with_logits(((noisy @ W + u) * w) @ v.T + b, c[batch])
+            logits = ((noisy @ W + u) * (w[1] - w[0])) @ v.T + b[1] - b[0]
+            return binary_cross_entropy_with_logits(logits, c[batch])
 
-        learn([v, W, u, w, b], loss, len(c), Learning(self.epochs, self.batch, self.rate), generator)
-        project, offset, models = ((x.detach().double().numpy()) for x in (W * w, u * w, v))
+        learning = Learning(self.epochs, self.batch, self.rate, self.decay, anneals=False)
+        learn([v, W, u, w, b], loss, len(c), learning, generator)
+        right = w[1] - w[0]
+        project, offset, models = (x.detach().double().numpy() for x in (W * right, u * right, v))
         level = torch.zeros(D, dtype=torch.float64).numpy()
-        return ChancesOfRight(Towers(encoder, project, offset, models, level, float(b.detach())), questions)
+        base = float((b[1] - b[0]).detach())
+        return ChancesOfRight(Towers(encoder, project, offset, models, level, base), questions)

@@ -23,16 +23,17 @@ STRONG, TIE, WEAK = range(3)
 @register(
     Entry(
         "routellm_bert",
-        "the best model on train or the cheapest, by a fine-tuned encoder",
+        "the cheapest model or the best of the dearer, by a fine-tuned encoder",
         "what it answers",
         fewest_models=2,
         has_budgets=True,
         is_default=False,
-        needs=("questions",),
+        needs=("questions", "prices"),
         needs_setting="model",
         source="RouteLLM (arXiv 2406.18665), BERT classifier",
         differs="battles are between right and wrong answers of train; any encoder of transformers; a tenth "
         "of train sets the threshold, by accuracy unless a share of strong calls is given",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class BertRouter:
     seeded = True
 
     def recipe(self, n_train: int) -> str:
-        return "1"
+        return "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter]:
         return [self._fitted(train, seed) for seed in seeds]

@@ -39,17 +39,18 @@ ASKED = "\nHow good is the weak model's answer, from 1 to 5? Score: "
 @register(
     Entry(
         "routellm_causal",
-        "the best model on train or the cheapest, by a fine-tuned causal LM",
+        "the cheapest model or the best of the dearer, by a fine-tuned causal LM",
         "what it answers",
         fewest_models=2,
         has_budgets=True,
         is_default=False,
-        needs=("questions",),
+        needs=("questions", "prices"),
         needs_setting="model",
         source="RouteLLM (arXiv 2406.18665), causal LLM classifier",
         differs="scores are 5 where the weak model is right and 1 where not; any causal LM of transformers; "
         "probabilities are over the five scores only, so no output is invalid; a tenth of train sets the "
         "threshold, by accuracy unless a share of strong calls is given",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class CausalRouter:
     seeded = True
 
     def recipe(self, n_train: int) -> str:
-        return "1"
+        return "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter]:
         return [self._fitted(train, seed) for seed in seeds]

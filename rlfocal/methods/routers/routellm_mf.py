@@ -13,6 +13,7 @@ from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.routers._language import parts_of
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
 from rlfocal.methods.routers._towers import Learning, Towers, learn, logistic
 from rlfocal.text import TFIDF, fit_encoder
@@ -25,16 +26,17 @@ Mask = NDArray[np.bool_]
 @register(
     Entry(
         "routellm_mf",
-        "the best model on train or the cheapest, by a factorisation of who wins over which question",
+        "the cheapest model or the best of the dearer, by a factorisation of who wins over which question",
         "what it answers",
         fewest_models=2,
         has_budgets=True,
         is_default=False,
-        needs=("questions",),
+        needs=("questions", "prices"),
         source="RouteLLM (arXiv 2406.18665), matrix factorisation",
         differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
-        "unless one is named, with a constant beside it; an epoch takes one battle of each document; the "
-        "threshold with the best accuracy on train, unless a share of strong calls is given",
+        "unless one is named, with a constant beside it; an epoch takes one battle of each document; a "
+        "tenth of train sets the threshold, by accuracy unless a share of strong calls is given",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class FactorisedBattles:
     seeded = True
 
     def recipe(self, n_train: int) -> str:
-        return "2"
+        return "3"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter | ScoreRouter]:
         return [self._fitted(train, seed) for seed in seeds]
@@ -69,13 +71,14 @@ class FactorisedBattles:
     def _fitted(self, train: Dataset, seed: int) -> PairRouter | ScoreRouter:
         pair, members = pair_of(train), members_of(train, self.n_models)
         strong = int(np.flatnonzero(members == pair.strong)[0])
-        questions, right = questions_of(train), train.correct[:, members]
-        towers = self._learnt(questions, right, seed)
         if len(members) > 2:
+            questions, right = questions_of(train), train.correct[:, members]
+            towers = self._learnt(questions, right, seed)
             scorer = ChancesAgainst(towers, strong, members, len(train.models), questions)
             return ScoreRouter(scorer, train.prices, is_probability=False)
-        worth = StrongWins(towers, strong)
-        calibration = Calibration.of(worth.values(questions), train, pair)
+        learnt, held = (train.take(rows) for rows in parts_of(train))
+        worth = StrongWins(self._learnt(questions_of(learnt), learnt.correct[:, members], seed), strong)
+        calibration = Calibration.of(worth.values(questions_of(held)), held, pair)
         return route(worth, pair, train, calibration, self.strong_share)
 
     def _learnt(self, questions: tuple[str, ...], right: Mask, seed: int) -> Towers:

@@ -29,16 +29,17 @@ _STEPS = 60
 @register(
     Entry(
         "routellm_sw",
-        "the best model on train or the cheapest, by Bradley-Terry ratings weighted by similarity",
+        "the cheapest model or the best of the dearer, by Bradley-Terry ratings weighted by similarity",
         "what it answers",
         fewest_models=2,
         has_budgets=True,
         is_default=False,
-        needs=("questions",),
+        needs=("questions", "prices"),
         source="RouteLLM (arXiv 2406.18665), similarity-weighted ranking",
         differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
         "unless one is named; the threshold with the best accuracy on train, unless a share of strong calls "
         "is given; models are few, so they are not merged into tiers",
+        reads=("question",),
     )
 )
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class SimilarityWeighted:
     seeded = False
 
     def recipe(self, n_train: int) -> str:
-        return "2"
+        return "3"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter] | list[ScoreRouter]:
         questions, pair = questions_of(train), pair_of(train)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
-from rlfocal.agents import RL_FOCAL
 from rlfocal.evaluation.budgets import BudgetCurve, budget_curves
-from rlfocal.evaluation.leaderboard import BASELINE, Board
+from rlfocal.evaluation.leaderboard import Board
 from rlfocal.report.figures import Drawn, board_figure
 from rlfocal.report.figures._axes import cost_axis, frame_accuracy, panel
 from rlfocal.report.labels import Label, place_labels
@@ -33,7 +32,7 @@ def budgets(warehouse: Warehouse, board: Board, name: str) -> Drawn | None:
     caption = Markup(
         "Each line is one method, fitted once and held to budgets: its accuracy over the number of models it "
         'then asks. <span class="key accent">RL-Focal</span>, <span class="key blue">the most accurate '
-        f"rivals</span>{others}; the broken line is best_single. The bars are the standard "
+        f"rivals</span>{others}; the broken line is {board.baseline}. The bars are the standard "
         "error over documents. Up and to the left is better."
     )
     return Drawn(Markup(accuracy_over_calls(board, curves, name)), "Accuracy over calls.", caption)
@@ -41,10 +40,11 @@ def budgets(warehouse: Warehouse, board: Board, name: str) -> Drawn | None:
 
 def accuracy_over_calls(board: Board, curves: Sequence[BudgetCurve], name: str) -> str:
     """Inline SVG; `curves` with the most accurate first."""
-    ours = [curve for curve in curves if curve.method in RL_FOCAL]
-    rivals = [curve for curve in curves if curve.method not in RL_FOCAL]
+    own = {s.method for s in board.ours}
+    ours = [curve for curve in curves if curve.method in own]
+    rivals = [curve for curve in curves if curve.method not in own]
     every = [(p.mean_pool_size, p.accuracy) for curve in curves for p in curve.points]
-    baseline = [s.accuracy for s in board.standings if s.method == BASELINE]
+    baseline = [s.accuracy for s in board.standings if s.method == board.baseline]
     with style():
         figure, axes = panel(3.7)
         for curve in rivals[NAMED:]:

@@ -1,0 +1,91 @@
+"""Any method with the task's name as an input: fitted to each task's train rows, and to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.policy import Budget, Budgeted, Fitted, Method, Policy
+
+FEWEST = 30
+"""Train documents of a task that has a fit of its own."""
+
+
+@dataclass(frozen=True)
+class ByTask:
+    """One fit for each task of 30 train documents or more; any other task has that of all train rows.
+
+    No fit sees more than one task's name.
+    """
+
+    method: Method
+
+    @property
+    def seeded(self) -> bool:
+        return self.method.seeded
+
+    def recipe(self, n_train: int) -> str:
+        return f"1, tasks of {FEWEST}: {self.method.recipe(n_train)}"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TaskPolicies]:
+        shared = _policies(self.method.fit(train.without_tasks(), seeds))
+        own = {
+            task: _policies(self.method.fit(rows, seeds))
+            for task, rows in train.by_task()
+            if len(rows) >= FEWEST
+        }
+        return [
+            _made(policy, {task: policies[at] for task, policies in own.items()})
+            for at, policy in enumerate(shared)
+        ]
+
+
+@dataclass(frozen=True)
+class TaskPolicies:
+    """Decides by a task's own policy, or by the shared one."""
+
+    shared: Policy
+    own: Mapping[str, Policy]
+
+    def decide(self, calls: Calls) -> Answered:
+        slots = np.full(len(calls), -1, dtype=np.int64)
+        chances = np.zeros(len(calls))
+        has_chances = True
+        for task in dict.fromkeys(calls.tasks.tolist()):
+            rows = np.flatnonzero(calls.tasks == task)
+            part = calls.part(rows)
+            slots[rows], probability = self.own.get(task, self.shared).decide(part)
+            calls.adopt(part, rows)
+            has_chances &= probability is not None
+            chances[rows] = 0.0 if probability is None else probability
+        return Answered(slots, chances if has_chances else None)
+
+
+class BudgetedTaskPolicies(TaskPolicies):
+    """The same of policies that can be held to a budget, each on its own train rows."""
+
+    def within(self, budget: Budget) -> TaskPolicies | None:
+        """None if one of the policies cannot keep to it."""
+        held = {task: _within(policy, budget) for task, policy in {"": self.shared, **self.own}.items()}
+        kept = {task: policy for task, policy in held.items() if policy is not None}
+        return TaskPolicies(kept.pop(""), kept) if len(kept) == len(held) else None
+
+
+def _made(shared: Policy, own: Mapping[str, Policy]) -> TaskPolicies:
+    return (BudgetedTaskPolicies if isinstance(shared, Budgeted) else TaskPolicies)(shared, own)
+
+
+def _within(policy: Policy, budget: Budget) -> Policy | None:
+    return policy.within(budget) if isinstance(policy, Budgeted) else None
+
+
+def _policies(fitted: Sequence[Fitted]) -> list[Policy]:
+    """Raises TypeError for a policy that reads outputs it did not ask for."""
+    policies = [policy for policy in fitted if isinstance(policy, Policy)]
+    if len(policies) < len(fitted):
+        raise TypeError("a policy that sees all outputs has no form for each task")
+    return policies

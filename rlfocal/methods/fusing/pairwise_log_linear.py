@@ -1,0 +1,87 @@
+"""Candidate answers compared in pairs by who gave them, as in LLM-Blender's PairRanker but without texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.methods.fusing._candidates import Ranked, predicted, right_and_wrong
+from rlfocal.methods.registry import Entry, register
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_LEAST = 1e-6  # lower bound on probabilities, so that their logarithm is finite
+_INVERSE_RIDGE = 1.0
+
+
+@register(
+    Entry(
+        "pairwise_log_linear",
+        "all",
+        "the candidate answer that wins its comparisons, by a logistic regression on who gave it how surely",
+        is_default=False,
+        source="ours, after LLM-Blender's PairRanker (arXiv 2306.02561)",
+        differs="reads no text: votes and log-probs alone",
+        reads=("outputs",),
+        with_task="fitted per task",
+    )
+)
+@dataclass(frozen=True)
+class PairwiseLogLinear:
+    """s_ij = w · (f_i - f_j), fitted by binary cross-entropy of σ(s_ij) on pairs of a right and a wrong
+    candidate of one document, in both orders."""
+
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Ranked]:
+        return [Ranked(fit_features(train))]
+
+
+@dataclass(frozen=True)
+class FeatureRanker:
+    """s_ij = w · (f_i - f_j), so that the candidate with the highest w · f wins."""
+
+    weights: Floats
+
+    def totals(self, said: Dataset, candidates: Mask) -> Floats:
+        """(T, C) Σ_j (s_ij - s_ji) over a document's candidates (T, C)."""
+        score = features(said) @ self.weights
+        n = candidates.sum(axis=1, keepdims=True)
+        totals: Floats = 2 * (n * score - np.where(candidates, score, 0.0).sum(axis=1, keepdims=True))
+        return totals
+
+
+def fit_features(train: Dataset) -> FeatureRanker:
+    """Logistic regression on differences of features, in units of their standard deviation."""
+    from sklearn.linear_model import LogisticRegression
+
+    found = features(train)
+    row, right, wrong = right_and_wrong(train).T
+    difference = found[row, right] - found[row, wrong]
+    scale = difference.std(axis=0) if len(row) else np.zeros(found.shape[2])
+    scale = np.where(scale > 1e-12, scale, 1.0)
+    if not len(row):
+        # Nothing to learn from: rank by how many models give a candidate.
+        return FeatureRanker(np.eye(found.shape[2])[0])
+    x = np.vstack([difference, -difference]) / scale
+    wins = np.arange(len(x)) < len(difference)
+    fitted = LogisticRegression(C=_INVERSE_RIDGE, fit_intercept=False, tol=1e-8, max_iter=10_000).fit(x, wins)
+    return FeatureRanker(fitted.coef_[0] / scale)
+
+
+def features(documents: Dataset) -> Floats:
+    """(T, C, 3 + 2N) for every slot: the share of models that predict it, its mean and its highest
+    probability; then per model whether it predicts the slot, and its log-probability.
+    """
+    votes = predicted(documents).astype(np.float64).transpose(0, 2, 1)
+    probs = documents.probs.transpose(0, 2, 1)
+    shared = np.stack([votes.mean(axis=2), probs.mean(axis=2), probs.max(axis=2)], axis=2)
+    return np.concatenate([shared, votes, np.log(np.maximum(probs, _LEAST))], axis=2)

@@ -1,0 +1,69 @@
+"""Prices from a file: what is set, what is refused, and that published data can be priced by one command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from rlfocal.errors import InputError
+from rlfocal.imports.prices import SHIPPED, import_prices, read_prices
+from warehouse import Warehouse, open_warehouse
+
+NAMES = "phi gpt nobody"
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Iterator[Warehouse]:
+    with open_warehouse(tmp_path / "w") as warehouse:
+        with warehouse.transaction("models"):
+            warehouse.append("models", pa.table({"model": NAMES.split()}))
+        yield warehouse
+
+
+def put(path: Path, *lines: str, columns: str = "model,price,price_input,price_output") -> Path:
+    path.write_text("\n".join([columns, *lines, ""]))
+    return path
+
+
+def test_prices_are_set_once(named: Warehouse, tmp_path: Path) -> None:
+    file = put(tmp_path / "p.csv", "phi,10,,", "gpt,,250,1000", "elsewhere,1,,")
+    report = import_prices(named, file)
+    assert (report.priced, report.unpriced) == (2, ("nobody",))
+    rows = named.rows("SELECT model, price, price_input, price_output FROM models ORDER BY model")
+    # 800 prompt tokens at 250 cents per million and 200 answered ones at 1,000: 0.4 cents a query.
+    assert rows == [("gpt", 400.0, 250.0, 1000.0), ("nobody", None, None, None), ("phi", 10.0, None, None)]
+    before = named.snapshot()
+    assert import_prices(named, file).priced == 0
+    assert named.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["phi,-1,,"], r"row 1: price of 'phi' is -1; give cents from 0 on"),
+        (["gpt,1,,", "phi,,5,"], "row 2: 'phi' needs price, or price_input and price_output"),
+        (["phi,1,,", "phi,2,,"], "row 2: 'phi' is named twice"),
+        (["phi,,,"], "needs price"),
+        (["phi,inf,,"], "give cents"),
+    ],
+)
+def test_a_wrong_price_changes_nothing(
+    named: Warehouse, tmp_path: Path, lines: list[str], message: str
+) -> None:
+    before = named.snapshot()
+    with pytest.raises(InputError, match=message):
+        import_prices(named, put(tmp_path / "p.csv", *lines))
+    assert named.snapshot() == before
+
+
+def test_every_shipped_price_names_its_source() -> None:
+    lines = SHIPPED.read_text("utf-8").splitlines()[1:]
+    assert len(read_prices(SHIPPED)) == len(lines)
+    for line in lines:
+        assert "20" in line.rpartition(",")[2] or '"' in line, line  # a date
+    prices = read_prices(SHIPPED)
+    assert prices["gpt-4o-mini-2024-07-18"] == (24.0, 15.0, 60.0)
+    assert prices["01-ai/Yi-34B"] == (80.0, 80.0, 80.0)
