@@ -105,7 +105,11 @@ def _loaded(rows: Dataset, seed: int) -> dict[str, SomeAgents]:
     loaded = {}
     with TemporaryDirectory() as folder:
         for name in RL_FOCAL[:2]:
-            settings = RLFocalConfig(joint_episodes=2) if name == "rl_focal" else None
+            settings = (
+                RLFocalConfig(decider_episodes=0, fusion_episodes=0, joint_episodes=2)
+                if name == "rl_focal"
+                else None
+            )
             method = RLFocal(name, settings, CheckpointStore(Path(folder)))
             method.fit(rows, [seed])
             loaded[name] = load_checkpoint(method.checkpoint(rows, seed), rows.models)

@@ -144,7 +144,7 @@ def _ours(rows: Dataset, window: int, n_seeds: int, episodes: int | None, refere
 
     config = replace(rl_focal_config(len(rows)), window=window)
     if episodes is not None:
-        config = replace(config, joint_episodes=episodes)
+        config = replace(config, decider_episodes=0, fusion_episodes=0, joint_episodes=episodes)
     steps, seconds = _train(rows, config, n_seeds)
     one_step = reference.seconds / reference.steps
     return Speed(len(rows.models), window, "rl_focal", n_seeds, steps, seconds, steps * one_step / seconds)
@@ -154,7 +154,9 @@ def _grown(rows: Dataset) -> Growth:
     """Few episodes, in the proportion of a whole training on as long a stream as MMLU's."""
     from rlfocal.agents.rl_focal.config import RLFocalConfig
 
-    config = RLFocalConfig(window=min(500, len(rows)), joint_episodes=3)
+    config = RLFocalConfig(
+        window=min(500, len(rows)), decider_episodes=1, fusion_episodes=1, joint_episodes=1
+    )
     steps, seconds = _train(rows, config, n_seeds=4)
     return Growth(len(rows.models), seconds, steps / seconds)
 
@@ -165,7 +167,7 @@ def _train(rows: Dataset, config: RLFocalConfig, n_seeds: int) -> tuple[int, flo
     from rlfocal.agents.rl_focal.training import train
 
     environment = train_environment(train_stream(rows, config), config, n_seeds)
-    episodes = config.joint_episodes
+    episodes = config.decider_episodes + config.fusion_episodes + config.joint_episodes
     started = time.perf_counter()
     train(rows, config, range(n_seeds))
     return environment.length * environment.n_parallel * n_seeds * episodes, time.perf_counter() - started

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.agents import RL_FOCAL
+from rlfocal.agents import TRAINED
 from rlfocal.cli.learning import Benchmark, Per
 from rlfocal.cli.support.options import Json, Location, Models, Seeds, names, print_json
 from rlfocal.cli.support.progress import progress_bars
@@ -19,7 +19,7 @@ studies = typer.Typer()
 
 RLFocalMethod = Annotated[
     str | None,
-    typer.Option(help=f"Which of RL-Focal's methods: {', '.join(RL_FOCAL)}.", show_default="the study's own"),
+    typer.Option(help=f"Which of RL-Focal's methods: {', '.join(TRAINED)}.", show_default="the study's own"),
 ]
 Values = Annotated[
     str | None, typer.Option(metavar="V,...", help="The values to try.", show_default="the study's own")

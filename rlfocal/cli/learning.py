@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rlfocal.agents import RL_FOCAL
+from rlfocal.agents import TRAINED
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.listing import ListsMethods
@@ -25,7 +25,7 @@ Benchmark = Annotated[
 RLFocalMethod = Annotated[
     str,
     typer.Option(
-        help=f"Which of RL-Focal's methods: {', '.join(RL_FOCAL)}; +task after one of "
+        help=f"Which of RL-Focal's methods: {', '.join(TRAINED)}; +task after one of "
         "the first two: agents that read the tasks' names."
     ),
 ]
@@ -40,7 +40,7 @@ Per = Annotated[
 @command("train", "Learn and compare")
 def train(
     benchmark: Benchmark,
-    method: RLFocalMethod = RL_FOCAL[0],
+    method: RLFocalMethod = TRAINED[0],
     models: Models = None,
     seeds: Seeds = 3,
     per: Per = "benchmark",

@@ -39,7 +39,7 @@ def explain(
     beside the warehouse, and the report shows it.
     Raises InputError for another method, an unknown benchmark or model, and for data without test rows.
     """
-    if method in RL_FOCAL[2:]:
+    if method == RL_FOCAL[3]:
         raise InputError(
             f"{method} reads the outputs of all models, asked or not; explain {' or '.join(EXPLAINED)}"
         )

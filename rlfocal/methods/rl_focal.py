@@ -9,13 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlfocal.agents import RL_FOCAL, WITHOUT_TEXTS
+from rlfocal.agents import RL_FOCAL, TRAINED, WITHOUT_TEXTS
 from rlfocal.agents.recipes import configure, online_recipe, recipe
 from rlfocal.agents.settings import Settings, check_settings, read_value, readable
 from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
-from rlfocal.methods.registry import CheckpointStore, Entry, Making, register
+from rlfocal.methods.registry import CheckpointStore, Entry, Making, Role, register
 
 if TYPE_CHECKING:
     from rlfocal.agents.shared.variant import SomeAgents
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RLFocal:
-    """Raises InputError for a method that is not RL-Focal."""
+    """Raises InputError for a method that is not one of the trained agents."""
 
     method: str = RL_FOCAL[0]
     config: Any = None
@@ -41,8 +41,8 @@ class RLFocal:
     """Overrides of the method's own settings, whatever the number of train rows."""
 
     def __post_init__(self) -> None:
-        if self.method not in RL_FOCAL:
-            raise unknown("method", self.method, RL_FOCAL, "RL-Focal")
+        if self.method not in TRAINED:
+            raise unknown("method", self.method, TRAINED, "trained agents")
         check_settings(self.method, self.changes)
 
     def settable(self) -> dict[str, Any]:
@@ -161,7 +161,9 @@ class RLFocal:
         return self.config or configure(self.method, n_train, self.changes)
 
 
-def _enter(name: str, asks: str, answers: str, *, is_usual: bool = True) -> None:
+def _enter(
+    name: str, asks: str, answers: str, *, is_usual: bool = True, role: Role = "rl_focal", source: str = ""
+) -> None:
     def make(making: Making) -> RLFocal:
         return RLFocal(name, store=making.store, on_progress=making.on_progress)
 
@@ -170,7 +172,8 @@ def _enter(name: str, asks: str, answers: str, *, is_usual: bool = True) -> None
             name,
             asks,
             answers,
-            role="rl_focal",
+            role=role,
+            source=source,
             reads=("question", "outputs"),
             with_task="as an input" if is_usual else None,
             has_budgets=is_usual,
@@ -205,15 +208,32 @@ def _enter_without_texts(name: str, base: str) -> None:
 _enter(
     "rl_focal",
     "the Decider: one pool per document, from the question, the last pool and its focal diversity",
-    "Fusion's actor, log-linear at its core; both learn by MAPPO with a central critic",
+    "Fusion's actor, log-linear at its core; both learn by MAPPO from sampled pools and answers, with a "
+    "central critic",
+    source="RL-Focal (arXiv 2502.04492), Algorithms 1 and 2; departures: docs/agents.md",
 )
 _enter(
     "rl_focal_sequential",
     "the Decider: after each answer or two, stop or ask the next models, by fitted Q-iteration",
     "softmax regressions over what was said so far",
 )
+_enter(
+    "gated_log_linear",
+    "the models that a mask learned from the question switches on",
+    "a log-linear pool with weights that depend on the question; both fitted by exact expectations over "
+    "train labels",
+    role="rival",
+    source="ours; counterfactual baselines as in COMA (Foerster et al., 2018)",
+)
 for _name, _base in WITHOUT_TEXTS.items():
     _enter_without_texts(_name, _base)
+_enter(
+    "rl_focal_literal",
+    "the Decider of the paper's text: one pool per document, from the last pool and its focal diversity",
+    "Fusion of the paper's text: a network on the selected models' distributions",
+    is_usual=False,
+    source="RL-Focal (arXiv 2502.04492), to the letter; what the text leaves open is ours: docs/agents.md",
+)
 _enter(
     "rl_focal_released",
     "the Decider of the authors' released code, with a switch for each of its artefacts",

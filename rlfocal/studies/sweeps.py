@@ -65,8 +65,7 @@ def branching(conditions: Conditions, values: Sequence[Any]) -> Found:
     check_settings(conditions.method, ["branching"])
     named = {True: "a branch per model", False: "a single branch"}
     tried = [read_value(str(value), True, "branching") for value in values]
-    own = _known(conditions.method, {"literal": True})  # a single branch has no joint phase
-    arms = [tuned_arm(conditions, named[value], None, {**own, "branching": value}) for value in tried]
+    arms = [tuned_arm(conditions, named[value], None, {"branching": value}) for value in tried]
     return Found(run_arms(conditions, [*arms, *_references(conditions, ("best_single",))]))
 
 

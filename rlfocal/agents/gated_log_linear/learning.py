@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from rlfocal.agents.rl_focal.config import GatedConfig
-from rlfocal.agents.rl_focal.log_linear import LogLinear
 from rlfocal.agents.rl_focal.multiplier import Multiplier
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.questions import Questions, to_decider
@@ -83,16 +82,16 @@ class GatedLearner:
         free = within[-1] > 0
         parts = torch.stack([
             worth.reward[:, free].mean(1), worth.chance[:, free].mean(1), pools.sum(-1)[:, free].mean(1),
-            loss.detach(), torch.zeros(len(loss)), branch_entropy(logits.detach()).flatten(1).mean(1),
+            loss.detach(), branch_entropy(logits.detach()).flatten(1).mean(1),
         ], 1)  # fmt: skip
         norm = torch.stack(norms).square().sum(0).sqrt().tolist()
         return [
-            Episode("joint", at, *row[:4], entropy=row[5], actor_grad_norm=of_seed)
+            Episode("joint", at, row[0], row[1], row[2], row[3], entropy=row[4], actor_grad_norm=of_seed)
             for row, of_seed in zip(parts.tolist(), norm, strict=True)
         ]
 
     def _batch(self, at: int) -> tuple[Tensor, Tensor]:
-        """(M,) every n-th document from the `at`-th on, and (M, budgets) which budget each is told, if any."""
+        """(M,) every n-th document from the `at`-th on, and (M, budgets) the budget each is told."""
         n, budgets = len(self.everyone.gold), self.columns.budgets
         every = max(n // self.config.batch, 1)
         rows = torch.arange(at % every, n, every)

@@ -33,7 +33,8 @@ def train(
 ) -> list[GatedAgents]:
     """One pool and mask per seed, trained side by side; a seed's result does not depend on the others.
 
-    It takes seconds, so nothing is kept of a training that is killed. Raises InputError as `check_train` does.
+    It takes seconds, so nothing is kept of a training that is killed. Raises InputError as `check_train`
+    does.
     """
     check_train(train_rows)
     questions = fit_questions(train_rows, config)
@@ -64,7 +65,16 @@ def train(
         limited = learner.multiplier.is_binding
         return [
             agents_of_seed(
-                GatedAgents, train_rows, networks, config, questions, memory, history[at], seed, at, is_limited=limited[at]
+                GatedAgents,
+                train_rows,
+                networks,
+                config,
+                questions,
+                memory,
+                history[at],
+                seed,
+                at,
+                is_limited=limited[at],
             )
             for at, seed in enumerate(group)
         ]

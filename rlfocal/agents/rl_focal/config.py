@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -11,6 +12,8 @@ from rlfocal.errors import InputError
 
 ALL_HISTORY_BELOW = 600
 """Train documents under which the window is all history (paper, section 2)."""
+GRADIENT_STEPS = (40, 120)
+"""In the Decider's phase and in Fusion's (by cross-validation on train rows of MMLU and BBH)."""
 REVISION = 6
 """Raised whenever the same settings train other agents, so that earlier ones do not stand for them."""
 GATED_REVISION = 1
@@ -65,8 +68,8 @@ class GatedConfig(PoolConfig):
     """Settings of `gated_log_linear`. Raises InputError for a value that cannot work."""
 
     size_penalty: NonNegativeFloat = 0.05
-    """Cost of the pool's size m/N where the answer is wrong; the reward is the log score (by cross-validation on
-    train rows of MMLU and BBH)."""
+    """Cost of the pool's size m/N where the answer is wrong; the reward is the log score (by cross-validation
+    on train rows of MMLU and BBH)."""
     steps: PositiveInt = 300
     """Gradient steps: enough on MMLU and BBH, where twice as many changed nothing by cross-validation."""
     batch: PositiveInt = 1600
@@ -91,8 +94,8 @@ class RLFocalConfig(PoolConfig):
     """Diversity metrics in the Decider's observation (paper: a choice; its runs weigh these two)."""
     window: Annotated[int, Field(ge=2)] = 500
     """Documents the metrics look back on, or all there are (paper: 500; all where train has under 600)."""
-    size_penalty: NonNegativeFloat = 0.6
-    """α of Eq (6) (paper: 1 on GSM8K and MMLU, 0.6 on BBH, GPQA and MuSR)."""
+    size_penalty: NonNegativeFloat = 0.1
+    """α of Eq (6) (ours, by cross-validation on train rows; paper: 1 on GSM8K and MMLU, else 0.6)."""
     stretches: PositiveInt = 32
     """Stretches the train stream is cut into, one parallel environment each (ours; the paper: 1)."""
     copies: PositiveInt = 1
@@ -126,26 +129,28 @@ class RLFocalConfig(PoolConfig):
     """Passes over the train stream in Algorithm 1's first phase, by every copy (paper: 25)."""
     fusion_episodes: NonNegativeInt = 30
     """Passes over the train stream in its second phase, by every copy (paper: 150)."""
-    joint_episodes: NonNegativeInt = 10
+    joint_episodes: NonNegativeInt = 12
     """Passes in which both agents learn from Fusion's rewards, as in Algorithm 2 (ours; the paper: online
     only)."""
     common_advantage: bool = False
     """Whether both agents share the advantage of s_t, whose value already knows the pool (paper's text); else
     the Decider's is that of the state before its action (ours)."""
-    decider_gamma: Share = 0.5
-    """γ: discount of later rewards for the Decider, and the critic's (paper: 0.99)."""
-    fusion_gamma: Share = 0.5
+    decider_gamma: Share = 0.0
+    """γ: discount of later documents' rewards for the Decider, and in the critic's targets (paper: 0.99;
+    ours: a pool is worth what its own document earns)."""
+    fusion_gamma: Share = 0.0
     """γ for Fusion (paper: 0.5 to 0.9 by benchmark)."""
-    gae_lambda: Share = 0.5
-    """λ of the advantages (unknown in the paper; ours, on train rows)."""
+    gae_lambda: Share = 0.95
+    """λ of the advantages (unknown in the paper; at 0.5 the Decider climbs the critic's errors, and loses
+    four points on train rows of MMLU)."""
     samples: PositiveInt = 16
     """Answers that Fusion samples for each document of a rollout (paper: 1)."""
     success_weighting: bool = True
     """Whether an answer's advantage is divided by the share of its document's samples that are right, so that
     Fusion climbs the log-probability of being right instead of the probability (maximum likelihood
     reinforcement learning, ours); else advantages are standardised (MAPPO)."""
-    entropy: NonNegativeFloat = 0.01
-    """Weight of the policies' entropy (unknown in the paper; MAPPO's 0.01)."""
+    entropy: NonNegativeFloat = 0.0
+    """Weight of the policies' entropy (unknown in the paper; MAPPO's 0.01; ours: none)."""
     critic_rate: PositiveFloat = 5e-3
     """Adam learning rate of the critic (unknown in the paper; ours)."""
     critic_hidden: tuple[PositiveInt, ...] = (64, 64)
@@ -165,10 +170,14 @@ AgentsConfig = RLFocalConfig | GatedConfig
 
 
 def rl_focal_config(n_train: int) -> RLFocalConfig:
-    """Settings of `rl_focal` on a train stream of this length."""
+    """Settings of `rl_focal` on a train stream of this length: passes enough for so many gradient steps."""
     n = max(n_train, 2)
     window = n if n < ALL_HISTORY_BELOW else 500
-    return RLFocalConfig(window=window)
+    default = RLFocalConfig()
+    walked = n - (window if window < n else 0)
+    updates = math.ceil(walked / (default.stretches * default.update_period))
+    decider, fusion = (max(math.ceil(steps / (default.epochs * updates)), 2) for steps in GRADIENT_STEPS)
+    return RLFocalConfig(window=window, decider_episodes=decider, fusion_episodes=fusion)
 
 
 def literal_config(n_train: int) -> RLFocalConfig:

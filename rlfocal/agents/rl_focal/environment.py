@@ -30,7 +30,7 @@ class Rollout(NamedTuple):
     """L joint actions of S seeds × B parallel environments: for each document a pool, then an answer."""
 
     decider: Tensor
-    """(S, L+1, B, N+K+1+G) o^Dec: what each document's pool is chosen from; the last is the next document's"""
+    """(S, L+1, B, N+K+1+G) o^Dec: what each document's pool is chosen from, and the next one's"""
     pools: Tensor
     """(S, L, B, N) the Decider's actions: the models asked, 0 or 1"""
     fusion: Tensor
@@ -204,7 +204,7 @@ def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | N
 
 
 def train_environment(stream: Stream, config: RLFocalConfig, n_seeds: int, n_budgets: int = 0) -> Environment:
-    """As many stretches as the configuration asks for, or a few less where that leaves out fewer documents."""
+    """As many stretches as the configuration asks for, or fewer where that leaves out fewer documents."""
     first = start_of(stream)
     room = stream.n_documents - first
     most = min(config.stretches, room)

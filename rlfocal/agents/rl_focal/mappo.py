@@ -114,9 +114,7 @@ class Advantages(NamedTuple):
     """(L, ...) for s_t, in which the documents were answered"""
 
 
-def turn_advantages(
-    rewards: Tensor, before: Tensor, after: Tensor, gamma: float, lam: float
-) -> Advantages:
+def turn_advantages(rewards: Tensor, before: Tensor, after: Tensor, gamma: float, lam: float) -> Advantages:
     """GAE where the agents act in turn: the Decider in a state valued `before` (L+1, ...), Fusion in s_t,
     valued `after` (L, ...), for the `rewards` of Q sampled answers (L, ..., Q). Only the next document is
     discounted.
@@ -179,6 +177,9 @@ class Learner:
         self.share = 1.0
         """Factor on the learning rates and the entropy bonus"""
         parts: list[tuple[nn.Module, float]] = []
+        assert networks.critic is not None
+        assert networks.decider.trunk is not None
+        self.critic = networks.critic
         if phase != "fusion":
             parts += [(networks.decider.trunk, config.learning_rate)]
             parts += [(nn.ParameterList([networks.decider.question]), config.question_rate)]
@@ -186,7 +187,7 @@ class Learner:
             core, network = networks.fusion.core, networks.fusion.network
             parts += [(core, config.core_rate)] if core is not None else []
             parts += [(network, config.learning_rate)] if network is not None else []
-        parts += [(networks.critic, config.critic_rate)]
+        parts += [(self.critic, config.critic_rate)]
         modules, rates = zip(*parts, strict=True)
         self.optimiser = StackedAdam(modules, rates, config.max_grad_norm)
 
@@ -210,8 +211,8 @@ class Learner:
         before, after = self._states(rollout)
         for epoch in range(config.epochs):
             evaluated = [agent.evaluate() for agent in acting]
-            values_before = self.networks.critic(before)[..., 0]
-            values = self.networks.critic(after)[..., 0]
+            values_before = self.critic(before)[..., 0]
+            values = self.critic(after)[..., 0]
             if epoch == 0:  # θ_old: the policies that acted, and their expected returns
                 old = [log_probs.detach() for log_probs, _ in evaluated]
                 found = self._advantages(rollout, values_before.detach(), values.detach())
@@ -227,7 +228,9 @@ class Learner:
                 ratio = log_ratio.exp()  # ρ_t of Eq (7)
                 surrogate = clipped_surrogate(ratio, weight, config.clip)
                 # Summed over the branches of a pool, averaged over the samples of an answer.
-                per_document = surrogate.sum(-1) if weight.shape[-1] < surrogate.shape[-1] else surrogate.mean(-1)
+                per_document = (
+                    surrogate.sum(-1) if weight.shape[-1] < surrogate.shape[-1] else surrogate.mean(-1)
+                )
                 policy_loss = policy_loss - per_document.mean(1)
                 entropy = entropy + of_agent.mean(1)
                 kl = kl + (ratio - 1 - log_ratio).detach().flatten(1).mean(1) / len(acting)
@@ -251,7 +254,9 @@ class Learner:
         if config.common_advantage:
             gamma = gammas[self.phase == "fusion"]
             # What follows the rollout is valued as its last state.
-            common, returns = gae(rewards.mean(-1), torch.cat([values, values[-1:]]), gamma, config.gae_lambda)
+            common, returns = gae(
+                rewards.mean(-1), torch.cat([values, values[-1:]]), gamma, config.gae_lambda
+            )
             return Advantages(common, common[..., None], returns, returns)
         values_before = before.view(shape[0], length + 1, -1).movedim(1, 0)
         of_decider, of_fusion = (
@@ -274,7 +279,9 @@ class Learner:
         """(S, (L+1)·B, ...) the states in which pools are chosen, and (S, L·B, ...) the global states
         s_t = [o^Dec_{t+1}; o^Fus_t] in which documents are answered, as the critic reads them."""
         read, decider = self.networks.critic_input, rollout.decider
-        return read(decider.flatten(1, 2), None), read(decider[:, 1:].flatten(1, 2), rollout.fusion.flatten(1, 2))
+        return read(decider.flatten(1, 2), None), read(
+            decider[:, 1:].flatten(1, 2), rollout.fusion.flatten(1, 2)
+        )
 
     def _acting(self, rollout: Rollout) -> list[_Acting]:
         """The agents that learn."""

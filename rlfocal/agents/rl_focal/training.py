@@ -131,7 +131,15 @@ class _Group:
             self.kept.file.forget()
         return [
             agents_of_seed(
-                agents, self.rows, networks, self.config, self.questions, memory, history, self.seeds[at], at,
+                agents,
+                self.rows,
+                networks,
+                self.config,
+                self.questions,
+                memory,
+                history,
+                self.seeds[at],
+                at,
                 is_limited=limited[at],
             )
             for at, (memory, history) in enumerate(zip(memories, position.history, strict=True))
@@ -139,8 +147,8 @@ class _Group:
 
 
 def agents_of_seed(
-    agents: type[Made], rows: Dataset, stacked: Networks, config: AgentsConfig, questions: Questions | None, memory: Memory,
-    history: Sequence[Episode], seed: int, at: int, *, is_limited: bool,
+    agents: type[Made], rows: Dataset, stacked: Networks, config: AgentsConfig, questions: Questions | None,
+    memory: Memory, history: Sequence[Episode], seed: int, at: int, *, is_limited: bool,
 ) -> Made:  # fmt: skip
     """The `at`-th seed's agents, their pools within `mean_pool`."""
     networks = Networks(stacked.sizes, config, [torch.Generator()], rows.kind)
@@ -214,9 +222,7 @@ class _SharedProgress:
                 self._on_progress(1.0 if all(d >= 1 for d in self._done) else done)
 
 
-def _side_by_side(
-    runs: Sequence[Callable[[], list[Made]]], progress: _SharedProgress
-) -> list[list[Made]]:
+def _side_by_side(runs: Sequence[Callable[[], list[Made]]], progress: _SharedProgress) -> list[list[Made]]:
     """Runs all on at most one thread per core; matrix products release Python's lock."""
     if len(runs) == 1:
         return [runs[0]()]
