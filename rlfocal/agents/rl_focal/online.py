@@ -68,8 +68,8 @@ class OnlineLearner:
     Pools are sampled, and answers are Fusion's likeliest. Once answers are right less often than train
     promised, the Decider explores anew: its branches are raised to `FLOOR`. Fusion answers with what it
     learned online once that has been right clearly more often than the trained Fusion, which is the better
-    one where nothing changes. With one sampled answer per document, as in the paper's text, agents learn from the
-    answer given and never explore anew.
+    one where nothing changes. With one sampled answer per document, as in the paper's text, agents learn
+    from the answer given and never explore anew.
     """
 
     def __init__(
