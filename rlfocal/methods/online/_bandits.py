@@ -52,7 +52,8 @@ class Arms:
 
     def variances(self, context: Floats) -> Floats:
         """(N,) xᵀ A⁻¹ x, at least 0."""
-        return np.maximum(np.einsum("i,nij,j->n", context, self.inverses, context), 0.0)
+        found: Floats = np.einsum("i,nij,j->n", context, self.inverses, context)
+        return np.asarray(np.maximum(found, 0.0))
 
     def learn(self, arm: int, context: Floats, reward: float) -> None:
         """Adds one document, by Sherman and Morrison: (A + x xᵀ)⁻¹ = A⁻¹ - A⁻¹x xᵀA⁻¹ / (1 + xᵀA⁻¹x)."""

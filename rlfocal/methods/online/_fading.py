@@ -30,16 +30,17 @@ class FadingArms(Arms):
         """The same arms, which forget from now on. Raises InputError for a γ outside (0, 1]."""
         if not 0 < gamma <= 1:
             raise InputError(f"{method}: gamma={gamma:g}; give a discount above 0, up to 1")
-        matrices = np.linalg.inv(arms.inverses)
+        matrices = np.linalg.inv(arms.inverses).astype(np.float64)
         return cls(arms.inverses, arms.sums, matrices, matrices.copy(), gamma)
 
     def copy(self) -> FadingArms:
-        parts = (self.inverses, self.sums, self.matrices, self.squares)
-        return FadingArms(*(part.copy() for part in parts), self.gamma)
+        mine = self.inverses.copy(), self.sums.copy()
+        return FadingArms(*mine, self.matrices.copy(), self.squares.copy(), self.gamma)
 
     def variances(self, context: Floats) -> Floats:
         along = self.inverses @ context
-        return np.maximum(np.einsum("ni,nij,nj->n", along, self.squares, along), 0.0)
+        found: Floats = np.einsum("ni,nij,nj->n", along, self.squares, along)
+        return np.asarray(np.maximum(found, 0.0))
 
     def learn(self, arm: int, context: Floats, reward: float) -> None:
         for parts, gamma in ((self.matrices, self.gamma), (self.squares, self.gamma**2)):

@@ -28,6 +28,8 @@ from rlfocal.methods.registry import Entry, register
 class DiscountedLinUcb(LinUcb):
     """Calls argmax_m θ_m · x + α √(xᵀ A_m⁻¹ B_m A_m⁻¹ x), all statistics discounted by γ a document."""
 
+    alpha: float = 0.5
+    """α, the weight of uncertainty in a model's favour."""
     gamma: float = 0.99
     """γ, above 0, up to 1; at 1 nothing is forgotten."""
 

@@ -30,6 +30,8 @@ class DiscountedThompson(Thompson):
     """Calls argmax_m t_m · x, t_m from N(θ_m, v² A_m⁻¹ B_m A_m⁻¹), all statistics discounted by γ a "
     "document."""
 
+    v: float = 0.25
+    """The standard deviation of a reward, of which forgetting keeps more uncertain."""
     gamma: float = 0.99
     """γ, above 0, up to 1; at 1 nothing is forgotten."""
 

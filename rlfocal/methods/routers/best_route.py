@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,8 @@ class BestRoute:
 
     samples: int = 5
     """the most that are drawn from a model"""
-    threshold: float = 0.5
+    threshold: float = -1.0
+    """below 0: the most accurate on train"""
     hidden: int = 100
     """units of the network's hidden layer"""
     epochs: int = 5
@@ -67,10 +68,10 @@ class BestRoute:
         return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SampledRouter]:
-        if self.samples < 1 or not 0 <= self.threshold <= 1:
+        if self.samples < 1 or self.threshold > 1:
             raise InputError(
-                f"best_route: samples={self.samples}, threshold={self.threshold:g}; give 1 or more, and "
-                "from 0 to 1"
+                f"best_route: samples={self.samples}, threshold={self.threshold:g}; give 1 or more, and up "
+                "to 1"
             )
         encoder, best = fit_encoder(self.encoder, questions_of(train)), int(best_on_train(train, 1)[0])
         vectors = vectors_of(encoder, questions_of(train))
@@ -80,13 +81,35 @@ class BestRoute:
         order = np.argsort(train.prices[models] * n, kind="stable")
         models, n = models[order], n[order]
         learning = Learning(self.epochs, self.batch, self.rate, self.decay)
+        alone = chances_of_right(train)[:, best]
         routers = []
         for seed in seeds:
             right = _how_often_right(train, models, n, np.random.default_rng(seed))
-            targets = 1 - chances_of_right(train)[:, [best]] * (1 - right)
+            targets = 1 - alone[:, None] * (1 - right)
             network = fit_network(vectors, targets, self.hidden, learning, seed)
-            routers.append(SampledRouter(encoder, network, models, n, best, self.threshold, seed))
+            router = SampledRouter(encoder, network, models, n, best, self.threshold, seed)
+            if self.threshold < 0:
+                router = replace(router, threshold=_best_threshold(network.chances(vectors), right, alone))
+            routers.append(router)
         return routers
+
+
+def _best_threshold(chances: Floats, right: Floats, alone: Floats) -> float:
+    """The threshold of most right answers, from chances and accuracies (T, M); ties: the lowest.
+
+    `alone` (T,): how often the best model is right by itself.
+    """
+    tried = np.linspace(0, 1, 101)
+    found = [
+        np.where(is_any, right[np.arange(len(right)), first], alone).mean() if len(right) else 0.0
+        for first, is_any in (_first(chances >= threshold) for threshold in tried)
+    ]
+    return float(tried[np.round(found, 9).argmax()])
+
+
+def _first(enough: NDArray[np.bool_]) -> tuple[Ints, NDArray[np.bool_]]:
+    """(T,) which pair comes first, and whether there is one."""
+    return enough.argmax(axis=1), np.asarray(enough.any(axis=1))
 
 
 def _how_often_right(train: Dataset, models: Ints, n: Ints, rng: np.random.Generator) -> Floats:
@@ -115,8 +138,7 @@ class SampledRouter:
 
     def decide(self, calls: Calls) -> Answered:
         enough = self.network.chances(vectors_of(self.encoder, questions_of(calls))) >= self.threshold
-        first = enough.argmax(axis=1)
-        is_any = enough.any(axis=1)
+        first, is_any = _first(enough)
         models = np.where(is_any, self.models[first], self.best)
         said = calls.call(models[:, None] == np.arange(len(calls.models))).probs[
             np.arange(len(calls)), models

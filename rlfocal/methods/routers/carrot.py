@@ -173,9 +173,9 @@ def best_k(values: Floats, at: Ints) -> int:
     "least."""
     ks = [2**power for power in range(1, 10) if 2**power <= max(at.shape[1], 2)]
     if not at.shape[1]:
-        return ks[0]
+        return 2
     errors = [((values[at[:, :k]].mean(axis=1) - values) ** 2).mean() for k in ks]
-    return ks[int(np.argmin(np.round(errors, 12)))]
+    return int(ks[int(np.argmin(np.round(errors, 12)))])
 
 
 @register(

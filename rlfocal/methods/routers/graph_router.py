@@ -108,15 +108,17 @@ class GraphRouter:
         with torch.no_grad():
             every = torch.arange(len(right))
             after = passed(nodes(every), models, right, torch.ones_like(right, dtype=torch.bool), layers)
-        project = torch.block_diag(of_question.detach(), of_cluster.detach())
-        return EdgeChances(clusters, *to_numpy(project, offset, after / (2 * h)), questions)
+        one, other, offsets, models_after = to_numpy(of_question, of_cluster, offset, after / (2 * h))
+        nothing = np.zeros_like(one)
+        project = np.block([[one, nothing], [nothing, other]])
+        return EdgeChances(clusters, project, offsets, models_after, questions)
 
 
 def passed(x: Tensor, models: Tensor, right: Tensor, visible: Tensor, layers: Sequence[Tensor]) -> Tensor:
     """(N, 2h) the models' nodes once messages went along the visible edges (n, N) from questions (n, 2h)."""
     import torch
 
-    share = visible.float() / visible.sum(dim=0).clamp(min=1)
+    share = visible.to(x.dtype) / visible.sum(dim=0).clamp(min=1)
     of_edges = (share * right).sum(dim=0)[:, None]
     for depth, weights in enumerate(layers):
         models = models + torch.cat([share.T @ x, of_edges], dim=1) @ weights

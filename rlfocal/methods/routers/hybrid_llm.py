@@ -90,11 +90,11 @@ def weak_suffices(train: Dataset, pair: Pair, labels: str) -> Floats:
     chances = chances_of_right(train)
     weak, strong = chances[:, pair.weak], chances[:, pair.strong]
     if labels == "probabilistic":
-        return 1 - strong * (1 - weak)
+        return np.asarray(1 - strong * (1 - weak))
     # Rounded, or float error would tell shares of passes apart.
     lag = (strong - weak).round(9)
     relaxed = np.unique(np.append(0.0, lag[lag > 0]))
-    shares = np.array([(lag <= t).mean() for t in relaxed])
+    shares = np.searchsorted(np.sort(lag), relaxed, side="right") / max(len(lag), 1)
     return (lag <= relaxed[(shares * (1 - shares)).round(12).argmax()]).astype(float)
 
 
@@ -106,4 +106,4 @@ class StrongNeeded:
     network: Network
 
     def values(self, questions: tuple[str, ...]) -> Floats:
-        return 1 - self.network.chances(vectors_of(self.encoder, questions))[:, 0]
+        return np.asarray(1 - self.network.chances(vectors_of(self.encoder, questions))[:, 0])

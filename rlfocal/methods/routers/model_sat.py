@@ -91,7 +91,8 @@ class ModelSat:
 
         learning = Learning(self.epochs, self.batch, self.rate, self.decay)
         learn([A, B, w, b, level], loss, len(c), learning, generator)
-        return Matched(clusters.encoder, *to_numpy(A, s @ B + b, w, level), questions)
+        weights, models, out, base = to_numpy(A, s @ B + b, w, level)
+        return Matched(clusters.encoder, weights, models, out, base, questions)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,8 @@ class RouterDC:
             return of_models + self.cluster_weight * of_samples
 
         learn([P, v], loss, len(e), Learning(self.epochs, self.batch, self.rate), generator)
-        return Cosines(clusters.encoder, *to_numpy(P, normalize(v, dim=1)), questions)
+        project, models = to_numpy(P, normalize(v, dim=1))
+        return Cosines(clusters.encoder, project, models, questions)
 
 
 def against_models(cosines: Tensor, score: Tensor, top: int, last: int) -> Tensor:

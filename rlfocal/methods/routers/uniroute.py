@@ -100,7 +100,8 @@ class UniRoute:
 
         learning = Learning(self.epochs, self.batch, self.rate, self.decay)
         learn([A, a], loss, len(c), learning, torch.Generator().manual_seed(seed))
-        return MappedClusters(clusters, *to_numpy(A, a), questions_of(train))
+        weights, offset = to_numpy(A, a)
+        return MappedClusters(clusters, weights, offset, questions_of(train))
 
 
 @dataclass(frozen=True)
