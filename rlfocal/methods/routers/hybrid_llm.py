@@ -95,7 +95,8 @@ def weak_suffices(train: Dataset, pair: Pair, labels: str) -> Floats:
     lag = (strong - weak).round(9)
     relaxed = np.unique(np.append(0.0, lag[lag > 0]))
     shares = np.searchsorted(np.sort(lag), relaxed, side="right") / max(len(lag), 1)
-    return (lag <= relaxed[(shares * (1 - shares)).round(12).argmax()]).astype(float)
+    best = relaxed[(shares * (1 - shares)).round(12).argmax()]
+    return np.where(lag <= best, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
