@@ -21,7 +21,7 @@ TOPICS = ("planets orbit the distant star", "tenants sue the careless landlord",
 LETTERS = [("abab", "a"), ("bbca", "b"), ("ccca", "c"), ("a-ba", "a"), ("----", "a"), ("dacb", "z")]
 TEXT = ("text_only", "log_linear+text", "stacking+text")
 RLAE = ("rlae_ppo", "rlae_mappo")
-BANDITS = ("linucb", "thompson")
+BANDITS = ("linucb", "thompson", "discounted_linucb", "discounted_thompson")
 FEW = {"iterations": 10}
 QUICK = {"topla": {"epochs": 20}, "rlae_ppo": FEW, "rlae_mappo": FEW}
 """Settings with which an edge case need not take long."""

@@ -50,6 +50,11 @@ class Arms:
         """(N, K) θ"""
         return np.asarray(np.einsum("nij,nj->ni", self.inverses, self.sums))
 
+    def variances(self, context: Floats) -> Floats:
+        """(N,) xᵀ A⁻¹ x, at least 0."""
+        found: Floats = np.einsum("i,nij,j->n", context, self.inverses, context)
+        return np.asarray(np.maximum(found, 0.0))
+
     def learn(self, arm: int, context: Floats, reward: float) -> None:
         """Adds one document, by Sherman and Morrison: (A + x xᵀ)⁻¹ = A⁻¹ - A⁻¹x xᵀA⁻¹ / (1 + xᵀA⁻¹x)."""
         along = self.inverses[arm] @ context
@@ -91,7 +96,12 @@ class Bandit(ABC):
             if self.warm_start
             else Arms.fresh(n_models, contexts.shape[1])
         )
+        arms = self.prepared(arms)
         return [Gambler(self, directions, arms, seed) for seed in seeds]
+
+    def prepared(self, arms: Arms) -> Arms:
+        """The arms as they go on to learn from the stream."""
+        return arms
 
 
 @dataclass(frozen=True)

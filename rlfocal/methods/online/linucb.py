@@ -36,5 +36,4 @@ class LinUcb(Bandit):
         return self._bounds
 
     def _bounds(self, arms: Arms, context: Floats) -> Floats:
-        variances = np.einsum("i,nij,j->n", context, arms.inverses, context)
-        return np.asarray(arms.means @ context + self.alpha * np.sqrt(np.maximum(variances, 0.0)))
+        return np.asarray(arms.means @ context + self.alpha * np.sqrt(arms.variances(context)))

@@ -37,8 +37,7 @@ class Thompson(Bandit):
 
         def drawn(arms: Arms, context: Floats) -> Floats:
             # For Gaussian t, the product t · x is Gaussian too, with variance v² xᵀ A⁻¹ x.
-            variances = np.einsum("i,nij,j->n", context, arms.inverses, context)
-            noise = rng.standard_normal(len(variances))
-            return np.asarray(arms.means @ context + self.v * np.sqrt(np.maximum(variances, 0.0)) * noise)
+            spreads = self.v * np.sqrt(arms.variances(context))
+            return np.asarray(arms.means @ context + spreads * rng.standard_normal(len(spreads)))
 
         return drawn

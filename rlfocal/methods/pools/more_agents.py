@@ -9,6 +9,7 @@ import numpy as np
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
+from rlfocal.methods._sampling import majority_of
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, register
 
@@ -57,10 +58,4 @@ class Sampled:
 
     def decide(self, calls: Calls) -> Answered:
         said = calls.call(np.arange(len(calls.models)) == self.model).probs[:, self.model]
-        # Probability missing to 1 is the share of passes without an answer; such draws do not vote.
-        missing = np.maximum(1 - said.sum(axis=1, keepdims=True), 0)
-        chances = np.hstack([said, missing])
-        chances /= chances.sum(axis=1, keepdims=True)
-        votes = np.random.default_rng(self.seed).multinomial(self.samples, chances)[:, :-1]
-        slots = np.where(votes.any(axis=1), votes.argmax(axis=1), -1).astype(np.int64)
-        return Answered(slots, votes.max(axis=1, initial=0) / self.samples)
+        return majority_of(said, self.samples, np.random.default_rng(self.seed))

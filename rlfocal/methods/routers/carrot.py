@@ -1,0 +1,249 @@
+"""CARROT: every model's accuracy and cost on a question are predicted, and the best trade-off is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.calls import Answered, Calls
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
+from rlfocal.methods._routing import ask, cheapest_enough
+from rlfocal.methods._text import questions_of
+from rlfocal.methods.registry import Entry, register
+from rlfocal.policy import Budget
+from rlfocal.text import TFIDF, Encoder, fit_encoder
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_DECISIVE = 1e6
+"""A price weight, in answers per cost of the dearest model, that leaves accuracy out."""
+
+
+class Estimates(NamedTuple):
+    """What is predicted of T questions."""
+
+    accuracy: Floats
+    """(T, N)"""
+    cost: Floats
+    """(T, N) cents per 1,000 such queries"""
+
+
+class Estimator(Protocol):
+    """Predicts from the question alone."""
+
+    def estimate(self, questions: tuple[str, ...]) -> Estimates: ...
+
+    def of_train(self) -> Estimates: ...
+
+
+@dataclass(frozen=True)
+class PlugInRouter:
+    """Asks argmin (1 - μ) · error + μ · cost. Ties: the alphabetically first."""
+
+    estimator: Estimator
+    prices: Floats
+    """(N,) mean cents per 1,000 queries on train; NaN where unknown"""
+    price_weight: float
+    """μ / (1 - μ) per cent; at 0, costs do not count"""
+
+    def decide(self, calls: Calls) -> Answered:
+        found = self.estimator.estimate(questions_of(calls))
+        picked = _picked(found, self.price_weight)
+        return ask(calls, picked, found.accuracy[np.arange(len(picked)), picked])
+
+    def within(self, budget: Budget) -> PlugInRouter | None:
+        """At most one model each; in cents, with the smallest μ within the budget on train."""
+        if budget.unit == "models":
+            return self if budget.amount >= 1 else None
+        highest = _DECISIVE / max(self.prices.max(), 1e-9)
+        weight = cheapest_enough(self._mean_train_cost, self.prices, highest, budget.amount)
+        return None if weight is None else replace(self, price_weight=weight)
+
+    @cached_property
+    def _of_train(self) -> Estimates:
+        return self.estimator.of_train()
+
+    def _mean_train_cost(self, weight: float) -> float:
+        picked = _picked(self._of_train, weight)
+        return float(self._of_train.cost[np.arange(len(picked)), picked].mean())
+
+
+def _picked(found: Estimates, weight: float) -> Ints:
+    # Rounded, or the float error of a sum would break a tie.
+    picked: Ints = (found.accuracy - weight * found.cost).round(9).argmax(axis=1)
+    return picked
+
+
+def _router(name: str, estimator: Estimator, train: Dataset, mu: float) -> PlugInRouter:
+    if not 0 <= mu < 1:
+        raise InputError(f"{name}: mu={mu:g}; give a number from 0 up to, but not, 1")
+    dearest = train.mean_costs.max()
+    return PlugInRouter(estimator, train.mean_costs, mu / (1 - mu) / dearest if mu else 0.0)
+
+
+_SOURCE = "CARROT (arXiv 2502.03261)"
+_DIFFERS = (
+    "costs are shares of the dearest model's, and do not count unless μ or a budget in cents is given; a "
+    "query without known tokens costs its model's flat price; TF-IDF instead of a sentence encoder unless "
+    "one is named"
+)
+
+
+@register(
+    Entry(
+        "carrot_knn",
+        "the model with the best trade-off of accuracy and cost, both predicted from similar questions",
+        "what it answers",
+        has_budgets=True,
+        is_default=False,
+        needs=("questions", "prices"),
+        source=_SOURCE,
+        differs=f"{_DIFFERS}; the number of neighbours by leave-one-out, not by five folds",
+    )
+)
+@dataclass(frozen=True)
+class CarrotKNN:
+    """Predicts by the mean over k nearest questions, with the k of least squared error for each model.
+
+    k is one of 2, 4, 8, ... up to `most`, chosen by leave-one-out.
+    """
+
+    mu: float = 0.0
+    """μ, from 0 to below 1: the weight of cost."""
+    most: int = 512
+    """largest k"""
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PlugInRouter]:
+        if self.most < 2:
+            raise InputError(f"carrot_knn: most={self.most}; give 2 or more neighbours")
+        encoder = fit_encoder(self.encoder, questions_of(train))
+        vectors = vectors_of(encoder, questions_of(train))
+        found = nearest(cosines(vectors, vectors), self.most, others=True)
+        values = np.concatenate([train.correct, train.costs], axis=1).astype(float)
+        ks = np.array([best_k(of_model, found.at) for of_model in values.T])
+        return [_router("carrot_knn", NeighbourMeans(encoder, vectors, values, ks, found), train, self.mu)]
+
+
+@dataclass(frozen=True)
+class NeighbourMeans:
+    """Means over nearest train questions; over all of train where no word is known."""
+
+    encoder: Encoder
+    vectors: Floats
+    """(n, D) of train questions"""
+    values: Floats
+    """(n, 2N) whether each model was right, then its costs"""
+    ks: Ints
+    """(2N,) neighbours that each column's mean is over"""
+    train: Neighbours
+    """of train questions among one another"""
+
+    def estimate(self, questions: tuple[str, ...]) -> Estimates:
+        vectors = vectors_of(self.encoder, questions)
+        return self._means(nearest(cosines(self.vectors, vectors), int(self.ks.max())))
+
+    def of_train(self) -> Estimates:
+        """Without itself as a neighbour."""
+        return self._means(self.train)
+
+    def _means(self, found: Neighbours) -> Estimates:
+        means = np.tile(self.values.mean(axis=0), (len(found.at), 1))
+        if found.at.shape[1]:
+            at = found.at[found.known]
+            for column, k in enumerate(self.ks):
+                means[found.known, column] = self.values[at[:, :k], column].mean(axis=1)
+        return Estimates(*np.hsplit(means, 2))
+
+
+def best_k(values: Floats, at: Ints) -> int:
+    """The power of 2 at which the mean over the first k of at (n, K) is closest to values (n,); ties: "
+    "least."""
+    ks = [2**power for power in range(1, 10) if 2**power <= max(at.shape[1], 2)]
+    if not at.shape[1]:
+        return 2
+    errors = [((values[at[:, :k]].mean(axis=1) - values) ** 2).mean() for k in ks]
+    return int(ks[int(np.argmin(np.round(errors, 12)))])
+
+
+@register(
+    Entry(
+        "carrot_linear",
+        "the model with the best trade-off of accuracy and cost, both predicted by linear regressions",
+        "what it answers",
+        has_budgets=True,
+        is_default=False,
+        needs=("questions", "prices"),
+        source=_SOURCE,
+        differs=f"{_DIFFERS}; regressions on fixed vectors, not a fine-tuned RoBERTa",
+    )
+)
+@dataclass(frozen=True)
+class CarrotLinear:
+    """Predicts accuracy by a logistic regression per model, and cost by ridge regressions."""
+
+    mu: float = 0.0
+    """μ, from 0 to below 1: the weight of cost."""
+    penalty: float = 1.0
+    """on squared weights, of either regression"""
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PlugInRouter]:
+        if not self.penalty > 0:
+            raise InputError(f"carrot_linear: penalty={self.penalty:g}; it must be above 0")
+        encoder = fit_encoder(self.encoder, questions_of(train))
+        return [_router("carrot_linear", self._estimator(encoder, train), train, self.mu)]
+
+    def _estimator(self, encoder: Encoder, train: Dataset) -> LinearEstimates:
+        # scikit-learn takes a second to import, and listing the methods must not.
+        from sklearn.linear_model import LogisticRegression, Ridge
+
+        vectors = vectors_of(encoder, questions_of(train))
+        weights, bases = np.zeros((vectors.shape[1], len(train.models))), np.zeros(len(train.models))
+        for model, right in enumerate(train.correct.T):
+            if right.all() or not right.any():
+                bases[model] = 30.0 if right.all() else -30.0
+            else:
+                fitted = LogisticRegression(C=1 / self.penalty, max_iter=1000).fit(vectors, right)
+                weights[:, model], bases[model] = fitted.coef_[0], fitted.intercept_[0]
+        costs = Ridge(self.penalty).fit(vectors, train.costs)
+        of_costs = np.atleast_2d(costs.coef_).T, np.atleast_1d(costs.intercept_)
+        return LinearEstimates(encoder, (weights, bases), of_costs, questions_of(train))
+
+
+@dataclass(frozen=True)
+class LinearEstimates:
+    """A logistic regression for accuracies, a linear one for costs."""
+
+    encoder: Encoder
+    accuracies: tuple[Floats, Floats]
+    """(D, N) weights and (N,) intercepts"""
+    costs: tuple[Floats, Floats]
+    """the same"""
+    questions: tuple[str, ...]
+    """train's"""
+
+    def estimate(self, questions: tuple[str, ...]) -> Estimates:
+        e = vectors_of(self.encoder, questions)
+        (weights, bases), (slopes, levels) = self.accuracies, self.costs
+        return Estimates(1 / (1 + np.exp(-(e @ weights + bases))), e @ slopes + levels)
+
+    def of_train(self) -> Estimates:
+        """In-sample."""
+        return self.estimate(self.questions)

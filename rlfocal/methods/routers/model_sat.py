@@ -1,0 +1,122 @@
+"""MODEL-SAT: a model is known by its accuracy on kinds of questions, and matched with a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods._neighbours import vectors_of
+from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods._text import questions_of
+from rlfocal.methods.neighbours._clusters import fit_clusters
+from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.routers._networks import to_numpy, uniform
+from rlfocal.methods.routers._towers import Learning, learn, logistic
+from rlfocal.text import TFIDF, Encoder
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = NDArray[np.float64]
+
+
+@register(
+    Entry(
+        "model_sat",
+        "the model whose accuracies on kinds of questions promise most for the question, by a network",
+        "what it answers",
+        has_budgets=True,
+        is_default=False,
+        needs=("questions",),
+        source="MODEL-SAT, capability instruction tuning (arXiv 2502.17282)",
+        differs="accuracies as numbers on clusters of train questions, not as a text on MMLU's subjects; a "
+        "small network on the question's vector (TF-IDF unless a sentence encoder is named) in place of an "
+        "encoder, a projector and a 7B language model that says yes or no",
+    )
+)
+@dataclass(frozen=True)
+class ModelSat:
+    """Asks argmax_m σ(w · relu(A e(x) + B s_m + b) + c), learnt by cross-entropy on who was right.
+
+    s_m are model m's accuracies on K-means clusters of train questions, less the mean over models. A model is
+    added by its accuracies alone.
+    """
+
+    clusters: int = 30
+    hidden: int = 64
+    """units of the hidden layer"""
+    epochs: int = 10
+    batch: int = 128
+    """documents per step"""
+    rate: float = 3e-3
+    decay: float = 1e-4
+    encoder: str = TFIDF
+    seeded = True
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
+        if min(self.clusters, self.hidden) < 1:
+            raise InputError(
+                f"model_sat: clusters={self.clusters}, hidden={self.hidden}; both must be at least 1"
+            )
+        return [ScoreRouter(self._learnt(train, seed), train.prices) for seed in seeds]
+
+    def _learnt(self, train: Dataset, seed: int) -> Matched:
+        # torch takes seconds to import, and listing the methods must not.
+        import torch
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        clusters, questions = fit_clusters(train, self.encoder, self.clusters), questions_of(train)
+        strengths = (clusters.means[:-1] - clusters.means[:-1].mean(axis=1, keepdims=True)).T
+        e, s, c = (
+            torch.tensor(part, dtype=torch.float32)
+            for part in (vectors_of(clusters.encoder, questions), strengths, train.correct)
+        )
+        generator = torch.Generator().manual_seed(seed)
+        A, B = (uniform(part.shape[1], self.hidden, generator=generator) for part in (e, s))
+        w, b = uniform(self.hidden, generator=generator), torch.zeros(self.hidden, requires_grad=True)
+        level = torch.zeros(1, requires_grad=True)
+
+        def loss(batch: Tensor) -> Tensor:
+            hidden = ((e[batch] @ A)[:, None] + (s @ B + b)).relu()
+            return binary_cross_entropy_with_logits(hidden @ w + level, c[batch])
+
+        learning = Learning(self.epochs, self.batch, self.rate, self.decay)
+        learn([A, B, w, b, level], loss, len(c), learning, generator)
+        weights, models, out, base = to_numpy(A, s @ B + b, w, level)
+        return Matched(clusters.encoder, weights, models, out, base, questions)
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The chance that each model satisfies a question."""
+
+    encoder: Encoder
+    weights: Floats
+    """(D, d) A"""
+    models: Floats
+    """(N, d) B s_m + b"""
+    out: Floats
+    """(d,) w"""
+    level: Floats
+    """(1,) c"""
+    questions: tuple[str, ...]
+    """train's"""
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        x = vectors_of(self.encoder, questions) @ self.weights
+        return logistic(
+            np.stack([np.maximum(x + one, 0.0) @ self.out for one in self.models], axis=1) + self.level
+        )
+
+    def train_scores(self) -> Floats:
+        """In-sample."""
+        return self.scores(self.questions)

@@ -1,0 +1,168 @@
+"""RouterBench's learned routers: one regression per model, by a network or a support vector machine."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods._neighbours import vectors_of
+from rlfocal.methods._routing import ScoreRouter, check_prices
+from rlfocal.methods._text import questions_of
+from rlfocal.methods.registry import Entry, register
+from rlfocal.text import TFIDF, Encoder, fit_encoder
+
+Floats = NDArray[np.float64]
+
+DIFFERS = (
+    "TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a willingness to "
+    "pay or a budget in cents is given"
+)
+
+
+class Regressor(Protocol):
+    """A regression of scikit-learn."""
+
+    def fit(self, X: Floats, y: Floats) -> Regressor: ...
+
+    def predict(self, X: Floats) -> Floats: ...
+
+
+@register(
+    Entry(
+        "mlp",
+        "the model whose own network (100 hidden units) expects it to be right most",
+        "what it answers",
+        has_budgets=True,
+        is_default=False,
+        needs=("questions",),
+        source="RouterBench's MLP router (arXiv 2403.12031)",
+        differs=f"{DIFFERS}; at most 50 passes over train, not 200, which take long and overfit",
+    )
+)
+@dataclass(frozen=True)
+class MLPRegressors:
+    """Asks argmax_m W · f_m(e(x)) - price_m, f_m scikit-learn's network fitted to m's correctness."""
+
+    hidden: int = 100
+    """units of the hidden layer"""
+    rate: float = 1e-3
+    epochs: int = 50
+    """at most; fitting ends when the loss stops falling"""
+    decay: float = 1e-4
+    """L2 penalty on the weights"""
+    willingness: float = math.inf
+    """W: cents per 1,000 queries that a right answer is worth; inf: price does not count."""
+    encoder: str = TFIDF
+    seeded = True
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
+        # scikit-learn takes a second to import, and listing the methods must not.
+        from sklearn.neural_network import MLPRegressor
+
+        if min(self.hidden, self.epochs) < 1 or not self.rate > 0 or self.decay < 0:
+            raise InputError(
+                f"mlp: hidden={self.hidden}, epochs={self.epochs}, rate={self.rate:g}, decay={self.decay:g}; "
+                "all must be above 0 (decay: at least 0)"
+            )
+        made = {"learning_rate_init": self.rate, "max_iter": self.epochs, "alpha": self.decay}
+        return [
+            _routed(
+                "mlp", MLPRegressor(hidden_layer_sizes=(self.hidden,), random_state=seed, **made), train, self
+            )
+            for seed in seeds
+        ]
+
+
+@register(
+    Entry(
+        "svm",
+        "the model whose own support vector machine scores highest",
+        "what it answers",
+        has_budgets=True,
+        is_default=False,
+        needs=("questions",),
+        source="RouterBench's SVM router (arXiv 2403.12031)",
+        differs=DIFFERS,
+    )
+)
+@dataclass(frozen=True)
+class SupportVectors:
+    """Asks argmax_m W · f_m(e(x)) - price_m, f_m a linear support vector regression of m's correctness."""
+
+    cost: float = 1.0
+    """C, the weight of errors against that of the weights' length"""
+    epsilon: float = 0.0
+    """errors that count as none"""
+    willingness: float = math.inf
+    """W: cents per 1,000 queries that a right answer is worth; inf: price does not count."""
+    encoder: str = TFIDF
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
+        from sklearn.svm import LinearSVR
+
+        if not self.cost > 0 or self.epsilon < 0:
+            raise InputError(
+                f"svm: cost={self.cost:g}, epsilon={self.epsilon:g}; give above 0 and at least 0"
+            )
+        machine = LinearSVR(C=self.cost, epsilon=self.epsilon, random_state=1234)
+        return [_routed("svm", machine, train, self, is_probability=False)]
+
+
+@dataclass(frozen=True)
+class Regressions:
+    """What each model's regression predicts."""
+
+    encoder: Encoder
+    fitted: tuple[Regressor, ...]
+    """one per model"""
+    questions: tuple[str, ...]
+    """train's"""
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        vectors = vectors_of(self.encoder, questions)
+        return np.stack([one.predict(vectors) for one in self.fitted], axis=1)
+
+    def train_scores(self) -> Floats:
+        """In-sample."""
+        return self.scores(self.questions)
+
+
+def _routed(
+    name: str,
+    regressor: Regressor,
+    train: Dataset,
+    settings: MLPRegressors | SupportVectors,
+    is_probability: bool = True,
+) -> ScoreRouter:
+    from sklearn.base import clone
+    from sklearn.exceptions import ConvergenceWarning
+
+    from rlfocal.agents.shared.threads import one_thread
+
+    if not settings.willingness > 0:
+        raise InputError(f"{name}: willingness={settings.willingness:g}; it must be above 0")
+    weight = 1 / settings.willingness
+    if weight:
+        check_prices(name, "willingness", settings.willingness, train)
+    questions = questions_of(train)
+    encoder = fit_encoder(settings.encoder, questions)
+    vectors = vectors_of(encoder, questions)
+    with one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the originals stop after as many steps
+        fitted = tuple(clone(regressor).fit(vectors, right) for right in train.correct.T.astype(float))
+    return ScoreRouter(Regressions(encoder, fitted, questions), train.prices, weight, is_probability)

@@ -1,0 +1,161 @@
+"""RouterDC: questions are drawn towards the models that answer them, and towards questions like them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError
+from rlfocal.methods._neighbours import vectors_of
+from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods._text import questions_of
+from rlfocal.methods.neighbours._clusters import fit_clusters
+from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.routers._networks import chances_of_right, to_numpy, uniform
+from rlfocal.methods.routers._towers import Learning, learn
+from rlfocal.text import TFIDF, Encoder
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+Floats = NDArray[np.float64]
+
+_SPREAD = 0.78
+"""Standard deviation of model vectors before learning."""
+
+
+@register(
+    Entry(
+        "router_dc",
+        "the model whose learned vector is closest to the question's",
+        "what it answers",
+        has_budgets=True,
+        is_default=False,
+        needs=("questions",),
+        source="RouterDC (arXiv 2409.19886)",
+        differs="a linear projection of fixed vectors (TF-IDF unless a sentence encoder is named) in place "
+        "of a fine-tuned mDeBERTa, with a higher rate; questions are clustered by these vectors, not after "
+        "t-SNE; the last step is kept, not the one that is best on test",
+    )
+)
+@dataclass(frozen=True)
+class RouterDC:
+    """Asks argmax_m cos(P e(x), v_m), learnt by two contrastive losses.
+
+    A document scores a model 0 where it is wrong, else its probability (or share of passes) for its answer.
+    Samples against models: for each of the `top` best models that are right, -log of its share of
+    exp(cos / temperature) among itself and those of the `last` worst that score at most 0.5. Samples against
+    samples: the same for a question of its cluster against `others` from other clusters.
+    """
+
+    dimensions: int = 128
+    """of v"""
+    top: int = 3
+    last: int = 3
+    temperature: float = 1.0
+    clusters: int = 8
+    cluster_weight: float = 1.0
+    """of the second loss"""
+    others: int = 3
+    epochs: int = 10
+    batch: int = 64
+    """documents per step"""
+    rate: float = 1e-3
+    encoder: str = TFIDF
+    seeded = True
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
+        least = min(self.dimensions, self.top, self.last, self.clusters, self.others)
+        if least < 1 or not self.temperature > 0:
+            raise InputError(
+                f"router_dc: dimensions={self.dimensions}, top={self.top}, last={self.last}, "
+                f"clusters={self.clusters}, others={self.others}, temperature={self.temperature:g}; all must "
+                "be above 0"
+            )
+        return [ScoreRouter(self._learnt(train, seed), train.prices, is_probability=False) for seed in seeds]
+
+    def _learnt(self, train: Dataset, seed: int) -> Cosines:
+        # torch takes seconds to import, and listing the methods must not.
+        import torch
+        from torch.nn.functional import normalize
+
+        questions, clusters = questions_of(train), fit_clusters(train, self.encoder, self.clusters)
+        e = torch.tensor(vectors_of(clusters.encoder, questions), dtype=torch.float32)
+        score = torch.tensor(chances_of_right(train) * train.correct, dtype=torch.float32)
+        cluster = torch.tensor(clusters.near(questions).at[:, 0])
+        generator = torch.Generator().manual_seed(seed)
+        P = uniform(e.shape[1], self.dimensions, generator=generator)
+        drawn = torch.randn((score.shape[1], self.dimensions), generator=generator)
+        v = (_SPREAD * drawn).requires_grad_()
+
+        def loss(batch: Tensor) -> Tensor:
+            x = normalize(e[batch] @ P, dim=1)
+            cosines = x @ normalize(v, dim=1).T / self.temperature
+            of_models = against_models(cosines, score[batch], self.top, self.last)
+            of_samples = against_samples(x, cluster[batch], self.others, generator)
+            return of_models + self.cluster_weight * of_samples
+
+        learn([P, v], loss, len(e), Learning(self.epochs, self.batch, self.rate), generator)
+        project, models = to_numpy(P, normalize(v, dim=1))
+        return Cosines(clusters.encoder, project, models, questions)
+
+
+def against_models(cosines: Tensor, score: Tensor, top: int, last: int) -> Tensor:
+    """The mean over documents of the first loss, from cosines and scores (B, N)."""
+    import torch
+
+    n = score.shape[1]
+    order = score.argsort(dim=1, descending=True, stable=True)
+    worst = order[:, max(n - last, 0) :]
+    rivals = cosines.gather(1, worst).masked_fill(score.gather(1, worst) > 0.5, -torch.inf)
+    total = torch.zeros(())
+    for place in range(min(top, n)):
+        at = order[:, place : place + 1]
+        shares = torch.cat([cosines.gather(1, at), rivals], dim=1).log_softmax(dim=1)[:, 0]
+        total = total - torch.where(score.gather(1, at)[:, 0] > 0, shares, 0.0).mean()
+    return total
+
+
+def against_samples(x: Tensor, cluster: Tensor, others: int, generator: Generator) -> Tensor:
+    """The mean of the second loss over the questions (B, d) of a batch that have enough strangers in it."""
+    import torch
+
+    same = cluster[:, None] == cluster
+    enough = (~same).sum(dim=1) >= others
+    if not enough.any():
+        return torch.zeros(())
+    draws = torch.rand(same.shape, generator=generator)
+    friend = torch.where(same, draws, -1.0).argmax(dim=1, keepdim=True)
+    strangers = torch.where(same, -1.0, draws).topk(others, dim=1).indices
+    cosines = (x @ x.T).gather(1, torch.cat([friend, strangers], dim=1))
+    return -cosines[enough].log_softmax(dim=1)[:, 0].mean()
+
+
+@dataclass(frozen=True)
+class Cosines:
+    """Cosines of a question's projection to every model's vector."""
+
+    encoder: Encoder
+    project: Floats
+    """(D, d) P"""
+    models: Floats
+    """(N, d) of length 1"""
+    questions: tuple[str, ...]
+    """train's"""
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        x = vectors_of(self.encoder, questions) @ self.project
+        found: Floats = x @ self.models.T / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+        return found
+
+    def train_scores(self) -> Floats:
+        """In-sample."""
+        return self.scores(self.questions)

@@ -1,0 +1,338 @@
+"""Routers after public code: against scikit-learn, loops and figures by hand, and where they must win."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_rivals_routers import Words, accuracy, answered, by_topic, mean_price, odd, policy_of
+
+from rlfocal.errors import InputError
+from rlfocal.methods import check_methods
+from rlfocal.methods._neighbours import vectors_of
+from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
+from rlfocal.methods.routers._networks import Network, chances_of_right, fit_network
+from rlfocal.methods.routers._pairs import Pair
+from rlfocal.methods.routers._towers import Learning
+from rlfocal.methods.routers.carrot import best_k
+from rlfocal.methods.routers.graph_router import passed
+from rlfocal.methods.routers.hybrid_llm import weak_suffices
+from rlfocal.methods.routers.model_sat import Matched
+from rlfocal.methods.routers.router_dc import Cosines, against_models, against_samples
+from rlfocal.methods.routers.uniroute import MappedClusters
+from rlfocal.policy import Budget, decide
+from rlfocal.text import TFIDF, fit_encoder
+
+SCORED = ("mlp", "svm", "carrot_knn", "carrot_linear", "uniroute", "router_dc", "graph_router", "model_sat")
+ALL = (*SCORED, "hybrid_llm")
+PRICES = [9.0, 1.0, 5.0, 5.0]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_where_the_text_tells_the_right_model_it_is_asked(name: str) -> None:
+    data = by_topic(0, prices=PRICES)
+    policy = policy_of(name, data.train)
+    assert accuracy(policy, data.test) >= 0.95
+    assert accuracy(policy_of("best_single", data.train), data.test) < 0.7
+    assert (decide(policy, data.test).pools.sum(axis=1) == 1).all()
+    thrifty = policy.within(Budget(4.5, "cents"))
+    assert mean_price(decide(thrifty, data.train), data.train) <= 4.5 * 1.1
+    # m00 is dear: it is left for some of its questions.
+    assert data.test.correct[:, 1].mean() - 0.02 <= accuracy(thrifty, data.test) < accuracy(policy, data.test)
+
+
+@pytest.mark.parametrize("case", ["equal questions", "no answers", "all right"])
+@pytest.mark.parametrize("name", ALL)
+def test_odd_data_are_no_crash(name: str, case: str) -> None:
+    data = odd(case)
+    decided = decide(policy_of(name, data.train), data.test)
+    asked = decided.pools.argmax(axis=1)
+    assert (decided.predictions == data.test.predictions[np.arange(len(asked)), asked]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("mlp", {"hidden": 0}, "hidden=0"),
+        ("mlp", {"willingness": -1}, "willingness=-1"),
+        ("svm", {"cost": 0}, "cost=0"),
+        ("carrot_knn", {"mu": 1}, "mu=1"),
+        ("carrot_knn", {"most": 1}, "most=1"),
+        ("carrot_linear", {"penalty": 0}, "penalty=0"),
+        ("uniroute", {"map": "magic"}, "map='magic'"),
+        ("uniroute", {"clusters": 0}, "clusters=0"),
+        ("router_dc", {"temperature": 0}, "temperature=0"),
+        ("graph_router", {"hidden_share": 1}, "hidden_share=1"),
+        ("model_sat", {"hidden": 0}, "hidden=0"),
+        ("hybrid_llm", {"labels": "guessed"}, "guessed"),
+        ("best_route", {"threshold": 2}, "threshold=2"),
+        ("model_switch", {"consistency": 0}, "consistency=0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(name: str, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        policy_of(name, by_topic(0, T=40).train, **given)
+
+
+@pytest.mark.parametrize("name", ["hybrid_llm", "carrot_knn", "carrot_linear"])
+def test_who_trades_off_prices_is_refused_without_them(name: str) -> None:
+    data = by_topic(0, T=40)
+    check_methods([name], data)
+    with pytest.raises(InputError, match="needs the price of every model"):
+        check_methods([name], replace(data, prices=np.array([1.0, np.nan, 1.0, 1.0])))
+
+
+# ---- RouterBench and CARROT
+
+
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+def test_mlp_and_svm_are_those_of_scikit_learn() -> None:
+    from sklearn.neural_network import MLPRegressor
+    from sklearn.svm import LinearSVR
+
+    data = by_topic(1, T=120)
+    vectors = vectors_of(fit_encoder(TFIDF, data.train.questions), data.train.questions)
+    asked = vectors_of(fit_encoder(TFIDF, data.train.questions), data.test.questions)
+    network = MLPRegressor(hidden_layer_sizes=(100,), max_iter=9, random_state=5)
+    for name, made in [("mlp", network), ("svm", LinearSVR(random_state=1234))]:
+        given = {"epochs": 9} if name == "mlp" else {}
+        scorer = policy_of(name, data.train, seed=5, **given).scorer
+        for model, scores in enumerate(scorer.scores(data.test.questions).T):
+            right = data.train.correct[:, model].astype(float)
+            assert scores == pytest.approx(made.fit(vectors, right).predict(asked))
+
+
+def test_a_right_answers_worth_weighs_prices() -> None:
+    data = by_topic(1, prices=[9.0, 1.0, 5.0, 5.0])
+    for name in ("mlp", "svm"):
+        asked = decide(policy_of(name, data.train, willingness=1.0), data.test).pools
+        assert asked[:, 1].all()
+        asked = decide(policy_of(name, data.train, willingness=100.0), data.test).pools
+        assert asked[:, 0].any()
+
+
+def test_carrot_predicts_as_scikit_learn_does() -> None:
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.neighbors import KNeighborsRegressor
+
+    data = by_topic(2, T=200)
+    costs = np.random.default_rng(0).uniform(1, 9, data.predictions.shape)
+    data = replace(data, token_costs=costs)
+    train, test = data.train, data.test
+    encoder = fit_encoder(TFIDF, train.questions)
+    e, asked = vectors_of(encoder, train.questions), vectors_of(encoder, test.questions)
+    scorer = policy_of("carrot_knn", train).estimator
+    found = np.hstack(scorer.estimate(test.questions))
+    for column, values in enumerate(np.hstack([train.correct, train.costs]).T):
+        nearest = KNeighborsRegressor(int(scorer.ks[column]), metric="cosine").fit(e, values)
+        # Where questions are equally near, which of them are taken is a convention.
+        assert (np.abs(nearest.predict(asked) - found[:, column]) < 1e-9).mean() > 0.9
+    linear = policy_of("carrot_linear", train).estimator.estimate(test.questions)
+    for model in (0, 1, 2):
+        logistic = LogisticRegression(max_iter=1000).fit(e, train.correct[:, model])
+        assert linear.accuracy[:, model] == pytest.approx(logistic.predict_proba(asked)[:, 1], abs=1e-6)
+        assert linear.cost[:, model] == pytest.approx(Ridge().fit(e, train.costs[:, model]).predict(asked))
+    assert linear.accuracy[:, 3] == pytest.approx(0.0, abs=1e-9)  # never right
+
+
+def test_the_best_number_of_neighbours_by_hand() -> None:
+    values = np.array([1.0, 1.0, 0.0, 0.0, 1.0])
+    at = np.array([[1, 4, 2, 3], [0, 4, 2, 3], [3, 0, 1, 4], [2, 0, 1, 4], [0, 1, 2, 3]])
+    # 2 neighbours: errors 0, 0, 1/2, 1/2, 0; 4 neighbours: 1/2, 1/2, 3/4, 3/4, 1/2.
+    assert best_k(values, at) == 2
+    assert best_k(np.array([0.0, 1.0, 1.0, 0.0]), np.array([[1, 2], [0, 3], [0, 3], [1, 2]])) == 2
+    assert best_k(np.array([1.0]), np.empty((1, 0), dtype=np.int64)) == 2
+
+
+def test_carrot_asks_by_what_a_question_costs() -> None:
+    """m00 and m01 are always right; m00 is dear on the first topic alone."""
+    data = by_topic(3)
+    right = np.ones_like(data.correct)
+    is_first = data.correct[:, 0]
+    data = answered(right, data.questions, n_train=len(data.train), prices=[3.0, 3.0, 9.0, 9.0])
+    tokens = np.full(right.shape, 9.0)
+    tokens[:, 0], tokens[:, 1] = np.where(is_first, 8.0, 1.0), 3.0
+    data = replace(data, token_costs=tokens)
+    for name in ("carrot_knn", "carrot_linear"):
+        asked = decide(policy_of(name, data.train, mu=0.5), data.test).pools
+        assert (asked[:, 1] == is_first[~data.is_train]).mean() > 0.95, name
+        assert (asked[:, 0] == ~is_first[~data.is_train]).mean() > 0.95, name
+
+
+# ---- UniRoute and MODEL-SAT
+
+
+def test_error_vectors_by_brute_force_and_the_map_from_them() -> None:
+    data = by_topic(4)
+    clusters = fit_clusters(data.train, TFIDF, 5)
+    vectors = vectors_of(clusters.encoder, data.train.questions)
+    label = ((vectors[:, None] - clusters.centres) ** 2).sum(axis=2).argmin(axis=1)
+    for k in range(5):
+        assert clusters.means[k] == pytest.approx(data.train.correct[label == k].mean(axis=0))
+    weights = np.random.default_rng(0).normal(size=(vectors.shape[1], 5))
+    mapped = MappedClusters(clusters, weights, np.arange(5).astype(np.float64), data.train.questions)
+    shares = np.exp(vectors @ weights + np.arange(5))
+    for row in range(3):
+        of_model = [
+            sum(shares[row, k] * data.train.correct[label == k, m].mean() for k in range(5))
+            / shares[row].sum()
+            for m in range(4)
+        ]
+        assert mapped.train_scores()[row] == pytest.approx(of_model)
+    by_centre = policy_of("uniroute", data.train, map="kmeans", clusters=5).scorer.train_scores()
+    near = clusters.near(data.train.questions).at[:, 0]
+    assert by_centre == pytest.approx(clusters.means[near])
+
+
+def test_a_learned_map_is_likelier_than_where_it_starts() -> None:
+    data = by_topic(5)
+
+    def loss(**given: Any) -> float:
+        chances = policy_of("uniroute", data.train, clusters=4, **given).scorer.scores(data.test.questions)
+        chances = np.clip(chances, 1e-6, 1 - 1e-6)
+        return float(-np.log(np.where(data.test.correct, chances, 1 - chances)).mean())
+
+    assert loss() < loss(rate=1e-9) - 0.01
+
+
+def test_model_sat_by_hand_and_a_model_is_its_accuracies_alone() -> None:
+    weights, models = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[0.0, 1.0], [-5.0, 0.0]])
+    matched = Matched(Words(), weights, models, np.array([1.0, -1.0]), np.array([0.5]), ())
+    # relu(3, 2 + 1) and relu(-2, 2), against (1, -1).
+    expected = 1 / (1 + np.exp(-np.array([3 - 3 + 0.5, 0 - 2 + 0.5])))
+    assert matched.scores(("3 1",))[0] == pytest.approx(expected)
+    data = by_topic(6)
+    twins = replace(data, predictions=data.predictions[:, [0, 1, 2, 1]])
+    scores = policy_of("model_sat", twins.train).scorer.scores(data.test.questions)
+    assert scores[:, 1] == pytest.approx(scores[:, 3])
+
+
+# ---- RouterDC
+
+
+def test_contrastive_losses_in_loops() -> None:
+    rng = np.random.default_rng(0)
+    cosines = rng.uniform(-1, 1, (6, 5))
+    score = rng.choice([0.0, 0.3, 0.7, 0.9], (6, 5)) + rng.uniform(0, 0.01, (6, 5))
+    score[0] = 0.0  # nobody is right
+    total = 0.0
+    for row in range(6):
+        order = sorted(range(5), key=lambda m: -score[row, m])
+        for best in order[:3]:
+            worst = [m for m in order[-3:] if score[row, m] <= 0.5]
+            if score[row, best] > 0:
+                shares = np.exp([cosines[row, m] for m in [best, *worst]])
+                total -= np.log(shares[0] / shares.sum()) / 6
+    found = against_models(torch.tensor(cosines), torch.tensor(score), top=3, last=3)
+    assert float(found) == pytest.approx(total)
+
+
+def test_questions_are_drawn_to_their_cluster() -> None:
+    x = torch.nn.functional.normalize(torch.tensor([[1.0, 0.1], [1.0, 0.0], [0.0, 1.0], [0.1, 1.0]]), dim=1)
+    of = torch.Generator().manual_seed(0)
+    apart = against_samples(x, torch.tensor([0, 0, 1, 1]), 2, of)
+    across = against_samples(x, torch.tensor([0, 1, 0, 1]), 2, of)
+    assert 0 < float(apart) < float(across)
+    # A friend at cosine 1, two strangers at 0: -log(e / (e + 2)).
+    two = torch.eye(2, dtype=torch.float64)[[0, 0, 1, 1]]
+    assert float(against_samples(two, torch.tensor([0, 0, 1, 1]), 2, of)) == pytest.approx(
+        -np.log(np.e / (np.e + 2))
+    )
+    assert float(against_samples(x, torch.tensor([0, 0, 0, 1]), 3, of)) == pytest.approx(
+        -np.log(np.exp(1) / (np.exp(1) + np.exp((x[3] @ x[:3].T).numpy()).sum())), rel=1e-5
+    )
+    assert float(against_samples(x, torch.tensor([0, 0, 0, 0]), 1, of)) == 0.0
+
+
+def test_cosines_by_hand() -> None:
+    models = np.array([[1.0, 0.0], [0.6, 0.8]])
+    scores = Cosines(Words(), np.eye(2), models, ()).scores(("3 4", "0 0"))
+    assert scores == pytest.approx(np.array([[0.6, 0.36 + 0.64], [0.0, 0.0]]))
+
+
+# ---- GraphRouter
+
+
+def test_messages_in_loops() -> None:
+    rng = np.random.default_rng(0)
+    x, models = rng.normal(size=(7, 4)), rng.normal(size=(3, 4))
+    right, visible = rng.random((7, 3)) < 0.5, rng.random((7, 3)) < 0.6
+    visible[:, 2] = False  # nothing is known of the last model
+    layers = [rng.normal(size=(5, 4)) for _ in range(2)]
+    nodes, after = x.copy(), models.copy()
+    for depth, weights in enumerate(layers):
+        gained = np.zeros((3, 4))
+        for m in range(3):
+            sent = [np.append(nodes[q], right[q, m]) @ weights for q in range(7) if visible[q, m]]
+            gained[m] = np.mean(sent, axis=0) if sent else 0.0
+        every = np.vstack([nodes, after + gained])
+        every = (every - every.mean(axis=0)) / np.sqrt(every.var(axis=0) + 1e-5)
+        every = np.maximum(every, 0.0) if depth == 0 else every
+        nodes, after = every[:7], every[7:]
+    of = torch.tensor
+    found = passed(of(x), of(models), of(right, dtype=torch.float64), of(visible), [of(w) for w in layers])
+    assert found.numpy() == pytest.approx(after, abs=1e-5)
+
+
+# ---- Hybrid LLM
+
+
+def test_labels_by_hand() -> None:
+    data = by_topic(0, T=8).train  # 4 documents
+    probs = np.zeros((4, 4, 3))
+    for row, (strong, weak) in enumerate([(0.9, 0.8), (0.9, 0.2), (0.6, 0.1), (0.2, 0.3)]):
+        probs[row, 0] = [1 - strong, strong, 0.0]
+        probs[row, 1] = [1 - weak, weak, 0.0]
+    data = replace(data, probs=probs, predictions=probs.argmax(axis=2))
+    pair = Pair(strong=0, weak=1)
+    assert chances_of_right(data)[:, :2] == pytest.approx(
+        np.array([[0.9, 0.8], [0.9, 0.2], [0.6, 0.1], [0.2, 0.3]])
+    )
+    assert weak_suffices(data, pair, "deterministic").tolist() == [1.0, 0.0, 0.0, 1.0]
+    assert weak_suffices(data, pair, "probabilistic") == pytest.approx(
+        [1 - 0.9 * 0.2, 1 - 0.9 * 0.8, 1 - 0.6 * 0.9, 1 - 0.2 * 0.7]
+    )
+    # Lags 0.1, 0.7, 0.5, -0.1: t = 0.1 lets half of the documents through.
+    assert weak_suffices(data, pair, "transformed").tolist() == [1.0, 0.0, 0.0, 1.0]
+    # Where the weak model is never worse, nothing needs to be relaxed.
+    assert weak_suffices(data, Pair(strong=3, weak=1), "transformed").tolist() == [1.0] * 4
+    assert chances_of_right(replace(data, labels=np.full(4, -1))).max() == 0.0
+
+
+def test_transformed_labels_tell_the_most_documents_apart() -> None:
+    rng = np.random.default_rng(0)
+    data = by_topic(0, T=200).train
+    probs = rng.dirichlet(np.ones(3), (100, 4))
+    probs[:, 0] = probs[:, 0] * 0.3 + [0.0, 0.7, 0.0]  # the strong model is mostly better
+    data = replace(data, probs=probs, predictions=probs.argmax(axis=2))
+    found = weak_suffices(data, Pair(strong=0, weak=1), "transformed")
+    lag = probs[:, 0, 1] - probs[:, 1, 1]
+
+    def apart(labels: np.ndarray) -> float:
+        return float(np.abs(labels[:, None] - labels).mean())
+
+    assert apart(found) == pytest.approx(
+        max(apart((lag <= t).astype(float)) for t in np.linspace(0, 1, 1001))
+    )
+
+
+def test_a_network_learns_soft_targets() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(400, 3))
+    targets = np.stack([1 / (1 + np.exp(-2 * vectors[:, 0])), np.full(400, 0.3)], axis=1)
+    network = fit_network(vectors, targets, 20, Learning(60, 64, 1e-2), seed=0)
+    assert np.abs(network.chances(vectors) - targets).mean() < 0.03
+    small = Network(np.array([[1.0, -1.0]]), np.array([0.0, 1.0]), np.array([[2.0], [1.0]]), np.array([-1.0]))
+    # relu(0.5, 0.5) · (2, 1) - 1
+    assert small.chances(np.array([[0.5]]))[0, 0] == pytest.approx(1 / (1 + np.exp(-0.5)))
+
+
+def test_clusters_without_words_have_the_means_of_train() -> None:
+    data = replace(by_topic(0, T=40), questions=("",) * 40)
+    for name in ("uniroute", "graph_router", "model_sat", "router_dc"):
+        asked = decide(policy_of(name, data.train), data.test).pools.argmax(axis=1)
+        assert (asked == asked[0]).all()
+    assert isinstance(fit_clusters(data.train, TFIDF, 3), Clusters)
