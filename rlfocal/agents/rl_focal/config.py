@@ -149,6 +149,8 @@ class RLFocalConfig(PoolConfig):
     """Whether an answer's advantage is divided by the share of its document's samples that are right, so that
     Fusion climbs the log-probability of being right instead of the probability (maximum likelihood
     reinforcement learning, ours); else advantages are standardised (MAPPO)."""
+    has_critic: bool = True
+    """Whether the central critic's values enter the advantages (paper); else they are 0."""
     entropy: NonNegativeFloat = 0.0
     """Weight of the policies' entropy (unknown in the paper; MAPPO's 0.01; ours: none)."""
     critic_rate: PositiveFloat = 5e-3

@@ -248,6 +248,8 @@ class Learner:
     def _advantages(self, rollout: Rollout, before: Tensor, after: Tensor) -> Advantages:
         """From the values of the states before (S, (L+1)·B) and after (S, L·B) the Decider's actions."""
         config, gammas = self.config, (self.config.decider_gamma, self.config.fusion_gamma)
+        if not config.has_critic:
+            before, after = torch.zeros_like(before), torch.zeros_like(after)
         rewards = self._charged(rollout).movedim(1, 0)
         length, shape = len(rewards), rewards.shape[1:]
         values = after.view(shape[0], length, -1).movedim(1, 0)
