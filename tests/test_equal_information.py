@@ -13,7 +13,7 @@ from rival_data import accuracy, fitted, telling
 from test_every_method import answers, choices
 
 from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import ONE_TASK, Dataset
+from rlfocal.dataset import ONE_TASK, Dataset, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
@@ -199,3 +199,22 @@ def test_a_name_says_whether_a_method_reads_tasks() -> None:
         reads = ("task",) if name == "quiet" else ()
         with pytest.raises(ValueError, match="names who reads tasks"):
             register(Entry(name, "all", "anything", reads=reads))(Spy)  # type: ignore[arg-type]
+
+
+def test_tables_name_the_pair_that_a_router_chose_between(tmp_path: Path) -> None:
+    put(tmp_path / "w", specialists())
+    with open_warehouse(tmp_path / "w") as warehouse:
+        with pytest.raises(InputError, match="'routellm_sw' needs the price of every model"):
+            evaluate(warehouse, "b", methods=["routellm_sw"])
+        assert "routellm_sw" in every_method(load_dataset(warehouse, "b"))[1]
+        warehouse.connection.execute("UPDATE models SET price = 1 + ascii(right(model, 1))")
+        rows = evaluate(warehouse, "b", methods=["routellm_sw"]).rows
+        [board] = leaderboard(warehouse)
+        asked = warehouse.rows(
+            "SELECT avg(CAST(list_contains(pool, 'm01') AS INT)) FROM decisions WHERE run_id = ?",
+            [rows[0].run_id],
+        )
+    share = 100 * asked[0][0]
+    each = sorted([("m00", 100 - share), ("m01", share)], key=lambda one: (-one[1], one[0]))
+    told = " and ".join(f"{model} ({value:.0f} %)" for model, value in each if value)
+    assert f"routellm_sw asked {told}." in board.notes
