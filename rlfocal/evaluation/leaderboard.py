@@ -62,7 +62,7 @@ class Standing:
     @property
     def is_ours(self) -> bool:
         """Whether it is one of RL-Focal's methods."""
-        return _is_ours(self.method)
+        return is_ours(self.method)
 
     @property
     def reads(self) -> tuple[Reads, ...]:
@@ -175,7 +175,7 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         name: np.stack([hits[evaluated.run.run_id] for evaluated in runs])
         for name, runs in found.methods.items()
     }
-    ours = [name for name in found.methods if _is_ours(name)]
+    ours = [name for name in found.methods if is_ours(name)]
     base = baseline(reads_task=key[-1])
     standings = []
     for name, runs in found.methods.items():
@@ -213,7 +213,8 @@ def _pairs_asked(warehouse: Warehouse, benchmark: str, standings: Sequence[Stand
     return found
 
 
-def _is_ours(method: str) -> bool:
+def is_ours(method: str) -> bool:
+    """Whether it is one of RL-Focal's methods, shown the tasks' names or not."""
     return method.removesuffix(PLUS_TASK) in RL_FOCAL
 
 
