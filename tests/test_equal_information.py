@@ -218,3 +218,17 @@ def test_tables_name_the_pair_that_a_router_chose_between(tmp_path: Path) -> Non
     each = sorted([("m00", 100 - share), ("m01", share)], key=lambda one: (-one[1], one[0]))
     told = " and ".join(f"{model} ({value:.0f} %)" for model, value in each if value)
     assert f"routellm_sw asked {told}." in board.notes
+
+
+def test_scaled_scores_and_single_passes_are_no_distributions() -> None:
+    data = choices()
+    assert "more_agents" in every_method(data)[0]
+    exists = np.isfinite(data.logprobs)
+    least = data.logprobs.min(axis=(0, 2), initial=np.inf, where=exists)[:, None]
+    most = data.logprobs.max(axis=(0, 2), initial=-np.inf, where=exists)[:, None]
+    scaled = np.where(exists, (data.logprobs - least) / (most - least), -np.inf)
+    scaled = scaled - np.log(np.exp(scaled).sum(axis=2, keepdims=True))
+    for unfit in (replace(data, logprobs=scaled, probs=np.exp(scaled)), answers()):
+        named, left_out = every_method(unfit)
+        assert "more_agents" not in named
+        assert left_out["more_agents"].startswith("needs several sampled passes per document or log-probs")
