@@ -20,6 +20,7 @@ from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.merits import merits
 from rlfocal.evaluation.runs import run_method
 from rlfocal.evaluation.storing import stored
+from rlfocal.merit.curves import apgr
 from rlfocal.policy import Budget
 from warehouse import Warehouse
 
@@ -108,7 +109,7 @@ def test_merits_are_what_the_definitions_say(warehouse: Warehouse) -> None:
     assert ones.p_best_single >= 0
 
 
-def test_curves_dearer_than_the_best_model_have_merits_too(warehouse: Warehouse) -> None:
+def test_apgr_is_over_the_share_of_strong_calls(warehouse: Warehouse) -> None:
     put_choices(warehouse, SAYS)
     with warehouse.transaction("prices"):
         warehouse.connection.execute("UPDATE models SET price = CASE model WHEN 'a' THEN 2 ELSE 3 END")
@@ -117,7 +118,14 @@ def test_curves_dearer_than_the_best_model_have_merits_too(warehouse: Warehouse)
     [board] = leaderboard(warehouse)
     [ones] = [m for m in merits(warehouse, board) if m.method == "first_ones"]
     assert 0 <= ones.aiq <= 1
-    assert np.isnan(ones.apgr)
+    strong, weak = board.singles[0], next(s for s in board.singles if s.model == "a")
+    [curve] = budget_curves(warehouse, board)
+    asked = sorted(SAYS)
+    expected = [float(strong.model in asked[:2]), 1.0]
+    assert [p.strong_share for p in curve.points] == expected
+    own = np.array([p.accuracy for p in curve.points])
+    expected_apgr = apgr(np.array(expected), own, weak.accuracy, strong.accuracy)
+    assert ones.apgr == pytest.approx(expected_apgr, nan_ok=True)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "four", "", "c", "nan", "1e"])

@@ -13,7 +13,7 @@ from rival_data import accuracy, fitted, telling
 from test_every_method import answers, choices
 
 from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import ONE_TASK, Dataset
+from rlfocal.dataset import ONE_TASK, Dataset, load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
@@ -199,3 +199,36 @@ def test_a_name_says_whether_a_method_reads_tasks() -> None:
         reads = ("task",) if name == "quiet" else ()
         with pytest.raises(ValueError, match="names who reads tasks"):
             register(Entry(name, "all", "anything", reads=reads))(Spy)  # type: ignore[arg-type]
+
+
+def test_tables_name_the_pair_that_a_router_chose_between(tmp_path: Path) -> None:
+    put(tmp_path / "w", specialists())
+    with open_warehouse(tmp_path / "w") as warehouse:
+        with pytest.raises(InputError, match="'routellm_sw' needs the price of every model"):
+            evaluate(warehouse, "b", methods=["routellm_sw"])
+        assert "routellm_sw" in every_method(load_dataset(warehouse, "b"))[1]
+        warehouse.connection.execute("UPDATE models SET price = 1 + ascii(right(model, 1))")
+        rows = evaluate(warehouse, "b", methods=["routellm_sw"]).rows
+        [board] = leaderboard(warehouse)
+        asked = warehouse.rows(
+            "SELECT avg(CAST(list_contains(pool, 'm01') AS INT)) FROM decisions WHERE run_id = ?",
+            [rows[0].run_id],
+        )
+    share = 100 * asked[0][0]
+    each = sorted([("m00", 100 - share), ("m01", share)], key=lambda one: (-one[1], one[0]))
+    told = " and ".join(f"{model} ({value:.0f} %)" for model, value in each if value)
+    assert f"routellm_sw asked {told}." in board.notes
+
+
+def test_scaled_scores_and_single_passes_are_no_distributions() -> None:
+    data = choices()
+    assert "more_agents" in every_method(data)[0]
+    exists = np.isfinite(data.logprobs)
+    least = data.logprobs.min(axis=(0, 2), initial=np.inf, where=exists)[:, None]
+    most = data.logprobs.max(axis=(0, 2), initial=-np.inf, where=exists)[:, None]
+    scaled = np.where(exists, (data.logprobs - least) / (most - least), -np.inf)
+    scaled = scaled - np.log(np.exp(scaled).sum(axis=2, keepdims=True))
+    for unfit in (replace(data, logprobs=scaled, probs=np.exp(scaled)), answers()):
+        named, left_out = every_method(unfit)
+        assert "more_agents" not in named
+        assert left_out["more_agents"].startswith("needs several sampled passes per document or log-probs")

@@ -26,6 +26,8 @@ class AtBudget:
     cost: float | None
     """Cents per 1,000 queries; None if a price is unknown."""
     mean_rounds: float | None
+    strong_share: float | None = None
+    """Of the documents on which the most accurate model was asked; None if decisions are gone."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,17 @@ class BudgetCurve:
 
 def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]:
     """The curves of a board's methods, the most accurate at their best budget first."""
-    about = [list(board.models), board.benchmark, board.protocol, board.per, board.split]
+    about = {
+        "models": list(board.models),
+        "benchmark": board.benchmark,
+        "protocol": board.protocol,
+        "per": board.per,
+        "split": board.split,
+        "strong": board.singles[0].model if board.singles else "",
+    }
     points = defaultdict(list)
-    for row in warehouse.query(script("queries/budgets"), about).to_pylist():
+    rows = warehouse.connection.execute(script("queries/budgets"), about).to_arrow_table()
+    for row in rows.to_pylist():
         if reads_task(row["method"]) != board.reads_task:
             continue
         accuracy, n = row["accuracy"], row["n"]
@@ -57,6 +67,7 @@ def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]
                 row["mean_pool_size"],
                 known(row["cost"]),
                 known(row["mean_rounds"]),
+                known(row["strong_share"]),
             )
         )
     curves = [BudgetCurve(method, tuple(of_method)) for method, of_method in points.items()]

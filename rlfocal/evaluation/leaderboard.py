@@ -24,7 +24,7 @@ from rlfocal.evaluation.comparable import (
     notes,
 )
 from rlfocal.merit.intervals import Difference, paired_bootstrap
-from rlfocal.methods import methods_for, named, reads_of
+from rlfocal.methods import entries, methods_for, named, reads_of
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -62,7 +62,7 @@ class Standing:
     @property
     def is_ours(self) -> bool:
         """Whether it is one of RL-Focal's methods."""
-        return _is_ours(self.method)
+        return is_ours(self.method)
 
     @property
     def reads(self) -> tuple[Reads, ...]:
@@ -175,7 +175,7 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         name: np.stack([hits[evaluated.run.run_id] for evaluated in runs])
         for name, runs in found.methods.items()
     }
-    ours = [name for name in found.methods if _is_ours(name)]
+    ours = [name for name in found.methods if is_ours(name)]
     base = baseline(reads_task=key[-1])
     standings = []
     for name, runs in found.methods.items():
@@ -196,11 +196,25 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], found),
         verdicts=_verdicts(standings, _methods_of(warehouse, key, found)),
-        notes=notes(warehouse, key, found),
+        notes=(*notes(warehouse, key, found), *_pairs_asked(warehouse, key[0], standings)),
     )
 
 
-def _is_ours(method: str) -> bool:
+def _pairs_asked(warehouse: Warehouse, benchmark: str, standings: Sequence[Standing]) -> list[str]:
+    """Which models the methods that choose between two of them asked."""
+    known, found = entries(), []
+    for s in standings:
+        entry = known.get(s.method.partition(":")[0])
+        if entry is None or not entry.chooses_pair:
+            continue
+        about = {"benchmark": benchmark, "runs": [run.run_id for run in s.runs]}
+        asked = warehouse.connection.execute(script("queries/asked_models"), about).fetchall()
+        found.append(f"{s.method} asked {' and '.join(f'{m} ({100 * share:.0f} %)' for m, share in asked)}.")
+    return found
+
+
+def is_ours(method: str) -> bool:
+    """Whether it is one of RL-Focal's methods, shown the tasks' names or not."""
     return method.removesuffix(PLUS_TASK) in RL_FOCAL
 
 

@@ -35,7 +35,7 @@ class Merits:
     aiq: float
     """Over its budgets, the cheapest and the dearest model alone among the points."""
     apgr: float
-    """Over its budgets; the share is how far its cost lies from the cheapest model's to the best one's."""
+    """Over its budgets; the share is that of the documents on which it asks the best model."""
     cpt_50: float
     cpt_80: float
     ece: float
@@ -101,7 +101,10 @@ class _Curve:
 
     @classmethod
     def of(cls, curve: BudgetCurve | None, board: Board) -> _Curve:
-        """NaN without budgets, or where a price or a model alone is unknown."""
+        """NaN without budgets, or where a price or a model alone is unknown.
+
+        The weak model is the cheapest, the strong one the most accurate.
+        """
         priced = [s for s in board.singles if s.cost is not None]
         if curve is None or len(priced) < len(board.models) or any(p.cost is None for p in curve.points):
             return cls()
@@ -110,15 +113,10 @@ class _Curve:
         ends = [(s.cost or 0.0, s.accuracy) for s in (weak, max(priced, key=lambda s: s.cost or 0.0))]
         points = [(p.cost or 0.0, p.accuracy) for p in curve.points]
         costs, accuracies = np.array([*points, *ends]).T
-        span = (strong.cost or 0.0) - (weak.cost or 0.0)
-        if not span > 0:
+        shares = np.array([p.strong_share for p in curve.points], dtype=np.float64)
+        if np.isnan(shares).any():
             return cls(aiq(costs, accuracies))
-        own_costs, own = np.array(points).T
-        shares = (own_costs - (weak.cost or 0.0)) / span
-        inside = (shares >= 0) & (shares <= 1)
-        if not inside.any():  # dearer than the best model at every budget
-            return cls(aiq(costs, accuracies))
-        between = shares[inside], own[inside], weak.accuracy, strong.accuracy
+        between = shares, np.array([p.accuracy for p in curve.points]), weak.accuracy, strong.accuracy
         return cls(aiq(costs, accuracies), apgr(*between), cpt(*between, 0.5), cpt(*between, 0.8))
 
 

@@ -24,7 +24,7 @@ from rlfocal.text import TFIDF, fit_encoder
         needs=("questions",),
         source="EmbedLLM (arXiv 2410.02223)",
         differs="TF-IDF instead of a sentence encoder unless one is named; a step takes all models' answers "
-        "to a few documents; the last epoch is kept, not the one that is best on test",
+        "to its documents; the last epoch is kept, not the one that is best on test",
         reads=("question",),
     )
 )
@@ -40,8 +40,8 @@ class MatrixFactorisation:
     """of v"""
     noise: float = 0.05
     epochs: int = 50
-    batch: int = 128
-    """documents per step"""
+    batch: int = 2048
+    """answers per step"""
     rate: float = 1e-4
     decay: float = 1e-5
     encoder: str = TFIDF
@@ -77,7 +77,7 @@ class MatrixFactorisation:
             logits = ((noisy @ W + u) * (w[1] - w[0])) @ v.T + b[1] - b[0]
             return binary_cross_entropy_with_logits(logits, c[batch])
 
-        learning = Learning(self.epochs, self.batch, self.rate, self.decay, anneals=False)
+        learning = Learning(self.epochs, max(self.batch // N, 1), self.rate, self.decay, anneals=False)
         learn([v, W, u, w, b], loss, len(c), learning, generator)
         right = w[1] - w[0]
         project, offset, models = (x.detach().double().numpy() for x in (W * right, u * right, v))

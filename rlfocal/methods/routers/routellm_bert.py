@@ -27,6 +27,7 @@ STRONG, TIE, WEAK = range(3)
         "what it answers",
         fewest_models=2,
         has_budgets=True,
+        chooses_pair=True,
         is_default=False,
         needs=("questions", "prices"),
         needs_setting="model",

@@ -43,6 +43,7 @@ ASKED = "\nHow good is the weak model's answer, from 1 to 5? Score: "
         "what it answers",
         fewest_models=2,
         has_budgets=True,
+        chooses_pair=True,
         is_default=False,
         needs=("questions", "prices"),
         needs_setting="model",

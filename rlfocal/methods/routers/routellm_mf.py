@@ -30,6 +30,7 @@ Mask = NDArray[np.bool_]
         "what it answers",
         fewest_models=2,
         has_budgets=True,
+        chooses_pair=True,
         is_default=False,
         needs=("questions", "prices"),
         source="RouteLLM (arXiv 2406.18665), matrix factorisation",

@@ -33,6 +33,7 @@ _STEPS = 60
         "what it answers",
         fewest_models=2,
         has_budgets=True,
+        chooses_pair=True,
         is_default=False,
         needs=("questions", "prices"),
         source="RouteLLM (arXiv 2406.18665), similarity-weighted ranking",

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 
 from rlfocal.evaluation.budgets import BudgetCurve, budget_curves
-from rlfocal.evaluation.leaderboard import Board
+from rlfocal.evaluation.leaderboard import Board, is_ours
 from rlfocal.report.figures import Drawn, board_figure
 from rlfocal.report.figures._axes import cost_axis, frame_accuracy, panel
 from rlfocal.report.labels import Label, place_labels
@@ -40,9 +40,8 @@ def budgets(warehouse: Warehouse, board: Board, name: str) -> Drawn | None:
 
 def accuracy_over_calls(board: Board, curves: Sequence[BudgetCurve], name: str) -> str:
     """Inline SVG; `curves` with the most accurate first."""
-    own = {s.method for s in board.ours}
-    ours = [curve for curve in curves if curve.method in own]
-    rivals = [curve for curve in curves if curve.method not in own]
+    ours = [curve for curve in curves if is_ours(curve.method)]
+    rivals = [curve for curve in curves if not is_ours(curve.method)]
     every = [(p.mean_pool_size, p.accuracy) for curve in curves for p in curve.points]
     baseline = [s.accuracy for s in board.standings if s.method == board.baseline]
     with style():
