@@ -85,11 +85,16 @@ def decide_online(policy: OnlineLearner | OnlineAgents, documents: Dataset) -> D
     return Decisions(stream.rounds > 0, stream.answers, stream.rounds)
 
 
+PHASES = ("decider", "fusion", "joint", "stage")
+"""What learns in an episode, in the order of training: the Decider, then Fusion, then both agents together;
+or Fusion, fitted once for each number of models that have answered."""
+
+
 class Episode(NamedTuple):
     """One step of training: a pass over train, averaged over its parallel environments, or a stage."""
 
     phase: str
-    """What was learning: "decider" or "fusion" on a pass; "stage": Fusion once so many models answered."""
+    """One of `PHASES`."""
     episode: int
     """Pass or stage, from 0 in each phase."""
     reward: float | None
