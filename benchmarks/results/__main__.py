@@ -1,4 +1,4 @@
-"""`python -m benchmarks.results`: makes results from data, if given, and writes them into the pages."""
+"""Makes results from data, if given; marks those of earlier revisions, and writes all into the pages."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
-from benchmarks.results.making import import_data, make
-from benchmarks.results.pages import PAGES, RESULTS, blocks, write_page
+from benchmarks.results.making import import_data, make, mark
+from benchmarks.results.pages import PAGES, RESULTS, write_page
 from benchmarks.results.plan import RESULTS_OF
 from rlfocal.errors import InputError, unknown
 from warehouse import open_warehouse
@@ -29,7 +29,9 @@ def main() -> None:
             for name in wanted:
                 seconds = make(warehouse, RESULTS_OF[name], RESULTS / f"{name}.json")
                 print(f"{name}: {seconds:.0f} s of fitting and deciding", flush=True)
-    blocks.cache_clear()
+    for path in sorted(RESULTS.glob("*.json")):
+        if old := mark(path):
+            print(f"{path.name}: marked as of an earlier revision: {', '.join(old)}")
     for page in PAGES:
         page.write_text(write_page(page), encoding="utf-8")
 

@@ -10,7 +10,6 @@ from benchmarks.results.evaluated import Evaluated
 from rlfocal.atomic import write_file
 from rlfocal.evaluation import leaderboard
 from rlfocal.jobs.runner import extract_pool
-from rlfocal.methods import methods_for
 from rlfocal.pool.files import load_pool
 from rlfocal.report.figures.cost import cost_accuracy
 from warehouse import Warehouse
@@ -31,13 +30,13 @@ class Demo:
 
     @property
     def about(self) -> dict[str, Any]:
-        return self._evaluated(12).about
+        return self._evaluated.about
 
     def rows(self, warehouse: Warehouse) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         pool = load_pool("lab")
         mmlu = tuple(one for one in pool.benchmarks if one.name == "lab-mmlu")
         extract_pool(warehouse.location.local, pool.model_copy(update={"benchmarks": mmlu}))
-        found = self._evaluated(len(pool.models)).rows(warehouse)
+        found = self._evaluated.rows(warehouse)
         [board] = leaderboard.leaderboard(warehouse, ["lab-mmlu"])
         box, drawn = cost_accuracy(board, "lab").split(">", 1)
         root = box.replace(
@@ -47,5 +46,6 @@ class Demo:
         write_file(self.figure, f'{root} width="756" height="378">{colours}{drawn}\n')
         return found
 
-    def _evaluated(self, n_models: int) -> Evaluated:
-        return Evaluated("lab-mmlu", tuple(methods_for(n_models)), self.seeds)
+    @property
+    def _evaluated(self) -> Evaluated:
+        return Evaluated("lab-mmlu", seeds=self.seeds)

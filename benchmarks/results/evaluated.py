@@ -15,6 +15,7 @@ from benchmarks.results.revisions import revision
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import correct_by_document
 from rlfocal.evaluation.planning import Per
+from rlfocal.jobs.runner import cores
 from rlfocal.merit.intervals import paired_bootstrap, paired_over_tasks
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -28,7 +29,8 @@ class Evaluated:
     """Methods on one benchmark. Per task, every figure is the mean over tasks, each counting equally."""
 
     benchmark: str
-    methods: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    """Empty: the usual ones."""
     seeds: int = 3
     per: Per = "benchmark"
     protocol: str = "frozen"
@@ -45,7 +47,8 @@ class Evaluated:
 
     @property
     def command(self) -> str:
-        said = ["rlfocal", "evaluate", "-b", self.benchmark, "--methods", ",".join(self.methods)]
+        said = ["rlfocal", "evaluate", "-b", self.benchmark]
+        said += ["--methods", ",".join(self.methods)] if self.methods else []
         said += ["--seeds", str(self.seeds)]
         said += ["--per", self.per] if self.per != "benchmark" else []
         said += ["--protocol", self.protocol] if self.protocol != "frozen" else []
@@ -69,13 +72,14 @@ class Evaluated:
         report = evaluate(
             warehouse,
             self.benchmark,
-            methods=self.methods,
+            methods=self.methods or None,
             models=self.models or None,
             seeds=self.seeds,
             per=self.per,
             protocol=self.protocol,
             split=self.split,
             budgets=self.budgets,
+            at_once=cores() if self.methods == ("all",) else 1,
             settings=self.settings,
         )
         return _Runs(warehouse, self.benchmark, self.per, report.rows)

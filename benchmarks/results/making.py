@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 from typing import Any, Protocol
 
+from benchmarks.results.revisions import current
 from rlfocal.atomic import write_file
 from rlfocal.errors import InputError
 from rlfocal.imports.predictions import import_predictions
@@ -56,6 +57,24 @@ def dump(blocks: Sequence[dict[str, Any]]) -> str:
         rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in block["rows"])
         parts.append(f'{head[:-1]}, "rows": [\n  {rows}\n]}}')
     return "[\n" + ",\n".join(parts) + "\n]\n"
+
+
+def is_current(block: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """Whether a row of the block is of the code's revision of its method."""
+    revision = current(row["method"], block["settings"], block["protocol"])
+    return revision is not None and revision == row["revision"]
+
+
+def mark(path: Path) -> list[str]:
+    """Mark rows of earlier revisions as old, and the others as not; returns the old methods."""
+    blocks = json.loads(path.read_text(encoding="utf-8"))
+    for block in blocks:
+        for row in block["rows"]:
+            row.pop("old", None)
+            if not is_current(block, row):
+                row["old"] = True
+    write_file(path, dump(blocks))
+    return sorted({row["method"] for block in blocks for row in block["rows"] if "old" in row})
 
 
 def import_data(warehouse: Warehouse, folder: Path) -> None:

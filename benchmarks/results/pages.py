@@ -5,9 +5,10 @@ In a page stands `<!-- results: NAME KEY=VALUE... -->`, what was written, and `<
 - `columns=a,b`: a table with a line for each row. `rows=a by=b,c cell=d`: a line for each a, a column for
   each (b, c). `<!-- value: NAME cell=d KEY=VALUE... -->` is the cell of the one row that is left.
 - `sort=accuracy`: by that figure, the highest first; else in the order of the file.
-- Any other word keeps the rows with one of these values: `per=task method=stacking,log_linear budget=none`.
+- Any other word keeps the rows with one of these values: `method=stacking,log_linear budget=none`; `block` is
+  `shared`, `shared+task` or `per-task`.
 
-Rows of other code than today's are marked †.
+Rows that are marked as old, made by an earlier revision of their method, show a †.
 """
 
 from __future__ import annotations
@@ -17,18 +18,16 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.revisions import current
 from rlfocal.errors import InputError, unknown
 from rlfocal.evaluation.leaderboard import points
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-STALE = "†"
+OLD = "†"
 _MARKED = re.compile(r"<!-- (results|value): (.*?) -->(.*?)<!-- end -->", re.DOTALL)
 _LAYOUT = ("columns", "rows", "by", "cell", "sort")
 Row = dict[str, Any]
@@ -48,25 +47,16 @@ def write_page(path: Path) -> str:
     return write(path.read_text(encoding="utf-8"), folder)
 
 
-def stale(row: Row) -> bool:
-    """Whether the code's method is another one than the row's."""
-    return bool(current(row["method"], row["settings"], row.get("protocol", "frozen")) != row["revision"])
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a results file, each with what its command and data are.
 
-
-@cache
-def blocks(path: Path) -> list[dict[str, Any]]:
-    """What each command of a results file found. Raises InputError if there is no such file."""
+    Raises InputError if there is no such file.
+    """
     if not path.is_file():
         raise unknown("results", path.stem, [one.stem for one in sorted(path.parent.glob("*.json"))])
-    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a results file, each with what its command and data are."""
     return [
         {name: value for name, value in block.items() if name != "rows"} | row
-        for block in blocks(path)
+        for block in json.loads(path.read_text(encoding="utf-8"))
         for row in block["rows"]
     ]
 
@@ -100,8 +90,8 @@ class _Marker:
 
 def _written(key: str, row: Row) -> str:
     """A field as markers name it."""
-    if key == "reads":
-        return reads(row)
+    if key == "block":
+        return block(row)
     value = row.get(key)
     return "none" if value in (None, "") else str(value)
 
@@ -113,7 +103,7 @@ def _rewritten(match: re.Match[str], folder: str) -> str:
         rows = marker.rows()
         if len(rows) > 1:
             raise InputError(f"<!-- value: {text} --> leaves {len(rows)} rows; name one")
-        said = _cell(marker.layout["cell"][0], rows[0]) + (STALE if stale(rows[0]) else "")
+        said = _cell(marker.layout["cell"][0], rows[0]) + _mark(rows[0])
     else:
         said = "\n" + _table(marker, folder) + "\n"
     return f"<!-- {kind}: {text} -->{said}<!-- end -->"
@@ -130,7 +120,7 @@ def _table(marker: _Marker, folder: str) -> str:
 def _flat(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     columns = marker.layout["columns"]
     return [_head(name) for name in columns], [
-        [_cell(name, row) + (STALE if at == 0 and stale(row) else "") for at, name in enumerate(columns)]
+        [_cell(name, row) + (_mark(row) if at == 0 else "") for at, name in enumerate(columns)]
         for row in marker.in_order(rows)
     ]
 
@@ -144,8 +134,7 @@ def _pivot(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[s
     for line in lines:
         own = [row for row in rows if tuple(_cell(key, row) for key in keys) == line]
         cells = {
-            " ".join(filter(None, (_cell(key, row) for key in by))): _cell(cell, row)
-            + (STALE if stale(row) else "")
+            " ".join(filter(None, (_cell(key, row) for key in by))): _cell(cell, row) + _mark(row)
             for row in own
         }
         body.append([*line, *(cells.get(column, "–") for column in columns)])
@@ -164,15 +153,19 @@ def _caption(file: str, rows: Sequence[Row]) -> str:
     count = f"{' or '.join(map(str, seeds))} seed{'s' if seeds[-1:] != [1] else ''}, " if seeds else ""
     days = sorted({row["date"] for row in rows})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    old = f" {STALE} an earlier revision of the method." if any(map(stale, rows)) else ""
+    old = f" {OLD} an earlier revision of the method." if any(map(_mark, rows)) else ""
     return f"*{data}. {count}{when}; {said}: [{file.rpartition('/')[2]}]({file}).{old}*"
 
 
-def reads(row: Row) -> str:
-    """What a method may know of a question's task."""
+def _mark(row: Row) -> str:
+    return OLD if row.get("old") else ""
+
+
+def block(row: Row) -> str:
+    """What a method may know of a question's task; tables never mix blocks without saying so."""
     if row.get("per") == "task":
-        return "fitted per task"
-    return "the task" if "+task" in row["method"] else "no task"
+        return "per-task"
+    return "shared+task" if "+task" in row["method"] else "shared"
 
 
 def _head(name: str) -> str:
@@ -236,13 +229,18 @@ def _span(row: Row, name: str, digits: int) -> str:
     return f"{mean} ({low} to {high})"
 
 
+_BLOCKS = {
+    "shared": "once for all tasks",
+    "shared+task": "once, with the task's name",
+    "per-task": "per task",
+}
 _COLUMNS: dict[str, tuple[str, Callable[..., str]]] = {
     "method": ("method", lambda row: f"`{row['method']}`"),
     "label": ("", lambda row: row.get("label") or "as it is"),
     "series": ("of", lambda row: row["series"]),
     "benchmark": ("data", lambda row: row["benchmark"]),
     "data": ("data", _data),
-    "reads": ("knows", reads),
+    "block": ("fitted", lambda row: _BLOCKS[block(row)]),
     "budget": ("models asked, at most", _budget),
     "accuracy": ("accuracy %", lambda row: _percent(row["accuracy"])),
     "accuracy1": ("accuracy %", lambda row: _percent(row["accuracy"], 1)),

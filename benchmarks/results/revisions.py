@@ -25,8 +25,8 @@ def revision(method: str, settings: Sequence[str] = (), protocol: str = "frozen"
     return _revision(method, tuple(settings), protocol)
 
 
-def current(method: str, settings: Sequence[str] = (), protocol: str = "frozen") -> str | None:
-    """The revision of today's code; None if it no longer has the method or a setting."""
+def current(method: str, settings: Sequence[str], protocol: str) -> str | None:
+    """The revision of the code as it is; None if it has no such method or setting."""
     try:
         return _revision(method, tuple(settings), protocol)
     except InputError:
