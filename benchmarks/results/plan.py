@@ -73,14 +73,10 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
     "demo": [Demo(RESULTS.parent / "lab-mmlu.svg")],
     "labels": [Studied("labels", "mmlu", values=(30, 100, 300), beside=("best_single", "log_linear"))],
     "studies": [
-        Studied("size-penalty", "mmlu"),
-        Studied("metrics", "mmlu"),
-        Studied("window", "mmlu"),
-        Studied("pool-size", "mmlu"),
-        Studied("success", "mmlu"),
-        Studied("switch", "bbh"),
+        *(Studied(study, "bbh", seeds=2) for study in ("size-penalty", "metrics", "discount", "window")),
+        *(Studied(study, "bbh", seeds=2) for study in ("pool-size", "success", "switch")),
         Studied(
-            "artefacts", "mmlu", "rl_focal_released", settings=("decider_episodes=4", "fusion_episodes=4")
+            "artefacts", "bbh", "rl_focal_released", 2, settings=("decider_episodes=4", "fusion_episodes=4")
         ),
     ],
 }
