@@ -238,6 +238,9 @@ def test_a_table_by_columns_and_by_lines() -> None:
         "an earlier revision of the method.*\n<!-- end -->\nAfter."
     )
     assert write(write(page)) == write(page)
+    by_budget = write("<!-- results: toy rows=method by=budget cell=accuracy benchmark=b --><!-- end -->")
+    assert "| method | no limit | ≤ 1 |" in by_budget
+    assert [line[3:7] for line in by_budget.splitlines()[3:6]] == ["weak", "stro", "stro"]
     flat = write(
         "<!-- results: toy columns=method,asked,above:strong method=weak budget=none --><!-- end -->"
     )

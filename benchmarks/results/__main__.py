@@ -10,6 +10,7 @@ from benchmarks.results.making import import_data, make, mark
 from benchmarks.results.pages import PAGES, RESULTS, write_page
 from benchmarks.results.plan import RESULTS_OF
 from rlfocal.errors import InputError, unknown
+from rlfocal.jobs.runner import cores
 from warehouse import open_warehouse
 
 
@@ -27,7 +28,7 @@ def main() -> None:
         with open_warehouse(given.warehouse) as warehouse:
             import_data(warehouse, given.data)
             for name in wanted:
-                seconds = make(warehouse, RESULTS_OF[name], RESULTS / f"{name}.json")
+                seconds = make(warehouse, RESULTS_OF[name], RESULTS / f"{name}.json", cores())
                 print(f"{name}: {seconds:.0f} s of fitting and deciding", flush=True)
     for path in sorted(RESULTS.glob("*.json")):
         if old := mark(path):

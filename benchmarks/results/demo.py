@@ -32,11 +32,11 @@ class Demo:
     def about(self) -> dict[str, Any]:
         return self._evaluated.about
 
-    def rows(self, warehouse: Warehouse) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         pool = load_pool("lab")
         mmlu = tuple(one for one in pool.benchmarks if one.name == "lab-mmlu")
         extract_pool(warehouse.location.local, pool.model_copy(update={"benchmarks": mmlu}))
-        found = self._evaluated.rows(warehouse)
+        found = self._evaluated.rows(warehouse, at_once)
         [board] = leaderboard.leaderboard(warehouse, ["lab-mmlu"])
         box, drawn = cost_accuracy(board, "lab").split(">", 1)
         root = box.replace(

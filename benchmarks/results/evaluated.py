@@ -15,7 +15,6 @@ from benchmarks.results.revisions import revision
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import correct_by_document
 from rlfocal.evaluation.planning import Per
-from rlfocal.jobs.runner import cores
 from rlfocal.merit.intervals import paired_bootstrap, paired_over_tasks
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -68,7 +67,7 @@ class Evaluated:
             "settings": list(self.settings),
         }
 
-    def evaluate(self, warehouse: Warehouse) -> _Runs:
+    def evaluate(self, warehouse: Warehouse, at_once: int = 1) -> _Runs:
         report = evaluate(
             warehouse,
             self.benchmark,
@@ -79,13 +78,13 @@ class Evaluated:
             protocol=self.protocol,
             split=self.split,
             budgets=self.budgets,
-            at_once=cores() if self.methods == ("all",) else 1,
+            at_once=at_once,
             settings=self.settings,
         )
         return _Runs(warehouse, self.benchmark, self.per, report.rows)
 
-    def rows(self, warehouse: Warehouse) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        runs = self.evaluate(warehouse)
+    def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        runs = self.evaluate(warehouse, at_once)
         base = self.base.evaluate(warehouse) if self.base else None
         rows = [runs.row(key, self.above) for key in runs.seeds]
         for row in rows:

@@ -30,16 +30,19 @@ class Step(Protocol):
         """What all its rows share: benchmark, protocol, per, settings."""
         ...
 
-    def rows(self, warehouse: Warehouse) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """What the data are, with the seconds that it took, and one row for each line of a table."""
+    def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """What the data are, with the seconds that it took, and one row for each line of a table.
+
+        At most `at_once` methods run at a time.
+        """
         ...
 
 
-def make(warehouse: Warehouse, steps: Sequence[Step], path: Path) -> float:
+def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int = 1) -> float:
     """Run the steps, as far as the warehouse lacks their runs, and write the file. Returns their seconds."""
     blocks = []
     for step in steps:
-        data, rows = step.rows(warehouse)
+        data, rows = step.rows(warehouse, at_once)
         rows = [{"date": datetime.now(UTC).date().isoformat()} | row for row in rows]
         about = {"command": step.command} | step.about | data | {"versions": _versions()}
         blocks.append(about | {"rows": rows})

@@ -4,7 +4,7 @@ In a page stands `<!-- results: NAME KEY=VALUE... -->`, what was written, and `<
 
 - `columns=a,b`: a table with a line for each row. `rows=a by=b,c cell=d`: a line for each a, a column for
   each (b, c). `<!-- value: NAME cell=d KEY=VALUE... -->` is the cell of the one row that is left.
-- `sort=accuracy`: by that figure, the highest first; else in the order of the file.
+- `sort=accuracy`, with `by`: by that figure, the highest first; else in the order of the file.
 - Any other word keeps the rows with one of these values: `method=stacking,log_linear budget=none`; `block` is
   `shared`, `shared+task` or `per-task`.
 
@@ -18,6 +18,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,6 @@ class _Marker:
             raise InputError(f"no row of docs/results/{self.name}.json has {self.kept}")
         return rows
 
-    def in_order(self, rows: Sequence[Row]) -> list[Row]:
-        key = self.layout.get("sort")
-        return sorted(rows, key=lambda row: -row[key[0]]) if key else list(rows)
-
     def _keeps(self, row: Row) -> bool:
         return all(_written(key, row) in values for key, values in self.kept.items())
 
@@ -121,23 +118,26 @@ def _flat(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[st
     columns = marker.layout["columns"]
     return [_head(name) for name in columns], [
         [_cell(name, row) + (_mark(row) if at == 0 else "") for at, name in enumerate(columns)]
-        for row in marker.in_order(rows)
+        for row in rows
     ]
 
 
 def _pivot(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """A line for each value of `rows`, a column for each of `by`."""
+    """A line for each value of `rows`, a column for each of `by`; sorted by the first column on."""
     keys, by, [cell] = marker.layout["rows"], marker.layout["by"], marker.layout["cell"]
-    lines = dict.fromkeys(tuple(_cell(key, row) for key in keys) for row in marker.in_order(rows))
-    columns = dict.fromkeys(" ".join(filter(None, (_cell(key, row) for key in by))) for row in rows)
-    body = []
-    for line in lines:
-        own = [row for row in rows if tuple(_cell(key, row) for key in keys) == line]
-        cells = {
-            " ".join(filter(None, (_cell(key, row) for key in by))): _cell(cell, row) + _mark(row)
-            for row in own
-        }
-        body.append([*line, *(cells.get(column, "–") for column in columns)])
+    at: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in rows:
+        column = " ".join(filter(None, (_cell(key, row) for key in by))) or "no limit"
+        at.setdefault(tuple(_cell(key, row) for key in keys), {})[column] = row
+    columns = list(dict.fromkeys(column for of_line in at.values() for column in of_line))
+    lines = list(at)
+    if "sort" in marker.layout:
+        [figure] = marker.layout["sort"]
+        lines.sort(key=lambda line: [-at[line][c][figure] if c in at[line] else inf for c in columns])
+    body = [
+        [*line, *(_cell(cell, at[line][c]) + _mark(at[line][c]) if c in at[line] else "–" for c in columns)]
+        for line in lines
+    ]
     return [*map(_head, keys), *columns], body
 
 
@@ -174,7 +174,7 @@ def _head(name: str) -> str:
 
 def _cell(name: str, row: Row) -> str:
     show: Callable[..., str] = _COLUMNS[_known(name)][1]
-    return show(row, *name.split(":")[1:])
+    return show(row, *name.split(":")[1:]).replace("|", "\\|")
 
 
 def _known(name: str) -> str:

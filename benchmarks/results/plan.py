@@ -54,6 +54,10 @@ PARTS = {
 """Of rl_focal: what is changed, and by which setting."""
 
 
+ARTEFACTS = ("one_step_per_buffer", "probability_as_log_prob", "no_critic", "fusion_acts_greedily")
+"""Of the released code, switched off one at a time: all would take half an hour."""
+
+
 def _parts(benchmark: str, split: str) -> list[Evaluated]:
     """rl_focal as it is, then with one part changed: on train rows alone, which choices may be made by."""
     base = Evaluated(benchmark, ("rl_focal",), seeds=2, split=split, above=())
@@ -76,7 +80,7 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
         *(Studied(study, "bbh", seeds=2) for study in ("size-penalty", "metrics", "discount", "window")),
         *(Studied(study, "bbh", seeds=2) for study in ("pool-size", "success", "switch")),
         Studied(
-            "artefacts", "bbh", "rl_focal_released", 2, settings=("decider_episodes=4", "fusion_episodes=4")
+            "artefacts", "bbh", "rl_focal_released", 2, ARTEFACTS, ("decider_episodes=4", "fusion_episodes=4")
         ),
     ],
 }

@@ -35,7 +35,7 @@ class Streamed:
     def about(self) -> dict[str, Any]:
         return {"benchmark": "constructed streams", "protocol": "online", "settings": []}
 
-    def rows(self, _: Warehouse) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         return {"models": len(BEFORE), "documents": TEST}, [self._row(name) for name in self.methods]
 
     def _row(self, method: str) -> dict[str, Any]:

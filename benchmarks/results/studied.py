@@ -53,7 +53,7 @@ class Studied:
             "settings": [f"{self.method}.{one}" for one in self.settings],
         }
 
-    def rows(self, warehouse: Warehouse) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         dataset = read_dataset(warehouse, self.benchmark, self.models or None)
         setup = Setup(warehouse, dataset, self.seeds, self.per)
         found = STUDIES[self.study].run(
