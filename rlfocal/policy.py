@@ -88,16 +88,16 @@ def decide_online(policy: OnlineLearner | OnlineAgents, documents: Dataset) -> D
     return Decisions(stream.rounds > 0, stream.answers, stream.rounds)
 
 
-Phase = Literal["decider", "fusion", "joint", "stage"]
-"""Who learns in a step of training: the Decider, Fusion or both on a pass over train; "stage": Fusion once so
-many models answered."""
+PHASES = ("decider", "fusion", "joint", "stage")
+"""What learns in an episode, in the order of training: the Decider, then Fusion, then both agents together;
+or Fusion, fitted once for each number of models that have answered."""
 
 
 class Episode(NamedTuple):
     """One step of training: a pass over train, averaged over its parallel environments, or a stage."""
 
     phase: str
-    """One of `Phase`"""
+    """One of `PHASES`."""
     episode: int
     """Pass or stage, from 0 in each phase."""
     reward: float | None

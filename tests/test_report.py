@@ -24,14 +24,19 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy.stats import bootstrap
 
+from rlfocal.agents import RL_FOCAL
+from rlfocal.agents.settings import readable
 from rlfocal.dataset import load_dataset
 from rlfocal.errors import InputError
+from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import Board, Standing
 from rlfocal.merit.intervals import paired_bootstrap
 from rlfocal.methods import methods_for, named
+from rlfocal.policy import PHASES
 from rlfocal.report import leaderboard, print_table
-from rlfocal.report.curves import learning
+from rlfocal.report.curves import caption, learning
 from rlfocal.report.figures.cost import cost_accuracy
+from rlfocal.report.figures.ours import TITLES, learning_curves
 from rlfocal.report.html import write_report
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse, open_warehouse
@@ -154,25 +159,7 @@ class Lab:
                 bool
             )
             pools[0] = one[0]
-            run = self.evaluate(benchmark, "rl_focal", (right & pools).sum(1) >= 2, pools, seed=seed)
-            self._learn(benchmark, run, seed, rng)
-
-    def _learn(self, benchmark: str, run: str, seed: int, rng: np.random.Generator) -> None:
-        rows = [
-            {
-                "run_id": run,
-                "benchmark": benchmark,
-                "task": "*",
-                "method": "rl_focal",
-                "seed": seed,
-            }
-            | {"phase": phase, "episode": e, "reward": 0.0, "mean_pool_size": 6 - 3 * (1 - np.exp(-e / 8))}
-            | {"accuracy": 0.6 + 0.2 * (1 - np.exp(-e / 6)) + rng.normal() / 200}
-            for phase, episodes in (("decider", 25), ("fusion", 40))
-            for e in range(episodes)
-        ]
-        with self.warehouse.transaction("train"):
-            self.warehouse.append("training_history", pa.Table.from_pylist(rows))
+            self.evaluate(benchmark, "rl_focal", (right & pools).sum(1) >= 2, pools, seed=seed)
 
 
 def standing(board: Board, method: str) -> Standing:
@@ -564,17 +551,36 @@ def _focal_diversity(failed: NDArray[np.bool_]) -> float:
     return float(np.mean(found))
 
 
-def test_learning_curves_average_over_seeds(lab: Lab) -> None:
-    board, _ = leaderboard(lab.warehouse)
-    [ours] = board.ours
-    phases = learning(lab.warehouse, [run.run_id for run in ours.runs])
-    assert [(p.phase, p.seeds, len(p.accuracy.x)) for p in phases] == [
-        ("decider", 3, 25),
-        ("fusion", 3, 40),
-    ]
-    for curve in (phases[0].accuracy, phases[1].accuracy):
-        assert (curve.low <= curve.mean).all()
-        assert (curve.mean <= curve.high).all()
+@pytest.mark.parametrize("method", RL_FOCAL)
+def test_the_learning_figure_shows_every_phase_of_training(small: Lab, method: str) -> None:
+    """Trained here for two episodes of whatever phases the method has: no phase is unknown to the figure."""
+    short = [f"{method}.{name}=2" for name in readable(method) if name.endswith("_episodes")]
+    found = evaluate(small.warehouse, "facts", methods=[method], settings=short, seeds=2)
+    runs = [row.run_id for row in found.rows if row.method == method and row.task == "*"]
+    means = small.warehouse.rows(
+        "SELECT phase, avg(accuracy) FROM training_history WHERE list_contains(?, run_id) "
+        "GROUP BY phase, episode ORDER BY episode",
+        [runs],
+    )
+    phases = learning(small.warehouse, runs)
+    assert [one.phase for one in phases] == [phase for phase in PHASES if phase in dict(means)]
+    assert len(phases) == max(len(short), 1)
+    for one in phases:
+        assert one.seeds == 2
+        assert one.accuracy.mean == pytest.approx([mean for phase, mean in means if phase == one.phase])
+        for curve in (one.accuracy, one.mean_pool_size):
+            assert (curve.low <= curve.mean).all()
+            assert (curve.mean <= curve.high).all()
+    drawn = learning_curves(phases, "it learned", "figure")
+    for one in phases:
+        assert f"{TITLES[one.phase]}, accuracy %" in unescape(drawn)
+    assert "phase" not in caption(phases)
+
+
+def test_a_page_shows_how_rl_focal_learned(small: Lab, tmp_path: Path) -> None:
+    evaluate(small.warehouse, "facts", methods=["rl_focal"], seeds=1)
+    page = write_report(small.warehouse, tmp_path / "report.html").read_text("utf-8")
+    assert "How rl_focal learned." in page
 
 
 def test_stages_are_drawn_over_models_and_not_called_walks(small: Lab, tmp_path: Path) -> None:
@@ -659,7 +665,7 @@ def test_the_page_is_self_contained_well_formed_and_small(lab: Lab, tmp_path: Pa
     assert len(text.encode()) < 3_000_000
     assert "&lt;fritz&gt;" in text
     assert "<fritz>" not in text
-    assert text.count("<figure>") == 6
+    assert text.count("<figure>") == 4
     assert "2026-01-01 12:00 UTC" in text
     assert list(path.parent.iterdir()) == [path]
 

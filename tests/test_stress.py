@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,6 +96,19 @@ def test_splits_cover_and_do_not_overlap(sizes: list[int]) -> None:
     assert (split_anew(data, "tasks").is_train == ~held_out[0]).all()
 
 
+@pytest.mark.parametrize("split", ["last", "random", "tasks:2/3"])
+def test_splits_of_train_see_no_test_row(split: str) -> None:
+    tasks = np.repeat(["a", "b", "c"], [50, 60, 90])
+    data = replace(CHOICES, tasks=tasks, is_train=np.arange(200) % 4 > 0)
+    made = split_anew(data, f"train-{split}")
+    assert made.fingerprint() == split_anew(data.train, split).fingerprint()
+    assert len(made) == len(data.train)
+    assert 0 < made.is_train.sum() < len(made)
+    assert set(zip(made.tasks, made.doc_ids, strict=True)) == set(
+        zip(data.train.tasks, data.train.doc_ids, strict=True)
+    )
+
+
 @pytest.mark.parametrize(
     ("split", "told"),
     [
@@ -101,6 +116,7 @@ def test_splits_cover_and_do_not_overlap(sizes: list[int]) -> None:
         ("tasks:0/5", "'0/5' does not name a part of the tasks"),
         ("lsat", "unknown split 'lsat'"),
         ("last:1/2", "unknown split 'last:1/2'"),
+        ("train-given", "unknown split 'train-given'"),
     ],
 )
 def test_splits_that_cannot_be_are_refused(split: str, told: str) -> None:

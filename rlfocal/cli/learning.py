@@ -104,10 +104,10 @@ def evaluate(
     split: Annotated[
         str,
         typer.Option(
-            metavar="given|last|random|tasks",
+            metavar="given|[train-]last|[train-]random|[train-]tasks",
             help="given: as the documents are marked; last: test on the last 20 % of each task; random: on "
             "20 % of each task, drawn with seed 0; tasks: on a fifth of the tasks, held out (tasks:2/5: "
-            "another fifth).",
+            "another fifth); train-last, train-random, train-tasks: of the train documents alone.",
         ),
     ] = "given",
     budgets: Annotated[

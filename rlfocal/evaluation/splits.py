@@ -17,6 +17,7 @@ GIVEN = "given"
 TRAIN_SHARE = 0.8
 FOLDS = 5
 """Parts of the tasks, one of which is held out."""
+_OF_TRAIN = "train-"
 
 
 def split_anew(dataset: Dataset, split: str) -> Dataset:
@@ -24,13 +25,16 @@ def split_anew(dataset: Dataset, split: str) -> Dataset:
 
     `given`: as it is. `last`: of each task in order, the first floor(0.8 n) documents train. `random`: as
     many of each task, drawn with seed 0. `tasks`: whole tasks are held out, a fifth of them; `tasks:2/5`
-    holds out the second fifth, so that all five cover every document. Raises InputError for another name,
-    and for fewer tasks than parts.
+    holds out the second fifth, so that all five cover every document. `train-last`, `train-random` and
+    `train-tasks:1/3` do so among the given train rows alone: for choices, so that no test row is looked at.
+    Raises InputError for another name, and for fewer tasks than parts.
     """
-    name, _, part = split.partition(":")
-    if name not in _SPLITS or (part and name != "tasks"):
+    name, _, part = split.removeprefix(_OF_TRAIN).partition(":")
+    is_of_train = split.startswith(_OF_TRAIN)
+    if name not in _SPLITS or (part and name != "tasks") or (is_of_train and name == GIVEN):
         raise unknown("split", split, SPLITS)
-    return dataset if name == GIVEN else replace(dataset, is_train=_SPLITS[name](dataset, part))
+    rows = dataset.train if is_of_train else dataset
+    return rows if name == GIVEN else replace(rows, is_train=_SPLITS[name](rows, part))
 
 
 def _last(dataset: Dataset, _: str) -> Mask:
@@ -76,4 +80,4 @@ _SPLITS: dict[str, Callable[[Dataset, str], Mask]] = {
     "random": _random,
     "tasks": _tasks,
 }
-SPLITS = tuple(_SPLITS)
+SPLITS = (*_SPLITS, *(f"{_OF_TRAIN}{name}" for name in _SPLITS if name != GIVEN))

@@ -8,25 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.policy import PHASES
 from warehouse import Warehouse
 from warehouse.scripts import script
 
-PHASES = ("decider", "fusion", "stage")
-_BAND = "the mean over seeds, in a band from the lowest to the highest seed"
-_TWO_PHASES = (
-    f"Each episode is one pass over the train documents, {{}}: {_BAND}. First the Decider learns which "
-    "models to ask, judged by their plurality; then it is frozen and Fusion learns to combine their answers."
-)
-CAPTIONS = {
-    "rl_focal": _TWO_PHASES.format("with sampled pools and answers"),
-    "rl_focal_released": _TWO_PHASES.format("with sampled pools"),
-    "rl_focal_sequential": (
-        "Fusion is fitted once for each number of models that have answered. Its accuracy is on train "
-        f"documents that it was not fitted on: {_BAND}. From this the Decider learns when asking more models "
-        "does not pay."
+_SAYS = {
+    "decider": "the Decider learns which models to ask, judged by their plurality",
+    "fusion": "Fusion learns to combine the answers of the pools that the Decider picks",
+    "joint": "both agents learn together",
+    "stage": (
+        "Fusion is fitted once for each number of models that have answered, and judged on train documents "
+        "that it was not fitted on; from this the Decider learns when asking more models does not pay"
     ),
 }
-"""What the learning figure of each method shows."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +45,32 @@ class Learning:
 
 
 def learning(warehouse: Warehouse, runs: Sequence[str]) -> list[Learning]:
-    """The phases of the given runs in `training_history`; where agents were trained per task, their mean."""
-    found = []
-    for phase in PHASES:
-        rows = warehouse.rows(
-            script("queries/learning_curve"),
-            (list(runs), phase),
-        )
-        if rows:
-            seeds = {run for run, *_ in rows}
-            accuracy = _curve([(size if phase == "stage" else at, value) for _, at, value, size in rows])
-            size = _curve([(at, size) for _, at, _, size in rows])
-            found.append(Learning(phase, len(seeds), accuracy, size))
-    return found
+    """Every phase of the given runs in `training_history`, in the order of training.
+
+    Where agents were trained per task, their mean.
+    """
+    of_phase: dict[str, list[tuple[str, int, float, float]]] = {}
+    for phase, *row in warehouse.rows(script("queries/learning_curve"), [list(runs)]):
+        of_phase.setdefault(phase, []).append(tuple(row))
+    order = sorted(
+        of_phase, key=lambda phase: (PHASES.index(phase) if phase in PHASES else len(PHASES), phase)
+    )
+    return [_learning(phase, of_phase[phase]) for phase in order]
+
+
+def caption(phases: Sequence[Learning]) -> str:
+    """What the learning figure shows, in words."""
+    says = [_SAYS.get(one.phase, f"phase {one.phase}") for one in phases]
+    text = f"{says[0]}{''.join(f'; then {more}' for more in says[1:])}."
+    band = "the mean over seeds, in a band from the lowest to the highest seed"
+    unit = "" if phases[0].phase == "stage" else "Each episode is one pass over the train documents. "
+    return f"{unit}{text[0].upper()}{text[1:]} Shown is {band}."
+
+
+def _learning(phase: str, rows: Sequence[tuple[str, int, float, float]]) -> Learning:
+    accuracy = _curve([(size if phase == "stage" else at, value) for _, at, value, size in rows])
+    size = _curve([(at, size) for _, at, _, size in rows])
+    return Learning(phase, len({run for run, *_ in rows}), accuracy, size)
 
 
 def _curve(points: Sequence[tuple[float, float | None]]) -> Curve:

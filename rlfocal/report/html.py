@@ -17,8 +17,7 @@ from rlfocal.atomic import write_file
 from rlfocal.errors import InputError
 from rlfocal.evaluation.comparable import SINGLE
 from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
-from rlfocal.methods.registry import PLUS_TASK
-from rlfocal.report.curves import CAPTIONS, learning
+from rlfocal.report.curves import caption, learning
 from rlfocal.report.drift import drift_part
 from rlfocal.report.explained import explained_part
 from rlfocal.report.figures import Drawn, figures_of
@@ -158,7 +157,7 @@ def _ours(warehouse: Warehouse, board: Board, standing: Standing, anchor: str) -
     return Ours(
         method,
         Markup(learning_curves(phases, about, f"{anchor}-learning") if phases else ""),
-        CAPTIONS[method.removesuffix(PLUS_TASK)],
+        caption(phases) if phases else "",
         Markup(pool_diversity(choice, f"{anchor}-pools", board.benchmark) if choice else ""),
         choice,
         explained_part(warehouse, board, standing),

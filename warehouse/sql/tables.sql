@@ -106,8 +106,8 @@ CREATE TABLE IF NOT EXISTS ruled_out (run_id VARCHAR, benchmark VARCHAR, method 
 
 CREATE TABLE IF NOT EXISTS training_history (
     run_id VARCHAR, benchmark VARCHAR, task VARCHAR, method VARCHAR, seed BIGINT,
-    phase VARCHAR,                      -- 'decider' or 'fusion' learns on a pass over train; 'stage': Fusion as
-                                        -- rl_focal_sequential fits it once so many models have answered
+    phase VARCHAR,                      -- what learns on a pass over train: 'decider', 'fusion' or both ('joint');
+                                        -- 'stage': Fusion, fitted once so many models have answered
     episode INT,                        -- the pass or stage, from 0 in each phase
     reward DOUBLE,                      -- NULL at a stage
     accuracy DOUBLE,                    -- on the pass; at a stage, on train documents Fusion was not fitted on

@@ -31,7 +31,7 @@ from rlfocal.agents.shared.policies import (
     sample_pool,
     sample_slot,
 )
-from rlfocal.policy import Episode, Phase
+from rlfocal.policy import Episode
 
 
 def run_episode(
@@ -166,7 +166,7 @@ class Learner:
     """The agents that learn in one phase and the central critic, with the optimiser of all."""
 
     def __init__(
-        self, networks: Networks, config: RLFocalConfig, phase: Phase,
+        self, networks: Networks, config: RLFocalConfig, phase: str,
         questions: Questions | None = None, n_documents: float = inf,
     ) -> None:  # fmt: skip
         """`n_documents`: how many the priors are spread over; online, where there is no end, they vanish."""

@@ -31,7 +31,7 @@ from rlfocal.agents.shared.threads import one_thread
 from rlfocal.agents.shared.variant import Progress
 from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
 from rlfocal.dataset import Dataset
-from rlfocal.policy import Episode, Phase
+from rlfocal.policy import Episode
 
 Made = TypeVar("Made", bound=PoolAgents)
 _RECENT, _HALVINGS = 500, 12
@@ -106,7 +106,7 @@ class _Group:
         n_budgets = 0 if self.questions is None else len(self.questions.budgets)
         environment = train_environment(self.stream, self.config, n_seeds, n_budgets)
         position = Position.start(n_seeds) if self.kept is None else self.kept.position()
-        phases: tuple[tuple[Phase, int], ...] = (
+        phases = (
             ("decider", self.config.decider_episodes),
             ("fusion", self.config.fusion_episodes),
             ("joint", self.config.joint_episodes),

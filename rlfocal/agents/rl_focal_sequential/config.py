@@ -1,4 +1,4 @@
-"""What can be set about `rl_focal_sequential`; docs/agents.md has figures by which defaults were chosen."""
+"""What can be set about `rl_focal_sequential`."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from rlfocal.dataset import Kind
-from rlfocal.policy import Episode
+from rlfocal.policy import PHASES, Episode
 
 
 def _happened(episode: Episode) -> Episode:
-    if episode.phase not in ("decider", "fusion", "joint", "stage") or episode.episode < 0:
+    if episode.phase not in PHASES or episode.episode < 0:
         raise ValueError(f"there is no episode {episode.episode} of the phase {episode.phase!r}")
     if not 0 <= episode.accuracy <= 1 or episode.mean_pool_size < 0:
         raise ValueError(f"accuracy {episode.accuracy}, models asked {episode.mean_pool_size}")

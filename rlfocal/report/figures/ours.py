@@ -21,23 +21,29 @@ from rlfocal.report.svg import ACCENT, BLUE, INK, MUTED, PAPER, inline, style
 TITLES = {
     "decider": "Decider: plurality of its pool",
     "fusion": "Fusion: its own answer",
+    "joint": "Both agents: Fusion's answer",
     "stage": "Fusion: its answer to train documents it was not fitted on",
 }
-X = {"decider": "episode", "fusion": "episode", "stage": "models that have answered"}
+_ASKED = {"decider": "Decider: models asked", "joint": "Both agents: models asked"}
+"""Of the phases in which the Decider learns."""
+_PANELS = 3
+"""Panels in a row."""
 
 
 def learning_curves(phases: Sequence[Learning], about: str, name: str) -> str:
-    """Accuracy by episode in both phases, and pool size while the Decider learns; or accuracy by stage."""
+    """Accuracy by episode in each phase, and pool size while the Decider learns; or accuracy by stage."""
     with style():
         panels: list[tuple[str, str, Curve, bool]] = []
-        for phase in phases:
-            panels.append((f"{TITLES[phase.phase]}, accuracy %", X[phase.phase], phase.accuracy, True))
-            if phase.phase == "decider":
-                panels.append(("Decider: models asked", X[phase.phase], phase.mean_pool_size, False))
-        figure = Figure(figsize=(WIDTH, 2.1), layout=ConstrainedLayoutEngine(wspace=0.06))
+        for one in phases:
+            x = "models that have answered" if one.phase == "stage" else "episode"
+            panels.append((f"{TITLES.get(one.phase, one.phase)}, accuracy %", x, one.accuracy, True))
+            if one.phase in _ASKED:
+                panels.append((_ASKED[one.phase], x, one.mean_pool_size, False))
+        columns, rows = min(len(panels), _PANELS), -(-len(panels) // _PANELS)
+        figure = Figure(figsize=(WIDTH, 2.1 * rows), layout=ConstrainedLayoutEngine(wspace=0.06))
         shared: Axes | None = None
         for at, (title, x, curve, is_accuracy) in enumerate(panels):
-            axes = figure.add_subplot(1, len(panels), at + 1, sharey=shared if is_accuracy else None)
+            axes = figure.add_subplot(rows, columns, at + 1, sharey=shared if is_accuracy else None)
             axes.fill_between(curve.x, curve.low, curve.high, color=ACCENT, alpha=0.18, linewidth=0)
             axes.plot(
                 curve.x, curve.mean, color=ACCENT, lw=1.3, marker="o" if len(curve.x) < 12 else "", ms=3

@@ -1,0 +1,1 @@
+"""Measurements that the docs show. Beside the library, in no wheel."""

@@ -1,0 +1,204 @@
+"""Methods evaluated on one benchmark, as rows of a results file."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from benchmarks.results.revisions import revision
+from rlfocal.evaluation import Evaluation, evaluate
+from rlfocal.evaluation.leaderboard import correct_by_document
+from rlfocal.evaluation.planning import Per
+from rlfocal.merit.intervals import paired_bootstrap, paired_over_tasks
+from warehouse import Warehouse
+from warehouse.scripts import script
+
+Key = tuple[str, str | None]
+"""A method, and the budget that it was held to."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Methods on one benchmark. Per task, every figure is the mean over tasks, each counting equally."""
+
+    benchmark: str
+    methods: tuple[str, ...] = ()
+    """Empty: the usual ones."""
+    seeds: int = 3
+    per: Per = "benchmark"
+    protocol: str = "frozen"
+    split: str = "given"
+    budgets: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    label: str = ""
+    """What is different here; empty: nothing."""
+    above: tuple[str, ...] = ("best_single",)
+    """Methods to which differences are taken, held to the same budget if they can be."""
+    base: Evaluated | None = None
+    """An evaluation of the same method, to count the decisions that are different here."""
+
+    @property
+    def command(self) -> str:
+        said = ["rlfocal", "evaluate", "-b", self.benchmark]
+        said += ["--methods", ",".join(self.methods)] if self.methods else []
+        said += ["--seeds", str(self.seeds)]
+        said += ["--per", self.per] if self.per != "benchmark" else []
+        said += ["--protocol", self.protocol] if self.protocol != "frozen" else []
+        said += ["--split", self.split] if self.split != "given" else []
+        said += ["--models", ",".join(self.models)] if self.models else []
+        said += ["--budgets", ",".join(self.budgets)] if self.budgets else []
+        return shlex.join([*said, *(part for one in self.settings for part in ("--set", one))])
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return {
+            "benchmark": self.benchmark,
+            "per": self.per,
+            "protocol": self.protocol,
+            "split": self.split,
+            "label": self.label,
+            "settings": list(self.settings),
+        }
+
+    def evaluate(self, warehouse: Warehouse, at_once: int = 1) -> _Runs:
+        report = evaluate(
+            warehouse,
+            self.benchmark,
+            methods=self.methods or None,
+            models=self.models or None,
+            seeds=self.seeds,
+            per=self.per,
+            protocol=self.protocol,
+            split=self.split,
+            budgets=self.budgets,
+            at_once=at_once,
+            settings=self.settings,
+        )
+        return _Runs(warehouse, self.benchmark, self.per, report.rows)
+
+    def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        runs = self.evaluate(warehouse, at_once)
+        base = self.base.evaluate(warehouse) if self.base else None
+        rows = [runs.row(key, self.above) for key in runs.seeds]
+        for row in rows:
+            row["revision"] = revision(row["method"], self.settings, self.protocol)
+            if base and (row["method"], None) in base.seeds:
+                row["changed"] = _changed(runs, base, row["method"])
+        first = runs.pooled[0]
+        data = {
+            "models": len(first.models),
+            "documents": first.n,
+            "tasks": len(runs.tasks),
+            "data": first.data[:12],
+        }
+        return data | {"seconds": round(runs.seconds, 1)}, rows
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What an evaluation stored."""
+
+    warehouse: Warehouse
+    benchmark: str
+    per: str
+    stored: tuple[Evaluation, ...]
+
+    @cached_property
+    def pooled(self) -> list[Evaluation]:
+        return [row for row in self.stored if row.task == "*"]
+
+    @property
+    def tasks(self) -> set[str]:
+        return {row.task for row in self.stored} - {"*"}
+
+    @property
+    def seconds(self) -> float:
+        """To fit and decide, all seeds together, apart from what budgets take."""
+        return sum(row.seconds for row in self.pooled if row.budget is None)
+
+    @cached_property
+    def seeds(self) -> dict[Key, list[Evaluation]]:
+        """The seeds of each method at each budget."""
+        found: dict[Key, list[Evaluation]] = {}
+        for row in self.pooled:
+            found.setdefault((row.method, row.budget), []).append(row)
+        return found
+
+    def row(self, key: Key, above: tuple[str, ...]) -> dict[str, Any]:
+        method, budget = key
+        seeds = self.seeds[key]
+        accuracies = [self._mean(one, "accuracy") for one in seeds]
+        costs = [self._mean(one, "cost") for one in seeds]
+        cost = fmean(costs)
+        return {
+            "method": method,
+            "budget": budget,
+            "seeds": len(seeds) if seeds[0].seed is not None else None,
+            "accuracy": round(fmean(accuracies), 6),
+            "stderr_seeds": round(stdev(accuracies) / sqrt(len(seeds)), 6) if len(seeds) > 1 else None,
+            "stderr_docs": round(fmean(map(self._stderr, seeds)), 6),
+            "mean_pool_size": round(fmean(self._mean(one, "mean_pool_size") for one in seeds), 4),
+            "mean_rounds": round(fmean(self._mean(one, "mean_rounds") for one in seeds), 4),
+            "cost": None if np.isnan(cost) else round(cost, 6),
+            "above": {
+                name: self._difference(key, other)
+                for name in above
+                if (other := self._at(name, budget)) and other != key
+            },
+            "date": max(one.created_at for one in seeds).date().isoformat(),
+        }
+
+    def _at(self, method: str, budget: str | None) -> Key | None:
+        return next((key for key in ((method, budget), (method, None)) if key in self.seeds), None)
+
+    def _of_tasks(self, one: Evaluation) -> list[Evaluation]:
+        rows = [row for row in self.stored if row.run_id == one.run_id and row.task != "*"]
+        return rows if self.per == "task" else [one]
+
+    def _mean(self, one: Evaluation, figure: str) -> float:
+        values = [getattr(row, figure) for row in self._of_tasks(one)]
+        return fmean(np.nan if value is None else value for value in values)
+
+    def _stderr(self, one: Evaluation) -> float:
+        rows = self._of_tasks(one)
+        return sqrt(sum(row.accuracy * (1 - row.accuracy) / row.n for row in rows)) / len(rows)
+
+    @cached_property
+    def _hits(self) -> dict[str, Any]:
+        runs = [row.run_id for row in self.pooled]
+        return correct_by_document(self.warehouse, self.benchmark, runs)
+
+    def _difference(self, key: Key, other: Key) -> list[float]:
+        """In fractions: the mean, and its 95 % interval over seeds and documents."""
+        one, two = (np.stack([self._hits[row.run_id] for row in self.seeds[k]]) for k in (key, other))
+        if self.per == "task":
+            about = (self.benchmark, list(self._hits))
+            tasks = self.warehouse.query(script("queries/tasks_of_documents"), about)["task"]
+            found = paired_over_tasks(one, two, tasks.to_numpy().astype(np.str_), draws=2000)
+        else:
+            found = paired_bootstrap(one, two)
+        return [round(value, 6) for value in (found.mean, found.low, found.high)]
+
+
+def _changed(runs: _Runs, base: _Runs, method: str) -> dict[str, float]:
+    """Shares of all decisions that are different, seed by seed: the answer, and the models asked."""
+    pairs = zip(runs.seeds[method, None], base.seeds[method, None], strict=True)
+    shares = [
+        runs.warehouse.rows(
+            "SELECT avg((a.prediction IS DISTINCT FROM b.prediction)::INT), "
+            "avg((list_sort(a.pool) IS DISTINCT FROM list_sort(b.pool))::INT) "
+            "FROM decisions a JOIN decisions b USING (benchmark, task, doc_id) "
+            "WHERE a.run_id = ? AND b.run_id = ?",
+            [one.run_id, other.run_id],
+        )[0]
+        for one, other in pairs
+    ]
+    answers, pools = np.mean(shares, axis=0).tolist()
+    return {"answers": round(answers, 4), "pools": round(pools, 4)}

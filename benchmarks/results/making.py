@@ -1,0 +1,95 @@
+"""Runs steps on a warehouse and keeps what they found as JSON: one file a name, one line a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any, Protocol
+
+from benchmarks.results.revisions import current
+from rlfocal.atomic import write_file
+from rlfocal.errors import InputError
+from rlfocal.imports.predictions import import_predictions
+from warehouse import Warehouse
+
+_LIBRARIES = ("rlfocal", "numpy", "scipy", "scikit-learn", "torch")
+
+
+class Step(Protocol):
+    """One command of a results file."""
+
+    @property
+    def command(self) -> str: ...
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What all its rows share: benchmark, protocol, per, settings."""
+        ...
+
+    def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """What the data are, with the seconds that it took, and one row for each line of a table.
+
+        At most `at_once` methods run at a time.
+        """
+        ...
+
+
+def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int = 1) -> float:
+    """Run the steps, as far as the warehouse lacks their runs, and write the file. Returns their seconds."""
+    blocks = []
+    for step in steps:
+        data, rows = step.rows(warehouse, at_once)
+        rows = [{"date": datetime.now(UTC).date().isoformat()} | row for row in rows]
+        about = {"command": step.command} | step.about | data | {"versions": _versions()}
+        blocks.append(about | {"rows": rows})
+    write_file(path, dump(blocks))
+    return sum(float(block.get("seconds", 0.0)) for block in blocks)
+
+
+def dump(blocks: Sequence[dict[str, Any]]) -> str:
+    """JSON with a line for each row, so that a changed row is a changed line."""
+    parts = []
+    for block in blocks:
+        head = json.dumps(
+            {name: value for name, value in block.items() if name != "rows"}, ensure_ascii=False
+        )
+        rows = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in block["rows"])
+        parts.append(f'{head[:-1]}, "rows": [\n  {rows}\n]}}')
+    return "[\n" + ",\n".join(parts) + "\n]\n"
+
+
+def is_current(block: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """Whether a row of the block is of the code's revision of its method."""
+    revision = current(row["method"], block["settings"], block["protocol"])
+    return revision is not None and revision == row["revision"]
+
+
+def mark(path: Path) -> list[str]:
+    """Mark rows of earlier revisions as old, and the others as not; returns the old methods."""
+    blocks = json.loads(path.read_text(encoding="utf-8"))
+    for block in blocks:
+        for row in block["rows"]:
+            row.pop("old", None)
+            if not is_current(block, row):
+                row["old"] = True
+    write_file(path, dump(blocks))
+    return sorted({row["method"] for block in blocks for row in block["rows"] if "old" in row})
+
+
+def import_data(warehouse: Warehouse, folder: Path) -> None:
+    """Import every NAME-docs.parquet and NAME-scores.parquet of a folder. Raises InputError without any."""
+    documents = sorted(folder.glob("*-docs.parquet"))
+    if not documents:
+        raise InputError(
+            f"{folder} has no NAME-docs.parquet; give the folder of the files to import as DATA="
+        )
+    for docs in documents:
+        import_predictions(warehouse, docs, docs.with_name(docs.name.replace("-docs.", "-scores.")))
+
+
+def _versions() -> str:
+    return ", ".join([f"python {python_version()}", *(f"{name} {version(name)}" for name in _LIBRARIES)])

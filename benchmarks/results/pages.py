@@ -1,0 +1,266 @@
+"""Tables and single figures of README and docs, written between markers from the results files.
+
+In a page stands `<!-- results: NAME KEY=VALUE... -->`, what was written, and `<!-- end -->`. The words:
+
+- `columns=a,b`: a table with a line for each row. `rows=a by=b,c cell=d`: a line for each a, a column for
+  each (b, c). `<!-- value: NAME cell=d KEY=VALUE... -->` is the cell of the one row that is left.
+- `sort=accuracy`, with `by`: by that figure, the highest first; else in the order of the file.
+- Any other word keeps the rows with one of these values: `method=stacking,log_linear budget=none`; `block` is
+  `shared`, `shared+task` or `per-task`.
+
+Rows that are marked as old, made by an earlier revision of their method, show a †.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from rlfocal.errors import InputError, unknown
+from rlfocal.evaluation.leaderboard import points
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs" / "results"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+OLD = "†"
+_MARKED = re.compile(r"<!-- (results|value): (.*?) -->(.*?)<!-- end -->", re.DOTALL)
+_LAYOUT = ("columns", "rows", "by", "cell", "sort")
+Row = dict[str, Any]
+
+
+def write(page: str, folder: str = "results") -> str:
+    """The page with everything between markers made anew. `folder`: of the results, as the page links to it.
+
+    Raises InputError for a marker that leaves no row, or names what is not there.
+    """
+    return _MARKED.sub(lambda match: _rewritten(match, folder), page)
+
+
+def write_page(path: Path) -> str:
+    """As `write`, for a page of this checkout."""
+    folder = RESULTS.relative_to(path.parent).as_posix()
+    return write(path.read_text(encoding="utf-8"), folder)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a results file, each with what its command and data are.
+
+    Raises InputError if there is no such file.
+    """
+    if not path.is_file():
+        raise unknown("results", path.stem, [one.stem for one in sorted(path.parent.glob("*.json"))])
+    return [
+        {name: value for name, value in block.items() if name != "rows"} | row
+        for block in json.loads(path.read_text(encoding="utf-8"))
+        for row in block["rows"]
+    ]
+
+
+@dataclass(frozen=True)
+class _Marker:
+    name: str
+    layout: dict[str, list[str]]
+    kept: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, text: str) -> _Marker:
+        name, *words = shlex.split(text)
+        given = {key: value.split(",") for key, _, value in (word.partition("=") for word in words)}
+        layout = {key: value for key, value in given.items() if key in _LAYOUT}
+        return cls(name, layout, {key: value for key, value in given.items() if key not in _LAYOUT})
+
+    def rows(self) -> list[Row]:
+        rows = [row for row in read_rows(RESULTS / f"{self.name}.json") if self._keeps(row)]
+        if not rows:
+            raise InputError(f"no row of docs/results/{self.name}.json has {self.kept}")
+        return rows
+
+    def _keeps(self, row: Row) -> bool:
+        return all(_written(key, row) in values for key, values in self.kept.items())
+
+
+def _written(key: str, row: Row) -> str:
+    """A field as markers name it."""
+    if key == "block":
+        return block(row)
+    value = row.get(key)
+    return "none" if value in (None, "") else str(value)
+
+
+def _rewritten(match: re.Match[str], folder: str) -> str:
+    kind, text = match[1], match[2]
+    marker = _Marker.of(text)
+    if kind == "value":
+        rows = marker.rows()
+        if len(rows) > 1:
+            raise InputError(f"<!-- value: {text} --> leaves {len(rows)} rows; name one")
+        said = _cell(marker.layout["cell"][0], rows[0]) + _mark(rows[0])
+    else:
+        said = "\n" + _table(marker, folder) + "\n"
+    return f"<!-- {kind}: {text} -->{said}<!-- end -->"
+
+
+def _table(marker: _Marker, folder: str) -> str:
+    rows = marker.rows()
+    head, body = _pivot(marker, rows) if "by" in marker.layout else _flat(marker, rows)
+    lines = [head, ["---"] * len(head), *body]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"{table}\n\n{_caption(f'{folder}/{marker.name}.json', rows)}"
+
+
+def _flat(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    columns = marker.layout["columns"]
+    return [_head(name) for name in columns], [
+        [_cell(name, row) + (_mark(row) if at == 0 else "") for at, name in enumerate(columns)]
+        for row in rows
+    ]
+
+
+def _pivot(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """A line for each value of `rows`, a column for each of `by`; sorted by the first column on."""
+    keys, by, [cell] = marker.layout["rows"], marker.layout["by"], marker.layout["cell"]
+    at: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in rows:
+        column = " ".join(filter(None, (_cell(key, row) for key in by))) or "no limit"
+        at.setdefault(tuple(_cell(key, row) for key in keys), {})[column] = row
+    columns = list(dict.fromkeys(column for of_line in at.values() for column in of_line))
+    lines = list(at)
+    if "sort" in marker.layout:
+        [figure] = marker.layout["sort"]
+        lines.sort(key=lambda line: [-at[line][c][figure] if c in at[line] else inf for c in columns])
+    body = [
+        [*line, *(_cell(cell, at[line][c]) + _mark(at[line][c]) if c in at[line] else "–" for c in columns)]
+        for line in lines
+    ]
+    return [*map(_head, keys), *columns], body
+
+
+def _caption(file: str, rows: Sequence[Row]) -> str:
+    """What was run: data, seeds, days, and the command, or how many."""
+    commands = list(dict.fromkeys(row["command"] for row in rows))
+    said = f"`{commands[0]}`" if len(commands) == 1 else f"{len(commands)} commands"
+    shapes = dict.fromkeys((row["benchmark"], row["models"], row["documents"]) for row in rows)
+    data = "; ".join(
+        f"{name}: {models} models, {documents:,} documents" for name, models, documents in shapes
+    )
+    seeds = sorted({row["seeds"] for row in rows if row.get("seeds")})
+    count = f"{' or '.join(map(str, seeds))} seed{'s' if seeds[-1:] != [1] else ''}, " if seeds else ""
+    days = sorted({row["date"] for row in rows})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    old = f" {OLD} an earlier revision of the method." if any(map(_mark, rows)) else ""
+    return f"*{data}. {count}{when}; {said}: [{file.rpartition('/')[2]}]({file}).{old}*"
+
+
+def _mark(row: Row) -> str:
+    return OLD if row.get("old") else ""
+
+
+def block(row: Row) -> str:
+    """What a method may know of a question's task; tables never mix blocks without saying so."""
+    if row.get("per") == "task":
+        return "per-task"
+    return "shared+task" if "+task" in row["method"] else "shared"
+
+
+def _head(name: str) -> str:
+    return _COLUMNS[_known(name)][0].format(*name.split(":")[1:])
+
+
+def _cell(name: str, row: Row) -> str:
+    show: Callable[..., str] = _COLUMNS[_known(name)][1]
+    return show(row, *name.split(":")[1:]).replace("|", "\\|")
+
+
+def _known(name: str) -> str:
+    base = name.partition(":")[0]
+    if base not in _COLUMNS:
+        raise unknown("column", name, _COLUMNS)
+    return base
+
+
+def _percent(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{100 * value:.{digits}f}"
+
+
+def _accuracy(row: Row) -> str:
+    error = row.get("stderr_seeds")
+    return _percent(row["accuracy"]) + ("" if error is None else f" ± {_percent(error)}")
+
+
+def _asked(row: Row) -> str:
+    size = row.get("mean_pool_size")
+    return "–" if size is None else f"{size:.1f}"
+
+
+def _above(row: Row, method: str) -> str:
+    """The difference in points, and its 95 % interval; bold where that excludes zero."""
+    found = row["above"].get(method) or next(
+        (value for name, value in row["above"].items() if name.partition(":")[0] == method), None
+    )
+    if found is None:
+        return "–"
+    mean, low, high = map(points, found)
+    said = f"{mean} ({low} to {high})"
+    return f"**{said}**" if found[1] > 0 or found[2] < 0 else said
+
+
+def _budget(row: Row) -> str:
+    return "" if row.get("budget") is None else f"≤ {row['budget']}"
+
+
+def _at_budget(row: Row) -> str:
+    """With the models asked where the method was free."""
+    asked = f" ({_asked(row)})" if row.get("budget") is None else ""
+    return _percent(row["accuracy"]) + asked
+
+
+def _data(row: Row) -> str:
+    return f"{row['benchmark']}{', per task' if row.get('per') == 'task' else ''}"
+
+
+def _span(row: Row, name: str, digits: int) -> str:
+    mean, low, high = (f"{100 * value:.{digits}f}".replace("-", "−") for value in row[name])
+    return f"{mean} ({low} to {high})"
+
+
+_BLOCKS = {
+    "shared": "once for all tasks",
+    "shared+task": "once, with the task's name",
+    "per-task": "per task",
+}
+_COLUMNS: dict[str, tuple[str, Callable[..., str]]] = {
+    "method": ("method", lambda row: f"`{row['method']}`"),
+    "label": ("", lambda row: row.get("label") or "as it is"),
+    "series": ("of", lambda row: row["series"]),
+    "benchmark": ("data", lambda row: row["benchmark"]),
+    "data": ("data", _data),
+    "block": ("fitted", lambda row: _BLOCKS[block(row)]),
+    "budget": ("models asked, at most", _budget),
+    "accuracy": ("accuracy %", lambda row: _percent(row["accuracy"])),
+    "accuracy1": ("accuracy %", lambda row: _percent(row["accuracy"], 1)),
+    "accuracy_seeds": ("accuracy %, ± over seeds", _accuracy),
+    "at_budget": ("accuracy % (models asked)", _at_budget),
+    "accuracy_asked": (
+        "accuracy % (models asked)",
+        lambda row: f"{_percent(row['accuracy'])} ({_asked(row)})",
+    ),
+    "stderr": ("± over documents", lambda row: _percent(row["stderr_docs"])),
+    "asked": ("models asked", _asked),
+    "rounds": ("rounds", lambda row: f"{row['mean_rounds']:.1f}"),
+    "cost": ("cents a 1,000 queries", lambda row: "–" if row["cost"] is None else f"{row['cost']:.1f}"),
+    "above": ("above `{}`, points", _above),
+    "answers_changed": ("answers changed, %", lambda row: _percent(row.get("changed", {}).get("answers"), 1)),
+    "pools_changed": ("pools changed, %", lambda row: _percent(row.get("changed", {}).get("pools"), 1)),
+    "seconds": ("seconds a seed", lambda row: f"{row['seconds']:.1f}"),
+    "documents": ("documents", lambda row: str(row["documents"])),
+    "cost_of_steady": ("cost of a steady stream, points", lambda row: _span(row, "cost_of_steady", 1)),
+    "after_turn": ("after a turn, % of the best pool", lambda row: _span(row, "after_turn", 0)),
+    "just_after": ("just after it, %", lambda row: _percent(row["just_after"][0], 0)),
+}
+"""By name: the head, with what follows the name's colon in place of {}, and the cell."""

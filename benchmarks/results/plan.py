@@ -1,0 +1,86 @@
+"""What is run for each file of docs/results.
+
+Seeds, budgets and methods are chosen so that everything takes some 40 minutes on two cores; what a table
+shows is what was run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from benchmarks.results.demo import Demo
+from benchmarks.results.evaluated import Evaluated
+from benchmarks.results.making import Step
+from benchmarks.results.pages import RESULTS
+from benchmarks.results.streams import Streamed
+from benchmarks.results.studied import Studied
+
+BENCHMARKS = ("bbh", "gsm8k", "mmlu")
+OURS = ("rl_focal", "rl_focal_sequential")
+BESIDE = ("best_log_linear", "cascade", "guarded_knn", "outputs_knn", "log_linear", "stacking")
+"""The rivals that are hardest to beat."""
+ONLINE = ("online_log_linear", "hedge", "sliding_best", "latest_correct", "linucb", "thompson")
+WITHOUT = {"gsm8k": {"stacking", "guarded_knn", "linucb", "thompson"}}
+"""What the data do not allow: there are no choices, and no questions' texts."""
+
+
+def _beside(benchmark: str, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in WITHOUT.get(benchmark, ()))
+
+
+def _ours(benchmark: str) -> Evaluated:
+    names = _beside(benchmark, BESIDE)
+    above = ("best_single", *names)
+    return Evaluated(benchmark, (*OURS, *names), seeds=5, budgets=("1", "2", "3", "4"), above=above)
+
+
+_PER_TASK = Evaluated(
+    "bbh",
+    (*OURS, "best_log_linear", "cascade", "guarded_knn", "outputs_knn", "log_linear", "stacking", "knn"),
+    seeds=5,
+    per="task",
+    budgets=("1", "2", "3", "4"),
+    above=("best_single", "best_log_linear", "log_linear", "outputs_knn"),
+)
+
+PARTS = {
+    "α = 0: no size penalty": "size_penalty=0",
+    "the paper's α = 1": "size_penalty=1",
+    "no diversity metric": "metrics=none",
+    "without words": "word_directions=0",
+    "agents are told no budgets": "budgets=none",
+}
+"""Of rl_focal: what is changed, and by which setting."""
+
+
+ARTEFACTS = ("one_step_per_buffer", "probability_as_log_prob", "no_critic", "fusion_acts_greedily")
+"""Of the released code, switched off one at a time: all would take half an hour."""
+
+
+def _parts(benchmark: str, split: str) -> list[Evaluated]:
+    """rl_focal as it is, then with one part changed: on train rows alone, which choices may be made by."""
+    base = Evaluated(benchmark, ("rl_focal",), seeds=2, split=split, above=())
+    settings = {label: (f"rl_focal.{setting}",) for label, setting in PARTS.items()}
+    return [base, *(replace(base, settings=one, label=label, base=base) for label, one in settings.items())]
+
+
+RESULTS_OF: Mapping[str, Sequence[Step]] = {
+    "frozen": [Evaluated(benchmark, ("all",), budgets=("1", "2", "4")) for benchmark in BENCHMARKS],
+    "ours": [*map(_ours, BENCHMARKS), _PER_TASK],
+    "texts": [Evaluated(b, (*OURS, *(f"{name}-text" for name in OURS)), above=OURS) for b in ("bbh", "mmlu")],
+    "online": [
+        *(Evaluated(b, (*OURS, *_beside(b, ONLINE)), protocol="online") for b in BENCHMARKS),
+        Streamed((*OURS, *ONLINE)),
+    ],
+    "parts": [*_parts("mmlu", "train-tasks:1/3"), *_parts("bbh", "train-last")],
+    "demo": [Demo(RESULTS.parent / "lab-mmlu.svg")],
+    "labels": [Studied("labels", "mmlu", values=(30, 100, 300), beside=("best_single", "log_linear"))],
+    "studies": [
+        *(Studied(study, "bbh", seeds=2) for study in ("size-penalty", "metrics", "discount", "window")),
+        *(Studied(study, "bbh", seeds=2) for study in ("pool-size", "success", "switch")),
+        Studied(
+            "artefacts", "bbh", "rl_focal_released", 2, ARTEFACTS, ("decider_episodes=4", "fusion_episodes=4")
+        ),
+    ],
+}

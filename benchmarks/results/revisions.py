@@ -1,0 +1,46 @@
+"""Which code a result is of: a method's revision, as its recipes tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+
+from rlfocal.errors import InputError
+from rlfocal.evaluation.planning import parse_settings
+from rlfocal.methods import Making, make_method
+from rlfocal.methods.registry import settable
+from rlfocal.policy import RecipeOnline
+
+_SIZES = (100, 1_000, 10_000)
+"""Train documents for which recipes are compared: defaults may depend on how many there are."""
+
+
+def revision(method: str, settings: Sequence[str] = (), protocol: str = "frozen") -> str:
+    """Changes whenever the method would fit or decide otherwise, as `tests/recipes.json` ensures.
+
+    `settings`: as `rlfocal evaluate --set` takes them. Raises InputError for a method or setting that does
+    not exist (any more).
+    """
+    return _revision(method, tuple(settings), protocol)
+
+
+def current(method: str, settings: Sequence[str], protocol: str) -> str | None:
+    """The revision of the code as it is; None if it has no such method or setting."""
+    try:
+        return _revision(method, tuple(settings), protocol)
+    except InputError:
+        return None
+
+
+@cache
+def _revision(method: str, settings: tuple[str, ...], protocol: str) -> str:
+    given, base = parse_settings(settings), method.partition(":")[0]
+    known = settable(make_method(method))
+    own = {name: value for name, value in given.get("", {}).items() if name in known} | given.get(base, {})
+    made = make_method(method, Making(settings=own))
+    online = made.online_recipe if protocol == "online" and isinstance(made, RecipeOnline) else ""
+    recipes = [made.recipe(size) + online for size in _SIZES]
+    if len(set(recipes)) == 1 and len(recipes[0]) <= 12:
+        return recipes[0]
+    return sha256("\0".join(recipes).encode()).hexdigest()[:12]

@@ -1,0 +1,110 @@
+"""Constructed streams that turn: what online learning regains, and what it costs where nothing turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from benchmarks.results.revisions import revision
+from rlfocal.dataset import Dataset
+from rlfocal.evaluation.runs import decide_groups
+from rlfocal.methods import make_method
+from rlfocal.policy import Fitted
+from warehouse import Warehouse
+
+TRAIN, TEST, TURN, LATER = 400, 900, 300, 300
+BEFORE, AFTER = (0.9, 0.85, 0.4, 0.3, 0.35, 0.4), (0.3, 0.35, 0.4, 0.9, 0.85, 0.4)
+"""How often each of six models is right, before the turn and after it."""
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Methods that learn online, on 16 streams of 900 documents after 400 train documents."""
+
+    methods: tuple[str, ...]
+    seeds: int = 16
+
+    @property
+    def command(self) -> str:
+        return "make results ONLY=online"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return {"benchmark": "constructed streams", "protocol": "online", "settings": []}
+
+    def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        return {"models": len(BEFORE), "documents": TEST}, [self._row(name) for name in self.methods]
+
+    def _row(self, method: str) -> dict[str, Any]:
+        costs, shares, just_after, late = [], [], [], np.arange(TEST) >= TURN + LATER
+        for seed in range(self.seeds):
+            steady, turned = turning(seed, TEST), turning(seed, TURN)
+            [policy] = make_method(method).fit(steady.train, [seed])  # train does not turn
+            frozen, kept = (_right(policy, steady, protocol) for protocol in ("frozen", "online"))
+            costs.append(frozen.mean() - kept.mean())
+            right = _right(policy, turned, "online")
+            shares.append(right[late].mean() / best_constant(turned.test.rows(late)))
+            just_after.append(right[TURN : TURN + LATER].mean())
+        return {
+            "method": method,
+            "seeds": self.seeds,
+            "cost_of_steady": _spread(costs),
+            "after_turn": _spread(shares),
+            "just_after": _spread(just_after),
+            "revision": revision(method, (), "online"),
+        }
+
+
+def _spread(values: list[float]) -> list[float]:
+    """The mean, the least and the most."""
+    return [round(float(value), 6) for value in (np.mean(values), np.min(values), np.max(values))]
+
+
+def _right(policy: Fitted, data: Dataset, protocol: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    groups = [np.ones(len(data), dtype=np.bool_)]
+    right: np.ndarray[Any, np.dtype[np.bool_]] = (
+        decide_groups(data, groups, [policy], protocol).predictions == data.test.labels
+    )
+    return right
+
+
+def turning(seed: int, at: int) -> Dataset:
+    """Train documents, then test documents; from the `at`-th of these on other models are right."""
+    rng = np.random.default_rng(seed)
+    n = TRAIN + TEST
+    labels = rng.integers(0, 4, n)
+    right = rng.random((n, 6)) < np.where((np.arange(n) < TRAIN + at)[:, None], BEFORE, AFTER)
+    said = np.where(right, labels[:, None], (labels[:, None] + rng.integers(1, 4, right.shape)) % 4)
+    probs = np.full((n, 6, 4), 0.1 / 3)
+    np.put_along_axis(probs, said[..., None], 0.9, axis=2)
+    return Dataset(
+        benchmark="constructed streams",
+        kind="choices",
+        models=tuple(f"model-{i}" for i in range(6)),
+        prices=np.ones(6),
+        tasks=np.full(n, "task"),
+        doc_ids=np.arange(n),
+        probs=probs,
+        logprobs=np.log(probs),
+        n_choices=np.full(n, 4),
+        predictions=said,
+        labels=labels,
+        is_train=np.arange(n) < TRAIN,
+        slots=(),
+        snapshot=0,
+    )
+
+
+def best_constant(data: Dataset) -> float:
+    """Accuracy of the pool whose plurality is best in hindsight; ties go to the first of the pool."""
+    shares = []
+    for pool in product((False, True), repeat=len(data.models)):
+        if any(pool):
+            votes = np.zeros((len(data), 4))
+            for said in data.predictions[:, list(pool)].T:
+                votes[np.arange(len(data)), said] += 1 - 1e-3 * votes.any(1)
+            shares.append((votes.argmax(1) == data.labels).mean())
+    return float(max(shares))

@@ -1,0 +1,278 @@
+"""The results that README and docs show: they are what docs/results says, of the code as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.results import pages
+from benchmarks.results.evaluated import Evaluated
+from benchmarks.results.making import Step, dump, import_data, is_current, make, mark
+from benchmarks.results.pages import PAGES, RESULTS, write, write_page
+from benchmarks.results.plan import RESULTS_OF
+from benchmarks.results.revisions import current, revision
+from benchmarks.results.streams import TRAIN, best_constant, turning
+from benchmarks.results.studied import Studied
+from rlfocal.dataset import load_dataset
+from rlfocal.errors import InputError
+from rlfocal.merit.intervals import paired_bootstrap, paired_over_tasks
+from warehouse import Warehouse, open_warehouse
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_show_what_the_results_say(page: Path) -> None:
+    assert write_page(page) == page.read_text("utf-8"), "run `make tables`"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_results_are_of_the_code_or_marked(path: Path) -> None:
+    blocks = json.loads(path.read_text("utf-8"))
+    stale = {
+        row["method"]
+        for block in blocks
+        for row in block["rows"]
+        if not is_current(block, row) and not row.get("old")
+    }
+    assert not stale, f"run `make results DATA=DIR ONLY={path.stem}`, or `make tables` to mark them as old"
+    assert path.read_text("utf-8") == dump(blocks)
+
+
+def test_every_results_file_can_be_made_anew() -> None:
+    assert {path.stem for path in RESULTS.glob("*.json")} <= set(RESULTS_OF)
+
+
+def test_a_revision_is_of_method_settings_and_protocol() -> None:
+    assert revision("plurality") == "1"
+    assert revision("rl_focal") != revision("rl_focal", (), "online")
+    assert revision("knn") == revision("knn", ["rl_focal.seed_free=3"])
+    assert revision("rl_focal") != revision("rl_focal", ["rl_focal.size_penalty=3"])
+    assert revision("rl_focal", ["size_penalty=3"]) == revision("rl_focal", ["rl_focal.size_penalty=3"])
+    assert current("no_such_method", (), "frozen") is None
+    assert current("knn", ["knn.no_such_setting=3"], "frozen") is None
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of the import format: two tasks of unequal size, five models."""
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    documents = [("a", at) for at in range(60)] + [("b", at) for at in range(100)]
+    labels = rng.integers(0, 4, len(documents)).tolist()
+    docs = [
+        {
+            "benchmark": "toy",
+            "task": task,
+            "doc_id": at,
+            "label": label,
+            "split": "test" if at % 2 else "train",
+        }
+        for (task, at), label in zip(documents, labels, strict=True)
+    ]
+    scores = [
+        {"benchmark": "toy", "task": task, "doc_id": at, "model": f"m{model}", "choice_logprobs": logits}
+        for (task, at), label in zip(documents, labels, strict=True)
+        for model in range(5)
+        for logits in [(rng.normal(size=4) + (0.4 + 0.3 * model) * np.eye(4)[label]).tolist()]
+    ]
+    pq.write_table(pa.Table.from_pylist(docs), folder / "toy-docs.parquet")
+    pq.write_table(pa.Table.from_pylist(scores), folder / "toy-scores.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def opened(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
+    with open_warehouse(tmp_path_factory.mktemp("results") / "warehouse") as warehouse:
+        import_data(warehouse, data)
+        yield warehouse
+
+
+METHODS = ("best_single", "random_select", "best_plurality", "log_linear")
+
+
+@pytest.mark.parametrize("per", ["benchmark", "task"])
+def test_a_row_is_the_mean_over_seeds_of_all_documents_or_of_tasks(opened: Warehouse, per: Any) -> None:
+    step = Evaluated("toy", METHODS, per=per, budgets=("1",), above=("best_single", "best_plurality"))
+    about, rows = step.rows(opened)
+    assert (about["models"], about["documents"], about["tasks"]) == (5, 80, 2)
+    assert about["data"] == load_dataset(opened, "toy").fingerprint()[:12]
+    keys = [("best_single", None), ("random_select", None), ("best_plurality", None), ("best_plurality", "1")]
+    assert [(row["method"], row["budget"]) for row in rows] == [*keys, ("log_linear", None)]
+    hits: dict[Any, Any] = {}
+    for name, budget in keys:
+        runs = opened.rows(
+            "SELECT DISTINCT run_id, seed FROM evaluations "
+            "WHERE (method, per) = (?, ?) AND budget IS NOT DISTINCT FROM ? ORDER BY seed",
+            [name, per, budget],
+        )
+        order = "SELECT task, correct FROM decisions WHERE run_id = ? ORDER BY task, doc_id"
+        hits[name, budget] = [opened.rows(order, [run]) for run, _ in runs]
+    for row in rows[:4]:
+        right = np.array([[hit for _, hit in seed] for seed in hits[row["method"], row["budget"]]], float)
+        tasks = np.array([task for task, _ in hits[row["method"], row["budget"]][0]])
+        of = [right[:, tasks == task] for task in ("a", "b")] if per == "task" else [right]
+        by_seed = np.mean([part.mean(1) for part in of], axis=0)
+        assert row["accuracy"] == pytest.approx(by_seed.mean(), abs=1e-6)
+        variances = [part.mean(1) * (1 - part.mean(1)) / part.shape[1] for part in of]
+        assert row["stderr_docs"] == pytest.approx(
+            np.sqrt(np.sum(variances, axis=0)).mean() / len(of), abs=1e-6
+        )
+        if row["method"] == "random_select":
+            assert row["seeds"] == 3
+            assert row["stderr_seeds"] == pytest.approx(by_seed.std(ddof=1) / np.sqrt(3), abs=1e-6)
+        else:
+            assert row["seeds"] is row["stderr_seeds"] is None
+        rival = "best_plurality", row["budget"]
+        if row["method"] == "best_plurality":
+            assert "best_plurality" not in row["above"]
+        else:
+            other = np.array([[hit for _, hit in seed] for seed in hits[rival]], float)
+            found = (
+                paired_over_tasks(right, other, tasks, draws=2000)
+                if per == "task"
+                else paired_bootstrap(right, other)
+            )
+            assert row["above"]["best_plurality"] == pytest.approx(
+                [found.mean, found.low, found.high], abs=1e-6
+            )
+
+
+def test_a_budget_is_compared_with_the_same_budget(opened: Warehouse) -> None:
+    step = Evaluated(
+        "toy", ("best_plurality", "best_soft_vote"), budgets=("1", "2"), above=("best_plurality",)
+    )
+    _, rows = step.rows(opened)
+    by_key = {(row["method"], row["budget"]): row for row in rows}
+    for budget in (None, "1", "2"):
+        one, other = by_key["best_soft_vote", budget], by_key["best_plurality", budget]
+        assert one["above"]["best_plurality"][0] == pytest.approx(
+            one["accuracy"] - other["accuracy"], abs=2e-6
+        )
+
+
+def test_changed_decisions_are_counted(opened: Warehouse) -> None:
+    base = Evaluated("toy", ("outputs_knn",), above=())
+    _, [same] = replace(base, settings=("outputs_knn.probes=1",), base=base).rows(opened)
+    _, [row] = replace(base, settings=("outputs_knn.probes=3",), label="three probes", base=base).rows(opened)
+    run = (
+        "SELECT run_id FROM evaluations WHERE method = 'outputs_knn' "
+        "AND (settings->>'probes') IS NOT DISTINCT FROM ?"
+    )
+    decided = [
+        opened.rows(
+            "SELECT prediction, pool FROM decisions WHERE run_id = ? ORDER BY task, doc_id",
+            [opened.rows(run, [k])[0][0]],
+        )
+        for k in (None, "3")
+    ]
+    pairs = list(zip(*decided, strict=True))
+    assert row["changed"]["answers"] == pytest.approx(np.mean([a[0] != b[0] for a, b in pairs]), abs=1e-4)
+    assert row["changed"]["pools"] == pytest.approx(
+        np.mean([set(a[1]) != set(b[1]) for a, b in pairs]), abs=1e-4
+    )
+    assert 0 < row["changed"]["answers"] < 1
+    assert same["changed"] == {"answers": 0, "pools": 0}
+
+
+def test_results_are_kept_resumed_and_marked(opened: Warehouse, tmp_path: Path) -> None:
+    path = tmp_path / "toy.json"
+    study = Studied("failures", "toy", "rl_focal", 1, (0,), ("joint_episodes=1",), beside=("best_single",))
+    steps: list[Step] = [Evaluated("toy", ("best_single", "log_linear")), study]
+    make(opened, steps, path)
+    once, n_runs = path.read_text("utf-8"), opened.rows("SELECT count(*) FROM evaluations")
+    make(opened, steps, path)
+    assert path.read_text("utf-8") == once
+    assert opened.rows("SELECT count(*) FROM evaluations") == n_runs
+    assert mark(path) == []
+    blocks = json.loads(once)
+    assert [block["command"] for block in blocks] == [
+        "rlfocal evaluate -b toy --methods best_single,log_linear --seeds 3",
+        "rlfocal study failures -b toy --method rl_focal --seeds 1 --values 0 --beside best_single "
+        "--set joint_episodes=1",
+    ]
+    assert {row["method"] for row in blocks[1]["rows"]} >= {"rl_focal", "best_single"}
+    blocks[0]["rows"][1]["revision"] = "0"
+    path.write_text(dump(blocks), "utf-8")
+    assert mark(path) == ["log_linear"]
+    assert [row.get("old") for row in json.loads(path.read_text("utf-8"))[0]["rows"]] == [None, True]
+
+
+ROW = {"seeds": 3, "mean_pool_size": 2.04, "date": "2026-01-02", "revision": "1", "above": {}}
+BLOCKS = [
+    {"command": "run b", "benchmark": "b", "per": "benchmark", "models": 5, "documents": 1200}
+    | {"rows": [
+        ROW | {"method": "weak", "budget": None, "accuracy": 0.5, "above": {"strong": [-0.25, -0.3, -0.2]}},
+        ROW | {"method": "weak", "budget": "1", "accuracy": 0.4},
+        ROW | {"method": "strong", "budget": None, "accuracy": 0.75, "old": True},
+        ROW | {"method": "strong+task", "budget": None, "accuracy": 0.8},
+    ]},
+    {"command": "run c", "benchmark": "c", "per": "task", "models": 2, "documents": 30}
+    | {"rows": [ROW | {"method": "strong", "budget": None, "accuracy": 0.625, "date": "2026-01-03"}]},
+]  # fmt: skip
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    (tmp_path / "toy.json").write_text(dump(BLOCKS), "utf-8")
+
+
+@pytest.mark.usefixtures("results")
+def test_a_table_by_columns_and_by_lines() -> None:
+    layout = "rows=method by=benchmark,budget cell=at_budget block=shared,per-task sort=accuracy"
+    marker = f"<!-- results: toy {layout} -->"
+    page = f"Before.\n{marker}\nold text\n<!-- end -->\nAfter."
+    assert write(page) == (
+        f"Before.\n{marker}\n"
+        "| method | b | b ≤ 1 | c |\n| --- | --- | --- | --- |\n"
+        "| `strong` | 75.00 (2.0)† | – | 62.50 (2.0) |\n"
+        "| `weak` | 50.00 (2.0) | 40.00 | – |\n\n"
+        "*b: 5 models, 1,200 documents; c: 2 models, 30 documents. 3 seeds, "
+        "2026-01-02 to 2026-01-03; 2 commands: [toy.json](results/toy.json). † "
+        "an earlier revision of the method.*\n<!-- end -->\nAfter."
+    )
+    assert write(write(page)) == write(page)
+    by_budget = write("<!-- results: toy rows=method by=budget cell=accuracy benchmark=b --><!-- end -->")
+    assert "| method | no limit | ≤ 1 |" in by_budget
+    assert [line[3:7] for line in by_budget.splitlines()[3:6]] == ["weak", "stro", "stro"]
+    flat = write(
+        "<!-- results: toy columns=method,asked,above:strong method=weak budget=none --><!-- end -->"
+    )
+    assert "| method | models asked | above `strong`, points |" in flat
+    assert "| `weak` | 2.0 | **−25.0 (−30.0 to −20.0)** |" in flat
+    assert "3 seeds, 2026-01-02; `run b`: [toy.json]" in flat
+
+
+@pytest.mark.usefixtures("results")
+def test_a_value_is_of_one_row() -> None:
+    value = "<!-- value: toy cell=accuracy1 method=strong per=task -->0<!-- end -->"
+    assert write(f"It has {value} %.") == f"It has {value.replace('>0<', '>62.5<')} %."
+    for wrong, told in (
+        ("toy cell=accuracy method=strong", "leaves 2 rows"),
+        ("toy cell=accuracy method=none", "no row of docs/results/toy.json has"),
+        ("toy cell=accurate method=weak budget=1", "unknown column 'accurate'"),
+        ("tou cell=accuracy", "unknown results 'tou'"),
+    ):
+        with pytest.raises(InputError, match=told):
+            write(f"<!-- value: {wrong} --><!-- end -->")
+
+
+def test_streams_share_train_and_turn_where_they_should() -> None:
+    steady, turned = turning(3, 900), turning(3, 300)
+    assert steady.train.fingerprint() == turned.train.fingerprint()
+    assert (steady.predictions[: TRAIN + 300] == turned.predictions[: TRAIN + 300]).all()
+    before, after = (
+        turned.correct[rows].mean(0) for rows in (slice(0, TRAIN + 300), slice(TRAIN + 300, None))
+    )
+    assert before[:2].min() > 0.8
+    assert before[3:5].max() < 0.5
+    assert after[3:5].min() > 0.8
+    assert after[:2].max() < 0.5
+    late = turned.test.rows(np.arange(900) >= 600)
+    assert best_constant(late) >= late.correct.mean(0).max()
