@@ -18,6 +18,7 @@ from warehouse.alignment import align, check_coverage, difference, shortening
 from warehouse.answers import normalise
 from warehouse.errors import InputError
 from warehouse.scripts import script
+from warehouse.validity import check_scores
 
 _PRICES = ("price", "price_input", "price_output")
 _MODEL_COLUMNS = ("model", "hf_repo", "revision", "family", "params_b", "active_params_b", *_PRICES)
@@ -121,8 +122,10 @@ def put_partitions(
 ) -> None:
     """Replaces partitions: their earlier rows and records go, `rows` and one record each come.
 
-    Raises InputError if a row belongs to no stored document or to none of the partitions.
+    Raises InputError if a row belongs to no stored document or to none of the partitions, and for a score
+    that no model can have given.
     """
+    check_scores(rows)
     target = _target(rows)
     records = _records(extractions)
     with (

@@ -77,6 +77,11 @@ class Engine(Protocol):
     shard: int
     """Documents to ask at once. A call's results depend on its documents alone, not on earlier calls."""
 
+    @property
+    def slower(self) -> str | None:
+        """How it works more slowly than others of its kind, and why; None: it does not."""
+        ...
+
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
         """Raises InputError, before any request, if a prompt does not fit and must not be truncated."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rlfocal.atomic import write_file
+from warehouse import Warehouse
 from warehouse.disk import writing_to
 
 _BEGUN = "begun"
@@ -60,6 +61,16 @@ def gpus(settings: Mapping[str, Any]) -> str | None:
     n = int(settings.get("tensor_parallel") or 1)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return ",".join(visible.split(",")[:n] if visible else map(str, range(n)))
+
+
+def slower_models(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
+    """A sentence for each of these models whose engine had to take a slower way than others."""
+    rows = warehouse.rows(
+        "SELECT DISTINCT model, settings->>'slower' AS slower FROM extractions "
+        "WHERE list_contains(?, model) AND slower IS NOT NULL ORDER BY ALL",
+        [list(models)],
+    )
+    return [f"{model} {slower}" for model, slower in rows]
 
 
 def begin(folder: Path) -> int:

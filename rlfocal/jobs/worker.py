@@ -30,6 +30,7 @@ from warehouse import Warehouse
 from warehouse.alignment import shortening
 from warehouse.disk import DiskFullError
 from warehouse.store import PartitionKey
+from warehouse.validity import check_scores
 
 SECONDS_BETWEEN_LOOKS = 2.0
 ALONE = " alone"
@@ -121,10 +122,11 @@ def wait_for_others(
 def _extraction(
     send: Send, warehouse: Warehouse, model: ModelSpec, backend: str, engine: Engine
 ) -> Extraction:
+    slower = {} if engine.slower is None else {"slower": engine.slower}
     record = {
         "model": model.model,
         "backend": backend,
-        "settings": {"hf_repo": model.hf_repo, "revision": model.revision, **engine.settings()},
+        "settings": {"hf_repo": model.hf_repo, "revision": model.revision, **engine.settings(), **slower},
         "versions": engine.versions(),
     }
     return Extraction(model.model, engine, warehouse, send, record)
@@ -262,4 +264,6 @@ def _ask(extraction: Extraction, task: TaskDocuments, documents: Sequence[Docume
     else:
         rows = partial(pass_rows, samples=list(extraction.engine.sample(documents, task.sampling)))
     seconds = perf_counter() - started
-    return Shard(rows(task, extraction.model, documents), seconds)
+    shard = Shard(rows(task, extraction.model, documents), seconds)
+    check_scores(shard.rows)  # before hours of work for rows that the warehouse would refuse
+    return shard

@@ -50,6 +50,12 @@ class OpenAIEngine:
         self._read = self._way_to_read()
         self._next_tokens = self._scores_next_tokens()
 
+    @property
+    def slower(self) -> str | None:
+        if self._next_tokens:
+            return None
+        return "asks once for each choice: the server does not score next tokens that it is given"
+
     def settings(self) -> dict[str, object]:
         return {
             "served": self._served,

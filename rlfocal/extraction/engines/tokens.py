@@ -27,8 +27,10 @@ class EncodedDocument(NamedTuple):
 class Encoder:
     """A tokenizer under lm-eval's rules for special tokens, empty prompts and the end of the context."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, vocabulary: int | None = None) -> None:
+        """`vocabulary`: how many tokens the model has; None where only a server knows."""
         self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
         bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
         self._prefix: int | None = eos if bos is None else bos
         self._encoded: dict[Document, EncodedDocument] = {}
@@ -59,13 +61,28 @@ class Encoder:
             if not all(tails):
                 raise InputError(f"document {document.doc_id}: choice {tails.index(())} tokenizes to nothing")
             encoded.append(EncodedDocument(context or self._only_prefix(), tuple(tails)))
+            self._check_known(document, *encoded[-1].continuations, encoded[-1].context)
         return encoded
 
     def prompts(self, documents: Sequence[Document]) -> list[Tokens]:
         """The context of every document, to be continued."""
         texts = [self._rendered(d).context for d in documents]
-        prompts = self._as_prompts(set(texts), self._tokenizer.bos_token)
-        return [prompts[text] or self._only_prefix() for text in texts]
+        known = self._as_prompts(set(texts), self._tokenizer.bos_token)
+        prompts = [known[text] or self._only_prefix() for text in texts]
+        for document, prompt in zip(documents, prompts, strict=True):
+            self._check_known(document, prompt)
+        return prompts
+
+    def _check_known(self, document: Document, *texts: Tokens) -> None:
+        """Raises InputError for a token id that the model does not have."""
+        highest = max(map(max, texts))
+        if self._vocabulary is not None and highest >= self._vocabulary:
+            token = self._tokenizer.convert_ids_to_tokens(highest)
+            raise InputError(
+                f"document {document.doc_id}: the tokenizer gives token id {highest} ({token!r:.40}), but "
+                f"the model's vocabulary ends at {self._vocabulary - 1}: save the tokenizer that it was "
+                "trained with beside its weights"
+            )
 
     def _rendered(self, document: Document) -> Document:
         """A chat rendered by the tokenizer's template; other prompts unchanged."""
