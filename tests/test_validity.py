@@ -10,12 +10,15 @@ import pytest
 import torch
 from tiny_models import save_model, tiny_model, tiny_tokenizer, write_tasks
 
+from rlfocal.dataset import load_dataset
 from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.jobs.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
+from warehouse.scripts import script
+from warehouse.upkeep.integrity import examine
 from warehouse.validity import check_scores
 
 
@@ -146,3 +149,50 @@ def test_a_slower_way_is_said() -> None:
     engine = HFEngine(tiny_model("mamba", len(tokenizer)), tokenizer)
     assert engine.slower is not None
     assert "once for each choice" in engine.slower
+
+
+def damage(warehouse: Warehouse, model: str) -> None:
+    """What an earlier version committed: NaN log-probabilities, under a digest of their own."""
+    connection = warehouse.connection
+    connection.execute("UPDATE choice_logprobs SET logprob = 'nan' WHERE model = ?", [model])
+    connection.execute(script("writes/digests"))
+    connection.execute(
+        "UPDATE extractions SET digest = (SELECT choice_logprobs_digest(c) FROM choice_logprobs AS c "
+        "WHERE c.model = $1) WHERE model = $1",
+        [model],
+    )
+    connection.execute("ALTER TABLE extractions DROP COLUMN fault")
+    connection.execute("ALTER TABLE decisions DROP COLUMN rounds")
+    connection.execute("ALTER TABLE decisions ADD COLUMN rounds INT[]")
+    connection.execute("UPDATE schema_version SET version = 9")
+
+
+def test_what_an_earlier_version_committed_counts_nowhere_and_is_extracted_again(
+    pool: PoolSpec, tmp_path: Path
+) -> None:
+    [sound, _] = pool.models
+    other = sound.model_copy(update={"model": "other"})
+    both = pool.model_copy(update={"models": (sound, other)}).choose(benchmarks=["tiny-c"])
+    extract_pool(tmp_path / "w", both)
+    with open_warehouse(tmp_path / "w") as warehouse:
+        damage(warehouse, "other")
+    with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
+        assert warehouse.rows("SELECT model FROM accuracy") == [("sound",)]
+    with open_warehouse(tmp_path / "w") as warehouse:
+        for view in ("accuracy", "choice_probs", "predictions", "outcomes_norm"):
+            assert warehouse.rows(f"SELECT DISTINCT model FROM {view}") == [("sound",)]
+        dataset = load_dataset(warehouse, "tiny-c")
+        assert dataset.models == ("sound",)
+        [(model, reason)] = dataset.left_out
+        assert (model, "NaN" in reason, "10 of 10" in reason) == ("other", True, True)
+        with pytest.raises(InputError, match="model 'other' has scores that are NaN"):
+            load_dataset(warehouse, "tiny-c", ["sound", "other"])
+        [fault] = examine(warehouse).partitions or ()
+        assert (fault.model, "NaN" in fault.reason) == ("other", True)
+    report = extract_pool(tmp_path / "w", both, limit=5)  # a limit may replace what counts nowhere
+    assert [(c.model, c.n_docs) for c in report.committed] == [("other", 5)]
+    report = extract_pool(tmp_path / "w", both)
+    assert [c.model for c in report.committed] == ["other"]
+    with open_warehouse(tmp_path / "w") as warehouse:
+        assert examine(warehouse).is_sound
+        assert load_dataset(warehouse, "tiny-c").models == ("other", "sound")

@@ -39,6 +39,8 @@ class Committed(NamedTuple):
     extraction_id: str
     fingerprint: str
     n_docs: int
+    fault: str | None = None
+    """Why its rows count nowhere and are to be extracted again."""
 
 
 class ReadOnlyError(InputError):
@@ -205,7 +207,7 @@ class Warehouse:
                 docs,
                 rows,
                 extraction,
-                n_stored=there and there.n_docs,
+                n_stored=there.n_docs if there and not there.fault else None,
                 replace_documents=replace_documents,
             )
         return True

@@ -179,7 +179,7 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     there = warehouse.committed(key.model, key.benchmark).get(key)
     if is_covered(job, there):
         return AlreadyCommitted(*key)
-    if there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
+    if there and not there.fault and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
         raise InputError(reason)
     extraction.engine.check(task.documents, task.sampling)
     retries = begin(folder)
