@@ -195,8 +195,9 @@ class _Answers(NamedTuple):
 def _covered(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
     """How many documents each model answered, with scores that count."""
     counted = (
-        "SELECT model, max(n) FROM (SELECT model, count(*) AS n FROM predictions WHERE benchmark = $1 GROUP BY ALL "
-        "UNION ALL SELECT model, 0 FROM extractions WHERE benchmark = $1) GROUP BY model ORDER BY model"
+        "WITH counted AS (SELECT model, count(*) AS n FROM predictions WHERE benchmark = $1 GROUP BY model "
+        "UNION ALL SELECT model, 0 FROM extractions WHERE benchmark = $1) "
+        "SELECT model, max(n) FROM counted GROUP BY model ORDER BY model"
     )
     return dict(warehouse.rows(counted, [benchmark]))
 

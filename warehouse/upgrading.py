@@ -63,7 +63,7 @@ def _names_then(connection: duckdb.DuckDBPyConnection) -> list[dict[str, object]
         return []
     snapshots = connection.execute("SELECT snapshot_id, snapshot_time FROM warehouse.snapshots()").fetchall()
     runs = connection.execute(script("upgrades/decided_runs")).fetchall()
-    found = []
+    found: list[dict[str, object]] = []
     for run in (_Run(run_id, frozenset(models), *about) for run_id, models, *about in runs):
         then = _then_of(run, renames, snapshots)
         if then is None or any(name != was for name, was in then.items()):

@@ -66,7 +66,7 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
     """Inserts the documents that are new; those already stored must be the same.
 
     Where new documents extend a stored task, the longer listing decides every document's split.
-    Raises InputError with the first document whose doc_hash, choices, label or gold differs.
+    Raises InputError with the first document whose doc_hash, choices, label, gold or prompt differs.
     """
     with _documents(connection, docs):
         if (different := difference(connection)) is not None:
@@ -98,6 +98,7 @@ def put_partition(
     rows: pa.Table,
     extraction: Mapping[str, Any],
     *,
+    prompts: pa.Table | None,
     n_stored: int | None,
     replace_documents: bool,
 ) -> None:
@@ -115,6 +116,9 @@ def put_partition(
         _check_length(n_stored, extraction)
         _write_documents(connection)
     put_partitions(connection, rows, [extraction])
+    if prompts is not None:
+        with _staged(connection, "asked", prompts, like="prompts"):
+            connection.execute(script("writes/put_prompts"))
 
 
 def put_partitions(

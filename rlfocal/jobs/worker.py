@@ -16,7 +16,7 @@ from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document, Engine
 from rlfocal.extraction.engines.backends import start_engine
 from rlfocal.extraction.logs import log
-from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows
+from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows, prompt_rows
 from rlfocal.extraction.recording import begin, measured
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.extraction.unconditional import alone, with_unconditional
@@ -198,6 +198,7 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
             "seconds": seconds,
             **made,
         },
+        prompts=prompt_rows(task, key.model, extraction.engine.texts(task.documents)),
         replace_documents=job.replace_documents,
         unless=lambda now: is_covered(job, now),  # if the lock was lost in the meantime
     )

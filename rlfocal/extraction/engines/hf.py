@@ -103,6 +103,9 @@ class HFEngine:
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
         check_fits(self._encoder, documents, sampling, self._window)
 
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        return self._encoder.texts(documents)
+
     @torch.inference_mode()
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
         self.check(documents)

@@ -71,6 +71,9 @@ class OpenAIEngine:
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
         check_fits(self._encoder, documents, sampling, self._window)
 
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        return self._encoder.texts(documents)
+
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
         self.check(documents)
         able = Abilities(self._next_tokens)

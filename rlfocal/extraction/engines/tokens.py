@@ -84,6 +84,10 @@ class Encoder:
                 "trained with beside its weights"
             )
 
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        """The context of every document as text."""
+        return [self._rendered(document).context for document in documents]
+
     def _rendered(self, document: Document) -> Document:
         """A chat rendered by the tokenizer's template; other prompts unchanged."""
         if document.messages is None:
