@@ -38,6 +38,17 @@ def tokens_of(rows: pa.Table) -> Tokens:
     return Tokens(read + answered, 0) if "choice" in rows.column_names else Tokens(read, answered)
 
 
+def count_ties(rows: pa.Table) -> int | None:
+    """Documents whose best choices are exactly equally likely; None for rows of `answer_passes`."""
+    if "choice" not in rows.column_names:
+        return None
+    best = rows.group_by("doc_id").aggregate([("logprob", "max")])
+    joined = rows.select(["doc_id", "logprob"]).join(best, "doc_id")
+    tied = joined.filter(pc.equal(joined["logprob"], joined["logprob_max"])).group_by("doc_id")
+    counts = tied.aggregate([("logprob", "count")])["logprob_count"]
+    return pc.sum(pc.greater(counts, 1)).as_py() or 0
+
+
 def measured(rows: pa.Table, seconds: float, retries: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of `extractions` for a partition's `rows`, for which its engine took `seconds`."""
     tokens = tokens_of(rows)
@@ -46,6 +57,7 @@ def measured(rows: pa.Table, seconds: float, retries: int, settings: Mapping[str
         "n_generated_tokens": tokens.generated,
         "tokens_per_second": tokens.total / seconds if seconds > 0 else None,
         "retries": retries,
+        "n_ties": count_ties(rows),
         "gpus": gpus(settings),
         "host": platform.node(),
     }

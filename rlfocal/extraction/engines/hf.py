@@ -9,11 +9,12 @@ from importlib.metadata import version
 from itertools import groupby
 from math import isfinite
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from rlfocal.errors import InputError
@@ -31,7 +32,7 @@ from rlfocal.extraction.engines.memory import FLOAT, free_bytes, logit_bytes, na
 from rlfocal.extraction.engines.prefill import PREAMBLE, Prefiller, token_scores
 from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
-from rlfocal.extraction.engines.tokens import UNLIMITED, Encoder, Tokens, max_length
+from rlfocal.extraction.engines.tokens import UNLIMITED, Encoder, Tokens, load_tokenizer, max_length
 from rlfocal.pool.specs import ModelSpec
 
 SHARED = 4
@@ -289,8 +290,14 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
     dtype = "float32" if spec.dtype == "auto" and device == "cpu" else spec.dtype
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    tokenizer = AutoTokenizer.from_pretrained(source, **options)
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+    tokenizer = load_tokenizer(source, **options)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+    except UnpicklingError as error:
+        raise InputError(
+            f"the weights of {source} are pickles that hold more than tensors, which can run code: use a "
+            "revision with *.safetensors, or convert them with save_pretrained where you trust them"
+        ) from error
     return HFEngine(
         model.to(device),
         tokenizer,

@@ -10,6 +10,7 @@ from jinja2 import TemplateError
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document
+from rlfocal.failures import plain
 
 DEFAULT_MAX_LENGTH = 2048
 UNLIMITED = 10**15  # tokenizers give something far beyond this for "no limit"
@@ -130,6 +131,21 @@ class Encoder:
         listed = sorted(set(texts))
         ids = self._tokenizer(listed, add_special_tokens=False)["input_ids"] if listed else []
         return dict(zip(listed, map(tuple, ids), strict=True))
+
+
+def load_tokenizer(source: str, **options: Any) -> Any:
+    """The tokenizer of a folder or hub id. InputError, with its files' name, where it cannot be read."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(source, **options)
+    except OSError:
+        raise  # it says itself what is missing
+    except Exception as error:
+        raise InputError(
+            f"the tokenizer of {source} cannot be read: {plain(error)}; download its tokenizer.json and "
+            "tokenizer_config.json again, or save them with the model's own tokenizer"
+        ) from error
 
 
 def _pair(context: str, continuation: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
 from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.rounding import compare
-from rlfocal.extraction.engines.tokens import Encoder, Tokens
+from rlfocal.extraction.engines.tokens import Encoder, Tokens, load_tokenizer
 from rlfocal.pool.specs import ModelSpec
 
 ENVIRONMENT = {
@@ -245,12 +245,8 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
         tensor_parallel_size=spec.tensor_parallel,
         **options,
     )
-    from transformers import AutoTokenizer
-
     # The tokenizer of the other engines: vLLM may choose one of its own, with other special tokens.
-    tokenizer = AutoTokenizer.from_pretrained(
-        source, revision=revision, trust_remote_code=spec.trust_remote_code
-    )
+    tokenizer = load_tokenizer(source, revision=revision, trust_remote_code=spec.trust_remote_code)
     return VLLMEngine(llm, tokenizer, truncation=spec.truncation, **shard)
 
 
