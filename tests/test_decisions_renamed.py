@@ -27,7 +27,7 @@ FORMER_RENAME = (
 def store(warehouse: Warehouse, run: str, rounds: dict[str, int], *, by_model: bool) -> None:
     pool = sorted(rounds)
     in_order = pa.array([[rounds[m] for m in pool]], pa.list_(pa.int32()))
-    keyed = pa.array([list(rounds.items())], pa.map_(pa.string(), pa.int32()))
+    keyed = pa.array([[{"model": m, "round": n} for m, n in rounds.items()]])
     run_row = {"run_id": run, "benchmark": "b", "task": "*", "method": "m", "models": pool}
     about = {"snapshot": warehouse.snapshot(), "created_at": datetime.now(UTC)}
     with warehouse.transaction(f"evaluate {run}"):
@@ -37,7 +37,10 @@ def store(warehouse: Warehouse, run: str, rounds: dict[str, int], *, by_model: b
 
 
 def stored(warehouse: Warehouse) -> dict[str, dict[str, int] | None]:
-    rows = warehouse.rows("SELECT run_id, pool, rounds FROM decisions")
+    rows = [
+        (run, pool, None if rounds is None else {r["model"]: r["round"] for r in rounds})
+        for run, pool, rounds in warehouse.rows("SELECT run_id, pool, rounds FROM decisions")
+    ]
     for _, pool, rounds in rows:
         assert pool == sorted(pool)
         assert rounds is None or sorted(rounds) == pool

@@ -122,18 +122,20 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
 def _lend_views(connection: duckdb.DuckDBPyConnection, version: int) -> None:
     """Lends this connection what an older schema lacks for readers; only a write may add it for good."""
     connection.execute(script("upgrades/read_before_10"))
-    for views in ("views", "accuracy_norm"):
-        _lend(connection, views)
+    if version < 9:
+        connection.execute(script("upgrades/read_before_9"))
+    if version < 8:
+        connection.execute(script("upgrades/read_before_8"))
     if version >= 7:
         connection.execute(script("upgrades/read_rounds_before_10"))
-    if version >= 9:
-        return
-    connection.execute(script("upgrades/read_before_9"))
-    if version >= 8:
-        return
-    connection.execute(script("upgrades/read_before_8"))
-    if version >= 7:
-        return
+    else:
+        _lend_evaluations(connection)
+    for views in ("views", "accuracy_norm"):
+        _lend(connection, views)
+
+
+def _lend_evaluations(connection: duckdb.DuckDBPyConnection) -> None:
+    """Lends what schemas before 7 lack."""
     if _has_variants(connection):
         connection.execute(script("upgrades/variants"))
         connection.execute(script("upgrades/read_before_6"))

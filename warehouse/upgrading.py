@@ -36,7 +36,7 @@ def mark_impossible(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def key_rounds_by_model(connection: duckdb.DuckDBPyConnection) -> None:
-    """Gives `decisions.rounds` of schema 7 to 9 a key, the model; it stood in the order of `pool`.
+    """Lets `decisions.rounds` of schema 7 to 9 name its models; it stood in the order of `pool`.
 
     A rename sorted `pool` anew, and not `rounds`: the order it had follows from the names of that time. Where
     these cannot be known, `rounds` becomes NULL.

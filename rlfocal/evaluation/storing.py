@@ -201,7 +201,9 @@ def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
             "prediction": pa.array(answers, pa.string()),
             "correct": correct,
             "reward": np.where(correct, 1.0, -1.0),
-            "rounds": pa.MapArray.from_arrays(pool_offsets, names, rounds),
+            "rounds": pa.ListArray.from_arrays(
+                pool_offsets, pa.StructArray.from_arrays([names, rounds], ["model", "round"])
+            ),
             "probability": pa.array(probability, pa.float64(), from_pandas=True),
         }
     )

@@ -109,10 +109,10 @@ ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS mean_rounds DOUBLE;
 CREATE TABLE IF NOT EXISTS decisions (
     run_id VARCHAR, benchmark VARCHAR, task VARCHAR, doc_id BIGINT,
     pool VARCHAR[], prediction VARCHAR, correct BOOLEAN, reward DOUBLE,
-    rounds MAP(VARCHAR, INT),           -- in which round, from 1, each model was asked; NULL: not known
+    rounds STRUCT("model" VARCHAR, "round" INT)[],   -- in which round, from 1, each was asked; NULL: not known
     probability DOUBLE                  -- how likely the method held its answer to be right; NULL where it cannot say
 );
-ALTER TABLE decisions ADD COLUMN IF NOT EXISTS rounds MAP(VARCHAR, INT);    -- schema 7
+ALTER TABLE decisions ADD COLUMN IF NOT EXISTS rounds STRUCT("model" VARCHAR, "round" INT)[];   -- schema 7
 ALTER TABLE decisions ADD COLUMN IF NOT EXISTS probability DOUBLE;
 
 -- Runs that a budget rules out: the method never asks so few models, or lacks prices (schema 7).

@@ -10,8 +10,8 @@ UPDATE evaluations SET method = 'single:' || $new WHERE method = 'single:' || $o
 UPDATE decisions
 SET
     pool = list_sort(list_append(list_filter(pool, lambda m: m <> $old), $new)),
-    rounds = map_from_entries(list_transform(
-        map_entries(rounds), lambda e: {key: CASE WHEN e.key = $old THEN $new ELSE e.key END, value: e.value}
+    rounds = list_sort(list_transform(
+        rounds, lambda r: {model: CASE WHEN r.model = $old THEN $new ELSE r.model END, round: r.round}
     ))
 WHERE list_contains(pool, $old);
 UPDATE prompts SET model = $new WHERE model = $old;
