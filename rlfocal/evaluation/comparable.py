@@ -154,9 +154,9 @@ def answering(warehouse: Warehouse, benchmark: str) -> set[str]:
 def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, ...]:
     """What a reader of the board should know: that its pool guesses, and what it leaves out."""
     found = [
-        note_guessing(warehouse, key[0], runs.models),
         note_gone(runs),
         note_left_out(warehouse, key, runs),
+        note_guessing(warehouse, key[0], runs.models),
     ]
     return tuple(note for note in found if note is not None)
 

@@ -10,8 +10,8 @@ WITH best AS (
 ),
 offered AS (
     SELECT c.task, c.doc_id, max(c.choice) + 1 AS n_choices
-    FROM choice_logprobs AS c
-    WHERE c.benchmark = $benchmark AND c.model = (SELECT b.model FROM best AS b)
+    FROM choice_logprobs AS c JOIN docs AS d USING (benchmark, task, doc_id)
+    WHERE c.benchmark = $benchmark AND d.label IS NOT NULL AND c.model = (SELECT b.model FROM best AS b)
     GROUP BY ALL
 )
 SELECT b.model, b.n, b.n_right, (SELECT avg(1 / f.n_choices) FROM offered AS f) FROM best AS b;
