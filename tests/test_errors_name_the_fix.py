@@ -98,3 +98,9 @@ def test_ties_are_counted() -> None:
     logprobs = [-1.0, -2.0, -1.0, -3.0, -2.0, -0.5, -0.5]
     assert count_ties(pa.table(rows | {"logprob": logprobs})) == 2
     assert count_ties(pa.table({"doc_id": [0], "pass": [0]})) is None
+
+
+def test_a_repository_that_leaves_its_place() -> None:
+    with pytest.raises(ValueError, match=r"leaves its place by \.\."):
+        ModelSpec(model="m", hf_repo="rlfocal-lab/../../x", params_b=1)
+    assert ModelSpec(model="m", hf_repo="../weights", params_b=1).hf_repo == "../weights"
