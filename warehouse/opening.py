@@ -12,9 +12,10 @@ from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
 from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
+from warehouse.upgrading import key_rounds_by_model, mark_impossible
 from warehouse.writing import digest_docs
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
@@ -120,13 +121,21 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
 
 def _lend_views(connection: duckdb.DuckDBPyConnection, version: int) -> None:
     """Lends this connection what an older schema lacks for readers; only a write may add it for good."""
-    connection.execute(script("upgrades/read_before_9"))
-    _lend(connection, "accuracy_norm")
-    if version >= 8:
-        return
-    connection.execute(script("upgrades/read_before_8"))
+    connection.execute(script("upgrades/read_before_10"))
+    if version < 9:
+        connection.execute(script("upgrades/read_before_9"))
+    if version < 8:
+        connection.execute(script("upgrades/read_before_8"))
     if version >= 7:
-        return
+        connection.execute(script("upgrades/read_rounds_before_10"))
+    else:
+        _lend_evaluations(connection)
+    for views in ("views", "accuracy_norm"):
+        _lend(connection, views)
+
+
+def _lend_evaluations(connection: duckdb.DuckDBPyConnection) -> None:
+    """Lends what schemas before 7 lack."""
     if _has_variants(connection):
         connection.execute(script("upgrades/variants"))
         connection.execute(script("upgrades/read_before_6"))
@@ -162,6 +171,8 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
                     connection.execute(script("upgrades/to_6"))
                 for name in SCHEMA:
                     connection.execute(script(name))
+                mark_impossible(connection)
+                key_rounds_by_model(connection)
                 connection.execute(script("writes/undigested_docs"))
                 digest_docs(connection)
                 connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])

@@ -18,6 +18,7 @@ from warehouse.alignment import align, check_coverage, difference, shortening
 from warehouse.answers import normalise
 from warehouse.errors import InputError
 from warehouse.scripts import script
+from warehouse.validity import check_scores
 
 _PRICES = ("price", "price_input", "price_output")
 _MODEL_COLUMNS = ("model", "hf_repo", "revision", "family", "params_b", "active_params_b", *_PRICES)
@@ -65,7 +66,7 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
     """Inserts the documents that are new; those already stored must be the same.
 
     Where new documents extend a stored task, the longer listing decides every document's split.
-    Raises InputError with the first document whose doc_hash, choices, label or gold differs.
+    Raises InputError with the first document whose doc_hash, choices, label, gold or prompt differs.
     """
     with _documents(connection, docs):
         if (different := difference(connection)) is not None:
@@ -97,6 +98,7 @@ def put_partition(
     rows: pa.Table,
     extraction: Mapping[str, Any],
     *,
+    prompts: pa.Table | None,
     n_stored: int | None,
     replace_documents: bool,
 ) -> None:
@@ -114,6 +116,9 @@ def put_partition(
         _check_length(n_stored, extraction)
         _write_documents(connection)
     put_partitions(connection, rows, [extraction])
+    if prompts is not None:
+        with _staged(connection, "asked", prompts, like="prompts"):
+            connection.execute(script("writes/put_prompts"))
 
 
 def put_partitions(
@@ -121,8 +126,10 @@ def put_partitions(
 ) -> None:
     """Replaces partitions: their earlier rows and records go, `rows` and one record each come.
 
-    Raises InputError if a row belongs to no stored document or to none of the partitions.
+    Raises InputError if a row belongs to no stored document or to none of the partitions, and for a score
+    that no model can have given.
     """
+    check_scores(rows)
     target = _target(rows)
     records = _records(extractions)
     with (

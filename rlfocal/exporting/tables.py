@@ -22,6 +22,7 @@ Progress = Callable[[str, float], None]
 
 FOLDERS: dict[str, tuple[str, ...]] = {
     "docs": ("benchmark", "task"),
+    "prompts": ("benchmark", "task"),
     "models": (),
     "choice_logprobs": ("benchmark", "task", "model"),
     "answer_passes": ("benchmark", "task", "model"),

@@ -19,6 +19,17 @@ CREATE TABLE IF NOT EXISTS docs (
     confidential BOOLEAN                -- its texts stay out of reports and exports unless asked for
 );
 ALTER TABLE docs ADD COLUMN IF NOT EXISTS confidential BOOLEAN;             -- schema 2
+-- What every model was asked: sha256 of the prompt before any chat template. NULL: imported, or older (schema 10).
+ALTER TABLE docs ADD COLUMN IF NOT EXISTS prompt_hash VARCHAR;
+
+-- The prompts behind docs.prompt_hash (schema 10).
+CREATE TABLE IF NOT EXISTS prompts (
+    benchmark VARCHAR, task VARCHAR, doc_id BIGINT,
+    model VARCHAR,                      -- whose chat template the text is rendered with; '*': all models'
+    prompt VARCHAR,                     -- the text a model reads; NULL where it is rendered for each model
+    messages STRUCT("role" VARCHAR, "content" VARCHAR)[],   -- a chat, before it is rendered; else NULL
+    continuations VARCHAR[]             -- what follows the prompt, one a choice; NULL for answers
+);
 
 -- Documents whose label or gold answer was corrected here, with the values before the correction (schema 3).
 CREATE TABLE IF NOT EXISTS corrections (
@@ -65,6 +76,9 @@ ALTER TABLE extractions ADD COLUMN IF NOT EXISTS tokens_per_second DOUBLE;
 ALTER TABLE extractions ADD COLUMN IF NOT EXISTS retries BIGINT;
 ALTER TABLE extractions ADD COLUMN IF NOT EXISTS gpus VARCHAR;
 ALTER TABLE extractions ADD COLUMN IF NOT EXISTS host VARCHAR;
+-- Why its rows count nowhere, until they are extracted again; NULL: they count (schema 10, as what follows).
+ALTER TABLE extractions ADD COLUMN IF NOT EXISTS fault VARCHAR;
+ALTER TABLE extractions ADD COLUMN IF NOT EXISTS n_ties BIGINT;     -- documents whose best choices are equally likely
 
 -- A digest of each task's documents, whatever their order: a bit that flips on disk changes it (schema 4).
 CREATE TABLE IF NOT EXISTS doc_digests (benchmark VARCHAR, task VARCHAR, digest VARCHAR);
@@ -95,10 +109,10 @@ ALTER TABLE evaluations ADD COLUMN IF NOT EXISTS mean_rounds DOUBLE;
 CREATE TABLE IF NOT EXISTS decisions (
     run_id VARCHAR, benchmark VARCHAR, task VARCHAR, doc_id BIGINT,
     pool VARCHAR[], prediction VARCHAR, correct BOOLEAN, reward DOUBLE,
-    rounds INT[],                       -- in which round, from 1, each model of the pool was asked
+    rounds STRUCT("model" VARCHAR, "round" INT)[],   -- in which round, from 1, each was asked; NULL: not known
     probability DOUBLE                  -- how likely the method held its answer to be right; NULL where it cannot say
 );
-ALTER TABLE decisions ADD COLUMN IF NOT EXISTS rounds INT[];                -- schema 7
+ALTER TABLE decisions ADD COLUMN IF NOT EXISTS rounds STRUCT("model" VARCHAR, "round" INT)[];   -- schema 7
 ALTER TABLE decisions ADD COLUMN IF NOT EXISTS probability DOUBLE;
 
 -- Runs that a budget rules out: the method never asks so few models, or lacks prices (schema 7).

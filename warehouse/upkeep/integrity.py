@@ -198,6 +198,7 @@ def _file_fault(path: str, n_rows: int, size: int, found: int | str) -> str | No
 
 def _partition_faults(warehouse: Warehouse) -> Iterator[PartitionFault]:
     warehouse.connection.execute(script("writes/digests"))
+    warehouse.connection.execute(script("writes/impossible"))
     yield from (PartitionFault(*row) for row in warehouse.rows(script("upkeep/partition_faults")))
 
 

@@ -23,6 +23,19 @@ FROM warehouse.docs AS d
 SEMI JOIN temp.kept_benchmarks USING (benchmark)
 LEFT JOIN temp.withheld AS w USING (benchmark, task, doc_id);
 
+-- A prompt holds the question.
+CREATE OR REPLACE TEMP VIEW prompts AS
+SELECT
+    p.* REPLACE (
+        CASE WHEN w.task IS NULL THEN p.prompt END AS prompt,
+        CASE WHEN w.task IS NULL THEN p.messages END AS messages,
+        CASE WHEN w.task IS NULL THEN p.continuations END AS continuations
+    )
+FROM warehouse.prompts AS p
+SEMI JOIN temp.kept_benchmarks USING (benchmark)
+LEFT JOIN temp.withheld AS w USING (benchmark, task, doc_id)
+WHERE p.model = '*' OR p.model IN (SELECT k.model FROM temp.kept_models AS k);
+
 -- A choice's tokens spell its text.
 CREATE OR REPLACE TEMP VIEW choice_logprobs AS
 SELECT c.* REPLACE (CASE WHEN w.task IS NULL THEN c.token_ids END AS token_ids)
