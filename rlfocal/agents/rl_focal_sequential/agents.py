@@ -142,7 +142,7 @@ class SequentialAgents(CallingAgents):
         return list(self.order[self.sizes[stage - 1] if stage else 0 : self.sizes[stage]])
 
     def look(self, stage: int, documents: Dataset, known: About, down: Mask | None = None) -> Look:
-        """Fusion's answers to T documents of which the stage's models have answered, but those `down` (N,)."""
+        """Its answers to T documents once a stage's models, less those `down` (N,), have answered."""
         size, order = self.sizes[stage], list(self.order)
         task = task_places(documents.tasks.tolist(), self.tasks if self.task_fusions else ())
         seen = outputs(documents, known, self.scales, self.order, self.n_slots)

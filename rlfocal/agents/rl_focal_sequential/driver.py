@@ -82,9 +82,11 @@ class StageDriver:
         """The query with what was given so far, as `decide` sees documents."""
         agents = self._agents
         return Dataset(
-            benchmark=agents.benchmark, kind=agents.kind, models=agents.models, prices=np.zeros(len(probs)),
+            benchmark=agents.benchmark, kind=agents.kind, models=agents.models,
+            prices=np.zeros(len(probs)),
             tasks=np.array([self._task]), doc_ids=np.zeros(1, dtype=np.int64), probs=probs[None],
             logprobs=logprobs[None], n_choices=np.array([probs.shape[1]]), predictions=slots[None],
-            labels=np.array([-1]), is_train=np.zeros(1, dtype=np.bool_), slots=(tuple(answers),) * bool(answers),
+            labels=np.array([-1]), is_train=np.zeros(1, dtype=np.bool_),
+            slots=(tuple(answers),) * bool(answers),
             snapshot=agents.snapshot, questions=(self._question,),
         )  # fmt: skip
