@@ -52,6 +52,9 @@ def import_predictions(
         Path,
         typer.Option(help="benchmark, task, doc_id, model, and choice_logprobs or answer [, pass, text]."),
     ],
+    models: Annotated[
+        Path | None, typer.Option(help="model [, family, price, price_input, price_output, ...].")
+    ] = None,
     allow_missing: AllowMissing = False,
     warehouse: Location = None,
     as_json: Json = False,
@@ -62,7 +65,8 @@ def import_predictions(
     """
     from rlfocal.imports.predictions import read_predictions
 
-    _import(lambda _: read_predictions(docs, scores, allow_missing=allow_missing), warehouse, as_json=as_json)
+    read = partial(read_predictions, docs, scores, models, allow_missing=allow_missing)
+    _import(lambda _: read(), warehouse, as_json=as_json)
 
 
 @imports.command("lm-eval")

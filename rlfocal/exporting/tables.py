@@ -72,8 +72,8 @@ def export(
 
     `parquet`: TABLE/benchmark=B/task=T/[model=M/]*.parquet, the columns in a folder's name left out of its
     files. `datasets`: whole files and a README.md, so that `load_dataset(target, TABLE)` works; the documents
-    are split into train and test. `predictions`: docs.parquet and scores.parquet, which `import predictions`
-    takes, and no other table. With `models`, runs that also chose from others are left out. Texts of
+    are split into train and test. `predictions`: docs.parquet, scores.parquet and models.parquet, which
+    `import predictions` takes, and no other table. With `models`, runs that also chose from others are left out. Texts of
     confidential documents (question, choices, gold answer, the models' texts, the choices' token ids) are
     left out unless `questions`.
 
@@ -82,7 +82,7 @@ def export(
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
     folder = expanded(target)
-    names = _chosen("table", tables, FOLDERS if format != "predictions" else ("docs", "scores"))
+    names = _chosen("table", tables, FOLDERS if format != "predictions" else ("docs", "scores", "models"))
     with staged_folder(folder) as stage, warehouse.reading(), writing_to(stage):
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
         written: list[ExportedTable] = []

@@ -13,7 +13,7 @@ from warehouse import writing
 from warehouse.locations import without_password
 from warehouse.scripts import script
 from warehouse.store import Warehouse
-from warehouse.upkeep.expiry import delete_orphans, delete_scheduled, orphans, scheduled
+from warehouse.upkeep.expiry import delete_leftovers, orphans, scheduled
 
 OnProgress = Callable[[float], None]
 _AT_ONCE = 64  # files in one query: opening each costs more than reading it
@@ -136,7 +136,7 @@ def repair(warehouse: Warehouse) -> Repair:
         if faults:
             writing.drop_partitions(warehouse.connection, [fault[:3] for fault in faults])
     with warehouse.upkeep():
-        deleted = delete_orphans(warehouse) + delete_scheduled(warehouse)
+        deleted = delete_leftovers(warehouse)
     return Repair(lost, damaged, faults, deleted)
 
 
