@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import duckdb
 
-from warehouse.errors import InputError
+from warehouse.errors import InputError, RunError
+from warehouse.locations import without_password
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -43,6 +46,18 @@ def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) ->
         _use_httpfs(connection, data, _SECRETS[protocol])
     elif not connection.filesystem_is_registered(protocol):
         connection.register_filesystem(_store(data))
+
+
+@contextmanager
+def writing_to_store() -> Iterator[None]:
+    """Raises RunError, with the store's words and what to check, if a store refuses what the block writes."""
+    try:
+        yield
+    except duckdb.HTTPException as error:
+        raise RunError(
+            f"{' '.join(without_password(str(error)).split())}. Check ?data=, AWS_ACCESS_KEY_ID, "
+            "AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, or DuckDB's secret for the path"
+        ) from None
 
 
 def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 
+from warehouse import not_null
 from warehouse.connecting import MissingWarehouseError, attach, connect
 from warehouse.errors import InputError
 from warehouse.locations import Location, exists, locate
@@ -14,7 +15,7 @@ from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
 from warehouse.writing import digest_docs
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
@@ -156,12 +157,17 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     with write_lock(place, connection):
         connection.execute("BEGIN")
         try:
-            if _version(connection, place) < SCHEMA_VERSION:
+            version = _version(connection, place)
+            if version < SCHEMA_VERSION:
+                not_null.drop_empty_tables(connection)
                 if _has_variants(connection):
                     connection.execute(script("upgrades/variants"))
                     connection.execute(script("upgrades/to_6"))
                 for name in SCHEMA:
                     connection.execute(script(name))
+                if 0 < version < 10:
+                    connection.execute(script("writes/digests"))
+                    connection.execute(script("upgrades/digests_that_count"))
                 connection.execute(script("writes/undigested_docs"))
                 digest_docs(connection)
                 connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
@@ -171,4 +177,5 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+        not_null.require(connection)
         return _version(connection, place)
