@@ -94,8 +94,9 @@ def fill(path: Path, n_tasks: int) -> None:
         for model in MODELS
     ]
     runs = [
-        {"run_id": f"r{at}", "benchmark": "b", "task": "*", "method": "x", "n": N_DOCS, "accuracy": 0.5}
+        {"run_id": f"r{at}", "benchmark": "b", "task": task, "method": "x", "n": N_DOCS, "accuracy": 0.5}
         for at in range(n_tasks)
+        for task in ("*", "t0")
     ]
     decisions = [
         {"run_id": f"r{at}", "benchmark": "b", "task": "t0", "doc_id": doc_id, "correct": doc_id < 2}
@@ -117,7 +118,6 @@ def write(path: Path, n: int, seed: int) -> list[tuple[str, Callable[[Integrity]
     """
     draw = random.Random(seed)
     n_tasks = n // 4 + 1
-    fill(path, n_tasks)
     # Tasks whose documents change share no partition with other writes, so that each is named for itself.
     tasks = draw.sample(range(n_tasks), n_tasks)
     for_docs, for_rows = tasks[: n_tasks // 3], tasks[n_tasks // 3 :]
@@ -165,9 +165,14 @@ def named_runs(found: Integrity) -> set[str]:
 
 
 def test_every_write_is_refused_or_named(tmp_path: Path) -> None:
+    fill(tmp_path / "w", 16)
+    with open_warehouse(tmp_path / "w") as warehouse:
+        clean = examine(warehouse)
+    assert clean.is_sound
     made = write(tmp_path / "w", 60, seed=0)
     with open_warehouse(tmp_path / "w") as warehouse:
         found = examine(warehouse)
+        assert not any(is_named(clean) for _, is_named in made)
         assert [statement for statement, is_named in made if not is_named(found)] == []
         assert len(found.other_writers) == len(made)
         repair(warehouse)

@@ -69,6 +69,33 @@ def import_predictions(
     _import(lambda _: read(), warehouse, as_json=as_json)
 
 
+@imports.command("tables")
+def import_tables(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="What `rlfocal export tables DIR` wrote.", show_default=False),
+    ],
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import another warehouse's tables, complete: answers, runs, corrections. All or nothing.
+
+    From SQLite to Postgres and back, or from another host. Files that were changed are refused. Rows that the
+    warehouse has stay as they are.
+    """
+    from rlfocal.imports.tables import check_tables
+    from rlfocal.imports.tables import import_tables as write
+    from warehouse import open_warehouse
+
+    check_tables(folder)
+    with open_warehouse(warehouse) as opened:
+        report = write(opened, folder)
+    if as_json:
+        print_json(report)
+    else:
+        typer.echo(str(report))
+
+
 @imports.command("lm-eval")
 def import_lm_eval(
     paths: Annotated[

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -15,6 +16,7 @@ from warehouse.connecting import quoted
 from warehouse.disk import writing_to
 from warehouse.locations import expanded
 from warehouse.scripts import script
+from warehouse.upkeep.keys import KEYS
 
 Format = Literal["parquet", "datasets", "predictions"]
 Progress = Callable[[str, float], None]
@@ -29,8 +31,16 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "evaluations": (),
     "decisions": ("benchmark", "task"),
     "training_history": (),
+    "doc_digests": (),
+    "corrections": (),
+    "renames": (),
+    "ruled_out": (),
 }
 """The tables, and the columns that become folders of the plain Parquet format."""
+
+
+_BEFORE_UPKEEP = 8
+"""How many of them every snapshot has."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +92,9 @@ def export(
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
     folder = expanded(target)
-    names = _chosen("table", tables, FOLDERS if format != "predictions" else ("docs", "scores", "models"))
-    with staged_folder(folder) as stage, warehouse.reading(), writing_to(stage):
+    known = FOLDERS if _has_upkeep(warehouse) else list(FOLDERS)[:_BEFORE_UPKEEP]
+    names = _chosen("table", tables, known if format != "predictions" else ("docs", "scores", "models"))
+    with staged_folder(folder) as stage, _one_thread(warehouse), warehouse.reading(), writing_to(stage):
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
         written: list[ExportedTable] = []
         for name in names:
@@ -103,6 +114,17 @@ def export(
     return report
 
 
+@contextmanager
+def _one_thread(warehouse: Warehouse) -> Iterator[None]:
+    """Several threads would write a folder's files in any order."""
+    [(threads,)] = warehouse.rows("SELECT current_setting('threads')")
+    warehouse.connection.execute("SET threads = 1")
+    try:
+        yield
+    finally:
+        warehouse.connection.execute(f"SET threads = {threads}")
+
+
 def _prepare(
     warehouse: Warehouse, benchmarks: Sequence[str] | None, models: Sequence[str] | None, *, questions: bool
 ) -> int:
@@ -119,8 +141,16 @@ def _prepare(
     connection.execute("SET VARIABLE whole_pool = ?", [models is None])
     withhold(warehouse, questions=questions)
     connection.execute(script("exports/views"))
+    if _has_upkeep(warehouse):
+        connection.execute(script("exports/upkeep_views"))
     count = "SELECT count(*) FROM temp.withheld SEMI JOIN temp.kept_benchmarks USING (benchmark)"
     return int(warehouse.rows(count)[0][0])
+
+
+def _has_upkeep(warehouse: Warehouse) -> bool:
+    """Whether the snapshot that is exported has every table of today."""
+    there = warehouse.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = 'warehouse'")
+    return set(FOLDERS) <= {name for (name,) in there}
 
 
 def _chosen(kind: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:
@@ -137,13 +167,23 @@ def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
     folder = stage / table
     partitions = FOLDERS[table]
     if not partitions:
-        return _copy(warehouse, f"FROM temp.{table}", folder / "data.parquet")
+        return _copy(warehouse, f"FROM temp.{table} ORDER BY {_order(table)}", folder / "data.parquet")
     options = f"PARTITION_BY ({', '.join(partitions)}), OVERWRITE_OR_IGNORE"
     benchmarks = warehouse.rows(f"SELECT DISTINCT benchmark FROM temp.{table} ORDER BY 1")
     return sum(
-        _copy(warehouse, f"FROM temp.{table} WHERE benchmark = {quoted(name)}", folder, options)
+        _copy(
+            warehouse,
+            f"FROM temp.{table} WHERE benchmark = {quoted(name)} ORDER BY {_order(table)}",
+            folder,
+            options,
+        )
         for (name,) in benchmarks
     )
+
+
+def _order(table: str) -> str:
+    """Equal tables become equal files."""
+    return ", ".join(KEYS.get(table, ("ALL",)))
 
 
 def _write_splits(warehouse: Warehouse, table: str, stage: Path) -> int:
