@@ -9,7 +9,11 @@ import boto3
 from moto.server import ThreadedMotoServer
 
 BUCKET = "lake"
-KEYS = {"AWS_ACCESS_KEY_ID": "reader-of-lakes", "AWS_SECRET_ACCESS_KEY": "only-for-tests", "AWS_REGION": "us-east-1"}
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "reader-of-lakes",
+    "AWS_SECRET_ACCESS_KEY": "only-for-tests",
+    "AWS_REGION": "us-east-1",
+}
 
 
 @contextmanager

@@ -121,7 +121,9 @@ def write(path: Path, n: int, seed: int) -> list[tuple[str, Callable[[Integrity]
     # Tasks whose documents change share no partition with other writes, so that each is named for itself.
     tasks = draw.sample(range(n_tasks), n_tasks)
     for_docs, for_rows = tasks[: n_tasks // 3], tasks[n_tasks // 3 :]
-    partitions = draw.sample([(task, model) for task in for_rows for model in MODELS], len(for_rows) * len(MODELS))
+    partitions = draw.sample(
+        [(task, model) for task in for_rows for model in MODELS], len(for_rows) * len(MODELS)
+    )
     runs = list(range(n_tasks))
     made: list[tuple[str, Callable[[Integrity], bool]]] = []
     with closing(connect(postgres=False)) as client:
@@ -144,7 +146,9 @@ def write(path: Path, n: int, seed: int) -> list[tuple[str, Callable[[Integrity]
                 one = f"{partition} AND doc_id = {doc_id} AND choice = {choice}"
                 if kind == "null":
                     key, document_key = draw.choice(("task", "doc_id", "model", "choice")), "doc_id"
-                    statement = draw.choice(REFUSED).format(one=one, key=key, document_key=document_key, task=f"t{task}")
+                    statement = draw.choice(REFUSED).format(
+                        one=one, key=key, document_key=document_key, task=f"t{task}"
+                    )
                     with pytest.raises(duckdb.ConstraintException):
                         client.execute(statement)
                     continue
@@ -208,7 +212,11 @@ def test_an_older_warehouse_gets_constraints_and_digests(tmp_path: Path, intact:
             f"UPDATE extractions SET digest = (SELECT {old} FROM temp.x "
             "WHERE (x.task, x.model) = (extractions.task, extractions.model))",
             "UPDATE schema_version SET version = 9",
-            *(() if intact else ("UPDATE choice_logprobs SET model = NULL WHERE model = 'm0' AND doc_id = 1",)),
+            *(
+                ()
+                if intact
+                else ("UPDATE choice_logprobs SET model = NULL WHERE model = 'm0' AND doc_id = 1",)
+            ),
         ):
             warehouse.connection.execute(statement)
     with open_warehouse(tmp_path / "w") as warehouse:

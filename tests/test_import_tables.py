@@ -84,7 +84,9 @@ def test_what_is_stored_stays(source: Path, tmp_path: Path) -> None:
         assert (report.n_written, report.rows["evaluations"], report.rows["models"]) == (0, 2, 0)
         assert warehouse.rows("SELECT price FROM models WHERE model = 'm0'") == [(7.0,)]
         warehouse.connection.execute("UPDATE extractions SET digest = '1:2:3' WHERE model = 'm0'")
-        with pytest.raises(InputError, match=r"m0 on b/t0 is in the warehouse with other rows; run `rlfocal rem"):
+        with pytest.raises(
+            InputError, match=r"m0 on b/t0 is in the warehouse with other rows; run `rlfocal rem"
+        ):
             import_tables(warehouse, tmp_path / "out")
 
 

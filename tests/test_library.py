@@ -21,7 +21,9 @@ def test_names_show_before_anything_is_loaded() -> None:
         "heavy = {'duckdb', 'torch', 'numpy', 'pyarrow', 'warehouse'} & set(sys.modules)\n"
         "print(sorted(heavy), set(rlfocal.__all__) <= set(dir(rlfocal)))"
     )
-    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout
     assert printed == "[] True\n"
 
 
@@ -44,7 +46,9 @@ def test_an_unknown_name_is_none() -> None:
 def test_the_documented_script_runs(tmp_path: Path) -> None:
     [script] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (tmp_path / "script.py").write_text(script)
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "report.html").is_file()
     assert "rl_focal_sequential: 0." in done.stdout

@@ -119,7 +119,5 @@ def _options() -> dict[str, Any]:
         options = None
     if not isinstance(options, dict):
         # Its value may hold a secret.
-        raise InputError(
-            f'{OPTIONS} is not a JSON object; give one such as {{"account_name": "..."}}'
-        )
+        raise InputError(f'{OPTIONS} is not a JSON object; give one such as {{"account_name": "..."}}')
     return options

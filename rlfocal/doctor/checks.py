@@ -230,7 +230,9 @@ def _is_running(stage: Path) -> bool:
 
 def _mismatched_extensions() -> list[str]:
     wanted = version("duckdb")
-    names = [f"duckdb-extension-{name}" for name in ("ducklake", "httpfs", "sqlite-scanner", "postgres-scanner")]
+    names = [
+        f"duckdb-extension-{name}" for name in ("ducklake", "httpfs", "sqlite-scanner", "postgres-scanner")
+    ]
     found = {name: _installed(name) for name in names}
     return [f"{name} is {v}, but DuckDB is {wanted}" for name, v in found.items() if v not in (None, wanted)]
 

@@ -36,7 +36,9 @@ class TablesReport:
 
     def __str__(self) -> str:
         lines = [f"{counted(self.n_written, 'partition')} written, {self.n_unchanged:,} already there"]
-        return "\n".join([*lines, *(f"  {table}: {counted(n, 'row')}" for table, n in self.rows.items() if n)])
+        return "\n".join(
+            [*lines, *(f"  {table}: {counted(n, 'row')}" for table, n in self.rows.items() if n)]
+        )
 
 
 def check_tables(folder: Path) -> None:
@@ -65,7 +67,9 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
         records = connection.execute("FROM temp.given_extractions").to_arrow_table().to_pylist()
         new = [r for r in records if _key(r) not in known]
         before = _counts(warehouse)
-        if new or any(connection.execute(f"FROM ({_missing(table)}) LIMIT 1").fetchone() for table in FOLDERS):
+        if new or any(
+            connection.execute(f"FROM ({_missing(table)}) LIMIT 1").fetchone() for table in FOLDERS
+        ):
             with warehouse.transaction(f"import tables of {counted(len(new), 'partition')}"):
                 _write(connection, new)
         after = _counts(warehouse)
@@ -141,7 +145,9 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
 
 def _missing(table: str) -> str:
     """A query of the given rows that the warehouse lacks."""
-    columns = ("run_id",) if table in _RUNS else ("old", "new", "renamed_at") if table == "renames" else KEYS[table]
+    columns = (
+        ("run_id",) if table in _RUNS else ("old", "new", "renamed_at") if table == "renames" else KEYS[table]
+    )
     return f"SELECT * FROM temp.given_{table} ANTI JOIN warehouse.{table} USING ({', '.join(columns)})"
 
 
