@@ -1,4 +1,4 @@
-"""What another client writes into the tables is refused, or named by the doctor: whatever it is, wherever it is."""
+"""What another client writes into the tables is refused, or named by the doctor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that were exported come back complete: in another catalogue, and as the same bytes when exported again."""
+"""Exported tables come back complete: in another catalogue, and as the same bytes again."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _file_lock(path: Path, seconds: float) -> Iterator[bool]:
 
 
 def _queued(file: FileLock, path: Path, seconds: float) -> bool:
-    """Takes the lock in the order of arrival: each waiter holds a ticket, a file that is named by its time."""
+    """Takes the lock in the order of arrival: each waiter holds a ticket, a file named by its time."""
     ticket = path.with_name(f"{path.stem}.{time_ns():020d}-{uuid4().hex}.ticket")
     place = FileLock(ticket)  # an earlier waiter may be looking whether it lives
     place.acquire()

@@ -186,10 +186,12 @@ class CheckedRows:
         new = _new_partitions(self.scratch, warehouse)
         if new:
             _write(self, warehouse, new)
-        elif self.source.models is not None:
-            if writing.changed_models(warehouse.connection, self.source.models).num_rows:
-                with warehouse.transaction("describe models"):
-                    writing.put_models(warehouse.connection, self.source.models)
+        elif (
+            self.source.models is not None
+            and writing.changed_models(warehouse.connection, self.source.models).num_rows
+        ):
+            with warehouse.transaction("describe models"):
+                writing.put_models(warehouse.connection, self.source.models)
         return _report(self.scratch, len(new), self.source)
 
 

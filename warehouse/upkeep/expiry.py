@@ -86,7 +86,7 @@ def scheduled(warehouse: Warehouse) -> list[str]:
 
 
 def delete_leftovers(warehouse: Warehouse) -> int:
-    """Deletes `orphans` and `scheduled`; returns how many. Needs the write lock: no write may be in progress."""
+    """Deletes `orphans` and `scheduled`; returns how many. Needs the write lock."""
     if found := orphans(warehouse):
         # ducklake_delete_orphaned_files would delete every file where a store spells paths in another way.
         warehouse.connection.execute(script("upkeep/schedule_orphans"), {"paths": found})

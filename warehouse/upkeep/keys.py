@@ -45,7 +45,10 @@ def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
         partial = " OR ".join(f"{name} IS NULL" for name in columns)
         several = "" if table in _COMPARED_BY_DIGEST else " OR count(*) > 1"
         rows = f"WHERE {partial}" if table in _COMPARED_BY_DIGEST else ""
-        query = f"SELECT {names}, count(*) FROM {table} {rows} GROUP BY {names} HAVING {partial}{several} ORDER BY ALL"
+        query = (
+            f"SELECT {names}, count(*) FROM {table} {rows} "
+            f"GROUP BY {names} HAVING {partial}{several} ORDER BY ALL"
+        )
         for *key, n in warehouse.rows(query):
             yield KeyFault(table, tuple(None if value is None else str(value) for value in key), n)
 
