@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 
+from warehouse import not_null
 from warehouse.connecting import MissingWarehouseError, attach, connect
 from warehouse.errors import InputError
 from warehouse.locations import Location, exists, locate
@@ -165,7 +166,9 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     with write_lock(place, connection):
         connection.execute("BEGIN")
         try:
-            if _version(connection, place) < SCHEMA_VERSION:
+            version = _version(connection, place)
+            if version < SCHEMA_VERSION:
+                not_null.drop_empty_tables(connection)
                 if _has_variants(connection):
                     connection.execute(script("upgrades/variants"))
                     connection.execute(script("upgrades/to_6"))
@@ -173,6 +176,9 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
                     connection.execute(script(name))
                 mark_impossible(connection)
                 key_rounds_by_model(connection)
+                if 0 < version < 10:
+                    connection.execute(script("writes/digests"))
+                    connection.execute(script("upgrades/digests_that_count"))
                 connection.execute(script("writes/undigested_docs"))
                 digest_docs(connection)
                 connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
@@ -182,4 +188,5 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+        not_null.require(connection)
         return _version(connection, place)

@@ -17,6 +17,7 @@ from warehouse.disk import writing_to
 from warehouse.errors import InputError
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
+from warehouse.object_store import writing_to_store
 from warehouse.scripts import script
 
 
@@ -123,7 +124,11 @@ class Warehouse:
         Raises DiskFullError if the warehouse's disk is full.
         """
         self.check_writable()
-        with writing_to(self.location.folder), write_lock(self.location, self.connection):
+        with (
+            writing_to(self.location.folder),
+            writing_to_store(),
+            write_lock(self.location, self.connection),
+        ):
             self.connection.execute("BEGIN")
             self._writing = True
             try:
@@ -153,7 +158,7 @@ class Warehouse:
     def upkeep(self) -> Iterator[None]:
         """Holds the write lock outside a transaction, for operations that DuckLake commits itself."""
         self.check_writable()
-        with write_lock(self.location, self.connection):
+        with writing_to_store(), write_lock(self.location, self.connection):
             yield
 
     def append(self, table: str, rows: pa.Table) -> None:

@@ -21,9 +21,11 @@ from warehouse.scripts import script
 from warehouse.validity import check_scores
 
 _PRICES = ("price", "price_input", "price_output")
-_MODEL_COLUMNS = ("model", "hf_repo", "revision", "family", "params_b", "active_params_b", *_PRICES)
 _NUMBERS = ("params_b", "active_params_b", *_PRICES)
-_MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBERS else pa.string()) for c in _MODEL_COLUMNS])
+_TEXTS = ("model", "hf_repo", "revision", "family")
+MODEL_COLUMNS = dict.fromkeys(_TEXTS, "VARCHAR") | dict.fromkeys(_NUMBERS, "DOUBLE")
+"""The columns of `models` and their types."""
+_MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBERS else pa.string()) for c in MODEL_COLUMNS])
 
 
 def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
@@ -34,14 +36,14 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) ->
 
 def model_rows(specs: Iterable[BaseModel]) -> pa.Table:
     """Rows of `models`."""
-    described = [spec.model_dump(include=set(_MODEL_COLUMNS)) for spec in specs]
+    described = [spec.model_dump(include=set(MODEL_COLUMNS)) for spec in specs]
     return pa.Table.from_pylist(described, schema=_MODEL_SCHEMA)
 
 
 def changed_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
     """The rows that `models` lacks or holds differently."""
     with _view(connection, rows) as view:
-        columns = ", ".join(_MODEL_COLUMNS)
+        columns = ", ".join(MODEL_COLUMNS)
         return connection.execute(
             f"SELECT {columns} FROM {view} EXCEPT SELECT {columns} FROM models"
         ).to_arrow_table()
