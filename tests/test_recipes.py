@@ -26,7 +26,10 @@ TABLE = Path(__file__).with_name("recipes.json")
 CARRIERS = {
     "rlfocal.dataset",  # what it holds is in a run's name
     *(f"rlfocal.agents.storage.{name}" for name in ("header", "resuming", "tensorfiles")),
-    *(f"rlfocal.{name}" for name in ("agents.shared.variant", "errors", "methods.registry", "policy")),
+    *(
+        f"rlfocal.{name}"
+        for name in ("agents.shared.variant", "errors", "methods.registry", "methods.spaces", "policy")
+    ),
 }
 """Modules that change no decision."""
 

@@ -92,7 +92,7 @@ def _table(board: Board, before: Accuracies) -> Iterator[str]:
     yield _row(HEADER)
     yield _row(["---", *["---:"] * (len(HEADER) - 1)])
     for s in board.standings:
-        was = before.get(((board.benchmark, board.protocol, board.per, board.split), s.method))
+        was = before.get((board.key, s.method))
         yield _row(
             [
                 s.method,

@@ -41,7 +41,8 @@ class BudgetCurve:
 
 def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]:
     """The curves of a board's methods, the most accurate at their best budget first."""
-    about = [list(board.models), board.benchmark, board.protocol, board.per, board.split]
+    untuned = [s.method for s in board.standings if not s.is_tuned]
+    about = [list(board.models), *board.key, untuned]
     points = defaultdict(list)
     for row in warehouse.query(script("queries/budgets"), about).to_pylist():
         accuracy, n = row["accuracy"], row["n"]

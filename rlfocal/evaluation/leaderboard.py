@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,17 @@ class Standing:
     """Cents per 1,000 queries; None if prices are unknown."""
     mean_rounds: float | None
     """Rounds of calls that a document waits for; None if no run counted them."""
+    is_tuned: bool
+    """Whether its settings were searched."""
+    settings: Mapping[str, Any]
+    """What was chosen; empty: the defaults."""
+
+    @property
+    def chosen(self) -> str:
+        """Its settings in words, for a tuned board."""
+        if not self.is_tuned:
+            return "no settings to tune"
+        return ", ".join(f"{name}={value}" for name, value in sorted(self.settings.items())) or "the defaults"
 
     @property
     def is_ours(self) -> bool:
@@ -89,6 +101,8 @@ class Board:
     protocol: str
     per: str
     split: str
+    trials: int
+    """By how many trials on folds of train each method's settings were chosen; 0: none were."""
     n: int
     """Test documents."""
     models: tuple[str, ...]
@@ -102,6 +116,10 @@ class Board:
     verdicts: tuple[str, ...]
     """A sentence for each of RL-Focal's methods on the board; one if there is none."""
     notes: tuple[str, ...]
+
+    @property
+    def key(self) -> BoardKey:
+        return self.benchmark, self.protocol, self.per, self.split, self.trials
 
     @property
     def is_priced(self) -> bool:
@@ -135,7 +153,7 @@ class Board:
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> list[Board]:
-    """One board per (benchmark, protocol, per, split) of `evaluations`; `runs`: only these run ids.
+    """One board per (benchmark, protocol, per, split, tuning) of `evaluations`; `runs`: only these run ids.
 
     A board compares runs on equal data only: those of its newest run. Methods and seeds that were evaluated
     on other data are left out; a note says so.
@@ -207,6 +225,8 @@ def _standing(
         mean_pool_size=fmean(run.mean_pool_size for run in runs),
         cost=fmean(costs) if len(costs) == len(runs) else None,
         mean_rounds=fmean(rounds) if len(rounds) == len(runs) else None,
+        is_tuned=evaluated[0].trials > 0,
+        settings=evaluated[0].settings,
     )
 
 

@@ -16,11 +16,38 @@ from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_a
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
 from rlfocal.methods.registry import CheckpointStore, Entry, Making, register
+from rlfocal.methods.spaces import Range, Space
 
 if TYPE_CHECKING:
     from rlfocal.agents.shared.variant import SomeAgents
 
 _log = logging.getLogger(__name__)
+
+SPACES: Mapping[str, Mapping[str, Space]] = {
+    "rl_focal": {
+        "size_penalty": Range(1e-3, 1.0, log=True),
+        "window": Range(50, 1000, log=True),
+        "log_linear_rate": Range(5e-3, 0.1, log=True),
+        "weight_ridge": Range(0.5, 50.0, log=True),
+        "slots_ridge": Range(3.0, 300.0, log=True),
+        "task_ridge": Range(0.3, 30.0, log=True),
+        "words_ridge": Range(30.0, 3000.0, log=True),
+    },
+    "rl_focal_sequential": {
+        "size_penalty": Range(0.0, 0.2),
+        "shared_ridge": Range(0.5, 50.0, log=True),
+        "task_ridge": Range(3.0, 300.0, log=True),
+        "word_directions": Range(20, 120),
+    },
+    "rl_focal_released": {
+        "size_penalty": Range(0.0, 2.0),
+        "window": Range(50, 500, log=True),
+        "learning_rate": Range(3e-4, 5e-3, log=True),
+        "decider_gamma": Range(0.0, 0.99),
+        "fusion_gamma": Range(0.0, 0.99),
+    },
+}
+"""What `--tune` searches, by method."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +203,7 @@ def _enter(name: str, asks: str, answers: str, *, is_usual: bool = True) -> None
             is_default=is_usual,
             is_in_all=is_usual,
             make=make,
+            space=SPACES[name],
         )
     )(RLFocal)
 
@@ -195,6 +223,7 @@ def _enter_without_texts(name: str, base: str) -> None:
             make=lambda making: RLFocal(
                 base, store=making.store, on_progress=making.on_progress, reads_texts=False
             ),
+            space=SPACES[base],
         )
     )(RLFocal)
 

@@ -55,7 +55,7 @@ def paper_tables(warehouse: Warehouse) -> tuple[PaperTable, ...]:
     boards = {
         board.benchmark: board
         for board in leaderboard(warehouse)
-        if (board.protocol, board.per, board.split) == ("frozen", "benchmark", GIVEN_ROWS)
+        if board.key[1:] == ("frozen", "benchmark", GIVEN_ROWS, 0)
     }
     return tuple(_table(warehouse, described, boards) for described in read_yaml(PRINTED)["tables"])
 

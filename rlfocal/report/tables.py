@@ -20,6 +20,7 @@ from rlfocal.evaluation.leaderboard import (
 )
 from rlfocal.merit.intervals import Difference
 from rlfocal.terminal import Listing
+from rlfocal.wording import counted
 
 SHOWN = 6
 """How many of the most accurate rivals are compared under a table; the report has all."""
@@ -53,7 +54,17 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
 def heading(board: Board) -> str:
     fitted = "" if board.per == "benchmark" else ", fitted per task"
     split = "" if board.split == GIVEN_ROWS else f", split {board.split}"
-    return f"{board.benchmark}, {board.protocol} protocol{fitted}{split}, {board.n:,} test documents"
+    return (
+        f"{board.benchmark}, {board.protocol} protocol{fitted}{split}, {tuning(board)}, "
+        f"{board.n:,} test documents"
+    )
+
+
+def tuning(board: Board) -> str:
+    """How the methods' settings were chosen."""
+    if not board.trials:
+        return "default settings"
+    return f"settings tuned by {counted(board.trials, 'trial')} on folds of train"
 
 
 def spread(standing: Standing) -> tuple[str, str]:
@@ -94,7 +105,8 @@ def _table(board: Board) -> Listing:
         *["rounds"] * in_turn,
         "¢/1k",
     ]
-    table = Listing("method", *columns, title=heading(board))
+    settings = ["settings"] * (board.trials > 0)
+    table = Listing("method", *columns, title=heading(board), texts=settings)
     for s in board.standings:
         d = s.against_baseline
         cells = [
@@ -106,6 +118,7 @@ def _table(board: Board) -> Listing:
             f"{s.mean_pool_size:.2f}",
             *([f"{s.mean_rounds:.2f}" if s.mean_rounds is not None else "–"] if in_turn else []),
             cents(s.cost),
+            *[s.chosen] * (board.trials > 0),
         ]
         table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
     return table

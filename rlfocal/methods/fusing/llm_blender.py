@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.statistics.votes import first_given
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _LEAST = 1e-6  # lower bound on probabilities, so that their logarithm is finite
-_INVERSE_RIDGE = 1.0
 
 
 @register(
@@ -34,6 +34,7 @@ _INVERSE_RIDGE = 1.0
         differs="the ranker is a logistic regression on how candidates' support and probabilities differ; "
         "with `model=<encoder>` a cross-encoder on question and answers. Trained on right against wrong "
         "answers. No GenFuser: it writes a new text from candidates' texts, which are not stored",
+        space={"inverse_ridge": Range(1e-4, 100.0, log=True)},
     )
 )
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class LLMBlender:
 
     model: str = ""
     """A transformers encoder, by directory or hub name, which reads the texts; "": features alone."""
+    inverse_ridge: float = 1.0
+    """scikit-learn's C, of the ranker that reads features alone."""
     epochs: int = 1
     batch: int = 16
     learning_rate: float = 1e-5
@@ -59,7 +62,7 @@ class LLMBlender:
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Blended]:
         """Raises InputError for a model that cannot be loaded, or texts that are missing."""
         if not self.model:
-            return [Blended(fit_features(train))]
+            return [Blended(fit_features(train, self.inverse_ridge))]
         from rlfocal.methods.fusing._pair_encoder import fit_pair_encoder
 
         pairs = right_and_wrong(train)
@@ -104,7 +107,7 @@ class FeatureRanker:
         return totals
 
 
-def fit_features(train: Dataset) -> FeatureRanker:
+def fit_features(train: Dataset, inverse_ridge: float = 1.0) -> FeatureRanker:
     """Logistic regression on differences of features, in units of their standard deviation."""
     from sklearn.linear_model import LogisticRegression
 
@@ -118,7 +121,8 @@ def fit_features(train: Dataset) -> FeatureRanker:
         return FeatureRanker(np.eye(found.shape[2])[0])
     x = np.vstack([difference, -difference]) / scale
     wins = np.arange(len(x)) < len(difference)
-    fitted = LogisticRegression(C=_INVERSE_RIDGE, fit_intercept=False, tol=1e-8, max_iter=10_000).fit(x, wins)
+    regression = LogisticRegression(C=inverse_ridge, fit_intercept=False, tol=1e-8, max_iter=10_000)
+    fitted = regression.fit(x, wins)
     return FeatureRanker(fitted.coef_[0] / scale)
 
 

@@ -15,6 +15,7 @@ from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
 from rlfocal.methods._routing import ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
@@ -31,6 +32,7 @@ Floats = NDArray[np.float64]
         source="RouterBench's k-NN router (arXiv 2403.12031); arXiv 2505.12601",
         differs="TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a "
         "willingness to pay or a budget in cents is given",
+        space={"k": Range(3, 200, log=True)},
     )
 )
 @dataclass(frozen=True)

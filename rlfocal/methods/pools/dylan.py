@@ -33,6 +33,7 @@ TEAM = 4
         "generated from what the others said; importance by agreement with the final answer, not by ratings",
         argument="size",
         make=lambda making: Dylan(making.size or TEAM),
+        space={"order": ("random", "importance")},
     )
 )
 @dataclass(frozen=True)

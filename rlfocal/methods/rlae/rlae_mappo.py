@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlfocal.methods.registry import Entry, register
-from rlfocal.methods.rlae._rlae import Rlae
+from rlfocal.methods.rlae._rlae import SPACE, Rlae
 
 
 @register(
@@ -19,6 +19,7 @@ from rlfocal.methods.rlae._rlae import Rlae
         source="RLAE, arXiv 2506.00439",
         differs="one span, as in `rlae_ppo`; an agent sees the question and its own model's entropy, the "
         "critic all of them",
+        space=SPACE,
     )
 )
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from rlfocal.methods._neighbours import cosines, nearest, vectors_of
 from rlfocal.methods._routing import ask
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.policy import Budget
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
@@ -40,6 +41,11 @@ STARTS = ("default", "global")
         differs="feedback is which of every two models was right on every train document, in order; "
         "TF-IDF instead of a sentence encoder unless one is named; local ratings start from the default "
         "(local_start=global: from the global ones)",
+        space={
+            "neighbours": Range(5, 200, log=True),
+            "global_share": Range(0.0, 1.0),
+            "step": Range(1.0, 128.0, log=True),
+        },
     )
 )
 @dataclass(frozen=True)
