@@ -160,19 +160,20 @@ def tune(
     as many models. `force` starts over. Raises InputError for a damaged journal, and what the method raises
     with its defaults; other settings that cannot work are logged, and lose.
     """
-    if on_progress is not None:
-        on_progress(0.0)
     journal = search.journal(folder)
     if force:
         journal.unlink(missing_ok=True)
     study = _open(journal)
     distributions = {name: _distribution(where) for name, where in search.space.items()}
-    if not _finished(study):
-        study.add_trial(_defaults_trial(search, distributions))
     while (n := len(done := _finished(study))) < trials:
-        _run_trial(study, search, distributions, n, most_calls=MOST_CALLS * done[0].user_attrs["calls"])
         if on_progress is not None:
-            on_progress((n + 1) / trials)
+            on_progress(n / trials)
+        if n == 0:
+            study.add_trial(_defaults_trial(search, distributions))
+        else:
+            _run_trial(study, search, distributions, n, MOST_CALLS * done[0].user_attrs["calls"])
+    if on_progress is not None:
+        on_progress(1.0)
     return choose(done[:trials])
 
 
