@@ -250,7 +250,7 @@ def methods(
 
     if as_json:
         facts = ["name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models"]
-        facts += ["needs", "source", "differs", "has_budgets"]
+        facts += ["needs", "source", "differs", "has_budgets", "space"]
         print_json([{fact: getattr(one, fact) for fact in facts} for one in entries().values()])
         return
     if markdown:

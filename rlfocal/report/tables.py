@@ -32,12 +32,15 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
     `tasks` is the mean of the task accuracies, `asked` the models asked per document, `rounds` how often it
     waits for models that are asked at the same time; the difference to best_single is in points, with its
     95 % interval over resampled seeds and documents (documents only if there is one seed). Under the table
-    are the same differences between RL-Focal's methods and their strongest rivals.
+    are the settings of tuned methods, and the same differences between RL-Focal's methods and their strongest
+    rivals.
     """
     console = console or Console()
     width = min(console.width, 100)
     for board in boards:
         console.print(_table(board))
+        if board.trials:
+            console.print(Text(_settings(board)), width=width)
         for verdict in board.verdicts:
             console.print(Text(verdict), width=width)
         for ours in board.ours:
@@ -78,6 +81,17 @@ def interval(difference: Difference) -> str:
     return f"{points(difference.mean)} [{points(difference.low)}, {points(difference.high)}]"
 
 
+def _settings(board: Board) -> str:
+    """The settings of every row of a tuned board."""
+    tuned = [f"{s.method} {s.chosen}" for s in board.standings if s.settings]
+    default = [s.method for s in board.standings if s.is_tuned and not s.settings]
+    fixed = [s.method for s in board.standings if not s.is_tuned]
+    parts = ("Chosen", "; ".join(tuned)), ("Best by default", ", ".join(default))
+    return " ".join(
+        f"{name}: {of}." for name, of in (*parts, ("No settings to tune", ", ".join(fixed))) if of
+    )
+
+
 def _above(board: Board, ours: Standing) -> str:
     """The difference of one of RL-Focal's methods to its strongest rivals; empty where there is none."""
     rivals = [s for s in board.standings if ours.method in s.ours_above and s.method not in {BASELINE, FLOOR}]
@@ -105,8 +119,7 @@ def _table(board: Board) -> Listing:
         *["rounds"] * in_turn,
         "¢/1k",
     ]
-    settings = ["settings"] * (board.trials > 0)
-    table = Listing("method", *columns, title=heading(board), texts=settings)
+    table = Listing("method", *columns, title=heading(board))
     for s in board.standings:
         d = s.against_baseline
         cells = [
@@ -118,7 +131,6 @@ def _table(board: Board) -> Listing:
             f"{s.mean_pool_size:.2f}",
             *([f"{s.mean_rounds:.2f}" if s.mean_rounds is not None else "–"] if in_turn else []),
             cents(s.cost),
-            *[s.chosen] * (board.trials > 0),
         ]
         table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
     return table
