@@ -15,6 +15,7 @@ from test_agents_environment import random_dataset
 from rlfocal.agents.rl_focal.agents import RLFocalAgents
 from rlfocal.agents.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
 from rlfocal.agents.rl_focal.driver import OneQuery
+from rlfocal.agents.rl_focal.mappo import turn_advantages
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.training import TOGETHER, train
 from rlfocal.agents.shared.networks import Sizes
