@@ -105,8 +105,8 @@ def evaluate(
                 budgets=budgets or (),
             )
             publish_boards("evaluate-accuracy", [f"# {benchmark}"], made.rows, opened, before)
-        for model, n in made.left_out:
-            get_run_logger().warning("left out: %s, which answered only %d documents", model, n)
+        for model, reason in made.left_out:
+            get_run_logger().warning("left out: %s, which %s", model, reason)
         for method, reason in made.skipped:
             get_run_logger().warning("left out: %s, which %s", method, reason)
         get_run_logger().info("%s computed now", counted(len(made.ran), "run"))

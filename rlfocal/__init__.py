@@ -1,12 +1,14 @@
 """A warehouse of what a pool of LLMs answers, and RL-Focal: learn which few to ask and how to fuse them.
 
-`rlfocal.open_warehouse(...)` opens a warehouse; what its `query` returns is an Arrow table, so `.to_pandas()`
-and `polars.from_arrow(...)` work on it:
+What the command line does, from Python (docs/python.md has a whole script):
 
-    with rlfocal.open_warehouse(read_only=True) as warehouse:
-        accuracy = warehouse.query("FROM accuracy").to_pandas()
-
-`rlfocal.Router.load(checkpoint)` stands between your questions and your models (see `rlfocal.router`).
+    rlfocal.extract("lab", "lake", benchmarks=["lab-gpqa"])      # models' answers, into the warehouse lake/
+    with rlfocal.open_warehouse("lake") as warehouse:
+        accuracy = warehouse.query("FROM accuracy").to_pandas()  # Arrow: polars.from_arrow(...) works, too
+        dataset = rlfocal.load_dataset(warehouse, "lab-gpqa")    # log-probs and labels as numpy arrays
+        report = rlfocal.evaluate(warehouse, "lab-gpqa", methods=["best_single", "soft_vote"])
+        trained = rlfocal.train(warehouse, "lab-gpqa", seeds=1)
+    router = rlfocal.Router.load(trained.checkpoints[0])         # between your questions and your models
 """
 
 from __future__ import annotations
@@ -15,26 +17,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlfocal.router import Router as Router
-    from rlfocal.statistics import agreement as agreement
-    from rlfocal.statistics import calibration as calibration
-    from rlfocal.statistics import diversity as diversity
-    from rlfocal.statistics import normalised as normalised
-    from warehouse import open_warehouse as open_warehouse
+    from rlfocal.dataset import load_dataset
+    from rlfocal.evaluation import evaluate, train
+    from rlfocal.jobs.library import extract
+    from rlfocal.router import Router
+    from rlfocal.statistics import agreement, calibration, diversity, normalised
+    from warehouse import open_warehouse
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Router",
+    "agreement",
+    "calibration",
+    "diversity",
+    "evaluate",
+    "extract",
+    "load_dataset",
+    "normalised",
+    "open_warehouse",
+    "train",
+]
+
+_HOMES = {
+    "Router": "rlfocal.router",
+    "evaluate": "rlfocal.evaluation",
+    "extract": "rlfocal.jobs.library",
+    "load_dataset": "rlfocal.dataset",
+    "open_warehouse": "warehouse",
+    "train": "rlfocal.evaluation",
+}
+"""The modules of the names above; the others are modules of `rlfocal.statistics`."""
 
 
 def __getattr__(name: str) -> Any:
     # The warehouse itself imports rlfocal's names, and `rlfocal --help` must not wait for DuckDB or torch.
-    if name == "Router":
-        from rlfocal.router import Router
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES.get(name)
+    found = getattr(import_module(home), name) if home else import_module(f"rlfocal.statistics.{name}")
+    globals()[name] = found
+    return found
 
-        return Router
-    if name == "open_warehouse":
-        from warehouse import open_warehouse
 
-        return open_warehouse
-    if name in ("agreement", "calibration", "diversity", "normalised"):
-        return import_module(f"rlfocal.statistics.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

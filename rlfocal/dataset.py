@@ -66,8 +66,8 @@ class Dataset:
     """(T, N) cents per 1,000 such queries by tokens, NaN where unknown; (0, 0) where no token has a price."""
     first_names: tuple[str, ...] = ()
     """(N,) each model's name before it was ever renamed; empty: the current names."""
-    left_out: tuple[tuple[str, int], ...] = ()
-    """(model, documents it answered) of models that are not in the dataset because they missed some."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """(model, why) of models that are not in the dataset because they did not answer every document."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -172,8 +172,10 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
     if not docs["task"]:
         known = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
         raise unknown("benchmark", benchmark, known, "the warehouse")
+    n_docs = len(docs["task"])
     covered = _covered(warehouse, benchmark)
-    names = _models(covered, benchmark, models, len(docs["task"]))
+    lacking = _lacking(warehouse, benchmark, covered, n_docs)
+    names = _models(covered, lacking, benchmark, models, n_docs)
     prices = dict(warehouse.rows("SELECT model, price FROM models"))
     token_costs = _token_costs(warehouse, benchmark, names, docs)
     first = first_names(warehouse)
@@ -193,7 +195,7 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
         questions=tuple(docs["question"]),
         choices=tuple(tuple(texts or ()) for texts in docs["choices"]),
         first_names=tuple(first.get(name, name) for name in names),
-        left_out=tuple((m, n) for m, n in covered.items() if m not in names) if models is None else (),
+        left_out=tuple(lacking.items()) if models is None else (),
         **answers._asdict(),
     )
 
@@ -210,13 +212,43 @@ class _Answers(NamedTuple):
 
 
 def _covered(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
-    """How many documents each model answered."""
-    counted = "SELECT model, count(*) FROM predictions WHERE benchmark = ? GROUP BY model ORDER BY model"
+    """How many documents each model answered, with scores that count."""
+    counted = (
+        "WITH counted AS (SELECT model, count(*) AS n FROM predictions WHERE benchmark = $1 GROUP BY model "
+        "UNION ALL SELECT model, 0 FROM extractions WHERE benchmark = $1) "
+        "SELECT model, max(n) FROM counted GROUP BY model ORDER BY model"
+    )
     return dict(warehouse.rows(counted, [benchmark]))
 
 
+def _lacking(warehouse: Warehouse, benchmark: str, covered: dict[str, int], n_docs: int) -> dict[str, str]:
+    """Why each model that has not answered every document has not."""
+    lacking = {model: n for model, n in covered.items() if n < n_docs}
+    if not lacking:
+        return {}
+    rows = warehouse.rows(
+        "SELECT model, count(DISTINCT (task, doc_id)) FROM choice_logprobs "
+        "WHERE benchmark = ? AND list_contains(?, model) GROUP BY model",
+        [benchmark, list(lacking)],
+    )
+    impossible = {model: n - lacking[model] for model, n in rows if n > lacking[model]}
+    return {
+        model: (
+            f"has scores that are NaN, infinite or positive on {impossible[model]} of {n_docs} documents of "
+            f"{benchmark!r}: extract it again"
+            if model in impossible
+            else f"answered {n} of {n_docs} documents of {benchmark!r}"
+        )
+        for model, n in lacking.items()
+    }
+
+
 def _models(
-    covered: dict[str, int], benchmark: str, wanted: Sequence[str] | None, n_docs: int
+    covered: dict[str, int],
+    lacking: dict[str, str],
+    benchmark: str,
+    wanted: Sequence[str] | None,
+    n_docs: int,
 ) -> tuple[str, ...]:
     """The models of the dataset, in alphabetical order."""
     if wanted is not None and not wanted:
@@ -224,16 +256,16 @@ def _models(
     for name in wanted or ():
         if name not in covered:
             raise unknown("model", name, covered, f"benchmark {benchmark!r}")
-        if covered[name] < n_docs:
+        if name in lacking:
             raise InputError(
-                f"model {name!r} answered {covered[name]} of {n_docs} documents of {benchmark!r}; "
-                "extract the rest, or leave the model out of --models"
+                f"model {name!r} {lacking[name]}; extract the rest, or leave the model out of --models"
             )
-    complete = (model for model, n in covered.items() if n == n_docs)
+    complete = covered.keys() - lacking.keys()
     names = sorted(complete if wanted is None else set(wanted))
     if not names:
+        why = "".join(f"; {model} {reason}" for model, reason in list(lacking.items())[:2])
         raise InputError(
-            f"no model answered all {n_docs} documents of {benchmark!r}: extract or import the rest"
+            f"no model answered all {n_docs} documents of {benchmark!r}: extract or import the rest{why}"
         )
     return tuple(names)
 

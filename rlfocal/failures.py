@@ -25,6 +25,10 @@ SECRETS = (
     *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
 )
 SHORTEST_SECRET = 4  # a shorter value is no secret, and blanking it would tear words apart
+DUCKDB_ERRORS = ("IOException", "InvalidInputException", "HTTPException", "SerializationException")
+DAMAGED = (
+    "; the file is damaged or missing: `rlfocal doctor` names all such files, `doctor --repair` drops them"
+)
 TOKEN = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,})")
 LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 SECRET_KEY = re.compile(r"(^|_)(token|api_key|apikey|secret|password)$", re.IGNORECASE)
@@ -41,6 +45,8 @@ def plain(error: BaseException) -> str:
     else:
         kind, said = type(error).__name__, " ".join(str(error).split())
         message = f"{kind}: {said}" if said else kind
+        if kind in DUCKDB_ERRORS and ".parquet" in said:
+            message += DAMAGED
     return shortened(on_one_line(without_secrets(message)))
 
 

@@ -15,6 +15,8 @@ from warehouse.answers import normalise
 
 if TYPE_CHECKING:
     from rlfocal.agents.shared.variant import SomeAgents
+    from rlfocal.prompts import Prompt
+    from warehouse import Warehouse
 
 Context = str | Mapping[str, str]
 """The question, or `{"question": ..., "task": ...}`."""
@@ -59,6 +61,15 @@ class Router:
         from rlfocal.agents.checkpoint import load_checkpoint
 
         return cls(load_checkpoint(Path(checkpoint)), online=online)
+
+    def prompts(self, warehouse: Warehouse, benchmark: str) -> dict[str, list[Prompt]]:
+        """How each model of the pool was asked, so that calls can ask alike: by model, one prompt a document.
+
+        Raises InputError where the warehouse has no prompts of the benchmark.
+        """
+        from rlfocal.prompts import load_prompts
+
+        return {model: load_prompts(warehouse, benchmark, model) for model in self.models}
 
     def choose(self, context: Context = "", outputs: Mapping[str, Output] | None = None) -> list[str]:
         """The models to ask next, given the outputs so far; none once enough have answered.

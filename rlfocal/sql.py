@@ -77,7 +77,13 @@ def _select(warehouse: Warehouse, statement: str) -> tuple[list[str], list[Row]]
         explained = _EXPLAIN.match(statement)
         _check(warehouse, statement[explained.end() :] if explained else statement, is_part=bool(explained))
         result = warehouse.connection.execute(statement)
-        return [column[0] for column in result.description or ()], result.fetchall()
+        rows = result.fetchmany(MOST_ROWS + 1)
+        if len(rows) > MOST_ROWS:
+            raise InputError(
+                f"SQL: the result has more than {MOST_ROWS:,} rows, too many to show: add LIMIT, or "
+                "aggregate (`rlfocal export tables` writes whole tables)"
+            )
+        return [column[0] for column in result.description or ()], rows
     except duckdb.Error as error:
         raise InputError(f"SQL: {_reason(error, statement)}") from None
     except RecursionError:
@@ -246,4 +252,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
+MOST_ROWS = 5_000_000
+"""Of a result, all of which is held in memory."""
 WRITERS = {"table": _table, "csv": _csv, "json": _json}

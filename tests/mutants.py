@@ -257,8 +257,8 @@ MUTANTS = (
         COSTS + "test_who_adds_something_is_asked_before_who_repeats",
     ),
     Mutant(
-        "a router's probability knows no temperature", SEQUENTIAL + "driver.py",
-        "1.0 if self._task >= 0 else self.agents.temperature", "1.0",
+        "a router's probability is the least likely slot's", SEQUENTIAL + "driver.py",
+        "look.distribution[0, slot]", "look.distribution[0].min()",
         COSTS + "test_a_router_tells_the_probability_that_decide_does",
     ),
     Mutant(

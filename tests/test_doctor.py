@@ -105,7 +105,7 @@ def test_a_damaged_file_costs_its_partition_only(location: Path, damage: object,
         assert warehouse.snapshot() > then
         assert snapshots(warehouse)[-1].message == "doctor: drop partitions that are not whole"
         again = warehouse.snapshot()
-        assert repair(warehouse) == ((), (), (), 0)
+        assert repair(warehouse) == ((), (), (), (), (), 0)
         assert warehouse.snapshot() == again
         put(warehouse, "m1")  # as the next extraction does
         assert examine(warehouse).is_sound

@@ -92,7 +92,7 @@ def test_parquet_holds_all_rows(filled: Warehouse, tmp_path: Path) -> None:
     assert [name for name, share in told if share == 1] == list(FOLDERS)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     with_rows = {t.table for t in report.tables}
-    assert with_rows == set(FOLDERS) - {"models", "training_history"}
+    assert with_rows == set(FOLDERS) - {"models", "prompts", "training_history"}
     for written in report.tables:
         expected = in_order(filled.query(f"FROM {written.table}"))
         assert in_order(read(report.path, written.table).to_arrow_table()) == expected

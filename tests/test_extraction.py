@@ -155,9 +155,9 @@ def test_works_from_an_unguarded_script_on_stdin(folder: Path, pool: PoolSpec, t
     )
     assert done.stdout == "1 5 []\n"
     with open_warehouse(tmp_path / "warehouse") as warehouse:
-        # Of both official splits, 80 : 20.
+        # Of both official splits, 9 and 3, in proportion.
         docs = warehouse.rows("SELECT doc_id, split FROM docs ORDER BY doc_id")
-    assert docs == [(0, "train"), (1, "train"), (2, "train"), (3, "train"), (9, "test")]
+    assert docs == [(0, "train"), (1, "train"), (2, "train"), (9, "test"), (10, "test")]
 
 
 def test_a_changed_model_is_extracted_again_and_alone(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from tiny_models import ARCHITECTURES, tiny_model, tiny_tokenizer, write_tasks
 from transformers.generation.logits_process import TopPLogitsWarper
 
-from rlfocal.errors import InputError, RunError
+from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
@@ -139,7 +139,7 @@ def test_architecture_without_key_value_cache_is_scored_but_not_sampled() -> Non
     engine = HFEngine(tiny_model("mamba", len(tokenizer)), tokenizer)
     assert not engine.shares_prefix
     assert len(list(engine.score(documents(2)))) == 2
-    with pytest.raises(RunError, match="key-value cache"):
+    with pytest.raises(InputError, match="key-value cache"):
         list(engine.sample(documents(2), SAMPLING))
 
 

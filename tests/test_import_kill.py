@@ -16,7 +16,7 @@ import pytest
 from rlfocal.imports.predictions import import_predictions
 from rlfocal.imports.rows import ImportReport
 from warehouse import Warehouse, open_warehouse
-from warehouse.upkeep.expiry import delete_orphans, orphans
+from warehouse.upkeep.expiry import delete_leftovers, orphans
 
 N_KILLS = 50
 TASKS = ("s", "t")
@@ -98,7 +98,7 @@ def test_a_killed_import_lands_whole_or_not_at_all(tmp_path: Path) -> None:
         assert {row[0]: row for row in warehouse.rows(STATE)} == whole
         assert set(orphans(warehouse)) == left
         with warehouse.upkeep():
-            assert delete_orphans(warehouse) == len(left)
+            assert delete_leftovers(warehouse) == len(left)
         assert orphans(warehouse) == []
         assert {row[0]: row for row in warehouse.rows(STATE)} == whole
     print(f"{sum(landed)} landed, {len(left)} orphans")

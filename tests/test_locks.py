@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +18,9 @@ import pytest
 from postgres_server import PostgresServer
 
 from warehouse import Warehouse, open_warehouse
+from warehouse.connecting import connect
+from warehouse.locations import locate
+from warehouse.locking import lock as file_lock
 
 HOLDER = """
 import sys, time
@@ -168,3 +173,29 @@ def test_a_lost_session_is_a_lost_lock(postgres: PostgresServer, tmp_path: Path)
         assert is_free(warehouse)
         with warehouse.transaction("afterwards"):
             warehouse.append("models", pa.table({"model": ["m"]}))
+
+
+def test_waiters_take_turns(tmp_path: Path) -> None:
+    """Eight writers at once: nobody waits for more than one turn of each of the others, killed ones for none."""
+    place, turns = locate(tmp_path), list[int]()
+    stem = sha256(b"rlfocal write").hexdigest()[:32]
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks" / f"{stem}.{0:020d}-killed.ticket").touch()
+
+    def write(writer: int) -> None:
+        for _ in range(4):
+            with file_lock(place, connection, "write", seconds=60) as mine:
+                assert mine
+                turns.append(writer)
+                time.sleep(0.03)
+
+    with connect(postgres=False) as connection:
+        writers = [threading.Thread(target=write, args=[at]) for at in range(8)]
+        for one in writers:
+            one.start()
+        for one in writers:
+            one.join(60)
+    assert len(turns) == 32
+    gaps = [b - a for w in range(8) for a, b in pairwise(at for at, who in enumerate(turns) if who == w)]
+    assert max(gaps) <= 16
+    assert list((tmp_path / "locks").iterdir()) == []

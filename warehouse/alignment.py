@@ -24,6 +24,7 @@ class Stored(NamedTuple):
     label: int | None
     gold: str | None
     question: str | None
+    prompt_hash: str | None
 
 
 def difference(connection: duckdb.DuckDBPyConnection, n_whole: int | None = None) -> str | None:
@@ -106,9 +107,12 @@ def shortening(n_stored: int, n_given: int, n_whole: int) -> str | None:
 def _changes(was: Stored, now: Stored, *, confidential: bool) -> str:
     """What changed, field by field, without the texts of a confidential document."""
     changes = []
-    for name in ("choices", "label", "gold", "question", "doc_hash"):
+    for name in ("choices", "label", "gold", "question", "doc_hash", "prompt_hash"):
         before, after = getattr(was, name), getattr(now, name)
-        if before == after or (name == "question" and not (before and after)):
+        if before == after or (name in ("question", "prompt_hash") and not (before and after)):
+            continue
+        if name == "prompt_hash":
+            changes.append("another prompt (template, few-shot examples or system prompt)")
             continue
         reordered = name == "choices" and before and after and sorted(before) == sorted(after)
         hidden = confidential and name in ("choices", "gold", "question")

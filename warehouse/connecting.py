@@ -47,7 +47,8 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
     )
     # DuckDB draws it on stdout, which is for results only.
     connection.execute("SET enable_progress_bar = false")
-    for name in ("postgres_scanner" if postgres else "sqlite_scanner", "ducklake"):
+    # A catalogue in Postgres may say that its files are in an object store.
+    for name in (("postgres_scanner", "httpfs") if postgres else ("sqlite_scanner",)) + ("ducklake",):
         connection.execute(f"LOAD {quoted(str(_extension(name)))}")
     return connection
 

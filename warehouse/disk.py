@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 
-from warehouse.errors import RunError
+from warehouse.errors import InputError, RunError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+_SAID_READ_ONLY = ("readonly database", "Permission denied", "Read-only file system")
 _SAID = ("No space left on device", "database or disk is full", "Disk quota exceeded")
 
 
@@ -32,19 +34,25 @@ class DiskFullError(RunError):
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raises DiskFullError if the block fails because the disk of `folder` is full."""
+    """Raises DiskFullError if the disk of `folder` is full, InputError if it may not be written to."""
     try:
         yield
     except (OSError, duckdb.Error) as error:
-        if not _is_full(error):
+        if _has(error, _READ_ONLY, _SAID_READ_ONLY):
+            raise InputError(
+                f"{folder} cannot be written to by this user: make it writable, or copy the warehouse to "
+                "another directory and name that with --warehouse"
+            ) from error
+        if not _has(error, _FULL, _SAID):
             raise
         raise DiskFullError(folder) from error
 
 
-def _is_full(error: OSError | duckdb.Error) -> bool:
+def _has(error: OSError | duckdb.Error, numbers: Sequence[int], texts: Sequence[str]) -> bool:
+    """Whether an error is one of the system's `numbers`, or DuckDB's or SQLite's `texts`."""
     if isinstance(error, OSError):
-        return error.errno in _FULL
-    return any(said in str(error) for said in _SAID)
+        return error.errno in numbers
+    return any(text in str(error) for text in texts)
 
 
 def _room(folder: Path) -> str:

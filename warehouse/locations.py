@@ -120,6 +120,11 @@ def exists(location: Location) -> bool:
     catalog = directory / CATALOG_FILE
     if catalog.is_file() and catalog.stat().st_size:
         return True
+    if catalog.is_file() and any((directory / "data").glob("*")):
+        raise InputError(
+            f"the catalogue {catalog} is empty (0 bytes), beside the Parquet files that it described: "
+            "restore it from a backup, or move what is in the directory away to begin anew"
+        )
     others = sorted(p.name for p in directory.iterdir() if p.name not in _LEFTOVERS)
     if others:
         raise InputError(

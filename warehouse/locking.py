@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time_ns
+from uuid import uuid4
 
 import duckdb
 from filelock import FileLock, Timeout
@@ -18,8 +19,8 @@ from warehouse.errors import RunError
 from warehouse.locations import LOCKS, Location, without_password
 
 _PATIENCE_SECONDS = 600
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
-"""Seconds between attempts to take an advisory lock; they double."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
+"""Seconds between attempts to take a lock; they double."""
 # Held for hours, its transaction must not time out; the server must notice in a minute that a host died.
 _SESSION = """
 SELECT set_config(name, CASE name
@@ -61,14 +62,38 @@ def write_lock(place: Location, connection: duckdb.DuckDBPyConnection) -> Iterat
 def _file_lock(path: Path, seconds: float) -> Iterator[bool]:
     with writing_to(path.parent):
         path.parent.mkdir(exist_ok=True)
-        file = FileLock(path, timeout=-1 if seconds == math.inf else seconds)
-        mine = _acquired(file)
+        file = FileLock(path, timeout=0)
+        mine = _acquired(file) if seconds == 0 else _queued(file, path, seconds)
     try:
         yield mine
     finally:
         if mine:
             path.unlink(missing_ok=True)  # a waiter whose file is gone takes a new one
             file.release()
+
+
+def _queued(file: FileLock, path: Path, seconds: float) -> bool:
+    """Takes the lock in the order of arrival: each waiter holds a ticket, a file named by its time."""
+    ticket = path.with_name(f"{path.stem}.{time_ns():020d}-{uuid4().hex}.ticket")
+    place = FileLock(ticket)  # an earlier waiter may be looking whether it lives
+    place.acquire()
+    try:
+        return _patiently(lambda: _is_first(ticket) and _acquired(file), seconds)
+    finally:
+        ticket.unlink(missing_ok=True)
+        place.release()
+
+
+def _is_first(ticket: Path) -> bool:
+    """Whether no earlier waiter lives; the tickets of those that were killed go."""
+    tickets = ticket.parent.glob(f"{ticket.name.partition('.')[0]}.*.ticket")
+    for earlier in sorted(path for path in tickets if path.name < ticket.name):
+        gone = FileLock(earlier, timeout=0)
+        if not _acquired(gone):
+            return False
+        earlier.unlink(missing_ok=True)
+        gone.release()
+    return True
 
 
 def _acquired(file: FileLock) -> bool:

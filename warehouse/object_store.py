@@ -1,42 +1,99 @@
-"""Data paths such as s3://bucket/lake, read and written through fsspec."""
+"""Data paths in an object store: S3, GCS and R2 through DuckDB's httpfs, all others through fsspec."""
 
 from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import duckdb
 
-from warehouse.errors import InputError
+from warehouse.errors import InputError, RunError
+from warehouse.locations import without_password
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 OPTIONS = "RLFOCAL_STORAGE_OPTIONS"
 """Environment variable: fsspec's storage options as a JSON object."""
-_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+_SECRETS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gcs", "gcs": "gcs", "r2": "r2"}
+"""DuckDB's type of secret for each protocol that httpfs speaks."""
+_FROM_ENVIRONMENT = {
+    "KEY_ID": ("AWS_ACCESS_KEY_ID",),
+    "SECRET": ("AWS_SECRET_ACCESS_KEY",),
+    "SESSION_TOKEN": ("AWS_SESSION_TOKEN",),
+    "REGION": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+}
+"""A secret's options, and the variables that AWS's own tools read them from."""
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_SHOWN_BY_HTTPFS = ("s3_access_key_id", "s3_secret_access_key", "s3_session_token")
+"""Settings into which httpfs copies the environment, and which any query could read."""
 
 
 def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) -> None:
     """Lets `connection` reach the store of a data path; does nothing for a path on this machine.
 
-    Raises InputError if fsspec does not know the store, or its package is not installed.
+    A secret that DuckDB has for the path is used; else one is made from the environment, for this connection
+    only. Raises InputError if fsspec does not know the store, or its package is not installed.
     """
     if data is None or "://" not in data:
         return
     protocol = data.partition("://")[0]
-    if not connection.filesystem_is_registered(protocol):
+    if protocol in _SECRETS:
+        _use_httpfs(connection, data, _SECRETS[protocol])
+    elif not connection.filesystem_is_registered(protocol):
         connection.register_filesystem(_store(data))
 
 
-def delete_file(path: str) -> None:
-    """Deletes a file on this machine or in an object store."""
-    if "://" in path:
-        _store(path).rm_file(path)
-    else:
-        Path(path).unlink(missing_ok=True)
+@contextmanager
+def writing_to_store() -> Iterator[None]:
+    """Raises RunError, with the store's words and what to check, if a store refuses what the block writes."""
+    try:
+        yield
+    except duckdb.HTTPException as error:
+        raise RunError(
+            f"{' '.join(without_password(str(error)).split())}. Check ?data=, AWS_ACCESS_KEY_ID, "
+            "AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, or DuckDB's secret for the path"
+        ) from None
+
+
+def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> None:
+    """Makes a temporary secret of the environment, unless DuckDB has one for the path."""
+    for name in _SHOWN_BY_HTTPFS:
+        connection.execute(f"RESET {name}")
+    known = connection.execute("SELECT name FROM which_secret(?, ?)", [data, kind]).fetchall()
+    options = _secret_options()
+    if known or not options:
+        return
+    given = ", ".join(f"{name} {_literal(value)}" for name, value in options.items())
+    scope = _literal(data.partition("://")[0] + "://")
+    connection.execute(f"CREATE TEMPORARY SECRET rlfocal_data (TYPE {kind}, SCOPE {scope}, {given})")
+
+
+def _secret_options() -> dict[str, str]:
+    """The options of a secret, as the environment says them."""
+    options = {
+        option: value
+        for option, names in _FROM_ENVIRONMENT.items()
+        if (value := _first_set(names)) is not None
+    }
+    endpoint = _first_set(_ENDPOINTS)
+    if endpoint is not None:
+        url = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
+        # Stores other than Amazon's seldom have a host name for each bucket.
+        options |= {"ENDPOINT": url.netloc, "URL_STYLE": "path", "USE_SSL": str(url.scheme != "http").lower()}
+    return options
+
+
+def _first_set(names: tuple[str, ...]) -> str | None:
+    return next((value for name in names if (value := os.environ.get(name))), None)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _store(data: str) -> AbstractFileSystem:
@@ -46,7 +103,7 @@ def _store(data: str) -> AbstractFileSystem:
     try:
         return filesystem(protocol, **_options())
     except ImportError:
-        package = _PACKAGES.get(protocol, f"the fsspec package for {protocol}")
+        package = "adlfs" if protocol == "abfs" else f"the fsspec package for {protocol}"
         raise InputError(f"the warehouse's files are at {protocol}://: pip install {package}") from None
     except ValueError as error:
         raise InputError(f"the warehouse's files cannot be at {data}: {error}") from None
@@ -62,7 +119,5 @@ def _options() -> dict[str, Any]:
         options = None
     if not isinstance(options, dict):
         # Its value may hold a secret.
-        raise InputError(
-            f'{OPTIONS} is not a JSON object; give one such as {{"endpoint_url": "https://..."}}'
-        )
+        raise InputError(f'{OPTIONS} is not a JSON object; give one such as {{"account_name": "..."}}')
     return options

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import duckdb
 
+from warehouse import not_null
 from warehouse.connecting import MissingWarehouseError, attach, connect
 from warehouse.errors import InputError
 from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
 from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
+from warehouse.upgrading import key_rounds_by_model, mark_impossible
 from warehouse.writing import digest_docs
 
 SCHEMA_VERSION = 10
@@ -120,13 +122,21 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
 
 def _lend_views(connection: duckdb.DuckDBPyConnection, version: int) -> None:
     """Lends this connection what an older schema lacks for readers; only a write may add it for good."""
-    connection.execute(script("upgrades/read_before_9"))
-    _lend(connection, "accuracy_norm")
-    if version >= 8:
-        return
-    connection.execute(script("upgrades/read_before_8"))
+    connection.execute(script("upgrades/read_before_10"))
+    if version < 9:
+        connection.execute(script("upgrades/read_before_9"))
+    if version < 8:
+        connection.execute(script("upgrades/read_before_8"))
     if version >= 7:
-        return
+        connection.execute(script("upgrades/read_rounds_before_10"))
+    else:
+        _lend_evaluations(connection)
+    for views in ("views", "accuracy_norm"):
+        _lend(connection, views)
+
+
+def _lend_evaluations(connection: duckdb.DuckDBPyConnection) -> None:
+    """Lends what schemas before 7 lack."""
     if _has_variants(connection):
         connection.execute(script("upgrades/variants"))
         connection.execute(script("upgrades/read_before_6"))
@@ -156,12 +166,19 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     with write_lock(place, connection):
         connection.execute("BEGIN")
         try:
-            if _version(connection, place) < SCHEMA_VERSION:
+            version = _version(connection, place)
+            if version < SCHEMA_VERSION:
+                not_null.drop_empty_tables(connection)
                 if _has_variants(connection):
                     connection.execute(script("upgrades/variants"))
                     connection.execute(script("upgrades/to_6"))
                 for name in SCHEMA:
                     connection.execute(script(name))
+                mark_impossible(connection)
+                key_rounds_by_model(connection)
+                if 0 < version < 10:
+                    connection.execute(script("writes/digests"))
+                    connection.execute(script("upgrades/digests_that_count"))
                 connection.execute(script("writes/undigested_docs"))
                 digest_docs(connection)
                 connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
@@ -171,4 +188,5 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+        not_null.require(connection)
         return _version(connection, place)

@@ -17,6 +17,7 @@ from warehouse.disk import writing_to
 from warehouse.errors import InputError
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
+from warehouse.object_store import writing_to_store
 from warehouse.scripts import script
 
 
@@ -39,6 +40,8 @@ class Committed(NamedTuple):
     extraction_id: str
     fingerprint: str
     n_docs: int
+    fault: str | None = None
+    """Why its rows count nowhere and are to be extracted again."""
 
 
 class ReadOnlyError(InputError):
@@ -121,7 +124,11 @@ class Warehouse:
         Raises DiskFullError if the warehouse's disk is full.
         """
         self.check_writable()
-        with writing_to(self.location.folder), write_lock(self.location, self.connection):
+        with (
+            writing_to(self.location.folder),
+            writing_to_store(),
+            write_lock(self.location, self.connection),
+        ):
             self.connection.execute("BEGIN")
             self._writing = True
             try:
@@ -151,7 +158,7 @@ class Warehouse:
     def upkeep(self) -> Iterator[None]:
         """Holds the write lock outside a transaction, for operations that DuckLake commits itself."""
         self.check_writable()
-        with write_lock(self.location, self.connection):
+        with writing_to_store(), write_lock(self.location, self.connection):
             yield
 
     def append(self, table: str, rows: pa.Table) -> None:
@@ -180,14 +187,17 @@ class Warehouse:
         rows: pa.Table,
         extraction: Mapping[str, Any],
         *,
+        prompts: pa.Table | None = None,
         replace_documents: bool = False,
         unless: Callable[[Committed | None], bool] | None = None,
     ) -> bool:
         """Commits one partition (model, benchmark, task), replacing an earlier one: all of it or nothing.
 
-        docs: columns of `docs`. Those already stored must have equal doc_hash, choices, label and gold,
+        docs: columns of `docs`. Those already stored must have equal doc_hash, choices, label and gold, and
+        an equal prompt_hash where both are known,
         unless no other model answered them, or `replace_documents` gives up what other models answered.
         rows: every choice (column `choice`), or equally many passes (column `pass`), of each of them.
+        prompts: rows of `prompts`, where the prompts are known; those stored already stay.
         extraction: columns of `extractions`; `extraction_id` and `committed_at` are made where missing. With
         `n_whole`, a partition of more documents is not replaced by one that a limit made shorter.
         unless: told under the write lock what the partition holds; where it is true nothing is written, and
@@ -205,7 +215,8 @@ class Warehouse:
                 docs,
                 rows,
                 extraction,
-                n_stored=there and there.n_docs,
+                prompts=prompts,
+                n_stored=there.n_docs if there and not there.fault else None,
                 replace_documents=replace_documents,
             )
         return True

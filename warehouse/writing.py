@@ -18,11 +18,14 @@ from warehouse.alignment import align, check_coverage, difference, shortening
 from warehouse.answers import normalise
 from warehouse.errors import InputError
 from warehouse.scripts import script
+from warehouse.validity import check_scores
 
 _PRICES = ("price", "price_input", "price_output")
-_MODEL_COLUMNS = ("model", "hf_repo", "revision", "family", "params_b", "active_params_b", *_PRICES)
 _NUMBERS = ("params_b", "active_params_b", *_PRICES)
-_MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBERS else pa.string()) for c in _MODEL_COLUMNS])
+_TEXTS = ("model", "hf_repo", "revision", "family")
+MODEL_COLUMNS = dict.fromkeys(_TEXTS, "VARCHAR") | dict.fromkeys(_NUMBERS, "DOUBLE")
+"""The columns of `models` and their types."""
+_MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBERS else pa.string()) for c in MODEL_COLUMNS])
 
 
 def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
@@ -33,14 +36,14 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) ->
 
 def model_rows(specs: Iterable[BaseModel]) -> pa.Table:
     """Rows of `models`."""
-    described = [spec.model_dump(include=set(_MODEL_COLUMNS)) for spec in specs]
+    described = [spec.model_dump(include=set(MODEL_COLUMNS)) for spec in specs]
     return pa.Table.from_pylist(described, schema=_MODEL_SCHEMA)
 
 
 def changed_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
     """The rows that `models` lacks or holds differently."""
     with _view(connection, rows) as view:
-        columns = ", ".join(_MODEL_COLUMNS)
+        columns = ", ".join(MODEL_COLUMNS)
         return connection.execute(
             f"SELECT {columns} FROM {view} EXCEPT SELECT {columns} FROM models"
         ).to_arrow_table()
@@ -65,7 +68,7 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
     """Inserts the documents that are new; those already stored must be the same.
 
     Where new documents extend a stored task, the longer listing decides every document's split.
-    Raises InputError with the first document whose doc_hash, choices, label or gold differs.
+    Raises InputError with the first document whose doc_hash, choices, label, gold or prompt differs.
     """
     with _documents(connection, docs):
         if (different := difference(connection)) is not None:
@@ -97,6 +100,7 @@ def put_partition(
     rows: pa.Table,
     extraction: Mapping[str, Any],
     *,
+    prompts: pa.Table | None,
     n_stored: int | None,
     replace_documents: bool,
 ) -> None:
@@ -114,6 +118,9 @@ def put_partition(
         _check_length(n_stored, extraction)
         _write_documents(connection)
     put_partitions(connection, rows, [extraction])
+    if prompts is not None:
+        with _staged(connection, "asked", prompts, like="prompts"):
+            connection.execute(script("writes/put_prompts"))
 
 
 def put_partitions(
@@ -121,8 +128,10 @@ def put_partitions(
 ) -> None:
     """Replaces partitions: their earlier rows and records go, `rows` and one record each come.
 
-    Raises InputError if a row belongs to no stored document or to none of the partitions.
+    Raises InputError if a row belongs to no stored document or to none of the partitions, and for a score
+    that no model can have given.
     """
+    check_scores(rows)
     target = _target(rows)
     records = _records(extractions)
     with (

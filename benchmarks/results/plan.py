@@ -15,9 +15,10 @@ from benchmarks.results.making import Step
 from benchmarks.results.pages import RESULTS
 from benchmarks.results.streams import Streamed
 from benchmarks.results.studied import Studied
+from rlfocal.statistics.metrics import METRICS
 
 BENCHMARKS = ("bbh", "gsm8k", "mmlu")
-OURS = ("rl_focal", "rl_focal_sequential")
+OURS = ("rl_focal", "rl_focal_sequential", "gated_log_linear")
 BESIDE = ("best_log_linear", "cascade", "guarded_knn", "outputs_knn", "log_linear", "stacking")
 """The rivals that are hardest to beat."""
 ONLINE = ("online_log_linear", "hedge", "sliding_best", "latest_correct", "linucb", "thompson")
@@ -45,13 +46,23 @@ _PER_TASK = Evaluated(
 )
 
 PARTS = {
-    "α = 0: no size penalty": "size_penalty=0",
-    "the paper's α = 1": "size_penalty=1",
-    "no diversity metric": "metrics=none",
-    "without words": "word_directions=0",
-    "agents are told no budgets": "budgets=none",
+    "without the critic": ("has_critic=false",),
+    "γ = λ = 0": ("gae_lambda=0",),
+    "γ = 0.9": ("decider_gamma=0.9", "fusion_gamma=0.9"),
+    "λ = 0.5": ("gae_lambda=0.5",),
+    "no diversity metric": ("metrics=none",),
+    **{f"{name} alone": (f"metrics={name}",) for name in METRICS},
+    "without the question": ("word_directions=0",),
+    "α = 0: no size penalty": ("size_penalty=0",),
+    "the paper's α = 1": ("size_penalty=1",),
+    "no success weighting": ("success_weighting=false",),
+    "one sampled answer": ("samples=1", "success_weighting=false"),
+    "agents are told no budgets": ("budgets=none",),
+    "no cross-choice weights": ("slots_ridge=1e9",),
+    "Algorithm 1 alone: no joint episodes": ("joint_episodes=0",),
+    "joint episodes alone": ("decider_episodes=0", "fusion_episodes=0"),
 }
-"""Of rl_focal: what is changed, and by which setting."""
+"""Of rl_focal: what is changed, and by which settings."""
 
 
 ARTEFACTS = ("one_step_per_buffer", "probability_as_log_prob", "no_critic", "fusion_acts_greedily")
@@ -61,7 +72,9 @@ ARTEFACTS = ("one_step_per_buffer", "probability_as_log_prob", "no_critic", "fus
 def _parts(benchmark: str, split: str) -> list[Evaluated]:
     """rl_focal as it is, then with one part changed: on train rows alone, which choices may be made by."""
     base = Evaluated(benchmark, ("rl_focal",), seeds=2, split=split, above=())
-    settings = {label: (f"rl_focal.{setting}",) for label, setting in PARTS.items()}
+    settings = {
+        label: tuple(f"rl_focal.{setting}" for setting in changed) for label, changed in PARTS.items()
+    }
     return [base, *(replace(base, settings=one, label=label, base=base) for label, one in settings.items())]
 
 

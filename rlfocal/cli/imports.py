@@ -52,6 +52,9 @@ def import_predictions(
         Path,
         typer.Option(help="benchmark, task, doc_id, model, and choice_logprobs or answer [, pass, text]."),
     ],
+    models: Annotated[
+        Path | None, typer.Option(help="model [, family, price, price_input, price_output, ...].")
+    ] = None,
     allow_missing: AllowMissing = False,
     warehouse: Location = None,
     as_json: Json = False,
@@ -62,7 +65,35 @@ def import_predictions(
     """
     from rlfocal.imports.predictions import read_predictions
 
-    _import(lambda _: read_predictions(docs, scores, allow_missing=allow_missing), warehouse, as_json=as_json)
+    read = partial(read_predictions, docs, scores, models, allow_missing=allow_missing)
+    _import(lambda _: read(), warehouse, as_json=as_json)
+
+
+@imports.command("tables")
+def import_tables(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="What `rlfocal export tables DIR` wrote.", show_default=False),
+    ],
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import another warehouse's tables, complete: answers, runs, corrections. All or nothing.
+
+    From SQLite to Postgres and back, or from another host. Files that were changed are refused. Rows that the
+    warehouse has stay as they are.
+    """
+    from rlfocal.imports.tables import check_tables
+    from rlfocal.imports.tables import import_tables as write
+    from warehouse import open_warehouse
+
+    check_tables(folder)
+    with open_warehouse(warehouse) as opened:
+        report = write(opened, folder)
+    if as_json:
+        print_json(report)
+    else:
+        typer.echo(str(report))
 
 
 @imports.command("lm-eval")

@@ -185,8 +185,8 @@ def evaluate(
                 at_once=jobs or (cores() if methods == "all" else 1),
                 on_progress=on_progress,
             )
-        for model, n in report.left_out:
-            typer.echo(f"left out: {model}, which answered only {n} documents of {benchmark}", err=True)
+        for model, reason in report.left_out:
+            typer.echo(f"left out: {model}, which {reason}", err=True)
         for method, reason in report.skipped:
             typer.echo(f"left out: {method}, which {reason}", err=True)
         if as_json:

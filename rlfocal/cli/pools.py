@@ -12,7 +12,13 @@ from flows import quieten
 from rlfocal.agents import RL_FOCAL
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.extraction import extraction_bars, print_extracted, print_extraction, print_failures
+from rlfocal.cli.support.extraction import (
+    extraction_bars,
+    print_extracted,
+    print_extraction,
+    print_failures,
+    print_slower,
+)
 from rlfocal.cli.support.options import (
     REPORT,
     Backend,
@@ -97,6 +103,7 @@ def regenerate(
         with open_warehouse(warehouse, read_only=True) as opened:
             print_table(leaderboard(opened, runs={row.run_id for row in summary.evaluations}))
         print_extracted(summary.extracted, summary.present)
+        print_slower(warehouse, [model.model for model in chosen.models])
         typer.echo(f"report: {summary.report}")
         if summary.drift and summary.drift.beyond:
             typer.echo("\n".join(sentences(summary.drift)))
@@ -155,6 +162,7 @@ def extract(
         print_json({"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing})
     else:
         print_extraction(report)
+        print_slower(warehouse, [model.model for model in chosen.models])
     if report.missing:
         raise typer.Exit(1)
 

@@ -20,8 +20,10 @@ from warehouse.connecting import MissingWarehouseError
 from warehouse.locations import Location, locate
 from warehouse.opening import needs_upgrade
 from warehouse.upkeep.integrity import Integrity, OnProgress, examine, repair
+from warehouse.upkeep.keys import KeyFault
 
 _LISTED = 5  # faults of one kind that are listed one by one
+_EVALUATE = "run the evaluation again: it computes what is missing"
 _EXTRACT = "run the extraction or import again: it adds what is missing"
 
 
@@ -105,6 +107,12 @@ def check_warehouse(
                 for p in done.partitions:
                     what = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
                     yield Finding("repair", "note", what, _EXTRACT)
+                for key in done.keys:
+                    yield Finding("repair", "note", f"removed rows: {_key(key)}")
+                for run in done.runs:
+                    yield Finding(
+                        "repair", "note", f"dropped run {run.run_id}: {run.task} had {run.reason}", _EVALUATE
+                    )
                 if done.deleted:
                     yield Finding(
                         "repair", "note", f"deleted {counted(done.deleted, 'file')} that nothing uses"
@@ -131,6 +139,8 @@ def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
     for kind, faults in (
         ("files", [f"{file.path} of {file.table} {file.reason}" for file in found.current_files]),
         ("rows", [f"{p.model} on {p.benchmark}/{p.task} {p.reason}" for p in found.partitions or ()]),
+        ("keys", [_key(key) for key in found.keys or ()]),
+        ("runs", [f"{run.run_id} has {run.reason} ({run.task})" for run in found.runs or ()]),
     ):
         yield from _some(kind, faults, fix)
     correct = "rlfocal correct-labels FILE, or import the task again"
@@ -160,6 +170,11 @@ def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
         shown = ", ".join(f"{first} to {last}" for first, last in spans[:_LISTED])
         what = f"{counted(len(lost), 'file')} missing that only earlier snapshots need ({shown})"
         yield Finding("history", "note", what, "rlfocal expire deletes those snapshots")
+    if found.other_writers:
+        shown = ", ".join(map(str, found.other_writers[:_LISTED]))
+        more = f" and {n} more" if (n := len(found.other_writers) - _LISTED) > 0 else ""
+        what = f"another client than rlfocal wrote or deleted rows in snapshots {shown}{more}"
+        yield Finding("history", "note", what, "rlfocal diff shows what changed in answers")
     if found.orphans or found.scheduled:
         n = len(found.orphans) + len(found.scheduled)
         what = f"{counted(n, 'file')} that no snapshot needs, left by interrupted or running writes"
@@ -168,6 +183,12 @@ def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
         n_files, n_partitions = counted(found.n_files, "file"), counted(found.n_partitions, "partition")
         whole = f"{n_files} and {n_partitions} intact"
         yield Finding("warehouse", "ok", f"{place.name}: {whole}")
+
+
+def _key(fault: KeyFault) -> str:
+    key = "/".join("NULL" if value is None else value for value in fault.key)
+    what = "has no whole key" if fault.is_partial else "is there more than once"
+    return f"{fault.table} {key} {what} ({counted(fault.n, 'row')})"
 
 
 def _some(check: str, faults: list[str], fix: str) -> Iterator[Finding]:
@@ -209,7 +230,9 @@ def _is_running(stage: Path) -> bool:
 
 def _mismatched_extensions() -> list[str]:
     wanted = version("duckdb")
-    names = [f"duckdb-extension-{name}" for name in ("ducklake", "sqlite-scanner", "postgres-scanner")]
+    names = [
+        f"duckdb-extension-{name}" for name in ("ducklake", "httpfs", "sqlite-scanner", "postgres-scanner")
+    ]
     found = {name: _installed(name) for name in names}
     return [f"{name} is {v}, but DuckDB is {wanted}" for name, v in found.items() if v not in (None, wanted)]
 

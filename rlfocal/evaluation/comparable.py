@@ -11,6 +11,7 @@ from math import isnan
 from typing import Any
 
 from rlfocal.dataset import Kind
+from rlfocal.evaluation.guessing import note_guessing
 from rlfocal.evaluation.planning import TUNED
 from rlfocal.methods import entries, reads_task
 from warehouse import Warehouse
@@ -194,8 +195,12 @@ def answering(warehouse: Warehouse, benchmark: str) -> set[str]:
 
 
 def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, ...]:
-    """What a reader of the board should know about what it leaves out."""
-    found = [note_gone(runs), note_left_out(warehouse, key, runs)]
+    """What a reader of the board should know: that its pool guesses, and what it leaves out."""
+    found = [
+        note_gone(runs),
+        note_left_out(warehouse, key, runs),
+        note_guessing(warehouse, key[0], runs.models),
+    ]
     return tuple(note for note in found if note is not None)
 
 

@@ -43,8 +43,8 @@ class EvaluationReport:
     rows: tuple[Evaluation, ...]
     ran: tuple[str, ...]
     """Run ids computed now."""
-    left_out: tuple[tuple[str, int], ...]
-    """(model, documents it answered) of models that missed some."""
+    left_out: tuple[tuple[str, str], ...]
+    """(model, why) of those that did not answer every document."""
     skipped: tuple[tuple[str, str], ...] = ()
     """(method, why) of those that the data do not allow, if all were asked for."""
 

@@ -184,7 +184,8 @@ def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
     correct = _is_correct(decisions, test)
     asked, models = np.nonzero(decisions.pools)
     offsets = np.searchsorted(asked, np.arange(len(test) + 1))
-    names = pa.array(dataset.models)
+    names = pa.array(dataset.models).take(pa.array(models))
+    rounds = pa.array(_rounds(decisions)[asked, models], pa.int32())
     pool_offsets = pa.array(offsets, pa.int32())
     probability = np.full(len(test), np.nan) if decisions.probability is None else decisions.probability
     answers = [
@@ -197,12 +198,12 @@ def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
             "benchmark": [run.benchmark] * len(test),
             "task": test.tasks.tolist(),
             "doc_id": test.doc_ids,
-            "pool": pa.ListArray.from_arrays(pool_offsets, names.take(pa.array(models))),
+            "pool": pa.ListArray.from_arrays(pool_offsets, names),
             "prediction": pa.array(answers, pa.string()),
             "correct": correct,
             "reward": np.where(correct, 1.0, -1.0),
             "rounds": pa.ListArray.from_arrays(
-                pool_offsets, pa.array(_rounds(decisions)[asked, models], pa.int32())
+                pool_offsets, pa.StructArray.from_arrays([names, rounds], ["model", "round"])
             ),
             "probability": pa.array(probability, pa.float64(), from_pandas=True),
         }

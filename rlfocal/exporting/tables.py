@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -15,6 +16,7 @@ from warehouse.connecting import quoted
 from warehouse.disk import writing_to
 from warehouse.locations import expanded
 from warehouse.scripts import script
+from warehouse.upkeep.keys import KEYS
 
 Format = Literal["parquet", "datasets", "predictions"]
 Progress = Callable[[str, float], None]
@@ -22,6 +24,7 @@ Progress = Callable[[str, float], None]
 
 FOLDERS: dict[str, tuple[str, ...]] = {
     "docs": ("benchmark", "task"),
+    "prompts": ("benchmark", "task"),
     "models": (),
     "choice_logprobs": ("benchmark", "task", "model"),
     "answer_passes": ("benchmark", "task", "model"),
@@ -29,8 +32,16 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "evaluations": (),
     "decisions": ("benchmark", "task"),
     "training_history": (),
+    "doc_digests": (),
+    "corrections": (),
+    "renames": (),
+    "ruled_out": (),
 }
 """The tables, and the columns that become folders of the plain Parquet format."""
+
+
+_BEFORE_UPKEEP = 8
+"""How many of them every snapshot has."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +83,8 @@ def export(
 
     `parquet`: TABLE/benchmark=B/task=T/[model=M/]*.parquet, the columns in a folder's name left out of its
     files. `datasets`: whole files and a README.md, so that `load_dataset(target, TABLE)` works; the documents
-    are split into train and test. `predictions`: docs.parquet and scores.parquet, which `import predictions`
-    takes, and no other table. With `models`, runs that also chose from others are left out. Texts of
+    are split into train and test. `predictions`: docs.parquet, scores.parquet and models.parquet, which
+    `import predictions` takes, and no other table. With `models`, runs that also chose from others are left out. Texts of
     confidential documents (question, choices, gold answer, the models' texts, the choices' token ids) are
     left out unless `questions`.
 
@@ -82,8 +93,9 @@ def export(
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
     folder = expanded(target)
-    names = _chosen("table", tables, FOLDERS if format != "predictions" else ("docs", "scores"))
-    with staged_folder(folder) as stage, warehouse.reading(), writing_to(stage):
+    known = FOLDERS if _has_upkeep(warehouse) else list(FOLDERS)[:_BEFORE_UPKEEP]
+    names = _chosen("table", tables, known if format != "predictions" else ("docs", "scores", "models"))
+    with staged_folder(folder) as stage, _one_thread(warehouse), warehouse.reading(), writing_to(stage):
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
         written: list[ExportedTable] = []
         for name in names:
@@ -103,6 +115,17 @@ def export(
     return report
 
 
+@contextmanager
+def _one_thread(warehouse: Warehouse) -> Iterator[None]:
+    """Several threads would write a folder's files in any order."""
+    [(threads,)] = warehouse.rows("SELECT current_setting('threads')")
+    warehouse.connection.execute("SET threads = 1")
+    try:
+        yield
+    finally:
+        warehouse.connection.execute(f"SET threads = {threads}")
+
+
 def _prepare(
     warehouse: Warehouse, benchmarks: Sequence[str] | None, models: Sequence[str] | None, *, questions: bool
 ) -> int:
@@ -119,8 +142,16 @@ def _prepare(
     connection.execute("SET VARIABLE whole_pool = ?", [models is None])
     withhold(warehouse, questions=questions)
     connection.execute(script("exports/views"))
+    if _has_upkeep(warehouse):
+        connection.execute(script("exports/upkeep_views"))
     count = "SELECT count(*) FROM temp.withheld SEMI JOIN temp.kept_benchmarks USING (benchmark)"
     return int(warehouse.rows(count)[0][0])
+
+
+def _has_upkeep(warehouse: Warehouse) -> bool:
+    """Whether the snapshot that is exported has every table of today."""
+    there = warehouse.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = 'warehouse'")
+    return set(FOLDERS) <= {name for (name,) in there}
 
 
 def _chosen(kind: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:
@@ -137,13 +168,23 @@ def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
     folder = stage / table
     partitions = FOLDERS[table]
     if not partitions:
-        return _copy(warehouse, f"FROM temp.{table}", folder / "data.parquet")
+        return _copy(warehouse, f"FROM temp.{table} ORDER BY {_order(table)}", folder / "data.parquet")
     options = f"PARTITION_BY ({', '.join(partitions)}), OVERWRITE_OR_IGNORE"
     benchmarks = warehouse.rows(f"SELECT DISTINCT benchmark FROM temp.{table} ORDER BY 1")
     return sum(
-        _copy(warehouse, f"FROM temp.{table} WHERE benchmark = {quoted(name)}", folder, options)
+        _copy(
+            warehouse,
+            f"FROM temp.{table} WHERE benchmark = {quoted(name)} ORDER BY {_order(table)}",
+            folder,
+            options,
+        )
         for (name,) in benchmarks
     )
+
+
+def _order(table: str) -> str:
+    """Equal tables become equal files."""
+    return ", ".join(KEYS.get(table, ("ALL",)))
 
 
 def _write_splits(warehouse: Warehouse, table: str, stage: Path) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,6 +32,12 @@ class Document:
     messages: tuple[tuple[str, str], ...] | None = None
     """(role, content) of a chat, which is then the prompt, with an empty `context`; a last message from the
     assistant is the beginning of its answer."""
+
+    @property
+    def prompt_hash(self) -> str:
+        """sha256 of all that every model is asked: template, examples, system prompt and continuations."""
+        asked = json.dumps([self.messages or self.context, self.continuations])
+        return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -77,8 +85,17 @@ class Engine(Protocol):
     shard: int
     """Documents to ask at once. A call's results depend on its documents alone, not on earlier calls."""
 
+    @property
+    def slower(self) -> str | None:
+        """How it works more slowly than others of its kind, and why; None: it does not."""
+        ...
+
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
         """Raises InputError, before any request, if a prompt does not fit and must not be truncated."""
+        ...
+
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        """The prompt of every document as the model reads it: a chat rendered by its template."""
         ...
 
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:

@@ -49,6 +49,7 @@ def holds(committed: Committed | None, wanted: str, n_docs: int) -> bool:
     # Limits take documents in one order.
     return (
         committed is not None
+        and committed.fault is None
         and committed.fingerprint in (wanted, wanted + UNCONDITIONAL)
         and committed.n_docs >= n_docs
     )

@@ -22,6 +22,18 @@ DOCS = pa.schema(
         ("gold", pa.string()),
         ("split", pa.string()),
         ("confidential", pa.bool_()),
+        ("prompt_hash", pa.string()),
+    ]
+)
+PROMPTS = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("task", pa.string()),
+        ("doc_id", pa.int64()),
+        ("model", pa.string()),
+        ("prompt", pa.string()),
+        ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+        ("continuations", pa.list_(pa.string())),
     ]
 )
 CHOICES = pa.schema(
@@ -73,10 +85,26 @@ def doc_rows(task: TaskDocuments) -> pa.Table:
             "gold": document.gold,
             "split": split,
             "confidential": task.confidential,
+            "prompt_hash": document.prompt_hash,
         }
         for document, split in zip(task.documents, task.splits, strict=True)
     ]
     return pa.Table.from_pylist(rows, schema=DOCS)
+
+
+def prompt_rows(task: TaskDocuments, model: str, texts: Sequence[str]) -> pa.Table:
+    """Rows of `prompts`: of all models, and of a chat also as this model reads it, which `texts` has."""
+    rows = []
+    for document, text in zip(task.documents, texts, strict=True):
+        about = {"benchmark": task.benchmark, "task": task.task, "doc_id": document.doc_id}
+        continuations = list(document.continuations) or None
+        if document.messages is None:
+            rows.append(about | {"model": "*", "prompt": document.context, "continuations": continuations})
+            continue
+        messages = [{"role": role, "content": content} for role, content in document.messages]
+        rows.append(about | {"model": "*", "messages": messages, "continuations": continuations})
+        rows.append(about | {"model": model, "prompt": text})
+    return pa.Table.from_pylist(rows, schema=PROMPTS)
 
 
 def choice_rows(

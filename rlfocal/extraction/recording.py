@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rlfocal.atomic import write_file
+from warehouse import Warehouse
 from warehouse.disk import writing_to
 
 _BEGUN = "begun"
@@ -37,6 +38,17 @@ def tokens_of(rows: pa.Table) -> Tokens:
     return Tokens(read + answered, 0) if "choice" in rows.column_names else Tokens(read, answered)
 
 
+def count_ties(rows: pa.Table) -> int | None:
+    """Documents whose best choices are exactly equally likely; None for rows of `answer_passes`."""
+    if "choice" not in rows.column_names:
+        return None
+    best = rows.group_by("doc_id").aggregate([("logprob", "max")])
+    joined = rows.select(["doc_id", "logprob"]).join(best, "doc_id")
+    tied = joined.filter(pc.equal(joined["logprob"], joined["logprob_max"])).group_by("doc_id")
+    counts = tied.aggregate([("logprob", "count")])["logprob_count"]
+    return pc.sum(pc.greater(counts, 1)).as_py() or 0
+
+
 def measured(rows: pa.Table, seconds: float, retries: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of `extractions` for a partition's `rows`, for which its engine took `seconds`."""
     tokens = tokens_of(rows)
@@ -45,6 +57,7 @@ def measured(rows: pa.Table, seconds: float, retries: int, settings: Mapping[str
         "n_generated_tokens": tokens.generated,
         "tokens_per_second": tokens.total / seconds if seconds > 0 else None,
         "retries": retries,
+        "n_ties": count_ties(rows),
         "gpus": gpus(settings),
         "host": platform.node(),
     }
@@ -60,6 +73,16 @@ def gpus(settings: Mapping[str, Any]) -> str | None:
     n = int(settings.get("tensor_parallel") or 1)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return ",".join(visible.split(",")[:n] if visible else map(str, range(n)))
+
+
+def slower_models(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
+    """A sentence for each of these models whose engine had to take a slower way than others."""
+    rows = warehouse.rows(
+        "SELECT DISTINCT model, settings->>'slower' AS slower FROM extractions "
+        "WHERE list_contains(?, model) AND slower IS NOT NULL ORDER BY ALL",
+        [list(models)],
+    )
+    return [f"{model} {slower}" for model, slower in rows]
 
 
 def begin(folder: Path) -> int:

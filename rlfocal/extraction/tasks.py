@@ -58,7 +58,7 @@ def load_tasks(
 ) -> list[TaskDocuments]:
     """Builds the prompts of every task of the benchmarks.
 
-    `limit` takes the first documents of each task (of both official splits, 80 : 20, if there are any).
+    `limit` takes the first documents of each task (of both official splits, if there are any, in proportion).
     `datasets` is a mirror of the hub's data sets; None is $RLFOCAL_DATASETS, else the hub.
     Raises InputError for a task that does not exist or cannot be represented and for a missing data set,
     RunError if the data do not load.
@@ -250,12 +250,12 @@ def _four_fifths(n: int) -> int:
 
 
 def _of_both(splits: tuple[str, ...], limit: int | None) -> Sequence[int]:
-    """80 % of `limit` from the start of train, the rest of test: the first rows alone would all be train."""
+    """The first rows of train and of test, in proportion: the first rows alone would all be train."""
     if limit is None:
         return range(len(splits))
     n_train = splits.count("train")
-    from_train = min(_four_fifths(limit), n_train)
-    from_test = min(limit - from_train, len(splits) - n_train)
+    from_train = min(limit, len(splits)) * n_train // len(splits)
+    from_test = min(limit, len(splits)) - from_train
     return [*range(from_train), *range(n_train, n_train + from_test)]
 
 

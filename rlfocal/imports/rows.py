@@ -39,6 +39,7 @@ SCORES = KEYS | {
 LOGGED_DOCS = {"doc_hash": "VARCHAR", "confidential": "BOOLEAN"}
 LOGGED_SCORES = {
     "is_greedy": "BOOLEAN[]",
+    "choice_tokens": "BIGINT[]",
     "text": "VARCHAR",
     "n_tokens": "BIGINT",
     "n_prompt_tokens": "BIGINT",
@@ -66,6 +67,7 @@ _SCORE_ROWS = pa.schema(
         ("answer", pa.string()),
         ("pass", pa.int64()),
         ("is_greedy", pa.list_(pa.bool_())),
+        ("choice_tokens", pa.list_(pa.int64())),
         ("text", pa.string()),
         ("n_tokens", pa.int64()),
         ("n_prompt_tokens", pa.int64()),
@@ -139,6 +141,8 @@ class Source:
     """Further settings of a partition; `n_whole` among them is how many documents its task has."""
     left: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    models: pa.Table | None = None
+    """Rows of `models`, which replace stored ones."""
 
 
 class Gathered:
@@ -182,6 +186,12 @@ class CheckedRows:
         new = _new_partitions(self.scratch, warehouse)
         if new:
             _write(self, warehouse, new)
+        elif (
+            self.source.models is not None
+            and writing.changed_models(warehouse.connection, self.source.models).num_rows
+        ):
+            with warehouse.transaction("describe models"):
+                writing.put_models(warehouse.connection, self.source.models)
         return _report(self.scratch, len(new), self.source)
 
 
@@ -273,6 +283,8 @@ def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]
     message = f"import {checked.source.kind} of {counted(len({p['model'] for p in new}), 'model')}"
     with warehouse.transaction(message):
         writing.put_docs(warehouse.connection, docs)
+        if checked.source.models is not None:
+            writing.put_models(warehouse.connection, checked.source.models)
         writing.name_models(warehouse.connection, {p["model"] for p in new})
         for name in ("choice_rows", "answer_rows"):
             chosen = [p for p in new if (p["benchmark"] in answers) == (name == "answer_rows")]

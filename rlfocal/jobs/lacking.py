@@ -111,7 +111,11 @@ def plan_of(
             there = committed.get(key)
             if is_covered(job, there):
                 plan.covered.append(key)
-            elif there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
+            elif (
+                there
+                and not there.fault
+                and (reason := shortening(there.n_docs, len(task.documents), task.n_whole))
+            ):
                 plan.refused.append(Failure("extract", *key, reason, lasting=True))
             else:
                 plan.pending[model.model].append(job)

@@ -16,7 +16,7 @@ from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document, Engine
 from rlfocal.extraction.engines.backends import start_engine
 from rlfocal.extraction.logs import log
-from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows
+from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows, prompt_rows
 from rlfocal.extraction.recording import begin, measured
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.extraction.unconditional import alone, with_unconditional
@@ -30,6 +30,7 @@ from warehouse import Warehouse
 from warehouse.alignment import shortening
 from warehouse.disk import DiskFullError
 from warehouse.store import PartitionKey
+from warehouse.validity import check_scores
 
 SECONDS_BETWEEN_LOOKS = 2.0
 ALONE = " alone"
@@ -121,10 +122,11 @@ def wait_for_others(
 def _extraction(
     send: Send, warehouse: Warehouse, model: ModelSpec, backend: str, engine: Engine
 ) -> Extraction:
+    slower = {} if engine.slower is None else {"slower": engine.slower}
     record = {
         "model": model.model,
         "backend": backend,
-        "settings": {"hf_repo": model.hf_repo, "revision": model.revision, **engine.settings()},
+        "settings": {"hf_repo": model.hf_repo, "revision": model.revision, **engine.settings(), **slower},
         "versions": engine.versions(),
     }
     return Extraction(model.model, engine, warehouse, send, record)
@@ -177,7 +179,7 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     there = warehouse.committed(key.model, key.benchmark).get(key)
     if is_covered(job, there):
         return AlreadyCommitted(*key)
-    if there and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
+    if there and not there.fault and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
         raise InputError(reason)
     extraction.engine.check(task.documents, task.sampling)
     retries = begin(folder)
@@ -196,6 +198,7 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
             "seconds": seconds,
             **made,
         },
+        prompts=prompt_rows(task, key.model, extraction.engine.texts(task.documents)),
         replace_documents=job.replace_documents,
         unless=lambda now: is_covered(job, now),  # if the lock was lost in the meantime
     )
@@ -262,4 +265,6 @@ def _ask(extraction: Extraction, task: TaskDocuments, documents: Sequence[Docume
     else:
         rows = partial(pass_rows, samples=list(extraction.engine.sample(documents, task.sampling)))
     seconds = perf_counter() - started
-    return Shard(rows(task, extraction.model, documents), seconds)
+    shard = Shard(rows(task, extraction.model, documents), seconds)
+    check_scores(shard.rows)  # before hours of work for rows that the warehouse would refuse
+    return shard

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlfocal.errors import InputError
+from rlfocal.evaluation.guessing import note_guessing
 from rlfocal.jobs.events import share_of_tasks
 from rlfocal.jobs.runner import ExtractionReport, extract_pool
 from rlfocal.newcomers.beside import said_beside
@@ -219,6 +220,8 @@ def _with_figures(
                 f"{name}: no pool includes {', '.join(one.standing.left_out)}, which did not answer all "
                 f"documents that {page.model} did."
             )
+        if (guessing := note_guessing(warehouse, name, [page.model, *others])) is not None:
+            notes.append(guessing)
         if seeds:
             agents, note = train_both(warehouse, name, page.model, others, seeds, on_progress)
             one = replace(one, standing=replace(one.standing, agents=agents))

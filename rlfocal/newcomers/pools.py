@@ -45,6 +45,11 @@ class BestPools:
         """Whether the best pool of this size includes it."""
         return self.without is None or self.with_it.train > self.without.train
 
+    @property
+    def gains(self) -> bool:
+        """Whether the best pool of this size is better for it on test documents: its interval excludes 0."""
+        return self.enters and self.gain is not None and self.gain.low > 0
+
 
 @dataclass(frozen=True)
 class ForMoney:

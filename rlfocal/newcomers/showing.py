@@ -167,15 +167,21 @@ def _likeness(model: str, found: Likeness) -> str:
     )
     if found.is_copy:
         return f"{model} is a copy of {found.model}, or nearly one: {share}; {usual}."
-    return f"{model} copies no model. It errs most like {found.model}: {share}; {usual}."
+    return f"{model} is not found to copy a model. It errs most like {found.model}: {share}; {usual}."
 
 
 def _entering(model: str, standing: Standing) -> str:
-    entered = [str(best.size) for best in standing.pools[:SHOWN_SIZES] if best.enters]
+    shown = [best for best in standing.pools[:SHOWN_SIZES] if best.without is not None]
+    entered = [str(best.size) for best in shown if best.gains]
+    perhaps = [str(best.size) for best in shown if best.enters and not best.gains]
     where = f"{standing.benchmark}: {model} is {standing.rank} of {standing.n_models} models"
-    if not entered:
-        return f"{where}, and enters no best pool."
-    return f"{where}, and enters the best pool of {', '.join(entered)}."
+    ways = [f"enters the best pool of {', '.join(entered)}"] if entered else []
+    if perhaps:
+        ways.append(
+            f"may enter the best pool of {', '.join(perhaps)} (it does on train documents, but the interval "
+            "of its gain on test documents includes 0, or there are none)"
+        )
+    return f"{where}, and {' and '.join(ways) or 'enters no best pool'}."
 
 
 def _accuracy(standing: Standing) -> Table:

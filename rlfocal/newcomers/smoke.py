@@ -101,10 +101,10 @@ def _texts(tasks: Sequence[TaskDocuments]) -> list[str]:
 
 def _tokenizer(spec: ModelSpec) -> object:
     """The one that the engines load."""
-    from transformers import AutoTokenizer
+    from rlfocal.extraction.engines.tokens import load_tokenizer
 
     folder = local_weights(spec)
     options = {"trust_remote_code": spec.trust_remote_code}
     if folder is not None:
-        return AutoTokenizer.from_pretrained(str(folder), **options)
-    return AutoTokenizer.from_pretrained(spec.hf_repo, revision=spec.revision, **options)
+        return load_tokenizer(str(folder), **options)
+    return load_tokenizer(spec.hf_repo, revision=spec.revision, **options)

@@ -39,6 +39,8 @@ def local_weights(model: ModelSpec) -> Path | None:
     if path.is_dir():
         _check_directory(model, path)
         return path.resolve()
+    if path.is_file():
+        raise InputError(f"model {model.model!r}: {model.hf_repo!r} is {_file_advice(path)}")
     if path.is_absolute() or model.hf_repo.startswith((".", "~")):
         raise InputError(
             f"model {model.model!r}: the directory {model.hf_repo!r} does not exist; give hf_repo a "
@@ -69,6 +71,15 @@ def pinned(model: ModelSpec, *, local_only: bool = False) -> ModelSpec:
     return model.model_copy(update={"revision": config.parent.name})
 
 
+def _file_advice(path: Path) -> str:
+    if path.suffix == ".gguf":
+        return (
+            "a GGUF file, which no engine here loads: convert it with transformers' from_pretrained(folder, "
+            "gguf_file=...) and save_pretrained, or serve it and use the backend openai"
+        )
+    return "a file: give hf_repo its directory, with config.json, weights and tokenizer"
+
+
 def _check_directory(model: ModelSpec, folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     lacking = []
@@ -77,7 +88,11 @@ def _check_directory(model: ModelSpec, folder: Path) -> None:
     if not any(name.endswith(WEIGHTS) and name not in NO_WEIGHTS for name in names):
         lacking.append("weights (*.safetensors or *.bin)")
     if not names & TOKENIZERS and not any(name.endswith(".tiktoken") for name in names):
-        lacking.append("a tokenizer (tokenizer.json or tokenizer.model)")
+        lacking.append("tokenizer (tokenizer.json or tokenizer.model)")
+    if lacking and not names.isdisjoint(files := {path.name for path in folder.glob("*.gguf")}):
+        raise InputError(
+            f"model {model.model!r}: {str(folder / min(files))!r} is {_file_advice(folder / min(files))}"
+        )
     if lacking:
         raise InputError(
             f"model {model.model!r}: the directory {str(folder)!r} has no {' and no '.join(lacking)}; save "

@@ -102,6 +102,13 @@ class ModelSpec(_Value):
             )
         return entry
 
+    @field_validator("hf_repo")
+    @classmethod
+    def _names_no_other_folder(cls, repo: str) -> str:
+        if ".." in repo.split("/") and not repo.startswith((".", "/", "~")):
+            raise ValueError(f"{repo!r} leaves its place by ..; give a hub id or the path of a directory")
+        return repo
+
 
 class BenchmarkSize(_Value):
     """What a plan assumes if a benchmark's documents are not available locally; tokens are means."""

@@ -7,7 +7,6 @@ from rlfocal.studies import stress
 from rlfocal.studies.arms import Conditions
 from rlfocal.studies.artefacts import artefacts
 from rlfocal.studies.findings import Findings, Point, load
-from rlfocal.studies.parts import PARTS, parts
 from rlfocal.studies.pools import scale, sizes
 from rlfocal.studies.search import TRIALS, search
 from rlfocal.studies.study import Study
@@ -125,13 +124,6 @@ _STUDIES = (
         "order of the choices",
         stress.choices,
         stress.CHOICES,
-    ),
-    Study(
-        "parts",
-        "What is each part of RL-Focal worth, on train rows?",
-        "what is taken away",
-        parts,
-        tuple(PARTS),
     ),
     Study(
         "search",

@@ -7,7 +7,8 @@ WITH rated AS (
         c.benchmark, c.task, c.doc_id, c.model, c.choice, c.n_chars, c.n_bytes, c.unconditional_logprob,
         CASE WHEN c.n_chars > 0 THEN c.logprob / c.n_chars ELSE '-inf'::DOUBLE END AS per_char,
         CASE WHEN c.n_bytes > 0 THEN c.logprob / c.n_bytes ELSE '-inf'::DOUBLE END AS per_byte,
-        c.logprob - c.unconditional_logprob AS gained
+        c.logprob - c.unconditional_logprob AS gained,
+        coalesce(isfinite(c.logprob) AND coalesce(c.logprob <= 1e-6 * c.n_tokens, true), false) AS counts
     FROM choice_logprobs AS c
 ),
 known AS (
@@ -22,6 +23,7 @@ known AS (
         END AS prediction_mutual_info
     FROM rated AS r
     GROUP BY ALL
+    HAVING bool_and(r.counts)
 )
 SELECT
     k.benchmark, k.task, k.doc_id, d.split, k.model, k.prediction,

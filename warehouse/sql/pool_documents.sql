@@ -28,6 +28,7 @@ chosen AS (
     FROM choice_logprobs AS c JOIN members AS m USING (model) JOIN tasks AS t USING (task)
     WHERE c.benchmark = of_benchmark
     GROUP BY ALL
+    HAVING bool_and(coalesce(isfinite(c.logprob) AND coalesce(c.logprob <= 1e-6 * c.n_tokens, true), false))
 ),
 given AS (
     SELECT t.number AS of_task_number, p.doc_id, m.rank, p.answer, count(*) AS passes, min(p.pass) AS earliest

@@ -1,16 +1,21 @@
+-- A model's document with a score that is NaN, infinite or, where it was extracted, positive counts in no view: `doctor`
+-- names it, and the next run extracts it again.
 -- Every column is qualified: inside a macro that reads a view, a bare name means the macro's parameter of that name.
 
 CREATE OR REPLACE VIEW choice_probs AS
 WITH weighted AS (
     SELECT
         c.benchmark, c.task, c.doc_id, c.model, c.choice,
-        exp(c.logprob - max(c.logprob) OVER (PARTITION BY c.benchmark, c.task, c.doc_id, c.model)) AS weight
+        exp(c.logprob - max(c.logprob) OVER document) AS weight,
+        bool_and(coalesce(isfinite(c.logprob) AND coalesce(c.logprob <= 1e-6 * c.n_tokens, true), false)) OVER document AS counts
     FROM choice_logprobs AS c
+    WINDOW document AS (PARTITION BY c.benchmark, c.task, c.doc_id, c.model)
 )
 SELECT
     w.benchmark, w.task, w.doc_id, w.model, w.choice,
     w.weight / sum(w.weight) OVER (PARTITION BY w.benchmark, w.task, w.doc_id, w.model) AS prob
-FROM weighted AS w;
+FROM weighted AS w
+WHERE w.counts;
 
 -- An answer's share of all passes: passes without an answer count in the denominator only.
 CREATE OR REPLACE VIEW answer_probs AS
@@ -32,6 +37,7 @@ WITH chosen AS (
         arg_max(c.choice, {l: c.logprob, first: -c.choice}) AS prediction
     FROM choice_logprobs AS c
     GROUP BY ALL
+    HAVING bool_and(coalesce(isfinite(c.logprob) AND coalesce(c.logprob <= 1e-6 * c.n_tokens, true), false))
 ),
 given AS (
     SELECT

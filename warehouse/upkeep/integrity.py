@@ -13,7 +13,8 @@ from warehouse import writing
 from warehouse.locations import without_password
 from warehouse.scripts import script
 from warehouse.store import Warehouse
-from warehouse.upkeep.expiry import delete_orphans, delete_scheduled, orphans, scheduled
+from warehouse.upkeep.expiry import delete_leftovers, orphans, scheduled
+from warehouse.upkeep.keys import KeyFault, key_faults, remove_faulty_keys
 
 OnProgress = Callable[[float], None]
 _AT_ONCE = 64  # files in one query: opening each costs more than reading it
@@ -44,6 +45,14 @@ class PartitionFault(NamedTuple):
     reason: str
 
 
+class RunFault(NamedTuple):
+    """A run whose figures are not those of its decisions."""
+
+    run_id: str
+    task: str
+    reason: str
+
+
 class TaskFault(NamedTuple):
     """A task with documents that have neither label nor gold answer, are duplicated, or were altered."""
 
@@ -65,6 +74,10 @@ class Integrity:
     partitions: tuple[PartitionFault, ...] | None
     """None if a file of the newest snapshot is at fault, so that its rows cannot be read."""
     tasks: tuple[TaskFault, ...] | None
+    keys: tuple[KeyFault, ...] | None
+    runs: tuple[RunFault, ...] | None
+    other_writers: tuple[int, ...]
+    """Snapshots in which another client wrote or deleted rows."""
     orphans: tuple[str, ...]
     """Files in the data folder that no snapshot knows."""
     scheduled: tuple[str, ...]
@@ -78,7 +91,7 @@ class Integrity:
     @property
     def is_sound(self) -> bool:
         """Whether all of the newest snapshot is intact. Leftovers do no harm."""
-        return not self.current_files and not self.partitions and not self.tasks
+        return not (self.current_files or self.partitions or self.tasks or self.keys or self.runs)
 
 
 class Repair(NamedTuple):
@@ -90,6 +103,10 @@ class Repair(NamedTuple):
     """Tasks whose documents were dropped as damaged, with their partitions."""
     partitions: tuple[PartitionFault, ...]
     """Dropped partitions, which the next extraction or import fills again."""
+    keys: tuple[KeyFault, ...]
+    """Deleted rows: those without a whole key, and all but one of those with the same."""
+    runs: tuple[RunFault, ...]
+    """Dropped runs, which the next evaluation computes again."""
     deleted: int
     """Orphaned and needless files."""
 
@@ -100,12 +117,14 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
     `on_progress` is called with the share of files read, from 0 to 1.
     """
     n_files, files = _examine_files(warehouse, on_progress)
-    partitions = tasks = None
+    partitions = tasks = keys = runs = None
     n_partitions = 0
     if all(file.last is not None for file in files):
         with warehouse.reading():
             partitions = tuple(_partition_faults(warehouse))
             tasks = tuple(_task_faults(warehouse))
+            keys = tuple(key_faults(warehouse))
+            runs = tuple(_run_faults(warehouse))
             n_partitions = len(warehouse.committed())
     return Integrity(
         n_files=n_files,
@@ -113,6 +132,9 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
         files=tuple(files),
         partitions=partitions,
         tasks=tasks,
+        keys=keys,
+        runs=runs,
+        other_writers=tuple(n for (n,) in warehouse.rows(script("upkeep/other_writers"))),
         orphans=tuple(orphans(warehouse)),
         scheduled=tuple(scheduled(warehouse)),
     )
@@ -129,15 +151,20 @@ def repair(warehouse: Warehouse) -> Repair:
         if lost:
             _drop_files(warehouse, lost)
     with warehouse.transaction("doctor: drop partitions that are not whole"):
+        keys = remove_faulty_keys(warehouse)
         damaged = tuple(task for task in _task_faults(warehouse) if task.is_other)
         if damaged:
             writing.drop_documents(warehouse.connection, [task[:2] for task in damaged])
         faults = tuple(_partition_faults(warehouse))
         if faults:
             writing.drop_partitions(warehouse.connection, [fault[:3] for fault in faults])
+        runs = tuple(_run_faults(warehouse))
+        for table in ("evaluations", "decisions", "training_history") if runs else ():
+            delete = f"DELETE FROM {table} WHERE list_contains(?, run_id)"
+            warehouse.connection.execute(delete, [[run.run_id for run in runs]])
     with warehouse.upkeep():
-        deleted = delete_orphans(warehouse) + delete_scheduled(warehouse)
-    return Repair(lost, damaged, faults, deleted)
+        deleted = delete_leftovers(warehouse)
+    return Repair(lost, damaged, faults, keys, runs, deleted)
 
 
 def _examine_files(
@@ -198,12 +225,17 @@ def _file_fault(path: str, n_rows: int, size: int, found: int | str) -> str | No
 
 def _partition_faults(warehouse: Warehouse) -> Iterator[PartitionFault]:
     warehouse.connection.execute(script("writes/digests"))
+    warehouse.connection.execute(script("writes/impossible"))
     yield from (PartitionFault(*row) for row in warehouse.rows(script("upkeep/partition_faults")))
 
 
 def _task_faults(warehouse: Warehouse) -> Iterator[TaskFault]:
     warehouse.connection.execute(script("writes/digests"))
     yield from (TaskFault(*row) for row in warehouse.rows(script("upkeep/document_faults")))
+
+
+def _run_faults(warehouse: Warehouse) -> Iterator[RunFault]:
+    yield from (RunFault(*row) for row in warehouse.rows(script("upkeep/run_faults")))
 
 
 def _drop_files(warehouse: Warehouse, files: Iterable[FileFault]) -> None:

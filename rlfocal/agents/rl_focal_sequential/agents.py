@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from rlfocal.agents.rl_focal_sequential.config import SequentialConfig
 from rlfocal.agents.rl_focal_sequential.decider import goes_on, view
 from rlfocal.agents.rl_focal_sequential.fusion import Fusion, TaskFusion
 from rlfocal.agents.rl_focal_sequential.observations import (
+    About,
     Scales,
     about,
     best_slots,
@@ -31,6 +32,17 @@ from rlfocal.policy import Decisions, decide
 from rlfocal.statistics.temperature import tempered
 
 Floats = NDArray[np.float64]
+
+
+class Look(NamedTuple):
+    """What a stage of asking shows of T documents."""
+
+    slots: NDArray[np.int64]
+    """(T,) Fusion's answers; -1 where no slot is open"""
+    distribution: Floats
+    """(T, C) its tempered distributions"""
+    goes_on: Mask
+    """(T,) whether the Decider asks the next models; never after the last stage"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,39 +117,53 @@ class SequentialAgents(CallingAgents):
         """(T,) slots, and (T, C) Fusion's distributions at the stage where asking stopped, tempered."""
         self.check(calls)
         live = np.ones(len(self.models), dtype=np.bool_) if down is None else ~down
-        known = about(calls, self.queries, self.surfaces, self.tasks)
-        task = task_places(calls.tasks.tolist(), self.tasks if self.task_fusions else ())
+        known = self.about(calls)
         place = np.argsort(self.order)
         going = np.ones(len(calls), dtype=np.bool_)
         slots = np.full(len(calls), -1, dtype=np.int64)
         final = np.zeros((len(calls), 1))
-        for stage, (fusion, size) in enumerate(zip(self.fusions, self.sizes, strict=True)):
+        for stage, size in enumerate(self.sizes):
             if stage and size > most:
                 break
             documents = calls.call(going[:, None] & (place < size) & live)
             refuse_broken(documents)
-            seen = outputs(documents, known, self.scales, self.order, self.n_slots)
-            if down is not None:
-                seen = silenced(seen, down[list(self.order)])
-            rows = stage_rows(seen, size, self.kind)
-            distributions = fusion.probabilities(rows)
-            if self.task_fusions:
-                own = self.task_fusions[stage]
-                distributions = own.probabilities(rows, known.particular, distributions, task)
-            sure = real_slots(tempered(distributions, self.temperatures(task)[:, None]), self.kind)
-            distributions = real_slots(distributions, self.kind)
-            said = best_slots(distributions, seen, size, documents.slots)
-            slots = np.where(going, said, slots)
-            final = np.where(going[:, None], sure, final)
-            if stage < len(self.decider):
-                votes = documents.predictions[:, list(self.order)]
-                features = view(distributions, said, votes[:, :size], self.n_slots)
-                general = goes_on(self.decider[stage], features)
-                if self.task_fusions:
-                    general = np.where(task >= 0, goes_on(self.task_decider[stage], features), general)
-                brought = list(self.order[self.sizes[stage - 1] if stage else 0 : size])
-                going &= general | (not live[brought].all())
+            look = self.look(stage, documents, known, down)
+            slots = np.where(going, look.slots, slots)
+            final = np.where(going[:, None], look.distribution, final)
+            going &= look.goes_on | (not live[self.brought(stage)].all())
         return slots, final
+
+    def about(self, documents: Dataset | Calls) -> About:
+        """What is known of the questions before any model is asked."""
+        return about(documents, self.queries, self.surfaces, self.tasks)
+
+    def brought(self, stage: int) -> list[int]:
+        """Positions of the models that this stage adds."""
+        return list(self.order[self.sizes[stage - 1] if stage else 0 : self.sizes[stage]])
+
+    def look(self, stage: int, documents: Dataset, known: About, down: Mask | None = None) -> Look:
+        """Its answers to T documents once a stage's models, less those `down` (N,), have answered."""
+        size, order = self.sizes[stage], list(self.order)
+        task = task_places(documents.tasks.tolist(), self.tasks if self.task_fusions else ())
+        seen = outputs(documents, known, self.scales, self.order, self.n_slots)
+        if down is not None:
+            seen = silenced(seen, down[order])
+        rows = stage_rows(seen, size, self.kind)
+        distributions = self.fusions[stage].probabilities(rows)
+        if self.task_fusions:
+            own = self.task_fusions[stage]
+            distributions = own.probabilities(rows, known.particular, distributions, task)
+        sure = real_slots(tempered(distributions, self.temperatures(task)[:, None]), self.kind)
+        distributions = real_slots(distributions, self.kind)
+        said = best_slots(distributions, seen, size, documents.slots)
+        going = np.zeros(len(documents), dtype=np.bool_)
+        if stage < len(self.decider):
+            votes = documents.predictions[:, order[:size]]
+            features = view(distributions, said, votes, self.n_slots)
+            going = goes_on(self.decider[stage], features)
+            if self.task_fusions:
+                going = np.where(task >= 0, goes_on(self.task_decider[stage], features), going)
+        return Look(said, sure, going)
 
     def temperatures(self, task: NDArray[np.int64]) -> Floats:
         """(T,) temperatures of documents by their `task` (T,), -1 where it is unknown: known tasks' own

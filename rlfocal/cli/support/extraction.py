@@ -40,6 +40,16 @@ def print_extracted(extracted: int, present: int) -> None:
     typer.echo(f"{done}; {present} were already in the warehouse")
 
 
+def print_slower(location: str | None, models: Sequence[str]) -> None:
+    """One line on stderr for each model whose engine takes a slower way, and why."""
+    from rlfocal.extraction.recording import slower_models
+    from warehouse import open_warehouse
+
+    with open_warehouse(location, read_only=True) as warehouse:
+        for sentence in slower_models(warehouse, models):
+            typer.echo(f"slower: {sentence}", err=True)
+
+
 def print_failures(failures: Sequence[Failure], what: str) -> None:
     """One line per model and reason, on stderr; `what` is what failed."""
     from rich.console import Console

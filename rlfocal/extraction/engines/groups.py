@@ -99,5 +99,5 @@ def check_fits(
             f"{len(long)} of {len(lengths)} prompts do not fit the context of {window.context} tokens "
             f"(the first is document {documents[first].doc_id}: {lengths[first]} tokens, room for {room}); "
             "set `truncation: keep` in the model's entry to truncate them on the left and flag them "
-            "(lm-eval truncates silently), or leave the benchmark out for this model"
+            "(lm-eval truncates with a warning), or leave the benchmark out for this model"
         )

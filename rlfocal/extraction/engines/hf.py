@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import groupby
+from math import isfinite
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-from rlfocal.errors import RunError
+from rlfocal.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines.groups import (
     Group,
@@ -28,14 +30,20 @@ from rlfocal.extraction.engines.groups import (
 )
 from rlfocal.extraction.engines.memory import FLOAT, free_bytes, logit_bytes, narrowed
 from rlfocal.extraction.engines.prefill import PREAMBLE, Prefiller, token_scores
+from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
-from rlfocal.extraction.engines.tokens import UNLIMITED, Encoder, Tokens, max_length
+from rlfocal.extraction.engines.tokens import UNLIMITED, Encoder, Tokens, load_tokenizer, max_length
 from rlfocal.pool.specs import ModelSpec
 
 SHARED = 4
 """Prompts that must begin alike for their preamble to make a batch of its own."""
 BATCH_TOKENS = 16384
 """Tokens held at once, prefixes counted once per row that continues them."""
+
+NOT_FINITE = (
+    "its log-probabilities are NaN or infinite: the weights are damaged, or the dtype overflows (set dtype: "
+    "bfloat16 or float32)"
+)
 
 
 class HFEngine:
@@ -56,7 +64,7 @@ class HFEngine:
         self.shard = shard
         self._model = model.eval()
         self._tokenizer = tokenizer
-        self._encoder = Encoder(tokenizer)
+        self._encoder = Encoder(tokenizer, model.config.get_text_config().vocab_size)
         self._batch_tokens = batch_tokens
         self._max_length = min(max_length(model.config, tokenizer), context_length or UNLIMITED)
         # The last token of a choice is predicted, never read.
@@ -66,10 +74,15 @@ class HFEngine:
         self._logit_rows = max(2, budget // (FLOAT * model.config.get_text_config().vocab_size))
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._prefiller = Prefiller(model, self._max_length)
-        self.shares_prefix = self._sharing_is_exact()
-        if not self.shares_prefix:
+        self._unshared = self._fault_of_sharing()
+        if self._unshared is not None:
             self._prefiller.free_masks = False
-            self.shares_prefix = self._sharing_is_exact()
+            self._unshared = self._fault_of_sharing()
+        self.shares_prefix = self._unshared is None
+
+    @property
+    def slower(self) -> str | None:
+        return None if self.shares_prefix else f"reads every prompt once for each choice: {self._unshared}"
 
     def settings(self) -> dict[str, object]:
         config = self._model.config
@@ -91,6 +104,9 @@ class HFEngine:
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
         check_fits(self._encoder, documents, sampling, self._window)
 
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        return self._encoder.texts(documents)
+
     @torch.inference_mode()
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
         self.check(documents)
@@ -110,7 +126,7 @@ class HFEngine:
         if not documents:
             return
         if not self.shares_prefix:
-            raise RunError("this architecture has no key-value cache to sample from in a batch")
+            raise InputError(f"the hf engine cannot sample from this model in a batch: {self._unshared}")
         self.check(documents, sampling)
         prompts = answer_prompts(self._encoder, documents, sampling, self._window)
         stops = StopStrings(self._tokenizer, sampling.stop, self._model.config.get_text_config().vocab_size)
@@ -198,6 +214,8 @@ class HFEngine:
         drawn: list[list[int]] = [[] for _ in rows]
         reasons = ["length"] * len(rows)
         for step in range(steps):
+            if not torch.isfinite(logits.amax(dim=-1)).all():
+                raise InputError(f"the hf engine cannot sample from this model: {NOT_FINITE}")
             tokens = draw(logits, uniform[rows, step], sampling.temperature, sampling.top_p)
             may_end = stops.may_end[tokens.cpu()].tolist()
             going = []
@@ -226,8 +244,8 @@ class HFEngine:
         yield from (tuple(samples[i : i + passes]) for i in range(0, len(samples), passes))
 
     @torch.inference_mode()
-    def _sharing_is_exact(self) -> bool:
-        """Whether padding, shared caches and masks leave the model's numbers alone, on two prompts."""
+    def _fault_of_sharing(self) -> str | None:
+        """Why shared caches and masks change the model's numbers on two prompts; None: they do not."""
         vocabulary = self._model.config.get_text_config().vocab_size
         preamble = tuple((7 * i + 3) % vocabulary for i in range(PREAMBLE))
         tokens = tuple((11 * i + 5) % vocabulary for i in range(16))
@@ -241,15 +259,23 @@ class HFEngine:
             for c, s in zip(g.choices, g.suffixes, strict=True)
         ]
         expected = dict(scored for group in whole for scored in self._score_plain([group]))
+        if not all(isfinite(value) for scored in expected.values() for value in scored.logprobs):
+            return NOT_FINITE
         try:
             shared = dict(self._score_shared(probes))
-        except (AttributeError, TypeError, ValueError, RuntimeError):
-            return False
-        tolerance = 1e-4 if self._model.dtype == torch.float32 else 0.1
-        return all(
-            abs(a - b) <= tolerance
-            for key in expected
-            for a, b in zip(expected[key].logprobs, shared[key].logprobs, strict=True)
+        except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+            return f"it has no key-value cache that prompts can share ({type(error).__name__})"
+        compared = compare(
+            [value for key in expected for value in expected[key].logprobs],
+            [value for key in expected for value in shared[key].logprobs],
+            self._model.dtype,
+        )
+        if compared.is_close:
+            return None
+        dtype = str(self._model.dtype).removeprefix("torch.")
+        return (
+            f"sharing its key-value cache changes log-probabilities by {compared.difference:.2g}, where "
+            f"rounding in {dtype} explains {compared.tolerance:.2g}"
         )
 
 
@@ -264,8 +290,14 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
     dtype = "float32" if spec.dtype == "auto" and device == "cpu" else spec.dtype
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    tokenizer = AutoTokenizer.from_pretrained(source, **options)
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+    tokenizer = load_tokenizer(source, **options)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+    except UnpicklingError as error:
+        raise InputError(
+            f"the weights of {source} are pickles that hold more than tensors, which can run code: use a "
+            "revision with *.safetensors, or convert them with save_pretrained where you trust them"
+        ) from error
     return HFEngine(
         model.to(device),
         tokenizer,

@@ -12,14 +12,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import openai
-from transformers import AutoTokenizer
 
 from rlfocal.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
-from rlfocal.extraction.engines.tokens import Encoder, Tokens, max_length
+from rlfocal.extraction.engines.tokens import Encoder, Tokens, load_tokenizer, max_length
+from rlfocal.failures import plain
 from rlfocal.pool.specs import ModelSpec
+from warehouse.validity import ROUNDING
 
 CONCURRENCY = 32
 RETRIES = 6
@@ -50,6 +51,12 @@ class OpenAIEngine:
         self._read = self._way_to_read()
         self._next_tokens = self._scores_next_tokens()
 
+    @property
+    def slower(self) -> str | None:
+        if self._next_tokens:
+            return None
+        return "asks once for each choice: the server does not score next tokens that it is given"
+
     def settings(self) -> dict[str, object]:
         return {
             "served": self._served,
@@ -64,6 +71,9 @@ class OpenAIEngine:
 
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
         check_fits(self._encoder, documents, sampling, self._window)
+
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        return self._encoder.texts(documents)
 
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
         self.check(documents)
@@ -145,11 +155,14 @@ class OpenAIEngine:
             except (RunError, AttributeError, TypeError, KeyError, IndexError) as error:
                 refused = error
                 continue
-            if len(scores) == len(PROBE) - 1 and all(s and math.isfinite(s.logprob) for s in scores):
+            if len(scores) == len(PROBE) - 1 and all(
+                s and math.isfinite(s.logprob) and s.logprob <= ROUNDING for s in scores
+            ):
                 return way
+        why = "they are NaN, infinite or positive" if refused is None else plain(refused)
         raise RunError(
             f"the server at {_shown(self._client)} does not return the log-probabilities of prompts, which "
-            "scoring choices needs; serve the model with `vllm serve`, for example"
+            f"scoring choices needs ({why}); serve the model with `vllm serve`, for example"
         ) from refused
 
     def _scores_next_tokens(self) -> bool:
@@ -178,9 +191,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
         )
     source = spec.hf_repo if folder is None else str(folder)
     revision = spec.revision if folder is None else None
-    tokenizer = AutoTokenizer.from_pretrained(
-        source, revision=revision, trust_remote_code=spec.trust_remote_code
-    )
+    tokenizer = load_tokenizer(source, revision=revision, trust_remote_code=spec.trust_remote_code)
     key = os.environ.get("OPENAI_API_KEY", "none")
     client = openai.OpenAI(base_url=url, api_key=key, max_retries=RETRIES)
     served = _served(client, spec, source)
@@ -228,8 +239,9 @@ def _reason(error: openai.APIError, client: openai.OpenAI) -> str:
     if isinstance(error, openai.APIConnectionError):
         return f"{where} cannot be reached; is it running? start one with `vllm serve MODEL`"
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-        return f"{where} rejected the API key; set OPENAI_API_KEY"
-    return f"{where} answered: {error.message}"
+        return f"{where} rejected the API key ({error.message}); set OPENAI_API_KEY"
+    status = f" with status {error.status_code}" if isinstance(error, openai.APIStatusError) else ""
+    return f"{where} answered{status}: {error.message}"
 
 
 def _shown(client: openai.OpenAI) -> str:

@@ -10,6 +10,7 @@ from jinja2 import TemplateError
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.engine import Document
+from rlfocal.failures import plain
 
 DEFAULT_MAX_LENGTH = 2048
 UNLIMITED = 10**15  # tokenizers give something far beyond this for "no limit"
@@ -27,8 +28,10 @@ class EncodedDocument(NamedTuple):
 class Encoder:
     """A tokenizer under lm-eval's rules for special tokens, empty prompts and the end of the context."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, vocabulary: int | None = None) -> None:
+        """`vocabulary`: how many tokens the model has; None where only a server knows."""
         self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
         bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
         self._prefix: int | None = eos if bos is None else bos
         self._encoded: dict[Document, EncodedDocument] = {}
@@ -59,13 +62,32 @@ class Encoder:
             if not all(tails):
                 raise InputError(f"document {document.doc_id}: choice {tails.index(())} tokenizes to nothing")
             encoded.append(EncodedDocument(context or self._only_prefix(), tuple(tails)))
+            self._check_known(document, *encoded[-1].continuations, encoded[-1].context)
         return encoded
 
     def prompts(self, documents: Sequence[Document]) -> list[Tokens]:
         """The context of every document, to be continued."""
         texts = [self._rendered(d).context for d in documents]
-        prompts = self._as_prompts(set(texts), self._tokenizer.bos_token)
-        return [prompts[text] or self._only_prefix() for text in texts]
+        known = self._as_prompts(set(texts), self._tokenizer.bos_token)
+        prompts = [known[text] or self._only_prefix() for text in texts]
+        for document, prompt in zip(documents, prompts, strict=True):
+            self._check_known(document, prompt)
+        return prompts
+
+    def _check_known(self, document: Document, *texts: Tokens) -> None:
+        """Raises InputError for a token id that the model does not have."""
+        highest = max(map(max, texts))
+        if self._vocabulary is not None and highest >= self._vocabulary:
+            token = self._tokenizer.convert_ids_to_tokens(highest)
+            raise InputError(
+                f"document {document.doc_id}: the tokenizer gives token id {highest} ({token!r:.40}), but "
+                f"the model's vocabulary ends at {self._vocabulary - 1}: save the tokenizer that it was "
+                "trained with beside its weights"
+            )
+
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        """The context of every document as text."""
+        return [self._rendered(document).context for document in documents]
 
     def _rendered(self, document: Document) -> Document:
         """A chat rendered by the tokenizer's template; other prompts unchanged."""
@@ -109,6 +131,21 @@ class Encoder:
         listed = sorted(set(texts))
         ids = self._tokenizer(listed, add_special_tokens=False)["input_ids"] if listed else []
         return dict(zip(listed, map(tuple, ids), strict=True))
+
+
+def load_tokenizer(source: str, **options: Any) -> Any:
+    """The tokenizer of a folder or hub id. InputError, with its files' name, where it cannot be read."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(source, **options)
+    except OSError:
+        raise  # it says itself what is missing
+    except Exception as error:
+        raise InputError(
+            f"the tokenizer of {source} cannot be read: {plain(error)}; download its tokenizer.json and "
+            "tokenizer_config.json again, or save them with the model's own tokenizer"
+        ) from error
 
 
 def _pair(context: str, continuation: str) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,8 @@ from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
 from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
-from rlfocal.extraction.engines.tokens import Encoder, Tokens
+from rlfocal.extraction.engines.rounding import compare
+from rlfocal.extraction.engines.tokens import Encoder, Tokens, load_tokenizer
 from rlfocal.pool.specs import ModelSpec
 
 ENVIRONMENT = {
@@ -39,8 +39,6 @@ FORCED = 12
 """Tokens of a choice up to which decoding it is faster than reading it with the end of its context."""
 BATCHED = {"least": 256, "most": 16384}
 """Bounds of max_num_batched_tokens: fewer are slow, more are no faster."""
-TOLERANCES = {"float32": 1e-4}
-TOLERANCE = 0.25  # half precision, where a cached prefix was computed in another batch
 
 
 class VLLMEngine:
@@ -63,7 +61,7 @@ class VLLMEngine:
         context = self._config.model_config.max_model_len
         # vLLM always generates a token, so prompts leave room for one.
         self._window = Window(context, context - 1, truncation)
-        self._encoder = Encoder(tokenizer)
+        self._encoder = Encoder(tokenizer, self._config.model_config.get_vocab_size())
         fields = SamplingParams.__struct_fields__
         self._next_tokens = "logprob_token_ids" in fields
         self._forced = 0
@@ -73,6 +71,12 @@ class VLLMEngine:
             self._next_tokens = self._reuse = False
         elif "extra_args" in fields and _holds(self._forcing_is_exact):
             self._forced = FORCED
+
+    @property
+    def slower(self) -> str | None:
+        if self._reuse:
+            return None
+        return "reads every prompt once for each choice: its cached prefixes change log-probabilities"
 
     def settings(self) -> dict[str, object]:
         config = self._config
@@ -94,6 +98,9 @@ class VLLMEngine:
 
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
         check_fits(self._encoder, documents, sampling, self._window)
+
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        return self._encoder.texts(documents)
 
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
         self.check(documents)
@@ -181,12 +188,12 @@ class VLLMEngine:
         return self._ask([Request(prefix + end, len(prefix), reuse=False) for end in ends])
 
     def _agree(self, expected: Sequence[Reading], found: Sequence[Reading]) -> bool:
-        tolerance = TOLERANCES.get(str(self._config.model_config.dtype).removeprefix("torch."), TOLERANCE)
-        return all(
-            a is not None and b is not None and math.isclose(a.logprob, b.logprob, abs_tol=tolerance)
-            for x, y in zip(expected, found, strict=True)
-            for a, b in zip(x, y, strict=True)
-        )
+        pairs = [pair for x, y in zip(expected, found, strict=True) for pair in zip(x, y, strict=True)]
+        known = [(a.logprob, b.logprob) for a, b in pairs if a is not None and b is not None]
+        if len(known) < len(pairs):
+            return False
+        first, second = zip(*known, strict=True)
+        return compare(first, second, self._config.model_config.dtype).is_close
 
 
 def _holds(probe: Callable[[], bool]) -> bool:
@@ -238,12 +245,8 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
         tensor_parallel_size=spec.tensor_parallel,
         **options,
     )
-    from transformers import AutoTokenizer
-
     # The tokenizer of the other engines: vLLM may choose one of its own, with other special tokens.
-    tokenizer = AutoTokenizer.from_pretrained(
-        source, revision=revision, trust_remote_code=spec.trust_remote_code
-    )
+    tokenizer = load_tokenizer(source, revision=revision, trust_remote_code=spec.trust_remote_code)
     return VLLMEngine(llm, tokenizer, truncation=spec.truncation, **shard)
 
 

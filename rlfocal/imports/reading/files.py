@@ -18,6 +18,9 @@ _SIMILAR = 0.8  # of two names, by difflib
 _MEANING = {
     "BIGINT": "a whole number such as 12",
     "DOUBLE": "a number",
+    "BOOLEAN": "true or false",
+    "BIGINT[]": "a list of whole numbers",
+    "BOOLEAN[]": "a list of true and false",
     "DOUBLE[]": "a list of numbers",
     "VARCHAR[]": "a list of texts",
 }

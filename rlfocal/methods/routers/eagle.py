@@ -109,10 +109,10 @@ def draw_games(correct: NDArray[np.bool_], rng: np.random.Generator) -> Games:
     A single model plays itself, which moves nothing.
     """
     n, n_models = correct.shape
-    one = np.asarray(rng.integers(0, n_models, n))
-    other = np.asarray((one + rng.integers(1, max(n_models, 2), n)) % n_models)
+    one: Ints = rng.integers(0, n_models, size=(n,))
+    other: Ints = (one + rng.integers(1, max(n_models, 2), size=(n,))) % n_models
     rows, right = np.arange(n), correct.astype(np.float64)
-    return Games(one, other, (1 + right[rows, one] - right[rows, other]) / 2, rng.permutation(n))
+    return Games(one, other, (1 + right[rows, one] - right[rows, other]) / 2, rng.permutation(rows))
 
 
 def mean_ratings(start: Floats, games: Games, step: float) -> Floats:

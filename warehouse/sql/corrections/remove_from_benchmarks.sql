@@ -9,3 +9,4 @@ ANTI JOIN choice_logprobs AS c USING (benchmark, task, doc_id)
 ANTI JOIN answer_passes AS p USING (benchmark, task, doc_id);
 DELETE FROM docs WHERE (benchmark, task, doc_id) IN (SELECT u.benchmark, u.task, u.doc_id FROM temp.unanswered AS u);
 CREATE OR REPLACE TEMP TABLE changed AS SELECT DISTINCT u.benchmark, u.task FROM temp.unanswered AS u;
+DELETE FROM prompts WHERE (benchmark, task, doc_id) IN (SELECT u.benchmark, u.task, u.doc_id FROM temp.unanswered AS u);

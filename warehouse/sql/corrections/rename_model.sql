@@ -8,6 +8,11 @@ SET models = list_sort(list_append(list_filter(models, lambda m: m <> $old), $ne
 WHERE list_contains(models, $old);
 UPDATE evaluations SET method = 'single:' || $new WHERE method = 'single:' || $old;
 UPDATE decisions
-SET pool = list_sort(list_append(list_filter(pool, lambda m: m <> $old), $new))
+SET
+    pool = list_sort(list_append(list_filter(pool, lambda m: m <> $old), $new)),
+    rounds = list_sort(list_transform(
+        rounds, lambda r: {model: CASE WHEN r.model = $old THEN $new ELSE r.model END, round: r.round}
+    ))
 WHERE list_contains(pool, $old);
+UPDATE prompts SET model = $new WHERE model = $old;
 INSERT INTO renames VALUES ($old, $new, now());

@@ -2,7 +2,7 @@
 -- A column added here becomes a key of every line.
 SELECT
     d.prediction AS answer, r.benchmark, o.doc_hash, d.doc_id, r.method, d.pool AS models, r.per, d.probability,
-    r.protocol, d.rounds, r.seed, d.task
+    r.protocol, list_transform(list_sort(d.rounds), lambda r: r.round) AS rounds, r.seed, d.task
 FROM decisions AS d
 JOIN (SELECT unnest($runs) AS run_id) AS wanted USING (run_id)
 JOIN evaluations AS r ON r.run_id = d.run_id AND r.task = '*'

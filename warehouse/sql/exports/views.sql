@@ -23,6 +23,19 @@ FROM warehouse.docs AS d
 SEMI JOIN temp.kept_benchmarks USING (benchmark)
 LEFT JOIN temp.withheld AS w USING (benchmark, task, doc_id);
 
+-- A prompt holds the question.
+CREATE OR REPLACE TEMP VIEW prompts AS
+SELECT
+    p.* REPLACE (
+        CASE WHEN w.task IS NULL THEN p.prompt END AS prompt,
+        CASE WHEN w.task IS NULL THEN p.messages END AS messages,
+        CASE WHEN w.task IS NULL THEN p.continuations END AS continuations
+    )
+FROM warehouse.prompts AS p
+SEMI JOIN temp.kept_benchmarks USING (benchmark)
+LEFT JOIN temp.withheld AS w USING (benchmark, task, doc_id)
+WHERE p.model = '*' OR p.model IN (SELECT k.model FROM temp.kept_models AS k);
+
 -- A choice's tokens spell its text.
 CREATE OR REPLACE TEMP VIEW choice_logprobs AS
 SELECT c.* REPLACE (CASE WHEN w.task IS NULL THEN c.token_ids END AS token_ids)
@@ -59,16 +72,24 @@ FROM warehouse.training_history
 SEMI JOIN temp.kept_benchmarks USING (benchmark)
 SEMI JOIN temp.kept_runs USING (run_id);
 
--- The two files that `rlfocal import predictions` takes.
+-- The files that `rlfocal import predictions` takes.
 CREATE OR REPLACE TEMP VIEW imported_docs AS
-SELECT d.benchmark, d.task, d.doc_id, d.label, d.question, d.choices, d.gold, d.split FROM temp.docs AS d;
+SELECT
+    d.benchmark, d.task, d.doc_id, d.doc_hash, d.label, d.question, d.choices, d.gold, d.split, d.confidential
+FROM temp.docs AS d;
+
+CREATE OR REPLACE TEMP VIEW imported_models AS FROM temp.models;
 
 CREATE OR REPLACE TEMP VIEW imported_scores AS
 SELECT
     c.benchmark, c.task, c.doc_id, c.model, list(c.logprob ORDER BY c.choice) AS choice_logprobs,
-    NULL::VARCHAR AS answer, NULL::BIGINT AS pass, NULL::VARCHAR AS text
+    list(c.is_greedy ORDER BY c.choice) AS is_greedy, list(c.n_tokens ORDER BY c.choice) AS choice_tokens,
+    NULL::VARCHAR AS answer, NULL::BIGINT AS pass, NULL::VARCHAR AS text, NULL::INT AS n_tokens,
+    max(c.n_prompt_tokens) AS n_prompt_tokens
 FROM temp.choice_logprobs AS c
 GROUP BY ALL
 UNION ALL
-SELECT p.benchmark, p.task, p.doc_id, p.model, NULL::DOUBLE[] AS choice_logprobs, p.answer, p.pass, p.text
+SELECT
+    p.benchmark, p.task, p.doc_id, p.model, NULL::DOUBLE[] AS choice_logprobs, NULL::BOOLEAN[] AS is_greedy,
+    NULL::INT[] AS choice_tokens, p.answer, p.pass, p.text, p.n_tokens, p.n_prompt_tokens
 FROM temp.answer_passes AS p;

@@ -34,7 +34,8 @@ said AS (
         s.benchmark, s.task, s.model, count(DISTINCT s.doc_id) AS n_docs,
         string_agg(
             to_json([s.doc_id::VARCHAR, s.pass::VARCHAR, s.choice_logprobs::VARCHAR, s.answer])::VARCHAR
-                || coalesce(to_json(s.text)::VARCHAR, '') || coalesce(s.n_tokens::VARCHAR, ''), ','
+                || coalesce(to_json(s.text)::VARCHAR, '') || coalesce(s.n_tokens::VARCHAR, '')
+                || coalesce(s.choice_tokens::VARCHAR, ''), ','
             ORDER BY s.doc_id, s.pass
         ) AS content
     FROM scores AS s GROUP BY ALL

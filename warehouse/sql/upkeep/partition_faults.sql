@@ -2,14 +2,15 @@
 WITH rows AS (
     SELECT
         c.benchmark, c.task, c.model, count(*) AS n_rows, count(DISTINCT c.doc_id) AS n_docs,
-        choice_logprobs_digest(c) AS digest, count(*) FILTER (d.doc_id IS NULL) AS n_stray
+        choice_logprobs_digest(c) AS digest, count(*) FILTER (d.doc_id IS NULL) AS n_stray,
+        count(*) FILTER (is_impossible(c)) AS n_impossible
     FROM choice_logprobs AS c
     LEFT JOIN (SELECT DISTINCT benchmark, task, doc_id FROM docs) AS d USING (benchmark, task, doc_id)
     GROUP BY ALL
     UNION ALL
     SELECT
         p.benchmark, p.task, p.model, count(*), count(DISTINCT p.doc_id), answer_passes_digest(p),
-        count(*) FILTER (d.doc_id IS NULL)
+        count(*) FILTER (d.doc_id IS NULL), 0
     FROM answer_passes AS p
     LEFT JOIN (SELECT DISTINCT benchmark, task, doc_id FROM docs) AS d USING (benchmark, task, doc_id)
     GROUP BY ALL
@@ -28,7 +29,11 @@ compared AS (
             WHEN r.n_rows IS NULL AND e.n_docs > 0 THEN format('has no rows of its {} documents', e.n_docs)
             WHEN r.n_docs <> e.n_docs THEN format('has rows of {} documents, expected {}', r.n_docs, e.n_docs)
             WHEN r.n_stray > 0 THEN format('has {} rows of unknown documents', r.n_stray)
-            WHEN r.digest <> e.digest THEN 'was altered after it was written'
+            WHEN r.n_impossible > 0 THEN format('has {} scores that are NaN, infinite or positive', r.n_impossible)
+            WHEN r.digest IS NOT DISTINCT FROM e.digest OR r.n_rows IS NULL THEN NULL
+            WHEN e.digest LIKE '%:%' AND split_part(e.digest, ':', 1) <> r.n_rows::VARCHAR
+                THEN format('has {} rows, expected {}', r.n_rows, split_part(e.digest, ':', 1))
+            ELSE 'was altered after it was written'
         END AS reason
     FROM rows AS r FULL JOIN records AS e USING (benchmark, task, model)
 )

@@ -1,9 +1,11 @@
 -- The first given document that is not the one stored under its number.
 SELECT
     n.benchmark, n.task, n.doc_id, coalesce(d.confidential, false) OR coalesce(n.confidential, false),
-    d.doc_hash, n.doc_hash, d.choices, n.choices, d.label, n.label, d.gold, n.gold, d.question, n.question
+    d.doc_hash, n.doc_hash, d.choices, n.choices, d.label, n.label, d.gold, n.gold, d.question, n.question,
+    d.prompt_hash, n.prompt_hash
 FROM temp.given AS n
 JOIN docs AS d USING (benchmark, task, doc_id)
 WHERE (d.doc_hash, d.choices, d.label, d.gold) IS DISTINCT FROM (n.doc_hash, n.choices, n.label, n.gold)
+    OR d.prompt_hash <> n.prompt_hash -- NULL: it is not known, as of imports
 ORDER BY n.benchmark, n.task, n.doc_id
 LIMIT 1;

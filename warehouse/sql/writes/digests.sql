@@ -1,15 +1,22 @@
--- A digest of the rows of a partition, or of a task's documents, whatever their order and the model's name: a bit
--- that flips on disk changes it.
-CREATE OR REPLACE TEMP MACRO choice_logprobs_digest(r) AS bit_xor(md5_number(concat_ws(
-    '|', r.doc_id, r.choice, r.token_ids, r.token_logprobs, r.logprob, r.n_tokens, r.n_chars, r.n_bytes,
-    r.is_greedy, r.n_prompt_tokens, r.truncated, r.unconditional_logprob
-)))::VARCHAR;
+-- A digest of the rows of a partition, or of a task's documents, whatever their order and the model's name: how many
+-- they are, and the sums of both halves of their MD5. A NULL is not an empty text, and a row that is there three times is
+-- not one that is there once.
+CREATE OR REPLACE TEMP MACRO rows_digest(hash) AS concat_ws(
+    ':', count(*), sum((hash >> 64)::HUGEINT), sum((hash & 18446744073709551615)::HUGEINT)
+);
 
-CREATE OR REPLACE TEMP MACRO answer_passes_digest(r) AS bit_xor(md5_number(concat_ws(
-    '|', r.doc_id, r.pass, r.text, r.answer, r.finish_reason, r.n_tokens, r.n_prompt_tokens
-)))::VARCHAR;
+CREATE OR REPLACE TEMP MACRO choice_logprobs_digest(r) AS rows_digest(md5_number(to_json([
+    r.doc_id::VARCHAR, r.choice::VARCHAR, r.token_ids::VARCHAR, r.token_logprobs::VARCHAR, r.logprob::VARCHAR,
+    r.n_tokens::VARCHAR, r.n_chars::VARCHAR, r.n_bytes::VARCHAR, r.is_greedy::VARCHAR, r.n_prompt_tokens::VARCHAR,
+    r.truncated::VARCHAR, r.unconditional_logprob::VARCHAR
+])::VARCHAR));
 
-CREATE OR REPLACE TEMP MACRO docs_digest(r) AS bit_xor(md5_number(to_json([
+CREATE OR REPLACE TEMP MACRO answer_passes_digest(r) AS rows_digest(md5_number(to_json([
+    r.doc_id::VARCHAR, r.pass::VARCHAR, r.text, r.answer, r.finish_reason, r.n_tokens::VARCHAR,
+    r.n_prompt_tokens::VARCHAR
+])::VARCHAR));
+
+CREATE OR REPLACE TEMP MACRO docs_digest(r) AS rows_digest(md5_number(to_json([
     r.doc_id::VARCHAR, r.doc_hash, r.question, r.choices::VARCHAR, r.label::VARCHAR, r.gold, r.split,
     r.confidential::VARCHAR
-])::VARCHAR))::VARCHAR;
+])::VARCHAR));

@@ -4,3 +4,4 @@ DELETE FROM answer_passes WHERE (benchmark, task) IN (SELECT benchmark, task FRO
 DELETE FROM extractions WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);
 DELETE FROM docs WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);
 DELETE FROM doc_digests WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);
+DELETE FROM prompts WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);

@@ -1,6 +1,9 @@
 -- Writes the documents of temp.given in the tasks of temp.changed.
 CREATE OR REPLACE TEMP TABLE written AS
-SELECT n.* REPLACE (coalesce(n.confidential, d.confidential, false) AS confidential)
+SELECT n.* REPLACE (
+    coalesce(n.confidential, d.confidential, false) AS confidential,
+    coalesce(n.prompt_hash, d.prompt_hash) AS prompt_hash
+)
 FROM temp.given AS n
 SEMI JOIN temp.changed USING (benchmark, task)
 LEFT JOIN docs AS d USING (benchmark, task, doc_id);

@@ -1,0 +1,20 @@
+-- The first task or partition of temp.given_* that does not match the digest that was exported with it.
+WITH found AS (
+    SELECT d.benchmark, d.task, NULL AS model, docs_digest(d) AS digest FROM temp.given_docs AS d GROUP BY ALL
+    UNION ALL
+    SELECT c.benchmark, c.task, c.model, choice_logprobs_digest(c) FROM temp.given_choice_logprobs AS c GROUP BY ALL
+    UNION ALL
+    SELECT p.benchmark, p.task, p.model, answer_passes_digest(p) FROM temp.given_answer_passes AS p GROUP BY ALL
+),
+exported AS (
+    SELECT g.benchmark, g.task, NULL AS model, g.digest FROM temp.given_doc_digests AS g
+    UNION ALL
+    SELECT e.benchmark, e.task, e.model, e.digest FROM temp.given_extractions AS e WHERE e.n_docs > 0
+)
+SELECT coalesce(f.benchmark, e.benchmark), coalesce(f.task, e.task), coalesce(f.model, e.model)
+FROM found AS f
+FULL JOIN exported AS e
+    ON (f.benchmark, f.task) = (e.benchmark, e.task) AND f.model IS NOT DISTINCT FROM e.model
+WHERE f.digest IS DISTINCT FROM e.digest
+ORDER BY ALL
+LIMIT 1;

@@ -1,0 +1,75 @@
+"""What identifies a row of each table: finds rows without a key or with another row's, and removes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from warehouse.store import Warehouse
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "models": ("model",),
+    "docs": ("benchmark", "task", "doc_id"),
+    "choice_logprobs": ("benchmark", "task", "doc_id", "model", "choice"),
+    "answer_passes": ("benchmark", "task", "doc_id", "model", "pass"),
+    "extractions": ("benchmark", "task", "model"),
+    "doc_digests": ("benchmark", "task"),
+    "corrections": ("benchmark", "task", "doc_id"),
+    "evaluations": ("run_id", "task"),
+    "decisions": ("run_id", "benchmark", "task", "doc_id"),
+}
+"""The columns that are never NULL and never the same in two rows of a table."""
+_COMPARED_BY_DIGEST = ("docs", "choice_logprobs", "answer_passes")
+"""Tables whose duplicates show in a digest, and whose rows are too many to be compared."""
+
+
+class KeyFault(NamedTuple):
+    """Rows of a table without a whole key, or with the same one."""
+
+    table: str
+    key: tuple[str | None, ...]
+    """Its columns' values, as text."""
+    n: int
+    """How many rows have it."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a column of the key is NULL."""
+        return None in self.key
+
+
+def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
+    """Every key that is not whole, or that several rows have."""
+    for table, columns in KEYS.items():
+        names = ", ".join(columns)
+        partial = " OR ".join(f"{name} IS NULL" for name in columns)
+        several = "" if table in _COMPARED_BY_DIGEST else " OR count(*) > 1"
+        rows = f"WHERE {partial}" if table in _COMPARED_BY_DIGEST else ""
+        query = (
+            f"SELECT {names}, count(*) FROM {table} {rows} "
+            f"GROUP BY {names} HAVING {partial}{several} ORDER BY ALL"
+        )
+        for *key, n in warehouse.rows(query):
+            yield KeyFault(table, tuple(None if value is None else str(value) for value in key), n)
+
+
+def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
+    """Deletes rows without a whole key, and all but one of those with the same. Needs a transaction.
+
+    Duplicates in tables that a digest covers go with their partition or task.
+    """
+    found = tuple(key_faults(warehouse))
+    for table in dict.fromkeys(fault.table for fault in found):
+        columns = KEYS[table]
+        names = ", ".join(columns)
+        partial = " OR ".join(f"{name} IS NULL" for name in columns)
+        warehouse.connection.execute(f"DELETE FROM {table} WHERE {partial}")
+        if any(fault.table == table and not fault.is_partial for fault in found):
+            twice = f"SELECT {names} FROM {table} GROUP BY {names} HAVING count(*) > 1"
+            warehouse.connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE one_each AS SELECT DISTINCT ON ({names}) * FROM {table} "
+                f"WHERE ({names}) IN ({twice})"
+            )
+            warehouse.connection.execute(f"DELETE FROM {table} WHERE ({names}) IN ({twice})")
+            warehouse.connection.execute(f"INSERT INTO {table} BY NAME FROM temp.one_each")
+    return found
