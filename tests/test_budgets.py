@@ -153,7 +153,7 @@ def test_the_commands_print_budgets_and_merits(
     asked = ["--methods", "best_single,plurality,best_plurality", "--budgets", "1,all", "-w", where]
     assert called("evaluate", "-b", "b", *asked) == 0
     assert called("merit", "-w", where) == 0
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())  # long titles are wrapped
     assert "accuracy in % (models asked) by budget" in out
     assert "Brier" in out
     assert called("merit", "-w", where, "--markdown") == 0

@@ -21,11 +21,11 @@ from rlfocal.evaluation.planning import group_rows
 from rlfocal.evaluation.runs import decide_groups, fit_groups
 from rlfocal.methods import Entry, entries, every_method, make_method, reads_task, register
 from rlfocal.methods import registry as of_register
-from rlfocal.methods._by_task import FEWEST
+from rlfocal.methods._by_task import FEWEST, ByTask
 from rlfocal.policy import Policy, decide
 from warehouse import open_warehouse
 
-PLUS = sorted(name for name in entries() if reads_task(name) and not name.startswith("rl_focal"))
+PLUS = sorted(name for name in entries() if reads_task(name) and isinstance(make_method(name), ByTask))
 SEEN: list[set[str]] = []
 
 

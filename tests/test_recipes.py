@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rlfocal.agents import RL_FOCAL
+from rlfocal.agents import TRAINED
 from rlfocal.agents.recipes import configure, online_recipe, recipe
 from rlfocal.methods import entries, make_method
 
@@ -26,7 +26,10 @@ TABLE = Path(__file__).with_name("recipes.json")
 CARRIERS = {
     "rlfocal.dataset",  # what it holds is in a run's name
     *(f"rlfocal.agents.storage.{name}" for name in ("header", "resuming", "tensorfiles")),
-    *(f"rlfocal.{name}" for name in ("agents.shared.variant", "errors", "methods.registry", "policy")),
+    *(
+        f"rlfocal.{name}"
+        for name in ("agents.shared.variant", "errors", "methods.registry", "methods.spaces", "policy")
+    ),
 }
 """Modules that change no decision."""
 
@@ -83,11 +86,12 @@ def as_it_is() -> dict[str, Any]:
     of = {
         name: (make_method(name).recipe(100), type(make_method(name)).__module__)
         for name, entry in entries().items()
-        if not entry.needs_argument and name not in RL_FOCAL
+        if not entry.needs_argument and name not in TRAINED
     }
-    for name in RL_FOCAL:
+    for name in TRAINED:
         revision = json.loads(recipe(name, configure(name, 100)))[0]
-        of[name] = f"{revision}{online_recipe(name)}", f"rlfocal.agents.{name}.training"
+        room = f"rlfocal.agents.{'rl_focal' if name == 'rl_focal_literal' else name}"
+        of[name] = f"{revision}{online_recipe(name)}", f"{room}.training"
     methods = {name: {"recipe": told, "modules": sorted(needed(at))} for name, (told, at) in of.items()}
     every = sorted({module for method in methods.values() for module in method["modules"]})
     return {"methods": methods, "code": {module: digest(parsed(module)) for module in every}}

@@ -80,7 +80,8 @@ class Lab:
             "model": np.array(self.models)[m],
         }
         scores |= {"choice": c, "logprob": logprob.ravel()}
-        partitions = [{"benchmark": name, "task": t, "model": model} for t in tasks for model in self.models]
+        owner = {"benchmark": name, "extraction_id": "made", "n_docs": n}
+        partitions = [owner | {"task": t, "model": model} for t in tasks for model in self.models]
         with self.warehouse.transaction("answers"):
             self.warehouse.append("extractions", pa.Table.from_pylist(partitions))
             self.warehouse.append("docs", pa.table(docs))

@@ -20,7 +20,7 @@ from rlfocal.agents.recipes import recipe
 from rlfocal.agents.rl_focal.config import literal_config, rl_focal_config
 from rlfocal.agents.settings import shown
 from rlfocal.cli import main
-from rlfocal.dataset import Dataset, load_dataset
+from rlfocal.dataset import load_dataset
 from rlfocal.errors import InputError
 from rlfocal.evaluation import Setup, evaluate
 from rlfocal.methods import Making, RLFocal, make_method
@@ -31,7 +31,6 @@ from rlfocal.studies import STUDIES, Conditions, Findings, Point, load
 from rlfocal.studies.arms import tuned_arm
 from rlfocal.studies.artefacts import counted_as_released
 from rlfocal.studies.pools import repeated
-from rlfocal.studies.search import find_settings
 from rlfocal.studies.success import by_members, decisions
 from rlfocal.studies.switch import furthest_apart, stream, stretches
 from rlfocal.studies.tuned import changed, parse, written
@@ -292,71 +291,25 @@ def test_artefacts_are_switched_off_one_by_one(opened: Warehouse) -> None:
         run(opened, "artefacts", "no_critics")
 
 
-def test_a_search_reads_train_rows_only(opened: Warehouse, tmp_path: Path) -> None:
-    data = load_dataset(opened, "b")
-    with pytest.raises(InputError, match="train rows only"):
-        find_settings(data, "rl_focal", seeds=1, trials=2, journal=tmp_path / "j")
-    labels = data.labels.copy()
-    labels[~data.is_train] = np.random.default_rng(1).permutation(labels[~data.is_train])
-    assert not np.array_equal(labels, data.labels)
-
-    def found(dataset: Dataset, journal: str) -> object:
-        train = dataset.train
-        return find_settings(
-            train, "rl_focal", seeds=1, trials=4, journal=tmp_path / journal, fixed=FAST["rl_focal"]
-        )
-
-    assert found(data, "one") == found(replace(data, labels=labels), "other")
-
-
-@pytest.mark.slow
-def test_a_search_goes_on_where_it_stopped(opened: Warehouse, tmp_path: Path) -> None:
-    train = load_dataset(opened, "b").train
-
-    def search(trials: int, journal: str) -> object:
-        return find_settings(
-            train, "rl_focal", seeds=1, trials=trials, journal=tmp_path / journal, fixed=FAST["rl_focal"]
-        )
-
-    for trials in (4, 11, 13):  # stopped twice; the first ten draw at random, later ones learn from them
-        parts = search(trials, "parts")
-        with (tmp_path / "parts").open("a") as journal:  # in the middle of a line
-            journal.write('{"op_code": 6, "wor')
-    assert parts == search(13, "whole")
-    assert search(13, "whole") == parts
-    created = [line for line in (tmp_path / "whole").read_text().splitlines() if '"datetime_start"' in line]
-    assert len(created) == 13  # none was run again
-
-
-def test_a_damaged_journal_is_named(opened: Warehouse, tmp_path: Path) -> None:
-    train, journal = load_dataset(opened, "b").train, tmp_path / "journal"
-
-    def search() -> None:
-        find_settings(train, "rl_focal", seeds=1, trials=1, journal=journal, fixed=FAST["rl_focal"])
-
-    search()
+def test_a_damaged_journal_is_named(opened: Warehouse) -> None:
+    run(opened, "search", 1, seeds=1)
+    [journal] = (opened.location.studies / "tuning").glob("b-rl_focal-*.journal")
     whole = journal.read_text()
     for damaged in (whole.replace(":", ";", 1), whole.replace('"op_code"', '"op-code"', 1), "\xff" + whole):
         journal.write_text(damaged, encoding="latin-1")
-        with pytest.raises(InputError, match=r"journal is damaged .*; delete it, and searches start again"):
-            search()
+        with pytest.raises(InputError, match=r"journal is damaged .*; delete it, and the search starts"):
+            run(opened, "search", 1, seeds=1)
 
 
 def test_the_search_study_evaluates_what_it_found(opened: Warehouse) -> None:
     found = run(opened, "search", 3, seeds=1)
     assert "best_single" in {p.label for p in found.points}
-    assert "Best of 3 trials" in found.notes[0]
+    assert "By 3 trials on 3 folds of train" in found.notes[0]
 
 
-def test_a_search_of_nothing_is_refused(
-    opened: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(InputError, match="0 trials"):
+def test_a_search_of_nothing_is_refused(opened: Warehouse) -> None:
+    with pytest.raises(InputError, match="at least 1 trial, got 0"):
         run(opened, "search", 0)
-    few = load_dataset(opened, "b").train.take(np.arange(2))
-    with pytest.raises(InputError, match="1 train documents"):
-        find_settings(few, "rl_focal", seeds=1, trials=1, journal=tmp_path / "journal")
-    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_studies_stand_in_the_report_but_on_no_leaderboard(opened: Warehouse, tmp_path: Path) -> None:

@@ -92,8 +92,7 @@ def _table(board: Board, before: Accuracies) -> Iterator[str]:
     yield _row(HEADER)
     yield _row(["---", *["---:"] * (len(HEADER) - 1)])
     for s in board.standings:
-        key = board.benchmark, board.protocol, board.per, board.split, board.reads_task
-        was = before.get((key, s.method))
+        was = before.get((board.key, s.method))
         yield _row(
             [
                 s.method,

@@ -127,9 +127,19 @@ def evaluate(
             "Such runs stay off the leaderboard.",
         ),
     ] = None,
+    tune: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            show_default="no tuning",
+            help="First choose each method's settings by N trials on three folds of train, the defaults "
+            "first; on tables of their own, where methods without settings to tune stand, too.",
+        ),
+    ] = 0,
     snapshot: Snapshot = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Repeat runs that the warehouse already has.")
+        bool, typer.Option("--force", help="Repeat runs, and trials, that the warehouse already has.")
     ] = False,
     jobs: Annotated[
         int | None,
@@ -171,6 +181,7 @@ def evaluate(
                 snapshot=snapshot,
                 force=force,
                 settings=settings or (),
+                tune=tune,
                 at_once=jobs or (cores() if methods == "all" else 1),
                 on_progress=on_progress,
             )
@@ -245,7 +256,7 @@ def methods(
 
     if as_json:
         facts = ["name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models"]
-        facts += ["needs", "source", "differs", "has_budgets"]
+        facts += ["needs", "source", "differs", "has_budgets", "space"]
         print_json([{fact: getattr(one, fact) for fact in facts} for one in entries().values()])
         return
     if markdown:

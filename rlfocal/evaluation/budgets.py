@@ -50,6 +50,8 @@ def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]
         "protocol": board.protocol,
         "per": board.per,
         "split": board.split,
+        "trials": board.trials,
+        "untuned": [s.method for s in board.standings if not s.is_tuned],
         "strong": board.singles[0].model if board.singles else "",
     }
     points = defaultdict(list)

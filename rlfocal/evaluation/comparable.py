@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
 from rlfocal.dataset import Kind
 from rlfocal.evaluation.guessing import note_guessing
+from rlfocal.evaluation.planning import TUNED
 from rlfocal.methods import entries, reads_task
 from warehouse import Warehouse
 from warehouse.scripts import script
 
-BoardKey = tuple[str, str, str, str, bool]
-"""(benchmark, protocol, per, split, whether its methods read the tasks' names)"""
+BoardKey = tuple[str, str, str, str, bool, int]
+"""(benchmark, protocol, per, split, whether its methods read the tasks' names, trials by which settings were
+tuned, 0 for none)"""
 SINGLE = "single:"
 GIVEN_ROWS = "test"
 """What `evaluations.split` calls the rows that are marked as test."""
@@ -48,7 +51,23 @@ class Evaluated:
     @property
     def board(self) -> BoardKey:
         of = self.pooled
-        return of["benchmark"], of["protocol"], of["per"], of["split"], reads_task(self.method)
+        names = of["benchmark"], of["protocol"], of["per"], of["split"]
+        return *names, reads_task(self.method), self.trials
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What differs from the method's defaults."""
+        return {name: value for name, value in self._stored.items() if name != TUNED}
+
+    @property
+    def trials(self) -> int:
+        """By how many trials the settings were chosen; 0: not tuned."""
+        return int(self._stored.get(TUNED, 0))
+
+    @property
+    def _stored(self) -> dict[str, Any]:
+        stored: dict[str, Any] = json.loads(self.pooled["settings"] or "{}")
+        return stored
 
     @property
     def method(self) -> str:
@@ -110,12 +129,36 @@ class Comparable:
 def comparable_runs(warehouse: Warehouse, wanted: Collection[str] | None) -> dict[BoardKey, Comparable]:
     """Every board of `evaluations`, without studies and budgets; `wanted`: only of these run ids.
 
-    A board has one pool and one set of data: those of its newest run.
+    A board has one pool and one set of data: those of its newest run. Tuned methods have boards of their own,
+    beside the methods without settings to tune.
     """
     boards: dict[BoardKey, list[Evaluated]] = defaultdict(list)
     for run in _evaluated(warehouse, wanted):
         boards[run.board].append(run)
-    return {key: _comparable(runs, answering(warehouse, key[0])) for key, runs in boards.items()}
+    return {
+        key: _comparable(_with_fixed(key, boards), answering(warehouse, key[0]))
+        for key, runs in boards.items()
+        if any(run.is_current for run in runs) and not _is_part(key, boards)
+    }
+
+
+def _with_fixed(key: BoardKey, boards: Mapping[BoardKey, Sequence[Evaluated]]) -> list[Evaluated]:
+    """A board's runs and, if it is tuned, those of methods without settings to tune; the newest last."""
+    untuned = boards.get((*key[:5], 0), []) if key[5] else []
+    fixed = [run for run in untuned if not _has_space(run.method)]
+    return sorted([*boards[key], *fixed], key=lambda run: run.pooled["created_at"])
+
+
+def _is_part(key: BoardKey, boards: Mapping[BoardKey, Sequence[Evaluated]]) -> bool:
+    """Whether an untuned board only has methods that stand on a tuned one, too."""
+    has_tuned = any(other[:5] == key[:5] and other[5] for other in boards)
+    return not key[5] and has_tuned and not any(_has_space(run.method) for run in boards[key])
+
+
+def _has_space(method: str) -> bool:
+    """Whether the method declares settings to tune, as far as it is known here."""
+    entry = entries().get(method.partition(":")[0])
+    return entry is not None and bool(entry.space)
 
 
 def _evaluated(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Evaluated]:
@@ -206,12 +249,13 @@ def _alone(runs: Comparable) -> set[str]:
 
 
 def _command(key: BoardKey, methods: Sequence[str], left_out: Sequence[Evaluated]) -> list[str]:
-    benchmark, _, per, split, _ = key
+    benchmark, _, per, split, _, trials = key
     command = ["rlfocal", "evaluate", "--benchmark", benchmark, "--methods", ",".join(methods)]
     seeds = [run.seed for run in left_out if run.seed is not None]
     command += ["--seeds", str(max(seeds) + 1)] if seeds else []
     command += ["--per", per] if per != "benchmark" else []
     command += ["--split", split] if split != GIVEN_ROWS else []
+    command += ["--tune", str(trials)] if trials else []
     return command
 
 

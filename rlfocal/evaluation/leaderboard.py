@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,17 @@ class Standing:
     """Cents per 1,000 queries; None if prices are unknown."""
     mean_rounds: float | None
     """Rounds of calls that a document waits for; None if no run counted them."""
+    is_tuned: bool
+    """Whether its settings were searched."""
+    settings: Mapping[str, Any]
+    """What was chosen; empty: the defaults."""
+
+    @property
+    def chosen(self) -> str:
+        """Its settings in words, for a tuned board."""
+        if not self.is_tuned:
+            return "no settings to tune"
+        return ", ".join(f"{name}={value}" for name, value in sorted(self.settings.items())) or "the defaults"
 
     @property
     def is_ours(self) -> bool:
@@ -98,6 +110,8 @@ class Board:
     split: str
     reads_task: bool
     """Whether these are the methods that read a task's name within one fit; no board mixes the two."""
+    trials: int
+    """By how many trials on folds of train each method's settings were chosen; 0: none were."""
     n: int
     """Test documents."""
     models: tuple[str, ...]
@@ -111,6 +125,11 @@ class Board:
     verdicts: tuple[str, ...]
     """A sentence for each of RL-Focal's methods on the board; one if there is none."""
     notes: tuple[str, ...]
+
+    @property
+    @property
+    def key(self) -> BoardKey:
+        return self.benchmark, self.protocol, self.per, self.split, self.reads_task, self.trials
 
     @property
     def baseline(self) -> str:
@@ -154,7 +173,7 @@ def baseline(*, reads_task: bool) -> str:
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> list[Board]:
-    """One board per (benchmark, protocol, per, split) of `evaluations`; `runs`: only these run ids.
+    """One board per (benchmark, protocol, per, split, tuning) of `evaluations`; `runs`: only these run ids.
 
     Methods that read the tasks' names have a board of their own.
 
@@ -176,7 +195,7 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         for name, runs in found.methods.items()
     }
     ours = [name for name in found.methods if is_ours(name)]
-    base = baseline(reads_task=key[-1])
+    base = baseline(reads_task=key[4])
     standings = []
     for name, runs in found.methods.items():
         is_compared = base in correct and name != base
@@ -252,6 +271,8 @@ def _standing(
         mean_pool_size=fmean(run.mean_pool_size for run in runs),
         cost=fmean(costs) if len(costs) == len(runs) else None,
         mean_rounds=fmean(rounds) if len(rounds) == len(runs) else None,
+        is_tuned=evaluated[0].trials > 0,
+        settings=evaluated[0].settings,
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from rlfocal.errors import RunError
+from rlfocal.evaluation.candidates import run_named
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset
-from rlfocal.evaluation.runs import run_named
 from rlfocal.jobs.processes import run_each
 from rlfocal.methods.registry import Settings
 from rlfocal.policy import Budget
@@ -37,6 +37,7 @@ class Shared:
     settings: Settings
     budgets: tuple[Budget, ...]
     force: bool
+    tune: int
     data: str
     """The dataset's fingerprint."""
 
@@ -55,6 +56,7 @@ class Shared:
             setup.settings,
             setup.budgets,
             setup.force,
+            setup.tune,
             data.fingerprint(),
         )
 
@@ -106,6 +108,7 @@ def _run(send: Callable[[Any], None], shared: Shared, name: str) -> None:
             shared.budgets,
             shared.force,
             lambda title, share: send((title, share)),
+            shared.tune,
         )
         run_named(setup, name)
     send((f"stored {name}", 1.0))

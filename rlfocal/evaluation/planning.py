@@ -22,6 +22,8 @@ from warehouse import Warehouse, open_warehouse
 
 Per = Literal["benchmark", "task"]
 Mask = NDArray[np.bool_]
+TUNED = "tuned"
+"""The key of `evaluations.settings` that holds the number of trials by which the others were chosen."""
 Progress = Callable[[str, float], None]
 """Called with what is running and the finished share of it, 0 to 1."""
 
@@ -43,6 +45,8 @@ class Setup:
     force: bool = False
     """Whether to compute stored runs again."""
     on_progress: Progress | None = None
+    tune: int = 0
+    """Trials in which each method's settings are searched on train rows; 0: methods run as they are."""
 
     @cached_property
     def groups(self) -> list[Mask]:
@@ -78,6 +82,10 @@ class Candidate:
     """Whether it can be held to a budget."""
     reads_task: bool = False
     """Whether it is shown the tasks' names."""
+    tuned: str = ""
+    """The search that its settings come from; empty: they are given."""
+    tune: Callable[[], tuple[Method, Mapping[str, Any]]] | None = None
+    """Runs that search: the method with what it chose, and what its rows say of it."""
 
     def runs(self, setup: Setup) -> list[Run]:
         """One run per seed and budget, those without a budget first. Nothing is fitted."""
@@ -97,6 +105,7 @@ class Candidate:
             "prices": tuple(data.mean_costs.tolist()),
             "name": self.name,
             "split": setup.split,
+            "tuned": self.tuned,
         }
         seeds = range(setup.seeds) if self.method.seeded else [None]
         budgets = [None, *(setup.budgets if self.has_budgets else ())]
@@ -125,12 +134,22 @@ class Run:
     split: str = field(default=GIVEN, repr=False)
     """Part of the data, so of the run already."""
     budget: Budget | None = field(default=None, repr=False)
+    tuned: str = field(default="", repr=False)
+    """The search that its settings come from."""
+    chosen: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What the search chose, and the number of its trials under TUNED; it depends on all the rest."""
+
+    @property
+    def every_setting(self) -> dict[str, Any]:
+        """As `evaluations.settings` has them."""
+        return {**json.loads(self.settings), **self.chosen}
 
     @property
     def run_id(self) -> str:
         """Equal for equal runs."""
-        within = "" if self.budget is None else f" within {self.budget}"
-        return sha256((repr(self) + within).encode()).hexdigest()[:16]
+        more = "" if self.budget is None else f" within {self.budget}"
+        more += f" tuned by {self.tuned}" if self.tuned else ""
+        return sha256((repr(self) + more).encode()).hexdigest()[:16]
 
 
 def parse_settings(given: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from rlfocal.errors import unknown
+from rlfocal.errors import InputError, unknown
+from rlfocal.evaluation.candidates import run_ids_of, run_named
 from rlfocal.evaluation.parallel import Shared, run_side_by_side
 from rlfocal.evaluation.planning import (
     Per,
@@ -15,7 +16,6 @@ from rlfocal.evaluation.planning import (
     parse_settings,
     read_dataset,
 )
-from rlfocal.evaluation.runs import run_ids_of, run_named
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.evaluation.storing import (
     Evaluation,
@@ -23,6 +23,7 @@ from rlfocal.evaluation.storing import (
     stored,
     stored_runs,
 )
+from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
 from rlfocal.methods import (
     PROTOCOLS,
     check_methods,
@@ -62,6 +63,7 @@ def evaluate(
     settings: Sequence[str] = (),
     snapshot: int | None = None,
     force: bool = False,
+    tune: int = 0,
     at_once: int = 1,
     on_progress: Progress | None = None,
 ) -> EvaluationReport:
@@ -73,18 +75,22 @@ def evaluate(
     for accuracy decide again, without another fit. `methods`: None for the usual ones, ["all"] for every
     method that the data allow. `settings`: as `parse_settings` reads them. `at_once`: how many methods run
     at a time, each in a process of its own.
+    `tune`: trials in which the settings of every method that declares a space are first searched, on train
+    rows (`rlfocal.evaluation.tuning`); what it finds holds for all seeds and budgets.
     `protocol` is frozen (methods see no test label), online (each label is revealed after its answer) or
     both. RL-Focal always runs with the reference policies and, if all methods run, with the best constant
     pools of its size. Raises InputError for a wrong name and for data that cannot be split.
     """
     if protocol not in (*PROTOCOLS, "both"):
         raise unknown("protocol", protocol, [*PROTOCOLS, "both"])
+    if tune < 0:
+        raise InputError(f"--tune must be at least 1 trial, got {tune}")
     given = parse_settings(settings)
     held_to = tuple(dict.fromkeys(map(Budget.of, budgets)))
     dataset = read_dataset(warehouse, benchmark, models, snapshot, split)
     reports = [
         _evaluate(
-            Setup(warehouse, dataset, seeds, per, one, split, given, held_to, force, on_progress),
+            Setup(warehouse, dataset, seeds, per, one, split, given, held_to, force, on_progress, tune),
             methods,
             at_once,
             snapshot,
@@ -107,6 +113,8 @@ def _evaluate(
         methods, skipped = every_method(dataset, setup.protocol, setup.settings, setup.per)
     names = with_references(known if methods is None else methods, dataset, setup.protocol)
     check_methods(names, dataset, setup.protocol, setup.settings, setup.per)
+    if setup.tune:  # before hours of fitting
+        inner_folds(dataset.train, setup.per, whole_tasks=holds_out_tasks(dataset))
     held = stored_runs(setup)
     usual = methods is None
     to_run = [name for name in names if setup.force or not held.issuperset(run_ids_of(setup, name))]

@@ -12,49 +12,9 @@ import numpy as np
 from rlfocal.dataset import Dataset
 from rlfocal.evaluation.planning import Candidate, Mask, Run, Setup, visible
 from rlfocal.evaluation.storing import learning_curves, rule_out, store, stored_runs
-from rlfocal.methods import (
-    Decisions,
-    Making,
-    Method,
-    OnlineLearner,
-    entry_of,
-    make_method,
-    reads_task,
-    settable,
-)
+from rlfocal.methods import Decisions, Method, OnlineLearner
 from rlfocal.methods.reference import Oracle
 from rlfocal.policy import Budget, Budgeted, Fitted, OnlineAgents, decide, decide_online
-
-SETTINGS = "settings"
-"""The study of runs with settings other than the defaults: they are on no leaderboard."""
-
-
-def run_named(setup: Setup, name: str) -> tuple[list[str], list[str]]:
-    """As `run_method` does, by the method's name."""
-    return run_method(setup, _candidate(setup, name))
-
-
-def _candidate(setup: Setup, name: str) -> Candidate:
-    about, base = entry_of(name), name.partition(":")[0]
-    making = Making(store=setup.store, on_progress=setup.progress(f"{setup.dataset.benchmark} {name}"))
-    known = settable(make_method(name, making))
-    settings = {n: v for n, v in setup.settings.get("", {}).items() if n in known} | dict(
-        setup.settings.get(base, {})
-    )
-    method = make_method(name, replace(making, settings=settings))
-    # Rows of other settings must not take the place of the method's own. What must be given is no other.
-    study = SETTINGS if settings.keys() - {about.needs_setting} else None
-    return Candidate(name, method, study, settings, about.has_budgets, reads_task(name))
-
-
-def run_ids_of(setup: Setup, name: str) -> list[str]:
-    """The ids of its runs, one per seed and budget. Nothing is fitted."""
-    return [run.run_id for run in _candidate(setup, name).runs(setup)]
-
-
-def run_id_of(setup: Setup, name: str, seed: int) -> str:
-    """The id of one seed's run without a budget. Nothing is fitted."""
-    return replace(_candidate(setup, name).runs(setup)[0], seed=seed).run_id
 
 
 def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
@@ -73,14 +33,13 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
     if not missing():
         return run_ids, []
     warehouse.check_writable()  # before hours of fitting, not after
-    with fitting_lock(setup, candidate.name, runs[0].settings):
+    with fitting_lock(setup, candidate.name, runs[0].settings + candidate.tuned):
         new = missing()  # another process may have stored them meanwhile
+        method, chosen = candidate.tune() if new and candidate.tune else (candidate.method, {})
         seeds = list(dict.fromkeys(run.seed or 0 for run in new))
         tasks = candidate.reads_task
         started = time.perf_counter()
-        fitted = dict(
-            zip(seeds, fit_groups(candidate.method, dataset, setup.groups, seeds, tasks=tasks), strict=True)
-        )
+        fitted = dict(zip(seeds, fit_groups(method, dataset, setup.groups, seeds, tasks=tasks), strict=True))
         fitting = (time.perf_counter() - started) / max(len(seeds), 1)
         for run in new:
             policies = within(run.budget, fitted[run.seed or 0])
@@ -91,7 +50,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
             decisions = decide_groups(dataset, setup.groups, policies, setup.protocol, tasks=tasks)
             seconds = fitting + time.perf_counter() - started
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
-            store(warehouse, run, dataset, decisions, curves, seconds)
+            store(warehouse, replace(run, chosen=chosen), dataset, decisions, curves, seconds)
     return run_ids, [run.run_id for run in new]
 
 

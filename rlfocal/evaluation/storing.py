@@ -31,7 +31,7 @@ class Evaluation:
     study: str | None
     """The study that it is part of; None on the leaderboard."""
     settings: dict[str, Any]
-    """What differs from the method's defaults."""
+    """What differs from the method's defaults; under TUNED, how many trials chose it, if any did."""
     protocol: str
     seed: int | None
     per: str
@@ -100,7 +100,8 @@ def store(
     """Replace the run's rows in all three tables, in one transaction."""
     about = {"run_id": run.run_id, "benchmark": run.benchmark}
     evaluations = [
-        asdict(row) | {"settings": run.settings} for row in _rows(run, dataset, decisions, seconds)
+        asdict(row) | {"settings": json.dumps(row.settings, sort_keys=True)}
+        for row in _rows(run, dataset, decisions, seconds)
     ]
     history = [about | {"method": run.name, "seed": run.seed} | curve for curve in curves]
     with warehouse.transaction(f"evaluate {run.benchmark} {run.name}"):
@@ -156,7 +157,7 @@ def _rows(run: Run, dataset: Dataset, decisions: Decisions, seconds: float) -> l
             task=task,
             method=run.name,
             study=run.study,
-            settings=json.loads(run.settings),
+            settings=run.every_setting,
             protocol=run.protocol,
             seed=run.seed,
             per=run.per,

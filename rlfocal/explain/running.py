@@ -8,8 +8,9 @@ from dataclasses import replace
 from rlfocal.agents import RL_FOCAL
 from rlfocal.agents.shared.variant import CallingAgents
 from rlfocal.errors import InputError, unknown
+from rlfocal.evaluation.candidates import run_id_of
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
-from rlfocal.evaluation.runs import fit_groups, fitting_lock, run_id_of
+from rlfocal.evaluation.runs import fit_groups, fitting_lock
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.explain.examples import against, despite, examples
 from rlfocal.explain.findings import Explanation

@@ -18,6 +18,7 @@ import numpy as np
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError, unknown
 from rlfocal.methods._by_task import ByTask
+from rlfocal.methods.spaces import Space
 from rlfocal.policy import Method, OwnSettings
 
 PROTOCOLS = ("frozen", "online")
@@ -104,6 +105,9 @@ class Entry:
     """Whether it runs when all methods are requested."""
     make: Callable[[Making], Method] | None = None
     """None: it is called without arguments."""
+    space: Mapping[str, Space] = field(default_factory=dict)
+    """The settings that `--tune` searches; empty: nothing to tune. A setting that says what a call or a cent
+    is worth has no place here, as a search for accuracy alone would always pay more."""
 
     @property
     def pattern(self) -> str:

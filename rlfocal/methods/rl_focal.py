@@ -16,11 +16,46 @@ from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_a
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
 from rlfocal.methods.registry import CheckpointStore, Entry, Making, Role, register
+from rlfocal.methods.spaces import Range, Space
 
 if TYPE_CHECKING:
     from rlfocal.agents.shared.variant import SomeAgents
 
 _log = logging.getLogger(__name__)
+
+SPACES: Mapping[str, Mapping[str, Space]] = {
+    "rl_focal": {
+        "size_penalty": Range(1e-3, 1.0, log=True),
+        "weight_ridge": Range(0.5, 50.0, log=True),
+        "slots_ridge": Range(3.0, 300.0, log=True),
+        "words_ridge": Range(30.0, 3000.0, log=True),
+        "core_rate": Range(5e-3, 0.1, log=True),
+        "entropy": Range(0.0, 0.03),
+        "gae_lambda": Range(0.5, 1.0),
+    },
+    "gated_log_linear": {
+        "size_penalty": Range(5e-3, 0.5, log=True),
+        "weight_ridge": Range(0.5, 50.0, log=True),
+        "slots_ridge": Range(3.0, 300.0, log=True),
+        "words_ridge": Range(30.0, 3000.0, log=True),
+        "core_rate": Range(5e-3, 0.1, log=True),
+        "steps": Range(100, 1000, log=True),
+    },
+    "rl_focal_sequential": {
+        "size_penalty": Range(0.0, 0.2),
+        "shared_ridge": Range(0.5, 50.0, log=True),
+        "task_ridge": Range(3.0, 300.0, log=True),
+        "word_directions": Range(20, 120),
+    },
+    "rl_focal_released": {
+        "size_penalty": Range(0.0, 2.0),
+        "window": Range(50, 500, log=True),
+        "learning_rate": Range(3e-4, 5e-3, log=True),
+        "decider_gamma": Range(0.0, 0.99),
+        "fusion_gamma": Range(0.0, 0.99),
+    },
+}
+"""What `--tune` searches, by method; the paper's text sets what `rl_focal_literal` does."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +216,7 @@ def _enter(
             is_default=is_usual,
             is_in_all=is_usual,
             make=make,
+            space=SPACES.get(name, {}),
         )
     )(RLFocal)
 
@@ -201,6 +237,7 @@ def _enter_without_texts(name: str, base: str) -> None:
             make=lambda making: RLFocal(
                 base, store=making.store, on_progress=making.on_progress, reads_texts=False
             ),
+            space=SPACES[base],
         )
     )(RLFocal)
 

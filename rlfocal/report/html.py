@@ -24,7 +24,7 @@ from rlfocal.report.figures import Drawn, figures_of
 from rlfocal.report.inputs import inputs_digest, is_made_from, marked
 from rlfocal.report.paper import paper_tables
 from rlfocal.report.pools import PoolChoice, pool_choice
-from rlfocal.report.tables import spread
+from rlfocal.report.tables import spread, tuning
 from rlfocal.studies.findings import Findings, load
 from warehouse import Warehouse
 
@@ -237,5 +237,6 @@ def _template() -> Template:
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
     environment.filters |= {"cents": cents, "percent": percent, "points": points, "spread": spread}
+    environment.filters["tuning"] = tuning
     source = resources.files("rlfocal.report") / "report.html.j2"
     return environment.from_string(source.read_text(encoding="utf-8"))

@@ -121,8 +121,8 @@ def markdown_results(
 ) -> list[str]:
     """A Markdown table of all boards: accuracy in % as it is (and models asked), then at each budget."""
     columns = [
-        f"{board.benchmark} ≤ {budget}" if budget else board.benchmark
-        for board, _ in boards
+        name + f" ≤ {budget}" if budget else name
+        for name in (f"{b.benchmark} (tuned, {b.trials})" if b.trials else b.benchmark for b, _ in boards)
         for budget in ("", *budgets)
     ]
     rows = ["| method | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]

@@ -55,8 +55,7 @@ def paper_tables(warehouse: Warehouse) -> tuple[PaperTable, ...]:
     boards = {
         board.benchmark: board
         for board in leaderboard(warehouse)
-        if (board.protocol, board.per, board.split) == ("frozen", "benchmark", GIVEN_ROWS)
-        and not board.reads_task
+        if board.key[1:] == ("frozen", "benchmark", GIVEN_ROWS, False, 0)
     }
     return tuple(_table(warehouse, described, boards) for described in read_yaml(PRINTED)["tables"])
 

@@ -19,6 +19,7 @@ from rlfocal.evaluation.leaderboard import (
 )
 from rlfocal.merit.intervals import Difference
 from rlfocal.terminal import Listing
+from rlfocal.wording import counted
 
 SHOWN = 6
 """How many of the most accurate rivals are compared under a table; the report has all."""
@@ -32,13 +33,16 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
     `tasks` is the mean of the task accuracies, `asked` the models asked per document, `rounds` how often it
     waits for models that are asked at the same time; the difference to best_single is in points, with its
     95 % interval over resampled seeds and documents (documents only if there is one seed). Under the table
-    are the same differences between RL-Focal's methods and their strongest rivals.
+    are the settings of tuned methods, and the same differences between RL-Focal's methods and their strongest
+    rivals.
     """
     console = console or Console()
     width = min(console.width, 100)
     for board in boards:
         console.print(_table(board))
         console.print(Text(READS, style="dim"), width=width)
+        if board.trials:
+            console.print(Text(_settings(board)), width=width)
         for verdict in board.verdicts:
             console.print(Text(verdict), width=width)
         for ours in board.ours:
@@ -56,7 +60,17 @@ def heading(board: Board) -> str:
     fitted = "" if board.per == "benchmark" else ", fitted per task"
     split = "" if board.split == GIVEN_ROWS else f", split {board.split}"
     reads = ", with the task's name" if board.reads_task else ""
-    return f"{board.benchmark}, {board.protocol} protocol{fitted}{reads}{split}, {board.n:,} test documents"
+    return (
+        f"{board.benchmark}, {board.protocol} protocol{fitted}{reads}{split}, {tuning(board)}, "
+        f"{board.n:,} test documents"
+    )
+
+
+def tuning(board: Board) -> str:
+    """How the methods' settings were chosen."""
+    if not board.trials:
+        return "default settings"
+    return f"settings tuned by {counted(board.trials, 'trial')} on folds of train"
 
 
 def spread(standing: Standing) -> tuple[str, str]:
@@ -68,6 +82,17 @@ def spread(standing: Standing) -> tuple[str, str]:
 def interval(difference: Difference) -> str:
     """In points: `+0.4 [−0.3, +1.1]`."""
     return f"{points(difference.mean)} [{points(difference.low)}, {points(difference.high)}]"
+
+
+def _settings(board: Board) -> str:
+    """The settings of every row of a tuned board."""
+    tuned = [f"{s.method} {s.chosen}" for s in board.standings if s.settings]
+    default = [s.method for s in board.standings if s.is_tuned and not s.settings]
+    fixed = [s.method for s in board.standings if not s.is_tuned]
+    parts = ("Chosen", "; ".join(tuned)), ("Best by default", ", ".join(default))
+    return " ".join(
+        f"{name}: {of}." for name, of in (*parts, ("No settings to tune", ", ".join(fixed))) if of
+    )
 
 
 def _above(board: Board, ours: Standing) -> str:

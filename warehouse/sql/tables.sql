@@ -91,7 +91,8 @@ CREATE TABLE IF NOT EXISTS evaluations (
     task VARCHAR NOT NULL,              -- '*': all documents of the benchmark pooled
     method VARCHAR,
     study VARCHAR,                      -- the study it is part of; NULL: it stands on the leaderboard
-    settings JSON,                      -- what differs from the method's defaults; {}: nothing
+    settings JSON,                      -- what differs from the method's defaults; {}: nothing. 'tuned': how many
+                                        -- trials on folds of train chose the others
     protocol VARCHAR,
     seed BIGINT,                        -- NULL for a deterministic method
     per VARCHAR,                        -- one policy for the 'benchmark', or one for each 'task'

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 POINTS = 40
-"""Thresholds tried per model."""
+"""Thresholds tried per model, unless set otherwise."""
 LONGEST = 3
 """Models in the longest chain."""
 AMONG = 16
@@ -75,6 +75,8 @@ class Cascade:
     table: Table
     polish: bool
     """Whether thresholds are refined beyond the grid, by Nelder-Mead."""
+    points: int
+    """Thresholds tried per model."""
 
     def decide(self, calls: Calls) -> Answered:
         T, models = len(calls), np.arange(len(calls.models))
@@ -90,24 +92,28 @@ class Cascade:
 
     def within(self, budget: Budget) -> Cascade | None:
         """The chain most often right on train among those within the budget there."""
-        found = best_chain(self.table, budget.costs(self.table.prices), budget.amount, self.polish)
+        found = best_chain(
+            self.table, budget.costs(self.table.prices), budget.amount, self.points, self.polish
+        )
         return None if found is None else replace(self, chain=found, beliefs=_beliefs(found, self.table))
 
 
-def fit_cascade(train: Dataset, scorer: Scorer, polish: bool = False) -> Cascade:
+def fit_cascade(train: Dataset, scorer: Scorer, points: int, polish: bool = False) -> Cascade:
     """The chain most often right on train, whatever it costs; ties: the one with the fewest calls."""
     N = len(train.models)
     scores = np.stack([scorer(train, model) for model in range(N)], axis=1)
     table = Table(scores, train.correct, train.prices)
-    chain = best_chain(table, np.ones(N), math.inf, polish)
+    chain = best_chain(table, np.ones(N), math.inf, points, polish)
     assert chain is not None  # with no budget, some single model is left
-    return Cascade(chain, _beliefs(chain, table), scorer, table, polish)
+    return Cascade(chain, _beliefs(chain, table), scorer, table, polish, points)
 
 
-def best_chain(table: Table, cost: Floats, amount: float, polish: bool = False) -> Chain | None:
+def best_chain(
+    table: Table, cost: Floats, amount: float, points: int = POINTS, polish: bool = False
+) -> Chain | None:
     """The chain most often right on train, of up to LONGEST models and a mean cost of at most `amount`.
 
-    Tries every order of the models and every pair of thresholds on a grid: POINTS quantiles of each model's
+    Tries every order of the models and every pair of thresholds on a grid: `points` quantiles of each model's
     scores. Ties: the cheaper, then the order that comes first. `polish`: Nelder-Mead then refines the
     thresholds. None if no model is cheap enough.
     """
@@ -115,7 +121,7 @@ def best_chain(table: Table, cost: Floats, amount: float, polish: bool = False) 
     best: Reached | None = None
     for found in _singles(table, cost, among, amount):
         best = _better(best, found)
-    for found in _longer(table, cost, among, amount):
+    for found in _longer(table, cost, among, amount, points):
         best = _better(best, found)
     if best is None:
         return None
@@ -174,12 +180,12 @@ def _singles(table: Table, cost: Floats, among: list[int], amount: float) -> Ite
             yield Reached(int(table.right[:, model].sum()), float(cost[model]), Chain((model,), ()))
 
 
-def _longer(table: Table, cost: Floats, among: list[int], amount: float) -> Iterator[Reached]:
+def _longer(table: Table, cost: Floats, among: list[int], amount: float, points: int) -> Iterator[Reached]:
     """For every first two models, the best chain of two or three models that starts with them."""
     from scipy.sparse import csr_array
 
     T, right = len(table.right), table.right.astype(np.float64)
-    edges = [_edges(table.scores[:, model]) for model in range(right.shape[1])]
+    edges = [_edges(table.scores[:, model], points) for model in range(right.shape[1])]
     bins = [np.searchsorted(e, table.scores[:, m], side="right") for m, e in enumerate(edges)]
     for i, j in permutations(among, 2):
         last = np.array([k for k in among if k not in (i, j)], dtype=np.int64)
@@ -208,9 +214,9 @@ def _longer(table: Table, cost: Floats, among: list[int], amount: float) -> Iter
         yield Reached(int(n_right[a, b, k]), float(spent[a, b, k]), _shortened(Chain(order, thresholds)))
 
 
-def _edges(scores: Floats) -> Floats:
+def _edges(scores: Floats, points: int) -> Floats:
     """A model's candidate thresholds: the distinct quantiles of its scores."""
-    return np.unique(np.quantile(scores, np.linspace(0, 1, POINTS + 2)[1:-1], method="higher"))
+    return np.unique(np.quantile(scores, np.linspace(0, 1, points + 2)[1:-1], method="higher"))
 
 
 def _below(counts: Floats) -> Floats:

@@ -9,6 +9,7 @@ from rlfocal.dataset import Dataset
 from rlfocal.methods.cascades._cascades import AMONG, LONGEST, POINTS, Cascade, Floats, fit_cascade
 from rlfocal.methods.cascades._confidence import Logistic, fit_logistic, log_odds, top_probability_of
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 
 
 @register(
@@ -23,6 +24,7 @@ from rlfocal.methods.registry import Entry, register
         f"{AMONG} models) instead of a copula model for a given order; top probabilities calibrated by "
         "Platt's method",
         reads=("outputs",),
+        space={"points": Range(3, 80, log=True)},
     )
 )
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class CalibratedCascade:
     and thresholds are those most often right on train, within a budget if there is one.
     """
 
+    points: int = POINTS
+    """Thresholds tried per model."""
     seeded = False
 
     def recipe(self, n_train: int) -> str:
@@ -44,7 +48,7 @@ class CalibratedCascade:
             fit_logistic(log_odds(top_probability_of(train, model))[:, None], right[:, model])
             for model in range(len(train.models))
         )
-        return [fit_cascade(train, CalibratedTop(curves))]
+        return [fit_cascade(train, CalibratedTop(curves), self.points)]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from rlfocal.methods.cascades._confidence import (
     top_probability_of,
 )
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 
 
 @register(
@@ -32,6 +33,7 @@ from rlfocal.methods.registry import Entry, register
         f"{AMONG} models that are best on train "
         f"or cheaper than all better ones; {POINTS} thresholds per model, then Nelder-Mead",
         reads=("outputs",),
+        space={"points": Range(3, 80, log=True)},
     )
 )
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class FrugalGPT:
     accepted where g_k >= 1 - τ_k.
     """
 
+    points: int = POINTS
+    """Thresholds tried per model."""
     seeded = False
 
     def recipe(self, n_train: int) -> str:
@@ -53,7 +57,7 @@ class FrugalGPT:
         scores = tuple(
             fit_logistic(features(train, model), right[:, model]) for model in range(len(train.models))
         )
-        return [fit_cascade(train, AnswerScore(scores), polish=True)]
+        return [fit_cascade(train, AnswerScore(scores), self.points, polish=True)]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,6 +30,11 @@ Ints = NDArray[np.int64]
         source="ModelSwitch (arXiv 2504.00762)",
         differs="stored passes, as many as there are; a model's prior weight is its train accuracy; a model "
         "counts as one call",
+        reads=("outputs",),
+        space={
+            "models": Range(1, 5),
+            "consistency": Range(0.5, 1.0),
+        },
     )
 )
 @dataclass(frozen=True)

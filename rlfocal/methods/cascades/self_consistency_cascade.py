@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlfocal.dataset import Dataset
-from rlfocal.methods.cascades._cascades import LONGEST, Cascade, fit_cascade
+from rlfocal.methods.cascades._cascades import LONGEST, POINTS, Cascade, fit_cascade
 from rlfocal.methods.cascades._confidence import top_probability_of
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 
 
 @register(
@@ -24,16 +25,19 @@ from rlfocal.methods.registry import Entry, register
         differs="the share of stored passes that give the model's answer, uncalibrated; order and thresholds "
         "as in `cascade`; a model counts as one call, however many passes it took",
         reads=("outputs",),
+        space={"points": Range(3, 80, log=True)},
     )
 )
 @dataclass(frozen=True)
 class SelfConsistencyCascade:
     """Stops at the first model whose share of passes for its own answer reaches its threshold."""
 
+    points: int = POINTS
+    """Thresholds tried per model."""
     seeded = False
 
     def recipe(self, n_train: int) -> str:
         return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
-        return [fit_cascade(train, top_probability_of)]
+        return [fit_cascade(train, top_probability_of, self.points)]

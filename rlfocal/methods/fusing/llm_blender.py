@@ -9,6 +9,7 @@ from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods.fusing._candidates import Ranked, right_and_wrong
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 
 
 @register(
@@ -23,6 +24,10 @@ from rlfocal.methods.registry import Entry, register
         differs="trained on right against wrong answers. No GenFuser: it writes a new text from candidates' "
         "texts, which are not stored. Without a model to fine-tune: `pairwise_log_linear`",
         reads=("question", "outputs"),
+        space={
+            "epochs": Range(1, 4),
+            "learning_rate": Range(1e-6, 1e-4, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import RunError
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.statistics.calibration import top_probability
 from rlfocal.statistics.votes import first_given
 
@@ -29,19 +30,21 @@ CONVERGED = 1e-4  # the largest gradient entry of the mean loss that counts as c
         "the highest weighted sum of log-probs, plus a bias per choice",
         reads=("outputs",),
         with_task="fitted per task",
+        space={"ridge": Range(1e-4, 100.0, log=True)},
     )
 )
 @dataclass(frozen=True)
 class LogLinear:
     """The log-linear pool of all models."""
 
+    ridge: float = RIDGE
     seeded = False
 
     def recipe(self, n_train: int) -> str:
         return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[LogLinearPool]:
-        return [fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_))]
+        return [fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_), self.ridge)]
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,10 @@ def highest(logits: Floats, x: Floats, exists: Mask, kind: Kind) -> Answered:
     return Answered(slots, top_probability(logits, exists))
 
 
-def fit_log_linear(train: Dataset, members: Mask) -> LogLinearPool:
+def fit_log_linear(train: Dataset, members: Mask, ridge: float = RIDGE) -> LogLinearPool:
     """The log-linear pool of the `members` (N,), fitted by L-BFGS to convergence.
 
-    Minimises the cross-entropy summed over the train documents + RIDGE / 2 · Σ w². For choices, x is the
+    Minimises the cross-entropy summed over the train documents + ridge / 2 · Σ w². For choices, x is the
     log-softmax over a document's choices. Free answers have no fixed slots, so no bias can be learned, and
     most shares are 0, which has no logarithm: there x is the share of passes, and the biases stay 0.
     Documents where no slot is right, or no member gave the right answer, are left out.
@@ -101,8 +104,8 @@ def fit_log_linear(train: Dataset, members: Mask) -> LogLinearPool:
         w, b = parameters[:M], parameters[M:]
         log_p = log_softmax((w @ x).reshape(n, C) + b + closed, axis=1)
         surplus = (np.exp(log_p) - right) / n
-        slope = np.concatenate([x @ surplus.ravel() + RIDGE / n * w, learns_bias * surplus.sum(axis=0)])
-        return float(-log_p[np.arange(n), labels].mean() + RIDGE / (2 * n) * w @ w), slope
+        slope = np.concatenate([x @ surplus.ravel() + ridge / n * w, learns_bias * surplus.sum(axis=0)])
+        return float(-log_p[np.arange(n), labels].mean() + ridge / (2 * n) * w @ w), slope
 
     limits = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-7}
     found = minimize(mean_loss, start, jac=True, method="L-BFGS-B", options=limits)

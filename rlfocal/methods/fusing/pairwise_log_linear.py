@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from rlfocal.dataset import Dataset
 from rlfocal.methods.fusing._candidates import Ranked, predicted, right_and_wrong
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _LEAST = 1e-6  # lower bound on probabilities, so that their logarithm is finite
-_INVERSE_RIDGE = 1.0
 
 
 @register(
@@ -29,6 +29,9 @@ _INVERSE_RIDGE = 1.0
         differs="reads no text: votes and log-probs alone",
         reads=("outputs",),
         with_task="fitted per task",
+        space={
+            "inverse_ridge": Range(1e-4, 100.0, log=True),
+        },
     )
 )
 @dataclass(frozen=True)
@@ -36,13 +39,15 @@ class PairwiseLogLinear:
     """s_ij = w · (f_i - f_j), fitted by binary cross-entropy of σ(s_ij) on pairs of a right and a wrong
     candidate of one document, in both orders."""
 
+    inverse_ridge: float = 1.0
+    """scikit-learn's C"""
     seeded = False
 
     def recipe(self, n_train: int) -> str:
         return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Ranked]:
-        return [Ranked(fit_features(train))]
+        return [Ranked(fit_features(train, self.inverse_ridge))]
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class FeatureRanker:
         return totals
 
 
-def fit_features(train: Dataset) -> FeatureRanker:
+def fit_features(train: Dataset, inverse_ridge: float = 1.0) -> FeatureRanker:
     """Logistic regression on differences of features, in units of their standard deviation."""
     from sklearn.linear_model import LogisticRegression
 
@@ -73,7 +78,8 @@ def fit_features(train: Dataset) -> FeatureRanker:
         return FeatureRanker(np.eye(found.shape[2])[0])
     x = np.vstack([difference, -difference]) / scale
     wins = np.arange(len(x)) < len(difference)
-    fitted = LogisticRegression(C=_INVERSE_RIDGE, fit_intercept=False, tol=1e-8, max_iter=10_000).fit(x, wins)
+    regression = LogisticRegression(C=inverse_ridge, fit_intercept=False, tol=1e-8, max_iter=10_000)
+    fitted = regression.fit(x, wins)
     return FeatureRanker(fitted.coef_[0] / scale)
 
 

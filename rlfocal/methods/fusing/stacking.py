@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.statistics.calibration import top_probability
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ INVERSE_RIDGE = 0.1
         kinds=("choices",),
         reads=("outputs",),
         with_task="fitted per task",
+        space={"inverse_ridge": Range(1e-4, 10.0, log=True)},
     )
 )
 @dataclass(frozen=True)
 class Stacking:
     """Multinomial regression on the standardised log-probs of all models; free answers cannot be stacked."""
 
+    inverse_ridge: float = INVERSE_RIDGE
     seeded = False
 
     def recipe(self, n_train: int) -> str:
@@ -50,7 +53,7 @@ class Stacking:
         classes = np.unique(train.labels[has_right])
         if len(classes) < 2:
             return [Stacked(classes if len(classes) else np.zeros(1, dtype=np.int64), None)]
-        regression = LogisticRegression(C=INVERSE_RIDGE, tol=1e-8, max_iter=10_000)
+        regression = LogisticRegression(C=self.inverse_ridge, tol=1e-8, max_iter=10_000)
         model = make_pipeline(StandardScaler(), regression)
         model.fit(log_prob_features(train)[has_right], train.labels[has_right])
         return [Stacked(classes, model)]

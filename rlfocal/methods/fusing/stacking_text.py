@@ -11,6 +11,7 @@ from rlfocal.methods._text import questions_of
 from rlfocal.methods.fusing._regression import TextRegression, fit_text_regression
 from rlfocal.methods.fusing.stacking import INVERSE_RIDGE, log_prob_features
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 
@@ -24,6 +25,7 @@ from rlfocal.text import TFIDF, Encoder, fit_encoder
         is_default=False,
         source="`stacking`, given the same text as the methods that read questions",
         reads=("question", "outputs"),
+        space={"inverse_ridge": Range(1e-4, 10.0, log=True)},
     )
 )
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class StackingText:
     """`stacking` whose regression also sees text features; their ridge is cross-validated on train."""
 
     encoder: str = TFIDF
+    inverse_ridge: float = INVERSE_RIDGE
     seeded = False
 
     def recipe(self, n_train: int) -> str:
@@ -40,7 +43,7 @@ class StackingText:
         encoder = fit_encoder(self.encoder, questions_of(train))
         text = encoder.encode(questions_of(train))
         said = log_prob_features(train)
-        return [StackedText(encoder, fit_text_regression(said, text, train.labels, INVERSE_RIDGE))]
+        return [StackedText(encoder, fit_text_regression(said, text, train.labels, self.inverse_ridge))]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from rlfocal.methods._routing import ask, cheapest_enough
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.policy import Budget
 from rlfocal.text import TFIDF
 
@@ -36,6 +37,7 @@ BETA = 9.0
         differs="TF-IDF instead of a sentence encoder unless one is named; one answer instead of a vote of "
         "samples",
         reads=("question",),
+        space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
     )
 )
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class RankedRouter:
         differs="TF-IDF instead of a sentence encoder unless one is named; a model's flat price, not its "
         "cost in the cluster",
         reads=("question",),
+        space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
     )
 )
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from rlfocal.dataset import Dataset
 from rlfocal.methods.neighbours._competence import COMPETENCES, Competence
 from rlfocal.methods.neighbours._likeness import Likeness, fit_likeness
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.statistics.votes import soft_vote
 from rlfocal.text import TFIDF
 
@@ -38,6 +39,7 @@ NEAREST = 50
         needs_argument=True,
         make=lambda making: DynamicSelection(making.argument or ""),
         reads=("outputs",),
+        space={"nearest": Range(3, 200, log=True)},
     )
 )
 @dataclass(frozen=True)

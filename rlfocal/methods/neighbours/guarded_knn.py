@@ -17,6 +17,7 @@ from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
 from rlfocal.methods._routing import ask, cheapest_enough, decisive_weight
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.policy import Budget
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
@@ -35,6 +36,7 @@ Ints = NDArray[np.int64]
         source="ours, a k-NN router (arXiv 2403.12031) that leaves the best single model on evidence alone",
         differs="at a budget in cents, the fallback and the paired differences are net of a price weight",
         reads=("question",),
+        space={"k": Range(3, 200, log=True), "closeness": Range(0.5, 1.0), "z": Range(0.0, 3.0)},
     )
 )
 @dataclass(frozen=True)

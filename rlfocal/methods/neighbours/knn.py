@@ -15,6 +15,7 @@ from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
 from rlfocal.methods._routing import ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
@@ -33,6 +34,7 @@ Floats = NDArray[np.float64]
         "willingness to pay or a budget in cents is given",
         reads=("question",),
         with_task="fitted per task",
+        space={"k": Range(3, 200, log=True)},
     )
 )
 @dataclass(frozen=True)

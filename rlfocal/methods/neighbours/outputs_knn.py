@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
-from rlfocal.methods.fusing.log_linear import LogLinearPool, fit_log_linear
+from rlfocal.methods.fusing.log_linear import RIDGE, LogLinearPool, fit_log_linear
 from rlfocal.methods.neighbours._likeness import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.policy import Budget, decide
 from rlfocal.text import TFIDF
 
@@ -40,6 +41,7 @@ NEAREST = (25, 50, 100, 200)
         "text alone; their kind and number by leave-one-out on train",
         reads=("outputs",),
         with_task="fitted per task",
+        space={"probes": Range(1, 3), "ridge": Range(1e-4, 100.0, log=True)},
     )
 )
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class OutputsKnn:
     """"text", "outputs", "both", or "tuned": the one most often right on train by leave-one-out."""
     probes: int = 1
     """Number of models asked first."""
+    ridge: float = RIDGE
+    """Of the log-linear pools."""
     encoder: str = TFIDF
     seeded = False
 
@@ -65,7 +69,8 @@ class OutputsKnn:
         ranked = best_on_train(train, len(train.models)).tolist()
         probes, more = ranked[: self.probes], ranked[self.probes :][:AMONG]
         pools = [
-            fit_log_linear(train, _mask(asked, train)) for asked in (probes, *([*probes, m] for m in more))
+            fit_log_linear(train, _mask(asked, train), self.ridge)
+            for asked in (probes, *([*probes, m] for m in more))
         ]
         right = np.stack([decide(pool, train).predictions == train.labels for pool in pools], axis=1)
         right = (right & (train.labels >= 0)[:, None]).astype(np.float64)

@@ -8,6 +8,7 @@ from rlfocal.methods.online._bandits import Arms
 from rlfocal.methods.online._fading import FadingArms
 from rlfocal.methods.online.linucb import LinUcb
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 
 
 @register(
@@ -22,6 +23,12 @@ from rlfocal.methods.registry import Entry, register
         source="D-LinUCB (Russac et al., 2019, arXiv 1909.09146)",
         differs="each model has its own statistics, as in `linucb`; every model first learns from train, "
         "which fades as well",
+        reads=("question",),
+        space={
+            "alpha": Range(0.03, 3.0, log=True),
+            "directions": Range(4, 64, log=True),
+            "gamma": Range(0.95, 1.0),
+        },
     )
 )
 @dataclass(frozen=True)

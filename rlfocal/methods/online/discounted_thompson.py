@@ -8,6 +8,7 @@ from rlfocal.methods.online._bandits import Arms
 from rlfocal.methods.online._fading import FadingArms
 from rlfocal.methods.online.thompson import Thompson
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 
 
 @register(
@@ -23,6 +24,12 @@ from rlfocal.methods.registry import Entry, register
         source="discounted linear Thompson sampling (Kim and Tewari, 2020, arXiv 1912.05695)",
         differs="each model has its own statistics, as in `thompson`; every model first learns from train, "
         "which fades as well",
+        reads=("question",),
+        space={
+            "v": Range(0.03, 2.0, log=True),
+            "directions": Range(4, 64, log=True),
+            "gamma": Range(0.95, 1.0),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.statistics.votes import soft_vote
 from rlfocal.stream import Stream
 
@@ -34,6 +35,7 @@ RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
         differs="starts with the weights that a pass over train leaves; the rate is the one whose votes are "
         "right most often there (`rate`); a little weight is shared out evenly, to follow a stream that "
         "changes (`share=0`: none)",
+        space={"share": Range(1e-4, 0.3, log=True)},
     )
 )
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from rlfocal.methods.online._bandits import Arms, Bandit, Floats, Score
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 
 
 @register(
@@ -22,6 +23,7 @@ from rlfocal.methods.registry import Entry, register
         source="Li et al. 2010, arXiv 1003.0146; as in public LinUCB routers of LLMs",
         differs="every model first learns from train instead of starting from scratch (`warm_start`)",
         reads=("question",),
+        space={"alpha": Range(0.03, 3.0, log=True), "directions": Range(4, 64, log=True)},
     )
 )
 @dataclass(frozen=True)

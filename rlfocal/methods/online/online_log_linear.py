@@ -14,6 +14,7 @@ from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.fusing.log_linear import LogLinearPool, evidence, fit_log_linear
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.stream import Stream
 
 Floats = NDArray[np.float64]
@@ -34,6 +35,7 @@ RIDGE = 1.0
         source="recursive Newton estimation with exponential forgetting (Ljung and Söderström 1983)",
         differs="starts from the fit on train, which counts as at most `memory` documents",
         reads=("outputs",),
+        space={"memory": Range(100.0, 10_000.0, log=True)},
     )
 )
 @dataclass(frozen=True)

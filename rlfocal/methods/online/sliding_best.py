@@ -12,6 +12,7 @@ from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.stream import Stream
 
 Mask = NDArray[np.bool_]
@@ -28,6 +29,7 @@ Mask = NDArray[np.bool_]
         source="follow the leader (Hannan 1957; Cesa-Bianchi and Lugosi 2006), over a sliding window",
         differs="the window starts with the last train documents; every model is called for every document, "
         "and counted",
+        space={"window": Range(20, 2000, log=True)},
     )
 )
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from rlfocal.methods.online._bandits import Arms, Bandit, Floats, Score
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 
 
 @register(
@@ -22,6 +23,7 @@ from rlfocal.methods.registry import Entry, register
         source="Agrawal and Goyal 2013, arXiv 1209.3352",
         differs="every model first learns from train instead of starting from scratch (`warm_start`)",
         reads=("question",),
+        space={"v": Range(0.03, 2.0, log=True), "directions": Range(4, 64, log=True)},
     )
 )
 @dataclass(frozen=True)

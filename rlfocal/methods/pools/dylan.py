@@ -34,6 +34,7 @@ TEAM = 4
         argument="size",
         make=lambda making: Dylan(making.size or TEAM),
         reads=("outputs",),
+        space={"order": ("random", "importance")},
     )
 )
 @dataclass(frozen=True)

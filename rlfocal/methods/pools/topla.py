@@ -14,6 +14,7 @@ from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.methods.pools._teams import Search, fitness
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.policy import Budget
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ _LONG = 1000
         "own votes, not by all models'; no test document is dropped, and no held-out one is trained on; "
         "TOPLA-Summary needs texts of answers and is left out",
         reads=("outputs",),
+        space={
+            "focal_weight": Range(0.0, 1.0),
+            "size_penalty": Range(0.0, 0.3),
+            "hidden": Range(25, 200, log=True),
+            "learning_rate": Range(1e-4, 1e-2, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ after a different first span, so weights cannot change within an answer here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.methods._text import Directions, fit_directions, questions_of
+from rlfocal.methods.spaces import Range, Space
 from rlfocal.statistics.votes import soft_vote
 from rlfocal.text import TFIDF
 
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from rlfocal.methods.rlae._rlae_learning import Weighers
 
 Floats = NDArray[np.float64]
+
+SPACE: Mapping[str, Space] = {
+    "directions": Range(4, 64, log=True),
+    "hidden": Range(16, 128, log=True),
+    "epochs": Range(1, 10),
+    "learning_rate": Range(3e-4, 3e-2, log=True),
+    "spread": Range(0.1, 3.0, log=True),
+}
 
 
 @dataclass(frozen=True)

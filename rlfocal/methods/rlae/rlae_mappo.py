@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlfocal.methods.registry import Entry, register
-from rlfocal.methods.rlae._rlae import Rlae
+from rlfocal.methods.rlae._rlae import SPACE, Rlae
 
 
 @register(
@@ -20,6 +20,7 @@ from rlfocal.methods.rlae._rlae import Rlae
         differs="one span, as in `rlae_ppo`; an agent sees the question and its own model's entropy, the "
         "critic all of them",
         reads=("outputs",),
+        space=SPACE,
     )
 )
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlfocal.methods.registry import Entry, register
-from rlfocal.methods.rlae._rlae import Rlae
+from rlfocal.methods.rlae._rlae import SPACE, Rlae
 
 
 @register(
@@ -20,6 +20,7 @@ from rlfocal.methods.rlae._rlae import Rlae
         differs="one span: stored outputs cannot be reweighted within an answer; a small network on text "
         "features and the models' entropies in place of a language model",
         reads=("outputs",),
+        space=SPACE,
     )
 )
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._networks import Network, chances_of_right, fit_network
 from rlfocal.methods.routers._towers import Learning
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
@@ -40,6 +41,12 @@ _TRIALS = 20
         "chooses among stored answers; right or wrong instead of a reward; a small network on fixed "
         "vectors (TF-IDF unless a sentence encoder is named), not a fine-tuned DeBERTa; n samples weigh n "
         "times the price in the choice, but count as one call",
+        reads=("question",),
+        space={
+            "hidden": Range(25, 200, log=True),
+            "epochs": Range(2, 20, log=True),
+            "rate": Range(1e-4, 1e-2, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

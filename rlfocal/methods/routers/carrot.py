@@ -17,6 +17,7 @@ from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
 from rlfocal.methods._routing import ask, cheapest_enough
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.policy import Budget
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
@@ -107,6 +108,10 @@ _DIFFERS = (
         needs=("questions", "prices"),
         source=_SOURCE,
         differs=f"{_DIFFERS}; the number of neighbours by leave-one-out, not by five folds",
+        reads=("question",),
+        space={
+            "most": Range(32, 1024, log=True),
+        },
     )
 )
 @dataclass(frozen=True)
@@ -188,6 +193,10 @@ def best_k(values: Floats, at: Ints) -> int:
         needs=("questions", "prices"),
         source=_SOURCE,
         differs=f"{_DIFFERS}; regressions on fixed vectors, not a fine-tuned RoBERTa",
+        reads=("question",),
+        space={
+            "penalty": Range(0.01, 100.0, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from rlfocal.methods._neighbours import cosines, nearest, vectors_of
 from rlfocal.methods._routing import ask
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.policy import Budget
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
@@ -39,6 +40,11 @@ START = 1500.0
         differs="feedback is which of two models, drawn at random, was right on a train document, the "
         "documents in random order; TF-IDF instead of a sentence encoder unless one is named",
         reads=("question",),
+        space={
+            "neighbours": Range(5, 200, log=True),
+            "global_share": Range(0.0, 1.0),
+            "step": Range(1.0, 128.0, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._networks import to_numpy, uniform
 from rlfocal.methods.routers._towers import Learning, learn, logistic
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF
 
 if TYPE_CHECKING:
@@ -40,6 +41,14 @@ Floats = NDArray[np.float64]
         "learned vectors, not from descriptions; every right model is a label, not the best one; a message "
         "is a mean, not a sum, so that steps may take a few documents; the last step is kept, not the one "
         "that is best on test",
+        reads=("question",),
+        space={
+            "dimensions": Range(4, 32, log=True),
+            "clusters": Range(10, 100, log=True),
+            "hidden_share": Range(0.2, 0.8),
+            "epochs": Range(20, 120, log=True),
+            "rate": Range(1e-3, 3e-2, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

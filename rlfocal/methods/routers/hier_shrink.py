@@ -14,6 +14,7 @@ from rlfocal.methods._routing import ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF
 
 Floats = NDArray[np.float64]
@@ -29,6 +30,11 @@ Floats = NDArray[np.float64]
         needs=("questions",),
         source="ours: means shrunk as in empirical Bayes (James and Stein, 1961), at two levels of clusters",
         reads=("question",),
+        space={
+            "coarse": Range(2, 50, log=True),
+            "fine": Range(20, 300, log=True),
+            "strength": Range(1.0, 200.0, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._networks import Network, chances_of_right, fit_network
 from rlfocal.methods.routers._pairs import Calibration, Pair, PairRouter, pair_of, route
 from rlfocal.methods.routers._towers import Learning
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
@@ -37,6 +38,13 @@ LABELS = ("transformed", "probabilistic", "deterministic")
         "fine-tuned DeBERTa; quality is a model's probability of the right answer (or its share of right "
         "passes), not a BART score; the threshold with the best accuracy on train, unless a share of "
         "strong calls is given",
+        reads=("question",),
+        space={
+            "labels": LABELS,
+            "hidden": Range(25, 200, log=True),
+            "epochs": Range(2, 20, log=True),
+            "rate": Range(1e-4, 1e-2, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from rlfocal.methods._routing import ScoreRouter
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._towers import ChancesOfRight, Learning, Towers, learn
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, fit_encoder
 
 
@@ -26,6 +27,12 @@ from rlfocal.text import TFIDF, fit_encoder
         differs="a and b are linear in the question's vector, not networks over a language model; models are "
         "known by their answers, not by a description",
         reads=("question",),
+        space={
+            "skills": Range(4, 64, log=True),
+            "epochs": Range(10, 100, log=True),
+            "rate": Range(3e-4, 3e-2, log=True),
+            "decay": Range(1e-6, 1e-2, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from rlfocal.methods._routing import ScoreRouter
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._towers import ChancesOfRight, Learning, Towers, learn
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, fit_encoder
 
 
@@ -26,6 +27,12 @@ from rlfocal.text import TFIDF, fit_encoder
         differs="TF-IDF instead of a sentence encoder unless one is named; a step takes all models' answers "
         "to its documents; the last epoch is kept, not the one that is best on test",
         reads=("question",),
+        space={
+            "dimensions": Range(16, 512, log=True),
+            "noise": Range(0.0, 0.3),
+            "epochs": Range(10, 100, log=True),
+            "rate": Range(1e-4, 1e-2, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from rlfocal.methods.neighbours._clusters import fit_clusters
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._networks import to_numpy, uniform
 from rlfocal.methods.routers._towers import Learning, learn, logistic
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, Encoder
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ Floats = NDArray[np.float64]
         differs="accuracies as numbers on clusters of train questions, not as a text on MMLU's subjects; a "
         "small network on the question's vector (TF-IDF unless a sentence encoder is named) in place of an "
         "encoder, a projector and a 7B language model that says yes or no",
+        reads=("question",),
+        space={
+            "clusters": Range(10, 100, log=True),
+            "hidden": Range(16, 128, log=True),
+            "epochs": Range(3, 30, log=True),
+            "rate": Range(3e-4, 3e-2, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

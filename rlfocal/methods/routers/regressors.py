@@ -17,6 +17,7 @@ from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
@@ -45,6 +46,12 @@ class Regressor(Protocol):
         needs=("questions",),
         source="RouterBench's MLP router (arXiv 2403.12031)",
         differs=f"{DIFFERS}; at most 50 passes over train, not 200, which take long and overfit",
+        reads=("question",),
+        space={
+            "hidden": Range(25, 200, log=True),
+            "rate": Range(1e-4, 1e-2, log=True),
+            "decay": Range(1e-6, 1e-2, log=True),
+        },
     )
 )
 @dataclass(frozen=True)
@@ -94,6 +101,11 @@ class MLPRegressors:
         needs=("questions",),
         source="RouterBench's SVM router (arXiv 2403.12031)",
         differs=DIFFERS,
+        reads=("question",),
+        space={
+            "cost": Range(0.01, 100.0, log=True),
+            "epsilon": Range(0.0, 0.3),
+        },
     )
 )
 @dataclass(frozen=True)

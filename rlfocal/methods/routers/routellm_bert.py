@@ -13,6 +13,7 @@ from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._language import Language, Tuning, fine_tune, in_batches, load, parts_of, seeded
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, pair_of, route
+from rlfocal.methods.spaces import Range
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,6 +36,7 @@ STRONG, TIE, WEAK = range(3)
         differs="battles are between right and wrong answers of train; any encoder of transformers; a tenth "
         "of train sets the threshold, by accuracy unless a share of strong calls is given",
         reads=("question",),
+        space={"steps": Range(500, 4000, log=True), "rate": Range(1e-6, 1e-4, log=True)},
     )
 )
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from rlfocal.methods.routers._language import (
     seeded,
 )
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, pair_of, route
+from rlfocal.methods.spaces import Range
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +53,7 @@ ASKED = "\nHow good is the weak model's answer, from 1 to 5? Score: "
         "probabilities are over the five scores only, so no output is invalid; a tenth of train sets the "
         "threshold, by accuracy unless a share of strong calls is given",
         reads=("question",),
+        space={"steps": Range(500, 4000, log=True), "rate": Range(1e-7, 1e-5, log=True)},
     )
 )
 @dataclass(frozen=True)

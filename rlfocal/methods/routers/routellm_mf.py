@@ -16,6 +16,7 @@ from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._language import parts_of
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
 from rlfocal.methods.routers._towers import Learning, Towers, learn, logistic
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, fit_encoder
 
 Floats = NDArray[np.float64]
@@ -38,6 +39,13 @@ Mask = NDArray[np.bool_]
         "unless one is named, with a constant beside it; an epoch takes one battle of each document; a "
         "tenth of train sets the threshold, by accuracy unless a share of strong calls is given",
         reads=("question",),
+        space={
+            "dimensions": Range(16, 256, log=True),
+            "noise": Range(0.0, 0.3),
+            "epochs": Range(25, 200, log=True),
+            "rate": Range(3e-5, 3e-3, log=True),
+            "decay": Range(1e-6, 1e-3, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rlfocal.methods._routing import ScoreRouter
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
@@ -41,6 +42,7 @@ _STEPS = 60
         "unless one is named; the threshold with the best accuracy on train, unless a share of strong calls "
         "is given; models are few, so they are not merged into tiers",
         reads=("question",),
+        space={"base": Range(1.0, 1000.0, log=True)},
     )
 )
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class SimilarityWeighted:
     """How many models to choose from: the strong one, the weak one, then the best on train."""
     strong_share: float = -1.0
     """Share of strong calls, by a threshold calibrated on train; below 0: the most accurate there."""
+    base: float = GAMMA
+    """γ"""
     encoder: str = TFIDF
     seeded = False
 
@@ -69,7 +73,7 @@ class SimilarityWeighted:
         encoder = fit_encoder(self.encoder, questions)
         right = train.correct[:, members].astype(float)
         position = np.flatnonzero(members == pair.strong)[0]
-        ratings = Ratings(encoder, vectors_of(encoder, questions), right)
+        ratings = Ratings(encoder, vectors_of(encoder, questions), right, self.base)
         if len(members) == 2:
             worth = StrongWins(ratings, int(position))
             calibration = Calibration.of(worth.train_values(), train, pair)
@@ -87,6 +91,7 @@ class Ratings:
     """(n, D) of the train questions"""
     right: Floats
     """(n, M) whether each model was right on them"""
+    base: float = GAMMA
 
     def of(self, questions: tuple[str, ...]) -> Floats:
         """(T, M) Elo points, with mean 0."""
@@ -99,16 +104,16 @@ class Ratings:
     def _rated(self, similarities: Iterator[tuple[slice, Floats]]) -> Floats:
         M = self.right.shape[1]
         both = np.einsum("na,nb->nab", self.right, self.right).reshape(-1, M * M)
-        parts = [bradley_terry(wins_of(battle_weights(part), both)) for _, part in similarities]
+        parts = [bradley_terry(wins_of(battle_weights(part, self.base), both)) for _, part in similarities]
         return np.concatenate(parts) if parts else np.empty((0, M))
 
 
-def battle_weights(similarity: Floats) -> Floats:
+def battle_weights(similarity: Floats, base: float = GAMMA) -> Floats:
     """(T, n) γ^(1 + S), rows summing to 1, from cosines; equal where nothing is similar."""
     most = similarity.max(axis=1, keepdims=True)
     # -inf marks a question's similarity to itself, which must not count in its own ratings.
     scaled = np.where(np.isneginf(similarity) | (most > 0), similarity / np.where(most > 0, most, 1.0), 0.0)
-    weights = GAMMA ** (1 + scaled)
+    weights = base ** (1 + scaled)
     total = weights.sum(axis=1, keepdims=True)
     share: Floats = weights / np.where(total > 0, total, 1.0)
     return share

@@ -18,6 +18,7 @@ from rlfocal.methods.neighbours._clusters import fit_clusters
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._networks import chances_of_right, to_numpy, uniform
 from rlfocal.methods.routers._towers import Learning, learn
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF, Encoder
 
 if TYPE_CHECKING:
@@ -41,6 +42,14 @@ _SPREAD = 0.78
         differs="a linear projection of fixed vectors (TF-IDF unless a sentence encoder is named) in place "
         "of a fine-tuned mDeBERTa, with a higher rate; questions are clustered by these vectors, not after "
         "t-SNE; the last step is kept, not the one that is best on test",
+        reads=("question",),
+        space={
+            "dimensions": Range(32, 256, log=True),
+            "temperature": Range(0.1, 3.0, log=True),
+            "cluster_weight": Range(0.0, 2.0),
+            "epochs": Range(3, 30, log=True),
+            "rate": Range(1e-4, 1e-2, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._networks import to_numpy
 from rlfocal.methods.routers._towers import Learning, learn
+from rlfocal.methods.spaces import Range
 from rlfocal.text import TFIDF
 
 Floats = NDArray[np.float64]
@@ -36,6 +37,13 @@ _SHARPNESS = 10.0
         source="UniRoute (arXiv 2502.08773), learned cluster map; with map=kmeans its K-means form",
         differs="TF-IDF instead of a sentence encoder unless one is named; clusters, error rates and the "
         "map are all of train; the map starts from the distances to the centres; K is a setting",
+        reads=("question",),
+        space={
+            "clusters": Range(5, 100, log=True),
+            "epochs": Range(3, 30, log=True),
+            "rate": Range(1e-3, 0.1, log=True),
+            "decay": Range(1e-6, 1e-2, log=True),
+        },
     )
 )
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from warehouse import Warehouse
 
 def explained_part(warehouse: Warehouse, board: Board, standing: Standing) -> Markup:
     """Of the first seed that was explained; where none was, the command that does. Empty for what cannot be:
-    what learned online is not what `explain` acts out."""
-    if standing.method not in EXPLAINED or board.protocol != "frozen":
+    `explain` acts out neither what learned online nor settings that were tuned."""
+    if standing.method not in EXPLAINED or board.protocol != "frozen" or board.trials:
         return Markup("")
     found = _kept(warehouse, board, standing)
     environment = Environment(

@@ -1,5 +1,5 @@
--- What methods reach on one board when held to a budget, over their seeds. strong_share: of the documents on which a
--- given model was asked.
+-- What methods reach on one board when held to a budget, over their seeds: those tuned by so many trials, and those
+-- named, which are not tuned. strong_share: of the documents on which a given model was asked.
 WITH asked AS (
     SELECT run_id, avg(CAST(list_contains(pool, $strong) AS INT)) AS strong_share
     FROM decisions WHERE benchmark = $benchmark GROUP BY run_id
@@ -12,4 +12,5 @@ SELECT
 FROM current_evaluations AS e LEFT JOIN asked AS a USING (run_id)
 WHERE e.task = '*' AND e.budget IS NOT NULL AND e.models = $models
     AND (e.benchmark, e.protocol, e.per, e.split) = ($benchmark, $protocol, $per, $split)
+    AND coalesce((e.settings->>'$.tuned')::BIGINT = $trials, list_contains($untuned, e.method))
 GROUP BY e.method, e.budget ORDER BY e.method, mean_pool_size, cost, e.budget

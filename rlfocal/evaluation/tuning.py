@@ -1,0 +1,285 @@
+"""The one search of settings: Optuna trials on inner folds of the train rows, the same for every method."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from math import sqrt
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.dataset import Dataset
+from rlfocal.errors import InputError, RunError
+from rlfocal.evaluation.planning import Mask, Per, group_rows
+from rlfocal.evaluation.runs import decide_groups, fit_groups
+from rlfocal.methods import Method, settable
+from rlfocal.methods.spaces import Range, Space
+
+_log = logging.getLogger(__name__)
+
+FOLDS = 3
+MOST_CALLS = 1.1
+"""How many models a trial may ask, relative to the defaults: accuracy must not be bought by more calls."""
+_DIGITS = 3
+"""Significant digits of a setting, so that tables show exactly what ran."""
+REVISION = 1
+"""Raised whenever the same search would choose otherwise."""
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search for one method's settings, and all that its trials depend on."""
+
+    name: str
+    make: Callable[[Settings], Method]
+    """Makes the method with these settings beside those that are fixed."""
+    space: Mapping[str, Space]
+    train: Dataset
+    per: Per = "benchmark"
+    protocol: str = "frozen"
+    """Online, each fold is a stream whose labels are revealed one by one, and its accuracy prequential."""
+    whole_tasks: bool = False
+    """Whether folds hold out whole tasks (`holds_out_tasks`)."""
+    fixed: Settings | None = None
+    """Settings that are not searched, in the name of the journal alone."""
+    tasks: bool = False
+    """Whether the method is shown the tasks' names."""
+
+    @cached_property
+    def folds(self) -> list[Dataset]:
+        return inner_folds(self.train, self.per, whole_tasks=self.whole_tasks)
+
+    def journal(self, folder: Path) -> Path:
+        """The file of its trials, named by everything they depend on."""
+        sizes = [int((mask & fold.is_train).sum()) for fold in self.folds for mask in self._groups(fold)]
+        recipes = [self.make({}).recipe(size) for size in sizes]
+        rows = [self.train.fingerprint(), self.train.mean_costs.tolist(), self.whole_tasks]
+        about = [REVISION, FOLDS, rows, recipes, self.per, self.protocol, self.space, self.fixed]
+        digest = sha256(json.dumps(about, default=str).encode()).hexdigest()[:12]
+        return folder / f"{self.train.benchmark}-{self.name.replace(':', '-')}-{digest}.journal"
+
+    def judge(self, settings: Settings) -> Judged:
+        """How often the method is right with these settings on documents that it was not fitted on."""
+        is_right = np.zeros(len(self.train), dtype=np.bool_)
+        calls = 0
+        for fold in self.folds:
+            groups = self._groups(fold)
+            # One seed for all methods: the folds already average over fits.
+            [policies] = fit_groups(self.make(settings), fold, groups, [0], tasks=self.tasks)
+            decided = decide_groups(fold, groups, policies, self.protocol, tasks=self.tasks)
+            labels = fold.test.labels
+            is_right[~fold.is_train] = (decided.predictions == labels) & (labels >= 0)
+            calls += int(decided.pools.sum())
+        return Judged(is_right, calls / len(self.train))
+
+    def _groups(self, fold: Dataset) -> list[Mask]:
+        return group_rows(fold, self.per)
+
+
+class Judged(NamedTuple):
+    """What settings reach on held-out train documents."""
+
+    is_right: NDArray[np.bool_]
+    """(T,)"""
+    calls: float
+    """Models asked per document."""
+
+
+class Tuned(NamedTuple):
+    """What a search chose."""
+
+    settings: dict[str, Any]
+    """Empty: the defaults."""
+    accuracy: float
+    """Of these settings on held-out train documents."""
+    default: float
+    """Of the defaults."""
+    trials: int
+
+
+def holds_out_tasks(dataset: Dataset) -> bool:
+    """Whether most test documents are of tasks that train lacks: then folds must ask the same of a method."""
+    return bool(np.isin(dataset.test.tasks, dataset.train.tasks).mean() < 0.5)
+
+
+def inner_folds(train: Dataset, per: Per = "benchmark", *, whole_tasks: bool = False) -> list[Dataset]:
+    """The train rows FOLDS times, each time with others of them held out as test rows.
+
+    Every task is spread evenly over the folds, or with `whole_tasks` lies in one. The draw depends on the
+    rows alone, so that all methods get the same folds. Raises InputError if `train` holds test rows, or too
+    few documents or tasks.
+    """
+    if not train.is_train.all():
+        raise InputError(
+            "settings are searched on train rows only, and these hold test rows; use Dataset.train"
+        )
+    names, tasks, n_of_task = np.unique(train.tasks, return_inverse=True, return_counts=True)
+    if per == "task" and n_of_task.min() < 2:
+        raise InputError(
+            f"task {str(names[n_of_task.argmin()])!r} of {train.benchmark!r} has one train document, too few "
+            "to tune settings on; leave out --tune, or use --per benchmark"
+        )
+    rng = np.random.default_rng(0)
+    if whole_tasks:
+        part = rng.permutation(np.arange(len(names)) % FOLDS)[tasks]
+    else:
+        part, dealt = np.empty(len(train), dtype=np.int64), 0
+        for task in range(len(names)):
+            rows = rng.permutation(np.flatnonzero(tasks == task))
+            part[rows] = (dealt + np.arange(len(rows))) % FOLDS
+            dealt += len(rows)
+    if len(np.unique(part)) < FOLDS:
+        what = f"tasks ({len(names)})" if whole_tasks else f"train documents ({len(train)})"
+        raise InputError(
+            f"benchmark {train.benchmark!r} has too few {what} to tune settings on {FOLDS} folds of them; "
+            "leave out --tune"
+        )
+    return [replace(train, is_train=part != at) for at in range(FOLDS)]
+
+
+def tune(
+    search: Search,
+    trials: int,
+    folder: Path,
+    *,
+    force: bool = False,
+    on_progress: Callable[[float], None] | None = None,
+) -> Tuned:
+    """Runs the trials that the search's journal in `folder` lacks, and chooses the settings.
+
+    The first trial is the defaults. The best of the others takes their place if it is right more often by
+    more than the standard error of the paired difference over documents, and asks at most MOST_CALLS times
+    as many models. `force` starts over. Raises InputError for a damaged journal, and what the method raises
+    with its defaults; other settings that cannot work are logged, and lose.
+    """
+    journal = search.journal(folder)
+    if force:
+        journal.unlink(missing_ok=True)
+    study = _open(journal)
+    distributions = {name: _distribution(where) for name, where in search.space.items()}
+    while (n := len(done := _finished(study))) < trials:
+        if on_progress is not None:
+            on_progress(n / trials)
+        if n == 0:
+            study.add_trial(_defaults_trial(search, distributions))
+        else:
+            _run_trial(study, search, distributions, n, MOST_CALLS * done[0].user_attrs["calls"])
+    if on_progress is not None:
+        on_progress(1.0)
+    return choose(done[:trials])
+
+
+def choose(trials: Sequence[Any]) -> Tuned:
+    """The settings of the best trial, or the defaults: the first trial's."""
+    default, best = trials[0], max(trials, key=lambda trial: (trial.value, -trial.number))
+    difference = _hits(best) - _hits(default)
+    error = difference.std(ddof=1) / sqrt(len(difference)) if len(difference) > 1 else np.inf
+    chosen = best if difference.mean() > error else default
+    settings = {} if chosen is default else dict(chosen.user_attrs["settings"])
+    return Tuned(settings, float(_hits(chosen).mean()), float(_hits(default).mean()), len(trials))
+
+
+def _defaults_trial(search: Search, distributions: Mapping[str, Any]) -> Any:
+    """The finished trial of the defaults."""
+    from optuna import create_trial
+
+    judged = search.judge({})
+    own = settable(search.make({}))
+    params = {name: own[name] for name, where in search.space.items() if own[name] in where}
+    return create_trial(
+        value=float(judged.is_right.mean()),
+        params=params,
+        distributions={name: distributions[name] for name in params},
+        user_attrs=_attributes({}, judged),
+    )
+
+
+def _run_trial(
+    study: Any, search: Search, distributions: Mapping[str, Any], n: int, most_calls: float
+) -> None:
+    """Draws the n-th trial's settings, and stores what they reach."""
+    from optuna.samplers import TPESampler
+
+    # Seeded by the number of finished trials, so that a killed search ends like an uninterrupted one.
+    study.sampler = TPESampler(seed=n)
+    trial = study.ask(dict(distributions))
+    settings = {name: _rounded(value) for name, value in trial.params.items()}
+    try:
+        judged = search.judge(settings)
+    except (InputError, RunError) as error:
+        _log.warning("%s: trial %d of %s failed: %s", search.train.benchmark, n, search.name, error)
+        judged = Judged(np.zeros(len(search.train), dtype=np.bool_), float(len(search.train.models) + 1))
+    for name, value in _attributes(settings, judged).items():
+        trial.set_user_attr(name, value)
+    # Trials that ask too many models rank below all others, the more they ask the lower.
+    study.tell(trial, judged.is_right.mean() if judged.calls <= most_calls else -judged.calls)
+
+
+def _attributes(settings: Settings, judged: Judged) -> dict[str, Any]:
+    """What a trial keeps beside its value."""
+    right = "".join(map(str, judged.is_right.astype(int).tolist()))
+    return {"settings": dict(settings), "right": right, "calls": judged.calls}
+
+
+def _distribution(where: Space) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if not isinstance(where, Range):
+        return CategoricalDistribution(where)
+    if where.is_whole:
+        return IntDistribution(int(where.low), int(where.high), log=where.log)
+    return FloatDistribution(where.low, where.high, log=where.log)
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+def _open(journal: Path) -> Any:
+    """The study in that file, made if there is none. Raises InputError for a damaged journal."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    # Trials that fail are logged here, so Optuna need not report them.
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    _cut_torn_line(journal)
+    try:
+        storage = JournalStorage(JournalFileBackend(str(journal)))
+        study = optuna.create_study(
+            storage=storage, study_name="settings", direction="maximize", load_if_exists=True
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{journal} is damaged ({error}); delete it, and the search starts again") from error
+    for trial in study.get_trials(deepcopy=False):
+        if not trial.state.is_finished():  # killed; a sampler would take it for one that still runs
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    return study
+
+
+def _cut_torn_line(journal: Path) -> None:
+    """Drops an incomplete last line after a kill or a full disk: Optuna would append to it and fail."""
+    content = journal.read_bytes() if journal.exists() else b""
+    if content and not content.endswith(b"\n"):
+        os.truncate(journal, content.rfind(b"\n") + 1)
+
+
+def _finished(study: Any) -> list[Any]:
+    """Trials that have a value, in order; killed ones have none."""
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
+
+
+def _hits(trial: Any) -> NDArray[np.float64]:
+    """(T,) 1 where it was right."""
+    return np.array(list(trial.user_attrs["right"]), dtype=np.float64)
