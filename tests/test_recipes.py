@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rlfocal.agents import RL_FOCAL
+from rlfocal.agents import TRAINED
 from rlfocal.agents.recipes import configure, online_recipe, recipe
 from rlfocal.methods import entries, make_method
 
@@ -83,11 +83,12 @@ def as_it_is() -> dict[str, Any]:
     of = {
         name: (make_method(name).recipe(100), type(make_method(name)).__module__)
         for name, entry in entries().items()
-        if not entry.needs_argument and name not in RL_FOCAL
+        if not entry.needs_argument and name not in TRAINED
     }
-    for name in RL_FOCAL:
+    for name in TRAINED:
         revision = json.loads(recipe(name, configure(name, 100)))[0]
-        of[name] = f"{revision}{online_recipe(name)}", f"rlfocal.agents.{name}.training"
+        at = name.removesuffix("_literal")
+        of[name] = f"{revision}{online_recipe(name)}", f"rlfocal.agents.{at}.training"
     methods = {name: {"recipe": told, "modules": sorted(needed(at))} for name, (told, at) in of.items()}
     every = sorted({module for method in methods.values() for module in method["modules"]})
     return {"methods": methods, "code": {module: digest(parsed(module)) for module in every}}

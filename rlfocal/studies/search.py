@@ -40,7 +40,7 @@ SPACES: Mapping[str, Mapping[str, Range]] = {
     "rl_focal": {
         "size_penalty": Range(1e-3, 1.0, log=True),
         "window": Range(50, 1000, log=True, whole=True),
-        "log_linear_rate": Range(5e-3, 0.1, log=True),
+        "core_rate": Range(5e-3, 0.1, log=True),
         "weight_ridge": Range(0.5, 50, log=True),
         "slots_ridge": Range(3, 300, log=True),
         "task_ridge": Range(0.3, 30, log=True),
