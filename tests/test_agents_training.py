@@ -15,6 +15,7 @@ from test_agents_environment import random_dataset
 from rlfocal.agents.rl_focal.agents import RLFocalAgents
 from rlfocal.agents.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
 from rlfocal.agents.rl_focal.driver import OneQuery
+from rlfocal.agents.rl_focal.log_linear import LEAST
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.training import TOGETHER, train
 from rlfocal.agents.shared.networks import Sizes
@@ -379,3 +380,34 @@ def test_short_streams_take_more_passes_and_the_papers_settings_are_its_own() ->
     assert (paper.size_penalty, paper.update_period, paper.fusion_episodes) == (0.6, 10, 150)
     assert (literal_config(8_000).size_penalty, literal_config(8_000).update_period) == (1.0, 100)
     assert not any((paper.joint_episodes, paper.log_linear, paper.sees_questions, paper.vote_weight))
+
+
+def test_scales_are_those_of_all_train_rows_and_of_no_test_row() -> None:
+    data = asked_about(random_dataset(3, "choices", n_docs=150))
+    data = replace(data, is_train=np.arange(150) < 100)
+    [agents] = train(data.train, replace(JOINT, fusion_hidden=(4,)), [0])
+    fusion, probs = agents.networks.fusion, data.train.probs
+    np.testing.assert_allclose(fusion.standardiser.mean[0, 0], probs.mean(0), atol=1e-5)
+    scale = 1 / (probs.std(0) + 1e-3)
+    np.testing.assert_allclose(fusion.standardiser.scale[0, 0], scale, rtol=1e-4, atol=1e-5)
+    exists = np.arange(5) < data.train.n_choices[:, None]
+    logs = np.maximum(np.log(np.maximum(probs, 1e-37)), LEAST)
+    mean = (logs * exists[:, None]).sum(-1) / exists.sum(-1)[:, None]
+    centred = np.where(exists[:, None], logs - mean[..., None], 0)
+    assert fusion.core is not None
+    np.testing.assert_allclose(fusion.core.mean[0, 0], centred.mean(0), atol=1e-4)
+    np.testing.assert_allclose(fusion.core.scale[0, 0], 1 / centred.std(0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_decided_with_a_document_does_not_matter(way: str) -> None:
+    """Nothing is scaled by the rows that are decided on; only the pool before is remembered."""
+    data = asked_about(random_dataset(3, "choices", n_docs=150))
+    data = replace(data, is_train=np.arange(150) < 100)
+    [agents] = train(data.train, replace(WAYS[way], fusion_hidden=(4,)), [0])
+    test = data.test
+    whole, first = decide(agents, test), decide(agents, test.rows(np.arange(50) < 7))
+    np.testing.assert_array_equal(first.pools, whole.pools[:7])
+    np.testing.assert_array_equal(first.predictions, whole.predictions[:7])
+    scrambled = replace(test, probs=np.concatenate([test.probs[:7], test.probs[:6:-1] ** 3]))
+    np.testing.assert_array_equal(decide(agents, scrambled).predictions[:7], whole.predictions[:7])

@@ -133,3 +133,26 @@ def test_who_is_right_on_which_task_is_asked_and_believed() -> None:
     decided = decide(agents, data.test)
     assert decided.pools[own].all()
     assert (decided.predictions == data.test.labels).mean() >= data.test.correct[own].mean() - 0.01
+
+
+def halves(n_docs: int = 900) -> Dataset:
+    """One model is right 92 times in a hundred; two know one half of the answer each, all of it together."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, n_docs)
+    said = np.where(rng.random(n_docs) < 0.92, labels, (labels + rng.integers(1, 4, n_docs)) % 4)
+    slots = np.arange(4)
+    own = (slots == said[:, None], slots // 2 == labels[:, None] // 2, slots % 2 == labels[:, None] % 2)
+    probs = np.stack([np.where(own[0], 0.91, 0.03), *(np.where(one, 0.49, 0.01) for one in own[1:])], axis=1)
+    data = stream(probs.argmax(-1), labels, 4)
+    return replace(data, probs=probs, logprobs=np.log(probs))
+
+
+def test_within_a_budget_others_are_asked_than_without_one() -> None:
+    data = halves()
+    [agents] = train(data.train, replace(SHORT, steps=200, mean_pool=0.0), [0])
+    free = decide(agents, data.test)
+    assert (free.predictions == data.test.labels).mean() > 0.95
+    assert free.pools[:, 1:].all()
+    held = agents.within(Budget(1))
+    assert held is not None
+    assert (decide(held, data.test).pools == [1, 0, 0]).all()

@@ -16,6 +16,7 @@ from torch import Tensor
 from rlfocal.agents.rl_focal.config import RLFocalConfig
 from rlfocal.agents.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
 from rlfocal.agents.rl_focal.mappo import Diagnostics, Learner, collect_rollout, gae, turn_advantages
+from rlfocal.agents.rl_focal.multiplier import Multiplier
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.questions import Questions, fit_questions
 from rlfocal.agents.rl_focal.training import train
@@ -291,6 +292,35 @@ def test_a_constant_critic_teaches_otherwise() -> None:
 
     changed = weights_after(CONFIG, seven) - weights_after(CONFIG)
     assert changed.abs().max() > 1e-2
+
+
+def test_actions_are_drawn_by_the_policies() -> None:
+    """As often as their probabilities say: pools by Eq (5), answers by Fusion's softmax."""
+    config = replace(CONFIG, copies=40, samples=64)
+    networks, _, rollout = acted(config, "joint", seeds=1)
+    asked = torch.sigmoid(networks.decider(rollout.decider[:, :-1].flatten(1, 2)))
+    assert 0.1 < asked.min()
+    share = (rollout.pools.flatten(1, 2) - asked).mean((0, 1))
+    assert share.abs().max() < 4 * 0.5 / (asked.shape[1] ** 0.5)
+    logits = networks.fusion(rollout.fusion.flatten(1, 2), rollout.open.flatten(1, 2))
+    chances = torch.softmax(logits, -1)
+    drawn = torch.nn.functional.one_hot(rollout.answers.flatten(1, 2), chances.shape[-1]).double().mean(-2)
+    assert (drawn - chances).abs().max() < 0.35  # five standard errors of 64 draws
+    assert (drawn - chances).mean((0, 1)).abs().max() < 0.02
+
+
+def test_the_multiplier_rises_where_pools_are_too_large() -> None:
+    """By (mean pool / target)^0.3 for each budget apart, never below its start; without a target it is 0."""
+    limit = Multiplier(1, (1, 2), 3.0)
+    start = limit.values.clone()
+    within = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 1]])
+    limit.adapt(torch.tensor([[4.0, 6, 6, 6]]), within)
+    torch.testing.assert_close(limit.values / start, torch.tensor([[4**0.3, 1.0, 2**0.3]]))
+    limit.adapt(torch.tensor([[0.0, 0, 0, 0]]), within)
+    torch.testing.assert_close(limit.values, start)
+    free = Multiplier(1, (), 0)
+    free.adapt(torch.tensor([[9.0]]), torch.ones(1, 1))
+    assert free.values.tolist() == [[0.0]]
 
 
 def test_every_episode_logs_how_its_updates_went() -> None:
