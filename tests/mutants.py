@@ -34,12 +34,18 @@ class Mutant(NamedTuple):
 
 
 UPDATE = "test_mappo.py::test_an_update_is_eq_7_written_out"
-JOINT = "test_joint.py::test_a_joint_update_is_its_loss_written_out"
-ONLINE = "test_online_learning.py::test_an_online_update_is_its_loss_written_out"
-EXPLORES = "test_online_learning.py::test_who_falls_short_of_what_train_promised_explores"
+COUNTS = "test_mappo.py::test_every_setting_of_the_update_counts"
+BY_TURNS = "test_mappo.py::test_advantages_by_turns_are_gae_on_the_interleaved_sequence"
+PAPERS = "test_agents_environment.py::test_environment_is_the_papers"
+SAMPLES = "test_mappo.py::test_actions_are_drawn_by_the_policies"
+WINDOW = "test_online_learning.py::test_a_window_holds_what_all_members_answered"
+UNHEARD = "test_online_learning.py::test_models_that_were_not_asked_are_never_heard"
+TURNED = "test_online_learning.py::test_a_stream_that_turns_is_followed_and_a_steady_one_costs_little"
+BRUTE = "test_gated_log_linear.py::test_what_a_model_more_is_worth_by_brute_force"
+LIMITS = "test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_kept_without_texts"
+GATED = "rlfocal/agents/gated_log_linear/"
 TURNS = "test_online_policies.py::test_who_learns_follows_a_stream_that_turns"
 UP_TO = "test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
-BRUTE = "test_joint.py::test_what_a_model_more_is_worth_by_brute_force"
 CLEARLY_AHEAD = "test_online.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
 PEEK = "test_online.py::test_no_label_reaches_its_own_answer_or_an_earlier_one"
 COSTS = "test_sequential_costs.py::"
@@ -54,75 +60,96 @@ MUTANTS = (
         "ratio = log_ratio.exp()", "ratio = (log_ratio - log_ratio.detach()).exp()", UPDATE,
     ),
     Mutant(
-        "the ratio is always 1 in the joint phase", FOCAL + "joint.py",
-        "ratio = (log_score - old_score).exp()", "ratio = (log_score - log_score.detach()).exp()", JOINT,
-    ),
-    Mutant(
         "nothing is ever clipped", FOCAL + "mappo.py",
-        "ratio.clamp(1 - clip, 1 + clip) * advantages", "ratio * advantages",
-        "test_joint.py::test_beyond_the_clip_nothing_is_gained",
+        "ratio.clamp(1 - clip, 1 + clip) * advantages", "ratio * advantages", f"{UPDATE} {COUNTS}",
     ),
     Mutant(
-        "entropy is punished", FOCAL + "mappo.py",
-        "entropy_loss = -(config.entropy", "entropy_loss = (config.entropy", UPDATE,
+        "the critic's value is in no advantage", FOCAL + "mappo.py",
+        "if not config.has_critic:", "if True:", f"{UPDATE} {COUNTS}",
+    ),
+    Mutant(
+        "the Decider's baseline knows its pool", FOCAL + "mappo.py",
+        "following = after[t] - before[t] + lam", "following = lam", f"{BY_TURNS} {UPDATE}",
+    ),
+    Mutant(
+        "advantages know no λ", FOCAL + "mappo.py",
+        "gamma * (before[t + 1] + lam * following)", "gamma * (before[t + 1] + following)",
+        f"{BY_TURNS} {UPDATE}",
+    ),
+    Mutant(
+        "advantages know no γ", FOCAL + "mappo.py",
+        "gamma * (before[t + 1] + lam * following)", "(before[t + 1] + lam * following)",
+        f"{BY_TURNS} {UPDATE}",
     ),
     Mutant(
         "each agent has the other's discount", FOCAL + "mappo.py",
-        'config.decider_gamma if phase == "decider" else config.fusion_gamma',
-        'config.fusion_gamma if phase == "decider" else config.decider_gamma', UPDATE,
+        "(self.config.decider_gamma, self.config.fusion_gamma)",
+        "(self.config.fusion_gamma, self.config.decider_gamma)", UPDATE,
     ),
     Mutant(
-        "advantages have the wrong sign", FOCAL + "mappo.py",
-        "return (advantages - mean)", "return -(advantages - mean)", UPDATE,
+        "rare successes weigh no more than others", FOCAL + "mappo.py",
+        "if self.config.success_weighting:", "if False:", f"{UPDATE} {COUNTS}",
+    ),
+    Mutant(
+        "entropy is punished", FOCAL + "mappo.py",
+        "- config.entropy * self.share", "+ config.entropy * self.share", UPDATE,
     ),
     Mutant(
         "the critic is not trained", FOCAL + "mappo.py",
-        "loss = policy_loss + value_loss + entropy_loss", "loss = policy_loss + entropy_loss", UPDATE,
+        "loss = policy_loss + value_loss -", "loss = policy_loss -", UPDATE,
     ),
     Mutant(
-        "the critic is not trained in the joint phase", FOCAL + "joint.py",
-        "loss = policy_loss + value_loss + prior", "loss = policy_loss + prior", JOINT,
+        "pools are not sampled", FOCAL + "mappo.py",
+        "sample_pool(logits, noise[:, t]) if branching", "sample_pool(logits, 0 * noise[:, t]) if branching",
+        SAMPLES,
     ),
     Mutant(
-        "a gain has the wrong sign", FOCAL + "joint.py",
-        "Worth(r_with - r_without,", "Worth(r_without - r_with,", BRUTE,
+        "answers are not sampled", FOCAL + "mappo.py",
+        "[..., None, :], slot_noise[:, t])", "[..., None, :], 0 * slot_noise[:, t])", SAMPLES,
     ),
     Mutant(
-        "the pool's size is rewarded", FOCAL + "joint.py",
-        "reward.append((log_score - cost,", "reward.append((log_score + cost,", BRUTE,
+        "pools cost nothing beyond Eq (6)", FOCAL + "mappo.py",
+        "return rollout.rewards - cost[..., None]", "return rollout.rewards", UPDATE,
     ),
     Mutant(
-        "a pool of nobody scores as others do", FOCAL + "joint.py",
-        "nobody = (sizes + asked == 0) |", "nobody =", BRUTE,
+        "the multiplier never rises", FOCAL + "multiplier.py",
+        "self.values * factor", "self.values * 1",
+        "test_mappo.py::test_the_multiplier_rises_where_pools_are_too_large",
     ),
     Mutant(
-        "the multiplier never rises", FOCAL + "joint.py",
-        "(self.multiplier * factor)", "(self.multiplier * 1)", JOINT,
+        "the pool's size costs nothing", FOCAL + "environment.py",
+        "wrong = -1 - self.config.size_penalty", "wrong = -1 - 0", PAPERS,
     ),
     Mutant(
-        "one multiplier for all budgets", FOCAL + "joint.py",
-        "self.multiplier @ within", "self.multiplier[:, -1:] @ within[-1:]", JOINT,
+        "the last pool answers", FOCAL + "environment.py",
+        "return torch.stack(observed, 1), torch.stack(pools[1:], 1)",
+        "return torch.stack(observed, 1), torch.stack(pools[:-1], 1)", PAPERS,
+    ),
+    Mutant(
+        "metrics look ahead", FOCAL + "environment.py",
+        "self.stream.metrics(by_stretch, self.first + t, self.length)",
+        "self.stream.metrics(by_stretch, self.first + t + 1, self.length)", PAPERS,
+    ),
+    Mutant(
+        "a gain has the wrong sign", GATED + "learning.py",
+        "Worth(earned[1] - earned[0],", "Worth(earned[0] - earned[1],", BRUTE,
+    ),
+    Mutant(
+        "the pool's size is rewarded", GATED + "learning.py",
+        "earned.append(score - cost)", "earned.append(score + cost)", BRUTE,
+    ),
+    Mutant(
+        "a pool of nobody scores as others do", GATED + "learning.py",
+        "nobody = (others + asked == 0) |", "nobody =", BRUTE,
     ),
     Mutant(
         "no budget is told when acting", FOCAL + "agents.py",
         "known = self.known(calls, told)", "known = self.known(calls)",
-        "test_joint_learning.py::test_within_a_budget_others_are_asked_than_without_one",
+        "test_gated_log_linear.py::test_within_a_budget_others_are_asked_than_without_one",
     ),
     Mutant(
         "the mean pool is not kept", FOCAL + "training.py",
-        "networks.decider.question[:, 0] -= enough", "networks.decider.question[:, 0] -= 0",
-        "test_joint_learning.py::test_a_short_training_keeps_the_mean_pool",
-    ),
-    Mutant(
-        "rates do not fall", FOCAL + "joint.py", "self.share = 1 - done", "self.share = 1.0", JOINT,
-    ),
-    Mutant(
-        "no ridges", FOCAL + "joint.py",
-        "value_loss + prior / self.stream.n_documents", "value_loss", JOINT,
-    ),
-    Mutant(
-        "the gain is that of the document before", FOCAL + "joint.py",
-        "rollout.rows[1:].flatten(), decider", "rollout.rows[:-1].flatten(), decider", JOINT,
+        "networks.decider.question[:, 0] -= enough", "networks.decider.question[:, 0] -= 0", LIMITS,
     ),
     Mutant(
         "Fusion's evidence of models that were not asked", FOCAL + "log_linear.py",
@@ -134,17 +161,8 @@ MUTANTS = (
         UPDATE,
     ),
     Mutant(
-        "the Decider earns what the pool before earned", FOCAL + "environment.py",
-        "plurality_earned[:, 1:], all_right[:, 1:]", "plurality_earned[:, :-1], all_right[:, :-1]",
-        "test_agents_environment.py test_credit.py",
-    ),
-    Mutant(
-        "online, the Decider earns what the pool before earned", FOCAL + "online.py",
-        "rollout.right[:, 1:] > 0", "rollout.right[:, :-1] > 0", ONLINE,
-    ),
-    Mutant(
-        "online, the critic is not trained", FOCAL + "online.py",
-        "loss = loss + (values - rewards).square().mean()", "loss = loss + 0 * values.sum()", ONLINE,
+        "online, metrics of models that were not asked", FOCAL + "online.py",
+        "rows = rows[(self.asked[rows] >= pools[0, 0]).all(1)]", "pass", f"{WINDOW} {UNHEARD}",
     ),
     Mutant(
         "online, the label is the answer", FOCAL + "agents.py",
@@ -152,37 +170,15 @@ MUTANTS = (
     ),
     Mutant(
         "online, nothing is learned", FOCAL + "agents.py", "learner.learn(rollout)", "pass",
-        "test_online.py::test_online_rl_focal_learns_and_does_not_only_watch "
-        "test_online_learning.py::test_a_stream_that_turns_is_followed",
+        f"test_online.py::test_online_rl_focal_learns_and_does_not_only_watch {TURNED}",
     ),
     Mutant(
         "online, what was learned is never heard", FOCAL + "online.py",
-        "if self._lead > 0 else", "if self._lead > 1e9 else",
-        "test_online_learning.py::test_who_foresees_labels_better_answers",
+        "return self.networks.fusion if leads or", "return self.networks.fusion if", TURNED,
     ),
     Mutant(
-        "online, two optimisers share the critic", FOCAL + "online.py",
-        "            config.max_grad_norm,\n        )\n",
-        "            config.max_grad_norm,\n        )\n        StackedAdam([networks.critic], 1e-3)\n",
-        "test_online_learning.py::test_all_of_both_agents_and_the_critic_move_by_one_optimiser",
-    ),
-    Mutant(
-        "online, a Decider that does not explore learns", FOCAL + "online.py",
-        "if n and self.explores:", "if n:", ONLINE,
-    ),
-    Mutant(
-        "online, the Decider explores always", FOCAL + "online.py",
-        "self._surplus < -ALARM * self._variance**0.5", "True", EXPLORES,
-    ),
-    Mutant(
-        "online, the Decider never explores", FOCAL + "online.py",
-        "self._surplus < -ALARM * self._variance**0.5", "False", EXPLORES,
-    ),
-    Mutant(
-        "online, pools are sampled throughout", FOCAL + "online.py",
-        "if self.config.literal:\n", "if True:\n",
-        "test_online_learning.py::test_a_stream_that_does_not_turn_costs_little "
-        "test_online_learning.py::test_a_steady_decider_asks_whom_it_would_and_one_that_explores_others_too",
+        "online, the Decider never explores anew", FOCAL + "online.py",
+        "self._surplus < -ALARM * self._variance**0.5", "False", TURNED,
     ),
     Mutant(
         "online, the vote leads by the noise", "rlfocal/agents/shared/tracking.py",
@@ -266,13 +262,12 @@ MUTANTS = (
         "        logits: Tensor = self.networks.fusion(given, heard.open)\n",
         "        self.networks.fusion.standardiser.learn(heard.distributions[0])\n"
         "        logits: Tensor = self.networks.fusion(given, heard.open)\n",
-        "test_credit.py::test_what_is_decided_with_a_document_does_not_matter",
+        "test_agents_training.py::test_what_is_decided_with_a_document_does_not_matter",
     ),
     Mutant(
-        "rl_focal's scales of the last documents alone", FOCAL + "training.py",
-        "networks.fusion.standardiser.learn(everyone.distributions[0])",
-        "networks.fusion.standardiser.learn(everyone.distributions[0][-20:])",
-        "test_credit.py::test_scales_are_those_of_all_train_rows_and_of_no_test_row",
+        "rl_focal's scales of the last documents alone", FOCAL + "networks.py",
+        "self.standardiser.learn(outputs)", "self.standardiser.learn(outputs[-20:])",
+        "test_agents_training.py::test_scales_are_those_of_all_train_rows_and_of_no_test_row",
     ),
     Mutant(
         "cents that are never used up", FOCAL + "agents.py",
@@ -362,7 +357,7 @@ def main() -> int:
     chosen = [m for m in MUTANTS if not sys.argv[1:] or any(part in m.name for part in sys.argv[1:])]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        for name in ("rlfocal", "warehouse", "flows", "tests", "pools"):
+        for name in ("rlfocal", "warehouse", "flows", "tests", "pools", "benchmarks"):
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
         tests = dict.fromkeys(test for mutant in chosen for test in mutant.tests.split())

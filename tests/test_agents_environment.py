@@ -14,7 +14,6 @@ from rlfocal.agents.rl_focal.environment import (
     Choose,
     Environment,
     Fuse,
-    Rollout,
     train_environment,
     train_stream,
 )
@@ -78,7 +77,9 @@ class LiteralEnvironment:
         self.past = [0.0] * self.config.past_rewards
 
     def metric(self, name: str) -> float:
-        rows = range(max(0, self.t + 1 - self.window), self.t + 1)
+        rows = range(max(0, self.t - self.window), self.t)
+        if not rows:
+            return 0.0
         fails = [[j for j in self.pool if not self.data.correct[row, j]] for row in rows]
         size = len(self.pool)
         if name == "plurality_accuracy":
@@ -124,23 +125,20 @@ class LiteralEnvironment:
             seen += given + [0.0] * (n_slots - len(slots))
         return seen + self.past
 
-    def interim_reward(self) -> float:
-        """Eq (6) of the pool's plurality on the present document."""
-        right = self.plurality(self.t) == self.data.labels[self.t] >= 0
-        return 1.0 if right else -1 - self.config.size_penalty * len(self.pool) / len(self.data.models)
-
-    def step(self, pool: list[int], answer: int | None) -> float:
+    def step(self, answers: list[int] | None) -> list[float]:
+        """Eq (6) of the plurality, or of each sampled answer; then the next document comes."""
         label = self.data.labels[self.t]
-        if answer is None:
-            reward = self.interim_reward()
+        if answers is None:
+            given = [self.plurality(self.t)]
         else:
             slots = self.slots()
-            right = answer < len(slots) and slots[answer] == label
-            reward = 1.0 if right else -1.0
+            given = [slots[c] if c < len(slots) else -1 for c in answers]
+        penalty = self.config.size_penalty * len(self.pool) / len(self.data.models)
+        rewards = [1.0 if one == label and label >= 0 else -1 - penalty for one in given]
         if self.past:
-            self.past = [*self.past[1:], reward]
-        self.pool, self.t = pool, self.t + 1
-        return reward
+            self.past = [*self.past[1:], 1.0 if rewards[0] == 1 else -1.0]
+        self.t += 1
+        return rewards
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
@@ -153,10 +151,9 @@ def test_environment_is_the_papers(
     """Two rollouts one after the other, by every way in which metrics and pluralities are worked out."""
     data = random_dataset(3, kind, n_models=n_models)
     config = RLFocalConfig(
-        past_rewards=past_rewards, size_penalty=0.6, answer_slots=3, sees_questions=False, log_linear=False,
-        joint_episodes=0,
-    )  # fmt: skip
-    n_seeds, copies, stretches, first, length = 2, 3, 4, 6, 13
+        past_rewards=past_rewards, size_penalty=0.6, answer_slots=3, sees_questions=False, log_linear=False
+    )
+    n_seeds, copies, stretches, first, length, n_samples = 2, 3, 4, 6, 13, 2
     stream = train_stream(data, replace(config, window=window))
     environment = Environment(
         stream, config, n_seeds, stretches=stretches, copies=copies, first=first, length=length
@@ -173,7 +170,7 @@ def test_environment_is_the_papers(
     shape = (n_seeds, length, copies * stretches)
     pools = rng.random((*shape, n_models)) < 0.5
     pools[rng.random(shape) < 0.1] = False
-    answers = rng.integers(0, stream.n_slots, size=shape)
+    answers = rng.integers(0, stream.n_slots, size=(*shape, n_samples))
     for part in (slice(0, 5), slice(5, length)):
         steps = range(length)[part]
         chosen, answered = torch.tensor(pools[:, part]).float(), torch.tensor(answers[:, part])
@@ -182,28 +179,26 @@ def test_environment_is_the_papers(
         for s, of_seed in enumerate(literal):
             for b, one in enumerate(of_seed):
                 for at, t in enumerate(steps):
-                    _compare(one, rollout, (s, at, b), stream.n_slots)
-                    reward = one.step(
-                        np.flatnonzero(pools[s, t, b]).tolist(), int(answers[s, t, b]) if fusing else None
-                    )
-                    if not fusing:  # what the chosen pool earns on its own document
-                        reward = one.interim_reward()
-                    assert rollout.rewards[s, at, b].item() == pytest.approx(reward, abs=1e-6)
-                    assert (rollout.right[s, at, b].item() > 0) == (reward == 1)
-                _compare(one, rollout, (s, len(steps), b), stream.n_slots)
+                    _see(rollout.decider[s, at, b], one.decider_observation())
+                    one.pool = np.flatnonzero(pools[s, t, b]).tolist()
+                    assert rollout.rows[at, b] == one.t
+                    assert np.flatnonzero(rollout.pools[s, at, b]).tolist() == one.pool
+                    _see(rollout.fusion[s, at, b], one.fusion_observation(stream.n_slots))
+                    is_open = [c < len(one.slots()) for c in range(stream.n_slots)]
+                    assert rollout.open[s, at, b].tolist() == is_open
+                    rewards = one.step(answers[s, t, b].tolist() if fusing else None)
+                    _see(rollout.rewards[s, at, b], rewards)
+                    assert (rollout.right[s, at, b] > 0).tolist() == [r == 1 for r in rewards]
+                _see(rollout.decider[s, len(steps), b], one.decider_observation())
 
 
 def _script(pools: Tensor, answers: Tensor) -> tuple[Choose, Fuse]:
-    """Agents that read out what they do: pools (S, L, B, N) and answers (S, L, B)."""
+    """Agents that read out what they do: pools (S, L, B, N) and answers (S, L, B, Q)."""
     return lambda t, *_: pools[:, t], lambda *_: lambda t, _: answers[:, t]
 
 
-def _compare(one: LiteralEnvironment, rollout: Rollout, at: tuple[int, int, int], n_slots: int) -> None:
-    """The state that the environment is in."""
-    np.testing.assert_allclose(rollout.states.decider[at], one.decider_observation(), atol=1e-6)
-    np.testing.assert_allclose(rollout.states.fusion[at], one.fusion_observation(n_slots), atol=1e-6)
-    assert rollout.states.open[at].tolist() == [c < len(one.slots()) for c in range(n_slots)]
-    assert np.flatnonzero(rollout.pools[at]).tolist() == one.pool
+def _see(seen: Tensor, expected: list[float]) -> None:
+    np.testing.assert_allclose(seen, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])

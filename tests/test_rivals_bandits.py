@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_online_learning import turning
+from benchmarks.results.streams import turning
 from test_yardsticks import make_answers
 from worded_data import (
     BANDITS,

@@ -134,7 +134,7 @@ def weigh_pools(
     `WORST`.
     """
     n_models = pools.shape[-1]
-    at, is_open = gold.clamp(min=0)[None, :, None], exists
+    at, is_open = gold.clamp(min=0)[None, :, None], exists.expand(len(pools), -1, -1)
     logits = (added * pools[..., None]).sum(2) + biases
     if given is not None:
         is_open = (given * pools[..., None]).sum(2) > 0

@@ -79,6 +79,8 @@ class Decider(nn.Module):
 
     def penalty(self, config: AgentsConfig, columns: Columns) -> Tensor:
         """(S,) the ridge penalty: weighted squares; the constant and the budgets are not penalised."""
+        if not self.question.shape[1]:  # without questions there is not even a constant
+            return self.question.new_zeros(len(self.question))
         ridges = columns.each(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
         total: Tensor = self.question.square().sum(2) @ self.question.new_tensor(ridges)
         return total

@@ -1,0 +1,367 @@
+"""MAPPO's update against Eq (7) and turn-based GAE written out in loops, and what its parts are for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_agents_environment import random_dataset
+from test_agents_training import TINY, asked_about, skilled
+from torch import Tensor
+
+from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
+from rlfocal.agents.rl_focal.mappo import Diagnostics, Learner, collect_rollout, gae, turn_advantages
+from rlfocal.agents.rl_focal.multiplier import Multiplier
+from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.rl_focal.questions import Questions, fit_questions
+from rlfocal.agents.rl_focal.training import train
+from rlfocal.agents.storage.event_files import write_event_files
+from rlfocal.dataset import Kind
+from rlfocal.methods import CheckpointStore, RLFocal
+
+CONFIG = RLFocalConfig(
+    decider_hidden=(6,), fusion_hidden=(5,), critic_hidden=(5,), past_rewards=2, word_directions=2,
+    actor_gain=1.0, learning_rate=0.3, core_rate=0.3, question_rate=0.3, critic_rate=0.02, epochs=2,
+    clip=0.02, entropy=0.3, max_grad_norm=50.0, size_penalty=0.4, mean_pool=1.2, answer_slots=3, stretches=3,
+    samples=4, decider_gamma=0.9, fusion_gamma=0.4, gae_lambda=0.7, weight_ridge=7.0, budgets=(1,),
+)  # fmt: skip
+"""Every term counts; by the second epoch most ratios are beyond the clip."""
+PHASES = ("decider", "fusion", "joint")
+
+
+@pytest.mark.parametrize(("gamma", "lam"), [(0.9, 0.7), (0.9, 1.0), (0.9, 0.0), (0.0, 0.7)])
+def test_advantages_by_turns_are_gae_on_the_interleaved_sequence(gamma: float, lam: float) -> None:
+    """Decider, Fusion, Decider, ...: no reward and no discount after the Decider, both after Fusion."""
+    draw = np.random.default_rng(0)
+    length, walks, samples = 6, 4, 3
+    rewards = draw.normal(size=(length, walks, samples))
+    before, after = draw.normal(size=(length + 1, walks)), draw.normal(size=(length, walks))
+    found = turn_advantages(*(torch.tensor(x) for x in (rewards, before, after)), gamma, lam)
+    for b in range(walks):
+        following = 0.0
+        for t in reversed(range(length)):
+            later = gamma * (before[t + 1, b] + lam * following) - after[t, b]
+            own = [rewards[t, b, q] + later for q in range(samples)]
+            np.testing.assert_allclose(found.fusion[t, b], own)
+            assert found.returns[t, b].item() == pytest.approx(np.mean(own) + after[t, b])
+            following = after[t, b] - before[t, b] + lam * np.mean(own)
+            assert found.decider[t, b].item() == pytest.approx(following)
+            assert found.returns_before[t, b].item() == pytest.approx(following + before[t, b])
+    if gamma == 0:  # only the document's own rewards count
+        np.testing.assert_allclose(found.fusion, rewards - after[..., None])
+    if lam == 0:
+        np.testing.assert_allclose(found.decider, after - before[:-1])
+    if lam == 1:  # the discounted rewards, whatever was expected on the way
+        whole = sum(gamma**t * rewards[t].mean(-1) for t in range(length)) + gamma**length * before[length]
+        np.testing.assert_allclose(found.decider[0], whole - before[0])
+        np.testing.assert_allclose(found.fusion[0].mean(-1), whole - after[0])
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.6, 1.0])
+def test_without_a_discount_turns_are_plain_gae(lam: float) -> None:
+    """γ = 1: the interleaved sequence of both agents' states is an ordinary one."""
+    draw = torch.Generator().manual_seed(0)
+    rewards, before, after = (torch.randn(n, 3, generator=draw) for n in (5, 6, 5))
+    found = turn_advantages(rewards[..., None], before, after, 1.0, lam)
+    states = torch.stack([before[:-1], after], 1).flatten(0, 1)
+    advantages, returns = gae(
+        torch.stack([torch.zeros_like(rewards), rewards], 1).flatten(0, 1),
+        torch.cat([states, before[-1:]]), 1.0, lam,
+    )  # fmt: skip
+    torch.testing.assert_close(advantages[::2], found.decider)
+    torch.testing.assert_close(advantages[1::2], found.fusion[..., 0])
+    torch.testing.assert_close(returns[::2], found.returns_before)
+    torch.testing.assert_close(returns[1::2], found.returns)
+
+
+def acted(
+    config: RLFocalConfig, phase: str, kind: Kind = "choices", seeds: int = 2
+) -> tuple[Networks, Questions | None, Rollout]:
+    """Networks at random weights in double precision, and how they acted on a few documents."""
+    data = asked_about(random_dataset(1, kind, n_docs=40, n_models=3, n_slots=4))
+    questions = fit_questions(data, config)
+    stream = train_stream(data, config, questions)
+    generators = [torch.Generator().manual_seed(seed) for seed in range(seeds)]
+    networks = Networks(network_sizes(data, config, questions), config, generators, kind)
+    networks.fusion.fit_scales(stream.outputs(), data, 2.0)
+    draw = torch.Generator().manual_seed(9)
+    for p in (*networks.fusion.parameters(), networks.decider.question):
+        p.data += 0.3 * torch.randn(p.shape, generator=draw)
+    n_budgets = len(questions.budgets) if questions is not None else 0
+    environment = train_environment(stream, config, seeds, n_budgets)
+    rollout = collect_rollout(environment, Learner(networks, config, phase, questions), 5, generators)
+    doubled = [part.double() if part.is_floating_point() else part for part in rollout]
+    return networks.double(), questions, Rollout(*doubled)
+
+
+def learning(networks: Networks, config: RLFocalConfig, phase: str, questions: Questions | None) -> Learner:
+    """A learner that charges for pools, in double precision."""
+    learner = Learner(networks, config, phase, questions, 40)
+    learner.multiplier.values = torch.rand((2, 2), generator=torch.Generator().manual_seed(3)).double()
+    return learner
+
+
+class LiteralUpdate:
+    """One seed's loss of one epoch, a document at a time."""
+
+    def __init__(
+        self, networks: Networks, config: RLFocalConfig, phase: str, rollout: Rollout, seed: int
+    ) -> None:
+        self.networks, self.config, self.phase = networks, config, phase
+        self.rollout, self.seed = rollout, seed
+        self.length, self.parallel = rollout.pools.shape[1:3]
+        self.steps = list(np.ndindex(self.length, self.parallel))
+
+    def log_probs(self, t: int, b: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """Of each acting agent: log-probabilities of its actions, and its entropy."""
+        rollout, s, acting = self.rollout, self.seed, {}
+        every = self.networks.n_seeds
+        if self.phase != "fusion":
+            seen = rollout.decider[s, t, b].expand(every, 1, -1)
+            p = torch.sigmoid(self.networks.decider(seen)[s, 0])
+            asked = rollout.pools[s, t, b] > 0
+            acting["decider"] = (
+                torch.where(asked, p, 1 - p).log(),
+                -(p * p.log() + (1 - p) * (1 - p).log()).sum(),
+            )
+        if self.phase != "decider":
+            seen, is_open = rollout.fusion[s, t, b].expand(every, 1, -1), rollout.open[s, t, b]
+            logits = self.networks.fusion(seen, is_open.expand(every, 1, -1))[s, 0]
+            p = torch.softmax(logits, 0)
+            q = p[p > 0]
+            acting["fusion"] = (
+                torch.stack([p[c].log() for c in rollout.answers[s, t, b]]),
+                -(q * q.log()).sum(),
+            )
+        return acting
+
+    def values(self) -> tuple[Tensor, Tensor]:
+        """(L+1, B) before and (L, B) after the Decider's actions."""
+        critic, rollout, s = self.networks.critic, self.rollout, self.seed
+        assert critic is not None
+        standard, every = self.networks.fusion.standardiser, self.networks.n_seeds
+
+        def value(state: Tensor) -> Tensor:
+            judged: Tensor = critic(state.expand(every, 1, -1))[s, 0, 0]
+            return judged
+
+        before, after = [], []
+        for t, b in np.ndindex(self.length + 1, self.parallel):
+            seen = rollout.decider[s, t, b]
+            before.append(value(torch.cat([seen, seen.new_zeros(rollout.fusion.shape[-1] + 1)])))
+        for t, b in self.steps:
+            told = standard(rollout.fusion[s, t, b].expand(every, 1, -1))[s, 0]
+            after.append(value(torch.cat([rollout.decider[s, t + 1, b], told, told.new_ones(1)])))
+        return (
+            torch.stack(before).view(self.length + 1, -1),
+            torch.stack(after).view(self.length, -1),
+        )
+
+    def remember(self, multiplier: Tensor, n_budgets: int) -> None:
+        """What stays the same for all epochs: θ_old, advantages and returns. `multiplier` (K,)."""
+        rollout, s, config = self.rollout, self.seed, self.config
+        self.old = {step: {k: v[0].detach() for k, v in self.log_probs(*step).items()} for step in self.steps}
+        before, after = (v.detach() for v in self.values())
+        rewards = rollout.rewards[s].clone()
+        for t, b in self.steps:
+            told = rollout.decider[s, t, b, rollout.decider.shape[-1] - n_budgets :].tolist()
+            cost = multiplier[told.index(1.0) if 1.0 in told else -1]
+            rewards[t, b] -= cost * rollout.pools[s, t, b].mean()
+        of_decider, of_fusion = (
+            turn_advantages(rewards, before, after, gamma, config.gae_lambda)
+            for gamma in (config.decider_gamma, config.fusion_gamma)
+        )
+        raw = of_decider.decider
+        self.weights = {"decider": ((raw - raw.mean()) / (raw.std(correction=0) + 1e-5))[..., None]}
+        fused = of_fusion.fusion
+        if config.success_weighting:
+            weight = torch.zeros_like(fused)
+            for t, b in self.steps:
+                share = rollout.right[s, t, b].mean()
+                if share > 0:
+                    weight[t, b] = fused[t, b] / (2 * share)
+        else:
+            weight = (fused - fused.mean()) / (fused.std(correction=0) + 1e-5)
+        self.weights["fusion"] = weight
+        self.returns = of_decider.returns_before, of_decider.returns
+
+    def loss(self, prior: Tensor) -> tuple[Tensor, float]:
+        """With the share of ratios beyond the clip."""
+        total, beyond, n = prior, [], len(self.steps)
+        for step in self.steps:
+            for agent, (log_probs, entropy) in self.log_probs(*step).items():
+                parts = []
+                for i, log_prob in enumerate(log_probs):
+                    weight = self.weights[agent][step][i if agent == "fusion" else 0]
+                    ratio = (log_prob - self.old[step][agent][i]).exp()
+                    limited = min(max(ratio.item(), 1 - self.config.clip), 1 + self.config.clip)
+                    parts.append(
+                        ratio * weight
+                        if (ratio * weight).item() <= limited * weight.item()
+                        else limited * weight
+                    )
+                    beyond.append(limited != ratio.item())
+                gained = torch.stack(parts).sum() if agent == "decider" else torch.stack(parts).mean()
+                total = total - (gained + self.config.entropy * entropy) / n
+        judged, returned = self.values(), self.returns
+        errors = [(judged[0][:-1] - returned[0]) ** 2, (judged[1] - returned[1]) ** 2]
+        return total + torch.cat(errors).mean(), float(np.mean(beyond))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("weighting", [True, False])
+def test_an_update_is_eq_7_written_out(phase: str, weighting: bool) -> None:
+    """Every gradient step of every seed, the second with ratios beyond the clip."""
+    config = replace(CONFIG, success_weighting=weighting)
+    networks, questions, rollout = acted(config, phase, "answers" if weighting else "choices")
+    assert questions is not None
+    learner = learning(networks, config, phase, questions)
+    literal = [LiteralUpdate(networks, config, phase, rollout, seed) for seed in (0, 1)]
+    for seed, one in enumerate(literal):
+        one.remember(learner.multiplier.values[seed], len(questions.budgets))
+    found: list[float] = []
+
+    def compare(loss: Tensor, share: float) -> list[Tensor]:
+        """Instead of the optimiser's step, before it."""
+        expected, beyond = zip(*(one.loss(learner._prior()[s]) for s, one in enumerate(literal)), strict=True)
+        torch.testing.assert_close(loss, torch.stack(expected).sum())
+        wanted = [p for p in learner.optimiser.parameters if p.numel()]
+        ours, theirs = (
+            torch.autograd.grad(of, wanted, retain_graph=True, allow_unused=True)
+            for of in (loss, torch.stack(expected).sum())
+        )
+        for mine, other in zip(ours, theirs, strict=True):
+            assert (mine is None) is (other is None)
+            if mine is not None and other is not None:
+                torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-6)
+        found.append(float(np.mean(beyond)))
+        return descend(loss, share)
+
+    descend = learner.optimiser.descend
+    learner.optimiser.descend = compare  # type: ignore[method-assign]
+    logged = learner.update(rollout)
+    assert found[0] == 0
+    assert found[1] > 0.3
+    assert logged.clip_fraction.mean().item() == pytest.approx(found[1], abs=0.05)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_who_does_not_learn_in_a_phase_stays_as_it_was(phase: str) -> None:
+    networks, questions, rollout = acted(CONFIG, phase)
+    before = {name: p.detach().clone() for name, p in networks.named_parameters()}
+    learning(networks, CONFIG, phase, questions).update(rollout)
+    for name, p in networks.named_parameters():
+        learns = name.startswith("critic") or phase in (name.split(".")[0], "joint")
+        assert torch.equal(p, before[name]) is not learns, name
+
+
+def weights_after(config: RLFocalConfig, change: Callable[[Networks], None] | None = None) -> Tensor:
+    """Both actors' weights after one joint update."""
+    networks, questions, rollout = acted(config, "joint")
+    if change is not None:
+        change(networks)
+    learning(networks, config, "joint", questions).update(rollout)
+    actors = (*networks.decider.parameters(), *networks.fusion.parameters())
+    return torch.cat([p.detach().flatten() for p in actors])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"decider_gamma": 0.3}, {"fusion_gamma": 0.9}, {"gae_lambda": 0.2}, {"has_critic": False},
+        {"clip": 0.5}, {"entropy": 0.0}, {"success_weighting": False},
+    ],
+)  # fmt: skip
+def test_every_setting_of_the_update_counts(changes: dict[str, float]) -> None:
+    assert not torch.allclose(weights_after(CONFIG), weights_after(replace(CONFIG, **changes)), atol=1e-4)
+
+
+def test_a_constant_critic_teaches_otherwise() -> None:
+    """Its values reach both actors' weights, not just the logs."""
+
+    def seven(networks: Networks) -> None:
+        assert networks.critic is not None
+        last = networks.critic[-1]
+        last.weight.data.zero_()
+        last.bias.data.fill_(7.0)
+
+    changed = weights_after(CONFIG, seven) - weights_after(CONFIG)
+    assert changed.abs().max() > 1e-2
+
+
+def test_actions_are_drawn_by_the_policies() -> None:
+    """As often as their probabilities say: pools by Eq (5), answers by Fusion's softmax."""
+    config = replace(CONFIG, copies=40, samples=64)
+    networks, _, rollout = acted(config, "joint", seeds=1)
+    asked = torch.sigmoid(networks.decider(rollout.decider[:, :-1].flatten(1, 2)))
+    assert 0.1 < asked.min()
+    share = (rollout.pools.flatten(1, 2) - asked).mean((0, 1))
+    assert share.abs().max() < 4 * 0.5 / (asked.shape[1] ** 0.5)
+    logits = networks.fusion(rollout.fusion.flatten(1, 2), rollout.open.flatten(1, 2))
+    chances = torch.softmax(logits, -1)
+    drawn = torch.nn.functional.one_hot(rollout.answers.flatten(1, 2), chances.shape[-1]).double().mean(-2)
+    assert (drawn - chances).abs().max() < 0.35  # five standard errors of 64 draws
+    assert (drawn - chances).mean((0, 1)).abs().max() < 0.02
+
+
+def test_the_multiplier_rises_where_pools_are_too_large() -> None:
+    """By (mean pool / target)^0.3 for each budget apart, never below its start; without a target it is 0."""
+    limit = Multiplier(1, (1, 2), 3.0)
+    start = limit.values.clone()
+    within = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 1]])
+    limit.adapt(torch.tensor([[4.0, 6, 6, 6]]), within)
+    torch.testing.assert_close(limit.values / start, torch.tensor([[4**0.3, 1.0, 2**0.3]]))
+    limit.adapt(torch.tensor([[0.0, 0, 0, 0]]), within)
+    torch.testing.assert_close(limit.values, start)
+    free = Multiplier(1, (), 0)
+    free.adapt(torch.tensor([[9.0]]), torch.ones(1, 1))
+    assert free.values.tolist() == [[0.0]]
+
+
+def test_every_episode_logs_how_its_updates_went() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=120)
+    [agents] = train(data.train, replace(TINY, decider_episodes=3, fusion_episodes=3), [0])
+    assert [episode.phase for episode in agents.history] == ["decider"] * 3 + ["fusion"] * 3
+    for episode in agents.history:
+        logged = [getattr(episode, name) for name in Diagnostics._fields]
+        assert all(value is not None and np.isfinite(value) for value in logged)
+        assert 0 <= (episode.clip_fraction or 0) <= 1
+        assert (episode.approx_kl or 0) >= 0
+        assert min(episode.actor_grad_norm or 0, episode.critic_grad_norm or 0) > 0
+    even = len(data.models) * np.log(2)  # an untrained branch is asked half the time
+    assert agents.history[0].entropy == pytest.approx(even, abs=0.15)
+
+
+def test_tensorboard_reads_the_event_files(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    data = skilled([0.9, 0.5], n_docs=60)
+    for name, config in (("rl_focal", TINY), ("rl_focal_sequential", None)):
+        store = CheckpointStore(tmp_path / name, event_files=True)
+        method = RLFocal(name, config, store)
+        for _ in range(2):  # trained, then found trained: the same files
+            [agents] = method.fit(data.train, [3])
+            folder = method.checkpoint(data.train, 3).with_suffix("")
+            assert len(list(folder.iterdir())) == 1
+            events = EventAccumulator(str(folder)).Reload()
+            for name in ("accuracy", "policy_loss", "approx_kl"):
+                shown = {}
+                for phase in ("decider", "fusion", "joint", "stage"):
+                    if f"{phase}/{name}" in events.Tags()["scalars"]:
+                        for scalar in events.Scalars(f"{phase}/{name}"):
+                            shown[phase, scalar.step] = pytest.approx(scalar.value, rel=1e-5)
+                history = {(e.phase, e.episode): getattr(e, name) for e in agents.history}
+                assert {k: v for k, v in history.items() if v is not None} == shown
+
+
+def test_without_tensorboard_the_message_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlfocal.agents.storage.event_files.find_spec", lambda name: None)
+    with pytest.raises(Exception, match=r"pip install 'rlfocal\[tensorboard\]'"):
+        write_event_files([], tmp_path / "seed-0")

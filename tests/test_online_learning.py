@@ -1,0 +1,131 @@
+"""Algorithm 2: what online learning may know, how often it updates, and the streams that it has to follow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from test_agents_environment import LiteralEnvironment, random_dataset
+from test_agents_training import JOINT, TINY, asked_about
+
+from benchmarks.results.streams import best_constant, turning
+from rlfocal.agents.rl_focal.agents import RLFocalAgents
+from rlfocal.agents.rl_focal.config import RLFocalConfig, rl_focal_config
+from rlfocal.agents.rl_focal.online import AskedStream
+from rlfocal.agents.rl_focal.training import train
+from rlfocal.dataset import Dataset, Kind
+from rlfocal.policy import decide
+from rlfocal.statistics.windows import observed_metrics
+
+WAYS = {"rl_focal": replace(JOINT, update_period=7), "literal": replace(TINY, update_period=7)}
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_a_window_holds_what_all_members_answered(kind: Kind) -> None:
+    """Against the literal environment on just those documents."""
+    data, lead, window = random_dataset(2, kind, n_docs=40), 10, 12
+    config = RLFocalConfig(sees_questions=False, log_linear=False)
+    stream = AskedStream(
+        data, partial(observed_metrics, names=config.metrics),
+        n_slots=5, window=window, lead=lead, n_metrics=2,
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    asked = rng.random((40, 4)) < 0.7
+    asked[:lead] = True
+    stream.note(torch.arange(lead, 40), torch.tensor(asked[lead:]).float()[None])
+    n_known = []
+    for end in (1, lead, lead + 5, 40):
+        for pool in np.ndindex(2, 2, 2, 2):
+            members = np.flatnonzero(pool).tolist()
+            rows = [t for t in range(max(end - window, 0), end) if asked[t, members].all()]
+            n_known.append(len(rows) < min(end, window))
+            expected = [0.0, 0.0]
+            if rows:
+                at = np.isin(np.arange(40), rows)
+                literal = LiteralEnvironment(data.rows(at), config, window, len(rows))
+                literal.pool = members
+                expected = [literal.metric(name) for name in config.metrics]
+            found = stream.metrics(torch.tensor(pool).float().expand(1, 1, -1), end)
+            np.testing.assert_allclose(found[0, 0], expected, atol=1e-6)
+    assert any(n_known)
+
+
+def made(kind: Kind = "choices", n_docs: int = 120) -> Dataset:
+    data = asked_about(random_dataset(4, kind, n_docs=n_docs))
+    return replace(data, is_train=np.arange(n_docs) < 60)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_models_that_were_not_asked_are_never_heard(kind: Kind, way: str) -> None:
+    """Whatever they would have said, pools, answers and so all updates in between stay the same."""
+    data = made(kind)
+    [agents] = train(data.train, WAYS[way], [0])
+    test = data.test
+    once = agents.decide_online(test)
+    silent = ~once.pools
+    assert 0.05 < silent.mean() < 0.95
+    rng = np.random.default_rng(7)
+    probs, predictions = test.probs.copy(), test.predictions.copy()
+    probs[silent] = np.roll(probs[silent], 1, axis=1)
+    predictions[silent] = rng.integers(0, 2, silent.sum())
+    again = agents.decide_online(replace(test, probs=probs, predictions=predictions))
+    np.testing.assert_array_equal(again.pools, once.pools)
+    np.testing.assert_array_equal(again.predictions, once.predictions)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("n_test", [1, 7, 8, 60])
+def test_agents_are_updated_after_every_t_u_labels(n_test: int, way: str) -> None:
+    data = made()
+    [agents] = train(data.train, WAYS[way], [0])
+    decided = agents.decide_online(data.test.rows(np.arange(60) < n_test))
+    assert decided.updates == -(-n_test // 7)
+    assert len(decided.predictions) == n_test
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_label_matters_only_after_its_update(way: str) -> None:
+    """Labels of one T_u reach the next one's pools, and nothing before."""
+    data = made()
+    [agents] = train(data.train, replace(WAYS[way], update_period=20, question_rate=1.0), [0])
+    test = data.test
+    turned = test.labels.copy()
+    turned[20:40] = (turned[20:40] + 1) % test.n_choices[20:40]
+    once, other = agents.decide_online(test), agents.decide_online(replace(test, labels=turned))
+    np.testing.assert_array_equal(once.predictions[:20], other.predictions[:20])
+    np.testing.assert_array_equal(once.pools[:20], other.pools[:20])
+    assert (once.pools[40:] != other.pools[40:]).any()
+
+
+def test_online_learning_leaves_the_trained_agents_as_they_were() -> None:
+    data = made()
+    [agents] = train(data.train, WAYS["rl_focal"], [0])
+    before = {name: value.clone() for name, value in agents.networks.state_dict().items()}
+    once = agents.decide_online(data.test)
+    assert all(torch.equal(value, before[name]) for name, value in agents.networks.state_dict().items())
+    np.testing.assert_array_equal(once.pools, agents.decide_online(data.test).pools)
+
+
+def agents_of(data: Dataset, seed: int) -> RLFocalAgents:
+    [agents] = train(data.train, replace(rl_focal_config(400), window=60), [seed])
+    return agents
+
+
+def test_a_stream_that_turns_is_followed_and_a_steady_one_costs_little() -> None:
+    """From 300 documents after the turn on, 90 % of the best constant pool; steady, half a point."""
+    shares, costs, late = [], [], np.arange(900) >= 600
+    for seed in range(2):
+        turned, steady = turning(seed, 300), turning(seed, 900)
+        agents = agents_of(turned, seed)  # train does not turn
+        right = (agents.decide_online(turned.test).predictions == turned.test.labels)[late].mean()
+        assert right > (decide(agents, turned.test).predictions == turned.test.labels)[late].mean() + 0.2
+        shares.append(right / best_constant(turned.test.rows(late)))
+        online, frozen = agents.decide_online(steady.test), decide(agents, steady.test)
+        costs.append(np.mean(frozen.predictions == steady.test.labels))
+        costs[-1] -= np.mean(online.predictions == steady.test.labels)
+    assert np.mean(shares) >= 0.9
+    assert np.mean(costs) <= 0.005
