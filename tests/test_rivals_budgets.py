@@ -79,7 +79,9 @@ def test_the_sequential_agents_keep_to_a_budget(data: Dataset) -> None:
 
 def test_the_papers_agents_keep_to_a_budget() -> None:
     data = make_logits(0, T=160, N=5)
-    config = RLFocalConfig(window=20, update_period=20, decider_episodes=1, fusion_episodes=2, joint_episodes=2)
+    config = RLFocalConfig(
+        window=20, update_period=20, decider_episodes=1, fusion_episodes=2, joint_episodes=2
+    )
     [agents] = train_rl_focal(data.train, config, [0])
     free = decide(agents, data.test).pools
     sizes = set()
@@ -116,7 +118,9 @@ def test_the_agents_keep_to_cents(method: str, data: Dataset) -> None:
     prices = np.array([4.0, 2.0, 8.0, 1.0, 16.0, np.nan][-n_models:])
     data = replace(data, prices=prices)
     settings: Any = {
-        "rl_focal": RLFocalConfig(window=20, update_period=20, decider_episodes=1, fusion_episodes=2, joint_episodes=2),
+        "rl_focal": RLFocalConfig(
+            window=20, update_period=20, decider_episodes=1, fusion_episodes=2, joint_episodes=2
+        ),
         "rl_focal_sequential": SequentialConfig(mean_pool=3.0, folds=3, recipes=(Recipe(100),)),
     }
     [agents] = RLFocal(method, config=settings[method]).fit(data.train, [0])
@@ -146,7 +150,9 @@ def test_the_agents_keep_to_cents(method: str, data: Dataset) -> None:
 def test_a_dear_model_gives_way_to_as_many_as_its_price_buys() -> None:
     """The best model takes all of 3 cents or none: whom the Decider would rather ask of the others comes."""
     data = make_logits(0, T=160, N=5)
-    config = RLFocalConfig(window=20, update_period=20, decider_episodes=1, fusion_episodes=2, joint_episodes=2)
+    config = RLFocalConfig(
+        window=20, update_period=20, decider_episodes=1, fusion_episodes=2, joint_episodes=2
+    )
     [agents] = train_rl_focal(data.train, config, [0])
     known = agents.known(data.test, 3)
     rank = np.argsort(-(agents.branch_logits(agents.memory.pool) + agents.of_question(known)[0]).numpy())
@@ -160,7 +166,11 @@ def test_a_dear_model_gives_way_to_as_many_as_its_price_buys() -> None:
 def test_the_most_models_that_cents_pay_for_are_told() -> None:
     """Everybody costs 1, one 3.5: of 3 cents the agents are told 3 models, of 2.9 they are told 2."""
     data = make_logits(0, T=160, N=6)
-    [agents] = train_rl_focal(data.train, RLFocalConfig(window=20, update_period=20, decider_episodes=1, fusion_episodes=2, joint_episodes=2), [0])
+    [agents] = train_rl_focal(
+        data.train,
+        RLFocalConfig(window=20, update_period=20, decider_episodes=1, fusion_episodes=2, joint_episodes=2),
+        [0],
+    )
     costs = np.ones(6)
     with torch.no_grad():  # free, they would ask all
         agents.networks.decider.question[:, 0] += 20
