@@ -28,8 +28,8 @@ class Decisions:
     """(T, N) in which round of calls, from 1, it asked a model; 0 where it did not. None: all at once."""
     probability: NDArray[np.float64] | None = None
     """(T,) its probability that its answer is right; None if it has no such figure."""
-    updates: int | None = None
-    """How many times each of its agents learned from labels on the way; None for a method without agents."""
+    updates: tuple[Episode, ...] = ()
+    """What its agents learned from labels on the way: one step of training per update of all of them."""
 
 
 @runtime_checkable
@@ -88,9 +88,9 @@ def decide_online(policy: OnlineLearner | OnlineAgents, documents: Dataset) -> D
     return Decisions(stream.rounds > 0, stream.answers, stream.rounds)
 
 
-PHASES = ("decider", "fusion", "joint", "stage")
+PHASES = ("decider", "fusion", "joint", "stage", "online")
 """What learns in an episode, in the order of training: the Decider, then Fusion, then both agents together;
-or Fusion, fitted once for each number of models that have answered."""
+or Fusion, fitted once for each number of models that have answered; and both agents, online."""
 
 
 class Episode(NamedTuple):

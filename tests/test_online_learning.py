@@ -83,7 +83,8 @@ def test_agents_are_updated_after_every_t_u_labels(n_test: int, way: str) -> Non
     data = made()
     [agents] = train(data.train, WAYS[way], [0])
     decided = agents.decide_online(data.test.rows(np.arange(60) < n_test))
-    assert decided.updates == -(-n_test // 7)
+    assert len(decided.updates) == -(-n_test // 7)
+    assert [update.episode for update in decided.updates] == list(range(len(decided.updates)))
     assert len(decided.predictions) == n_test
 
 

@@ -215,7 +215,11 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], found),
         verdicts=_verdicts(standings, _methods_of(warehouse, key, found)),
-        notes=(*notes(warehouse, key, found), *_pairs_asked(warehouse, key[0], standings)),
+        notes=(
+            *notes(warehouse, key, found),
+            *_pairs_asked(warehouse, key[0], standings),
+            *_updates(warehouse, standings),
+        ),
     )
 
 
@@ -230,6 +234,18 @@ def _pairs_asked(warehouse: Warehouse, benchmark: str, standings: Sequence[Stand
         asked = warehouse.connection.execute(script("queries/asked_models"), about).fetchall()
         found.append(f"{s.method} asked {' and '.join(f'{m} ({100 * share:.0f} %)' for m, share in asked)}.")
     return found
+
+
+def _updates(warehouse: Warehouse, standings: Sequence[Standing]) -> list[str]:
+    """How often the agents of each method learned online."""
+    ids = {run.run_id: s.method for s in standings for run in s.runs}
+    counted = warehouse.rows(
+        "SELECT run_id, count(*) FROM training_history WHERE phase = 'online' AND list_contains(?, run_id) "
+        "GROUP BY run_id",
+        [list(ids)],
+    )
+    most = {ids[run_id]: n for run_id, n in counted}
+    return [f"{name}: each agent and the critic were updated {n} times online." for name, n in most.items()]
 
 
 def is_ours(method: str) -> bool:

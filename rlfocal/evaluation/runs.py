@@ -11,10 +11,10 @@ import numpy as np
 
 from rlfocal.dataset import Dataset
 from rlfocal.evaluation.planning import Candidate, Mask, Run, Setup, visible
-from rlfocal.evaluation.storing import learning_curves, rule_out, store, stored_runs
+from rlfocal.evaluation.storing import learning_curves, online_updates, rule_out, store, stored_runs
 from rlfocal.methods import Decisions, Method, OnlineLearner
 from rlfocal.methods.reference import Oracle
-from rlfocal.policy import Budget, Budgeted, Fitted, OnlineAgents, decide, decide_online
+from rlfocal.policy import Budget, Budgeted, Episode, Fitted, OnlineAgents, decide, decide_online
 
 
 def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
@@ -50,6 +50,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
             decisions = decide_groups(dataset, setup.groups, policies, setup.protocol, tasks=tasks)
             seconds = fitting + time.perf_counter() - started
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
+            curves += online_updates(decisions)
             store(warehouse, replace(run, chosen=chosen), dataset, decisions, curves, seconds)
     return run_ids, [run.run_id for run in new]
 
@@ -100,13 +101,15 @@ def decide_groups(
     rounds = np.zeros((len(test), len(test.models)), dtype=np.int64)
     predictions = np.full(len(test), -1, dtype=np.int64)
     probability = np.full(len(test), np.nan)
+    updates: list[Episode] = []
     for mask, policy in zip(groups, policies, strict=True):
         rows = mask[~dataset.is_train]
         decided = _decide(policy, test.rows(rows), protocol)
         rounds[rows] = decided.pools if decided.rounds is None else decided.rounds
         predictions[rows] = decided.predictions
         probability[rows] = np.nan if decided.probability is None else decided.probability
-    return Decisions(rounds > 0, predictions, rounds, probability)
+        updates += decided.updates
+    return Decisions(rounds > 0, predictions, rounds, probability, tuple(updates))
 
 
 def _decide(policy: Fitted, documents: Dataset, protocol: str) -> Decisions:

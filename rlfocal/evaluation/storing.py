@@ -141,6 +141,11 @@ def learning_curves(
     ]
 
 
+def online_updates(decisions: Decisions) -> list[dict[str, object]]:
+    """The updates on test rows, numbered one after the other over all groups of tasks."""
+    return [{**update._asdict(), "episode": at, "task": "*"} for at, update in enumerate(decisions.updates)]
+
+
 def _rows(run: Run, dataset: Dataset, decisions: Decisions, seconds: float) -> list[Evaluation]:
     """The run's rows of `evaluations`: of all documents pooled, then of each task."""
     test = dataset.test

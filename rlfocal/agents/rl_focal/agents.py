@@ -212,7 +212,7 @@ class RLFocalAgents(PoolAgents):
             pools.append(asked[0])
             learner.learn(rollout)
         predictions = torch.cat(answers).numpy().astype(np.int64)
-        return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=learner.updates)
+        return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=tuple(learner.history))
 
     def _found(self) -> float:
         """Share of the last train documents that a model of the last pool has right; 1 for choices."""

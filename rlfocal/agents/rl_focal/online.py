@@ -24,6 +24,7 @@ from rlfocal.agents.shared.policies import (
     sample_slot,
 )
 from rlfocal.agents.shared.stream import Stream
+from rlfocal.policy import Episode
 from rlfocal.statistics.outcomes import Outcomes
 
 MEMORY = 0.8
@@ -77,7 +78,8 @@ class OnlineLearner:
     ) -> None:
         """`found`: how often some model asked gives the right answer, where answers are free; else 1."""
         self.networks, self.config = networks, config
-        self.updates = 0
+        self.history: list[Episode] = []
+        """One row per update of both agents and the critic"""
         self._trained = deepcopy(networks.fusion)
         self._gain = self._spread = 0.0
         self._found = found
@@ -96,7 +98,9 @@ class OnlineLearner:
         """(S, B, N) the next pools; a sampled pool without any model is replaced by the likeliest model."""
         logits = self.networks.decider(observed)
         pools = sample_pool(logits, logistic_noise(torch.rand(logits.shape, generator=self._generator)))
-        return torch.where(pools.any(-1, keepdim=True), pools, modal_pool(logits.clamp(max=0)))
+        return torch.where(
+            pools.any(-1, keepdim=True), pools, modal_pool(logits - logits.amax(-1, keepdim=True))
+        )
 
     def fuse(self, outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
         """The answer given, the likeliest answers of the trained and the online Fusion, and the answers that
@@ -123,8 +127,10 @@ class OnlineLearner:
         sampled = [part[..., 3:] for part in (rollout.answers, rollout.rewards, rollout.right)]
         learned = rollout._replace(answers=sampled[0], rewards=sampled[1], right=sampled[2])
         promised = self._found * self._confidence(rollout)
-        self.learner.update(learned)
-        self.updates += 1
+        learned_by = self.learner.update(learned)
+        earned = rollout.rewards[..., 0].mean(), rollout.right[..., 0].mean(), rollout.sizes.mean()
+        row = [float(part) for part in (*earned, *learned_by)]
+        self.history.append(Episode("online", len(self.history), *row))
         if self.config.samples > 1:
             self._judge(judged, promised)
 
