@@ -38,7 +38,6 @@ from warehouse import Warehouse, open_warehouse
 
 FAST: dict[str, dict[str, Any]] = {
     "rl_focal": {
-        "literal": True,
         "decider_episodes": 1,
         "fusion_episodes": 1,
         "window": 20,
