@@ -509,7 +509,7 @@ def test_pools_are_enumerated_by_the_models_of_the_warehouse(
         for c in range(2)
     ]
     chosen = [documents | {"run_id": "r", "doc_id": d, "pool": names[:3], "correct": True} for d in range(4)]
-    partitions = [documents | {"model": name} for name in names]
+    partitions = [documents | {"model": name, "extraction_id": "made", "n_docs": 4} for name in names]
     with warehouse.transaction("answers"):
         warehouse.append("extractions", pa.Table.from_pylist(partitions))
         warehouse.append("docs", pa.Table.from_pylist(docs))
