@@ -35,8 +35,8 @@ _STUDIES = (
         "discount",
         "How far should Fusion look ahead?",
         "Fusion's discount γ",
-        sweep("fusion_gamma", "γ", ("best_single",), {"literal": True}),
-        (0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
+        sweep("fusion_gamma", "γ", ("best_single",)),
+        (0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
     ),
     Study(
         "metrics",

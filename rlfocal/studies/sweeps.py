@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -15,16 +15,15 @@ NONE = "none"
 
 
 def sweep(
-    setting: str, symbol: str, references: Sequence[str] = (), base: Mapping[str, Any] | None = None
+    setting: str, symbol: str, references: Sequence[str] = ()
 ) -> Callable[[Conditions, Sequence[Any]], Found]:
-    """Tries the values of one setting that is a number or a switch, with `base` where the method has it."""
+    """Tries the values of one setting that is a number or a switch."""
 
     def answer(conditions: Conditions, values: Sequence[Any]) -> Found:
         check_settings(conditions.method, [setting])
         like = getattr(defaults(conditions.method), setting)
         tried = [read_value(str(value), like, setting) for value in values]
-        own = _known(conditions.method, base or {})
-        arms = [_arm(conditions, setting, symbol, value, own) for value in tried]
+        arms = [_arm(conditions, setting, symbol, value) for value in tried]
         return Found(run_arms(conditions, [*arms, *_references(conditions, references)]))
 
     return answer
@@ -69,14 +68,8 @@ def branching(conditions: Conditions, values: Sequence[Any]) -> Found:
     return Found(run_arms(conditions, [*arms, *_references(conditions, ("best_single",))]))
 
 
-def _arm(conditions: Conditions, setting: str, symbol: str, value: float, base: Mapping[str, Any]) -> Arm:
-    return tuned_arm(conditions, f"{symbol} = {value:g}", float(value), {**base, setting: value})
-
-
-def _known(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the method has."""
-    known = {f.name for f in fields(defaults(method))}
-    return {name: value for name, value in settings.items() if name in known}
+def _arm(conditions: Conditions, setting: str, symbol: str, value: float) -> Arm:
+    return tuned_arm(conditions, f"{symbol} = {value:g}", float(value), {setting: value})
 
 
 def _references(conditions: Conditions, names: Sequence[str]) -> list[Arm]:
