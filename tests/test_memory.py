@@ -1,0 +1,33 @@
+"""A query that is too large says so, and spills neither into the working directory nor onto all of the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlfocal.errors import InputError
+from rlfocal.sql import run_sql
+from warehouse import open_warehouse
+from warehouse.errors import RunError
+
+LARGE = "SELECT count(*) FROM (SELECT hash(r.range) AS h, list(r.range) AS l FROM range(400000) AS r GROUP BY ALL)"
+
+
+def test_a_large_query_spills_into_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the statement may reach nothing but the warehouse."""
+    open_warehouse(tmp_path / "w").close()
+    monkeypatch.setenv("RLFOCAL_MEMORY_LIMIT", "40MB")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert "400000" in run_sql(tmp_path / "w", LARGE)
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_query_that_is_too_large_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_warehouse(tmp_path / "w").close()
+    monkeypatch.setenv("RLFOCAL_MEMORY_LIMIT", "8MB")
+    with pytest.raises(InputError, match=r"SQL: the query needs more memory .* fewer models"):
+        run_sql(tmp_path / "w", LARGE)
+    with open_warehouse(tmp_path / "w", read_only=True) as warehouse, pytest.raises(RunError, match="fewer models"):
+        warehouse.rows(LARGE)
