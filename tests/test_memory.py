@@ -12,6 +12,7 @@ from warehouse import open_warehouse
 from warehouse.errors import RunError
 
 LARGE = "SELECT count(*) FROM (SELECT hash(r.range) AS h, list(r.range) AS l FROM range(400000) AS r GROUP BY ALL)"
+TOO_LARGE = "SELECT len(list(r.range)) FROM range(20000000) AS r"
 
 
 def test_a_large_query_spills_into_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,8 +27,8 @@ def test_a_large_query_spills_into_the_temporary_folder(tmp_path: Path, monkeypa
 
 def test_a_query_that_is_too_large_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_warehouse(tmp_path / "w").close()
-    monkeypatch.setenv("RLFOCAL_MEMORY_LIMIT", "8MB")
+    monkeypatch.setenv("RLFOCAL_MEMORY_LIMIT", "40MB")
     with pytest.raises(InputError, match=r"SQL: the query needs more memory .* fewer models"):
-        run_sql(tmp_path / "w", LARGE)
+        run_sql(tmp_path / "w", TOO_LARGE)
     with open_warehouse(tmp_path / "w", read_only=True) as warehouse, pytest.raises(RunError, match="fewer models"):
-        warehouse.rows(LARGE)
+        warehouse.rows(TOO_LARGE)

@@ -17,7 +17,7 @@ SELECT
     coalesce(sum(b.votes) FILTER (NOT b.correct), 0)::BIGINT AS k,              -- members that fail
     coalesce(list_sort(flatten(list(b.voters) FILTER (NOT b.correct))), []) AS failed,  -- which
     sum(b.votes * b.votes)::BIGINT AS agreement,                                -- ordered pairs that agree, and selves
-    list({category: coalesce(b.prediction::VARCHAR, b.answer), votes: b.votes}) AS votes,
+    list_sort(list({category: coalesce(b.prediction::VARCHAR, b.answer), votes: b.votes})) AS votes,
     coalesce(
         first(b.correct ORDER BY b.votes DESC, b.prediction, list_min(b.voters))
             FILTER (b.prediction IS NOT NULL OR b.answer IS NOT NULL),
