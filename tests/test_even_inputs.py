@@ -132,7 +132,11 @@ def test_numbers_out_of_range_are_refused(sql: duckdb.DuckDBPyConnection, call: 
 
 def test_one_model_has_no_pairs(sql: duckdb.DuckDBPyConnection) -> None:
     alone = "models := ['m00']"
-    for call in (f"pairwise_diversity('b', {alone})", f"agreement('b', {alone})", f"all_pools('b', 3, {alone})"):
+    for call in (
+        f"pairwise_diversity('b', {alone})",
+        f"agreement('b', {alone})",
+        f"all_pools('b', 3, {alone})",
+    ):
         assert sql.execute(f"FROM {call}").fetchall() == []
     assert sql.execute("FROM best_partner('b', 'm00', models := ['m00'])").fetchall() == []
     assert sql.execute("FROM all_pools('b', 1)").fetchall() == []
@@ -144,5 +148,10 @@ def test_one_model_has_no_pairs(sql: duckdb.DuckDBPyConnection) -> None:
 
 def test_a_benchmark_that_nobody_answered_has_no_rows(sql: duckdb.DuckDBPyConnection) -> None:
     insert(sql, "docs", [{"benchmark": "new", "task": "t", "doc_id": 0, "label": 0, "split": "test"}])
-    for call in ("pairwise_diversity('new')", "all_pools('new', 3)", "model_scores('new')", "agreement('new')"):
+    for call in (
+        "pairwise_diversity('new')",
+        "all_pools('new', 3)",
+        "model_scores('new')",
+        "agreement('new')",
+    ):
         assert sql.execute(f"FROM {call}").fetchall() == []

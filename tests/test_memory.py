@@ -15,7 +15,9 @@ LARGE = "SELECT count(*) FROM (SELECT hash(r.range) AS h, list(r.range) AS l FRO
 TOO_LARGE = "SELECT len(list(r.range)) FROM range(20000000) AS r"
 
 
-def test_a_large_query_spills_into_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_query_spills_into_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where the statement may reach nothing but the warehouse."""
     open_warehouse(tmp_path / "w").close()
     monkeypatch.setenv("RLFOCAL_MEMORY_LIMIT", "40MB")
@@ -30,5 +32,8 @@ def test_a_query_that_is_too_large_says_what_to_do(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("RLFOCAL_MEMORY_LIMIT", "40MB")
     with pytest.raises(InputError, match=r"SQL: the query needs more memory .* fewer models"):
         run_sql(tmp_path / "w", TOO_LARGE)
-    with open_warehouse(tmp_path / "w", read_only=True) as warehouse, pytest.raises(RunError, match="fewer models"):
+    with (
+        open_warehouse(tmp_path / "w", read_only=True) as warehouse,
+        pytest.raises(RunError, match="fewer models"),
+    ):
         warehouse.rows(TOO_LARGE)

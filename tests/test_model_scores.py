@@ -57,12 +57,18 @@ def test_brier_and_log_loss(sql: duckdb.DuckDBPyConnection) -> None:
     insert(
         sql,
         "docs",
-        [key | {"doc_id": i, "label": int(y), "split": "train" if i % 3 else "test"} for i, y in enumerate(labels)],
+        [
+            key | {"doc_id": i, "label": int(y), "split": "train" if i % 3 else "test"}
+            for i, y in enumerate(labels)
+        ],
     )
     insert(
         sql,
         "choice_logprobs",
-        [key | {"doc_id": i, "model": "m00", "choice": c, "logprob": x} for (i, c), x in np.ndenumerate(scores)],
+        [
+            key | {"doc_id": i, "model": "m00", "choice": c, "logprob": x}
+            for (i, c), x in np.ndenumerate(scores)
+        ],
     )
     probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
@@ -102,7 +108,9 @@ def test_mcnemar(sql: duckdb.DuckDBPyConnection, n10: int, n01: int) -> None:
 
 @FEW
 @given(
-    passes=st.lists(st.lists(st.sampled_from(["7", "8", None]), min_size=1, max_size=6), min_size=1, max_size=4),
+    passes=st.lists(
+        st.lists(st.sampled_from(["7", "8", None]), min_size=1, max_size=6), min_size=1, max_size=4
+    ),
     k=st.integers(1, 4),
 )
 def test_pass_at_k(sql: duckdb.DuckDBPyConnection, passes: list[list[str | None]], k: int) -> None:

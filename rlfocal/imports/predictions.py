@@ -12,6 +12,7 @@ from rlfocal.errors import InputError
 from rlfocal.imports.reading.files import load_table
 from rlfocal.imports.rows import DOCS, SCORES, CheckedRows, ImportReport, Source, check_rows, count
 from warehouse import Warehouse
+from warehouse.memory import memory_settings
 
 
 def import_predictions(
@@ -33,7 +34,7 @@ def read_predictions(
 ) -> Iterator[CheckedRows]:
     """Reads and checks the files, before any warehouse is created."""
     paths = {"docs": Path(docs_path), "scores": Path(scores_path)}
-    with closing(duckdb.connect()) as scratch:
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
         load_table(scratch, "docs", paths["docs"], DOCS, ("benchmark", "task", "doc_id"))
         load_table(scratch, "scores", paths["scores"], SCORES, ("benchmark", "task", "doc_id", "model"))
         # An empty cell of a spreadsheet is no answer, whatever the format makes of it.
