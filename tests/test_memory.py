@@ -1,4 +1,4 @@
-"""A query that is too large says so, and spills neither into the working directory nor onto all of the disk."""
+"""A query that is too large says so, and does not spill into the working directory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlfocal.sql import run_sql
 from warehouse import open_warehouse
 from warehouse.errors import RunError
 
-LARGE = "SELECT count(*) FROM (SELECT hash(r.range) AS h, list(r.range) AS l FROM range(400000) AS r GROUP BY ALL)"
+LARGE = "SELECT count(*) FROM (SELECT hash(range) AS h, list(range) FROM range(400000) GROUP BY ALL)"
 TOO_LARGE = "SELECT len(list(r.range)) FROM range(20000000) AS r"
 
 

@@ -14,13 +14,13 @@ import duckdb
 from warehouse.errors import RunError
 
 LIMIT = "RLFOCAL_MEMORY_LIMIT"
-"""Environment variable: memory that a query may take, such as 4GB; unset: 80 % of the machine's or container's."""
+"""Environment variable: memory that a query may take, such as 4GB; unset: 80 % of what there is."""
 _SPILL_SHARE = 2
 """A query may spill onto one part in so many of the disk that is free when the warehouse is opened."""
 
 
 def memory_settings() -> dict[str, str]:
-    """DuckDB's settings: spill into the system's temporary folder, never the working directory, and not all of it."""
+    """DuckDB's settings: it spills into the system's temporary folder, not into the working directory."""
     folder = Path(gettempdir())
     limit = os.environ.get(LIMIT, "").strip()
     return {
@@ -36,14 +36,14 @@ def explain_memory(error: duckdb.Error) -> str | None:
         return None
     return (
         "the query needs more memory than it may take, and more disk than it may spill onto "
-        f"(half of what is free in {gettempdir()}): ask about fewer models (models := [...]), smaller pools or "
-        f"fewer tasks (task := ...), or set {LIMIT} higher"
+        f"(half of what is free in {gettempdir()}): ask about fewer models (models := [...]), smaller pools "
+        f"or fewer tasks (task := ...), or set {LIMIT} higher"
     )
 
 
 @contextmanager
 def within_memory() -> Iterator[None]:
-    """Raises RunError, which says what to do, if a query of the block needs more memory and disk than it may take."""
+    """Raises RunError, which says what to do, if a query needs more memory and disk than it may take."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:
