@@ -19,6 +19,7 @@ from rlfocal.errors import InputError, unknown
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import METADATA
 from warehouse.locations import without_password
+from warehouse.memory import explain_memory
 
 Row = tuple[Any, ...]
 Select = Callable[[str], tuple[list[str], list[Row]]]
@@ -94,6 +95,8 @@ def _reason(error: duckdb.Error, statement: str) -> str:
     """DuckDB's message in one line, with the line at fault if there are several."""
     if "Max expression depth" in str(error):
         return _TOO_DEEP
+    if (too_large := explain_memory(error)) is not None:
+        return too_large
     place = r" (line \1)" if "\n" in statement.strip() else ""
     return " ".join(_POSITION.sub(place, without_password(str(error))).split())
 

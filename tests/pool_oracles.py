@@ -17,7 +17,7 @@ from statsmodels.stats.inter_rater import aggregate_raters, cohens_kappa, fleiss
 from rlfocal.dataset import Kind
 from rlfocal.statistics import metrics
 
-METRICS = ["n", "size", *(name for name in metrics.METRICS if name != "double_fault")]
+METRICS = ["n", "size", *metrics.METRICS]
 PAIR_METRICS = ("q_statistic", "correlation", "disagreement", "kappa", "double_fault", "cohens_kappa")
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -142,7 +142,7 @@ def pool_oracle(data: Answers, pool: tuple[int, ...]) -> dict[str, float]:
         "focal_diversity": mean(focal),
         "generalized_diversity": one_minus_p2_over_p1(k, size),
         "fleiss_kappa": fleiss,
-        **{name: mean([p[name] for p in pairs]) for name in PAIR_METRICS[:4]},
+        **{name: mean([p[name] for p in pairs]) for name in PAIR_METRICS[:5]},
         "binary_entropy": entropy,
         "plurality_accuracy": ratio(wins, n),
     }

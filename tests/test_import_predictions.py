@@ -298,6 +298,11 @@ WRONG = {
     ),
     "no scores": (D, changed(S, 2, choice_logprobs=None), r"scores.*row 3: no choice_logprobs"),
     "no rows": (D, [], r"has no"),
+    "an invisible character": (
+        D,
+        changed(S, 1, model="a\u200b"),
+        r"scores.*row 2: model .* has an invisible character \(U\+200B\)",
+    ),
 }
 
 
@@ -321,6 +326,14 @@ def test_refused_whole(bring: Bring, warehouse: Warehouse, fault: str) -> None:
         ),
         ("scores.jsonl", b"[1, 2]\n", r"line 1: not a JSON object"),
         ("scores.jsonl", b'{"benchmark": "\xff"}\n', r"not valid UTF-8"),
+        ("scores.jsonl", '{"task": "t"}\n'.encode("utf-16"), r"scores.jsonl is UTF-16; save it as UTF-8"),
+        ("scores.csv", "benchmark,task\n".encode("utf-16"), r"scores.csv is UTF-16; save it as UTF-8"),
+        ("scores.jsonl", b'{"task": "t", "task": "u"}\n', r"line 1: duplicate key 'task'; keep one"),
+        (
+            "scores.jsonl",
+            b'{"benchmark": "b", "task": "t", "doc_id": 1, "model": "m", "choice_logprobs": [true, -1.5]}\n',
+            r"row 1: choice_logprobs '\[true,-1.5\]' is not a list of numbers",
+        ),
         (
             "scores.jsonl",
             b'{"benchmark": "b", "task": "t", "doc_id": "one"}\n',

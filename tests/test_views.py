@@ -32,6 +32,7 @@ FEW = settings(max_examples=40, deadline=None)
 def sql() -> duckdb.DuckDBPyConnection:
     """The tables, views and macros in a plain DuckDB: without commits, a fill takes milliseconds."""
     connection = duckdb.connect()
+    connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
     for name in SCHEMA:
         connection.execute(script(name))
     return connection
@@ -39,8 +40,10 @@ def sql() -> duckdb.DuckDBPyConnection:
 
 def fill(connection: duckdb.DuckDBPyConnection, **tables: Sequence[Mapping[str, Any]]) -> None:
     """Leaves only these rows, all of benchmark b and task t."""
-    for table in ("models", "docs", "choice_logprobs", "answer_passes"):
+    for table in ("models", "docs", "choice_logprobs", "answer_passes", "extractions"):
         connection.execute(f"DELETE FROM {table}")
+    answers = [*tables.get("choice_logprobs", ()), *tables.get("answer_passes", ())]
+    tables["extractions"] = [{"model": model} for model in sorted({row["model"] for row in answers})]
     for table, rows in tables.items():
         key = {} if table == "models" else {"benchmark": "b", "task": "t"}
         if rows:
@@ -264,9 +267,9 @@ def test_consensus(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray,
 
 def test_an_unknown_benchmark_has_no_agreement(sql: duckdb.DuckDBPyConnection) -> None:
     fill_said(sql, "choices", np.array([[0, 1]]), np.array([0]))
-    with pytest.raises(duckdb.Error, match="nobody answered nowhere"):
+    with pytest.raises(duckdb.Error, match="no benchmark nowhere"):
         sql.sql("FROM agreement('nowhere')").fetchall()
-    with pytest.raises(duckdb.Error, match="best_partner: no other model answered what m9 did on b"):
+    with pytest.raises(duckdb.Error, match="nothing of model m9 on benchmark b"):
         sql.sql("FROM best_partner('b', 'm9')").fetchall()
 
 

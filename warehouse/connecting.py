@@ -12,6 +12,7 @@ import duckdb
 
 from warehouse.errors import InputError, RunError
 from warehouse.locations import Location, without_password
+from warehouse.memory import memory_settings
 from warehouse.object_store import use_object_store
 
 CATALOG = "warehouse"
@@ -43,6 +44,7 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
             # A Python variable with a table's name must not hide the table.
             "python_enable_replacements": "false",
             **_threads(),
+            **memory_settings(),
         }
     )
     # DuckDB draws it on stdout, which is for results only.

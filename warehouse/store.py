@@ -17,6 +17,7 @@ from warehouse.disk import writing_to
 from warehouse.errors import InputError
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
+from warehouse.memory import within_memory
 from warehouse.object_store import writing_to_store
 from warehouse.scripts import script
 
@@ -73,11 +74,13 @@ class Warehouse:
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
         """The result of one statement as an Arrow table; `.to_pandas()` and `polars.from_arrow` go on."""
-        return self.connection.execute(sql, list(params)).to_arrow_table()
+        with within_memory():
+            return self.connection.execute(sql, list(params)).to_arrow_table()
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The result of one statement as tuples."""
-        return self.connection.execute(sql, list(params)).fetchall()
+        with within_memory():
+            return self.connection.execute(sql, list(params)).fetchall()
 
     def snapshot(self) -> int:
         """The number of the snapshot that queries see."""

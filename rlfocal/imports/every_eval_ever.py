@@ -25,6 +25,7 @@ from rlfocal.imports.reading.samples import parse_json, read_jsonl
 from rlfocal.imports.rows import CheckedRows, ImportReport, Source, check_rows
 from rlfocal.wording import counted
 from warehouse import Warehouse
+from warehouse.memory import memory_settings
 
 VERSIONS = ("0.2", "0.3")
 """Of the schema, as far as they are read."""
@@ -85,7 +86,7 @@ def read_every_eval_ever(
     taken.settle()
     if not taken.scores:
         raise InputError(f"{title}: nothing to import; " + "; ".join(left))
-    with closing(duckdb.connect()) as scratch:
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
         taken.load(scratch)
         source = Source(
             kind="every-eval-ever",

@@ -12,6 +12,7 @@ from rlfocal.errors import InputError
 from rlfocal.imports.reading.files import load_table
 from rlfocal.imports.rows import KEYS
 from warehouse import Warehouse
+from warehouse.memory import memory_settings
 from warehouse.upkeep.corrections import correct_labels
 from warehouse.writing import with_canonical_gold
 
@@ -20,7 +21,7 @@ LABELS = KEYS | {"label": "BIGINT", "gold": "VARCHAR"}
 
 def read_labels(path: str | Path) -> pa.Table:
     """Rows of a Parquet, CSV or JSONL file, with a number each. Raises InputError if one is wrong."""
-    with closing(duckdb.connect()) as scratch:
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
         load_table(scratch, "labels", Path(path), LABELS, tuple(KEYS))
         rows = scratch.execute("FROM labels ORDER BY row").to_arrow_table()
     for name in ("benchmark", "task"):  # the catalogue's own SQL ends at a NUL character

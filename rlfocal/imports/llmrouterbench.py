@@ -29,6 +29,7 @@ from rlfocal.imports.reading.samples import parse_json
 from rlfocal.imports.rows import CheckedRows, ImportReport, Source, check_rows
 from rlfocal.wording import counted
 from warehouse import Warehouse
+from warehouse.memory import memory_settings
 from warehouse.store import PartitionKey
 
 _TIME = re.compile(r"\d{8}_\d{6}$")
@@ -81,7 +82,7 @@ def read_llmrouterbench(
     graded.settle()
     if not graded.scores:
         raise InputError(f"{title}: nothing to import; " + "; ".join(left))
-    with closing(duckdb.connect()) as scratch:
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
         graded.load(scratch)
         source = Source(
             kind="llmrouterbench",

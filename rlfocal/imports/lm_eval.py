@@ -16,6 +16,7 @@ from rlfocal.imports.reading.samples import LoggedSample, UnsupportedTaskError, 
 from rlfocal.imports.rows import CheckedRows, Gathered, ImportReport, Source, check_rows
 from rlfocal.pool import Benchmark, load_benchmarks
 from warehouse import Warehouse
+from warehouse.memory import memory_settings
 from warehouse.store import PartitionKey
 
 _COMPARED = ("doc_hash", "choices", "label", "gold")
@@ -74,7 +75,7 @@ def read_lm_eval(
         taken.add(log, place, samples)
     if not taken.scores:
         raise InputError(f"{title}: nothing to import; " + "; ".join(left))
-    with closing(duckdb.connect()) as scratch:
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
         taken.load(scratch)
         source = Source(
             kind=kind,

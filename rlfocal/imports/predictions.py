@@ -23,6 +23,7 @@ from rlfocal.imports.rows import (
     count,
 )
 from warehouse import Warehouse
+from warehouse.memory import memory_settings
 from warehouse.writing import MODEL_COLUMNS
 
 _TOKENS = ("is_greedy", "choice_tokens", "n_tokens", "n_prompt_tokens")
@@ -56,7 +57,7 @@ def read_predictions(
 ) -> Iterator[CheckedRows]:
     """Reads and checks the files, before any warehouse is created."""
     paths = {"docs": Path(docs_path), "scores": Path(scores_path)}
-    with closing(duckdb.connect()) as scratch:
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
         load_table(scratch, "docs", paths["docs"], DOCS | LOGGED_DOCS, ("benchmark", "task", "doc_id"))
         columns = SCORES | {name: LOGGED_SCORES[name] for name in _TOKENS}
         load_table(scratch, "scores", paths["scores"], columns, ("benchmark", "task", "doc_id", "model"))

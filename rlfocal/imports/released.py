@@ -27,6 +27,7 @@ from rlfocal.imports.reading.samples import read_jsonl
 from rlfocal.imports.rows import CheckedRows, Gathered, ImportReport, Source, check_rows
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
+from warehouse.memory import memory_settings
 
 PICKLED_MODELS = (
     "meta-llama/Llama-2-70b-chat-hf",
@@ -70,7 +71,7 @@ def read_released(
     if benchmark is not None and len(paths) > 1:
         raise InputError(f"--benchmark {benchmark} names one path's benchmark; import each path separately")
     rows, left = Gathered(), []
-    with closing(duckdb.connect()) as scratch:
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
         for path in map(Path, paths):
             left += _read(path, rows, scratch, models, benchmark)
         if not rows.scores:

@@ -26,6 +26,7 @@ from rlfocal.imports.reading.numbering import natural
 from rlfocal.imports.rows import CheckedRows, ImportReport, Source, check_rows
 from rlfocal.wording import counted
 from warehouse import Warehouse
+from warehouse.memory import memory_settings
 from warehouse.store import PartitionKey
 
 BENCHMARK = "routerbench"
@@ -99,7 +100,7 @@ def read_routerbench(
     graded.settle()
     if not graded.scores:
         raise InputError(f"{path}: nothing to import; " + "; ".join(left))
-    with closing(duckdb.connect()) as scratch:
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
         graded.load(scratch)
         source = Source(
             kind="routerbench",

@@ -1,22 +1,24 @@
 -- Which other model makes up best for one model's failures, over the documents both answered, best first.
 -- rescued: of the documents that the model gets wrong, the share that the partner gets right.
-CREATE OR REPLACE MACRO best_partner(benchmark, model, task := '*', split := '*') AS TABLE
-WITH pairs AS (
+CREATE OR REPLACE MACRO best_partner(benchmark, model, task := '*', split := '*', models := '*') AS TABLE
+WITH bits AS (
+    SELECT m.model AS name, m.answered, m.correct, m.wrong
+    FROM warehouse.model_bits(benchmark, list_append(warehouse.name_list(models), model), task, split) AS m
+),
+counted AS (
     SELECT
-        CASE WHEN p.model_a = model THEN p.model_b ELSE p.model_a END AS partner, p.n, p.both_right, p.both_wrong,
-        CASE WHEN p.model_a = model THEN p.only_a ELSE p.only_b END AS only_it,
-        CASE WHEN p.model_a = model THEN p.only_b ELSE p.only_a END AS only_partner
-    FROM pairwise_diversity(benchmark, task := task, split := split) AS p
-    WHERE model IN (p.model_a, p.model_b)
+        p.name AS partner, bit_count(p.answered & i.answered) AS n, bit_count(p.correct & i.answered) AS n_right,
+        bit_count(p.correct & i.wrong) AS n_rescued, bit_count(p.wrong & i.wrong) AS both_wrong
+    FROM bits AS i JOIN bits AS p ON p.name <> i.name
+    WHERE i.name = model
 )
 SELECT
-    p.partner, p.n, (p.both_right + p.only_partner) / p.n AS accuracy,
-    p.only_partner / nullif(p.only_partner + p.both_wrong, 0) AS rescued,
-    (p.n - p.both_wrong) / p.n AS either_right, p.both_wrong / p.n AS double_fault
-FROM pairs AS p
+    c.partner, c.n, c.n_right / c.n AS accuracy, c.n_rescued / nullif(c.n_rescued + c.both_wrong, 0) AS rescued,
+    (c.n - c.both_wrong) / c.n AS either_right, c.both_wrong / c.n AS double_fault
+FROM counted AS c
+WHERE c.n > 0
 UNION ALL
-SELECT
-    error('best_partner: no other model answered what ' || model || ' did on ' || benchmark),
-    NULL, NULL, NULL, NULL, NULL
-WHERE NOT EXISTS (FROM pairs)
+SELECT NULL, NULL, NULL, NULL, NULL, NULL
+FROM warehouse.refusals(benchmark, [model], task, split) AS r
+WHERE CASE WHEN r.refusal IS NOT NULL THEN error(r.refusal) ELSE false END
 ORDER BY rescued DESC, partner;

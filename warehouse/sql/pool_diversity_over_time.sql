@@ -5,36 +5,36 @@ WITH documents AS (
     SELECT
         row_number() OVER (ORDER BY d.task, d.doc_id) - 1 AS position, d.task AS of_task, d.doc_id,
         d.k, d.failed, d.agreement, d.votes, d.plurality_right
-    FROM pool_documents(benchmark, models, task, '*') AS d
+    FROM warehouse.pool_documents(benchmark, models, task, '*') AS d
 ),
 totals AS (
     SELECT
-        d.position, d.of_task, d.doc_id, count(*) OVER before AS n, len(list_distinct(models)) AS size,
+        d.position, d.of_task, d.doc_id, count(*) OVER before AS n, len(list_distinct(warehouse.name_list(models))) AS size,
         sum(d.k) OVER before AS failures, sum(d.k * (d.k - 1)) OVER before AS joint_failures,
         sum(d.agreement) OVER before AS agreement, count_if(d.plurality_right) OVER before AS n_right
     FROM documents AS d
     WINDOW before AS (ORDER BY d.position ROWS BETWEEN "window" PRECEDING AND 1 PRECEDING)
 ),
 members AS (
-    SELECT unnest(range(len(list_distinct(models))))::INT AS rank
+    SELECT unnest(range(len(list_distinct(warehouse.name_list(models)))))::INT AS rank
 ),
 focal AS (
     SELECT
         d.position, m.rank,
-        sum(CASE WHEN (d.failed >> m.rank) & 1 = 1 THEN d.k END) OVER before AS once,
-        sum(CASE WHEN (d.failed >> m.rank) & 1 = 1 THEN d.k * (d.k - 1) END) OVER before AS twice
+        sum(CASE WHEN list_contains(d.failed, m.rank) THEN d.k END) OVER before AS once,
+        sum(CASE WHEN list_contains(d.failed, m.rank) THEN d.k * (d.k - 1) END) OVER before AS twice
     FROM documents AS d, members AS m
     WINDOW before AS (PARTITION BY m.rank ORDER BY d.position ROWS BETWEEN "window" PRECEDING AND 1 PRECEDING)
 ),
 over_members AS (
-    SELECT f.position, avg(1 - f.twice / nullif((len(list_distinct(models)) - 1) * f.once, 0)) AS focal_diversity
+    SELECT f.position, avg(1 - f.twice / nullif((len(list_distinct(warehouse.name_list(models))) - 1) * f.once, 0)) AS focal_diversity
     FROM focal AS f
     GROUP BY ALL
 ),
 paired AS (
     SELECT
         d.position, a.rank AS rank_a, b.rank AS rank_b,
-        (d.failed >> a.rank) & 1 = 0 AS right_a, (d.failed >> b.rank) & 1 = 0 AS right_b
+        NOT list_contains(d.failed, a.rank) AS right_a, NOT list_contains(d.failed, b.rank) AS right_b
     FROM documents AS d, members AS a JOIN members AS b ON a.rank < b.rank
 ),
 pairs AS (
@@ -51,7 +51,7 @@ pairs AS (
 ),
 over_pairs AS (
     SELECT
-        p.position, pair_means(p.n11, p.n00, p.n10, p.n01) AS means
+        p.position, warehouse.pair_means(p.n11, p.n00, p.n10, p.n01) AS means
     FROM pairs AS p
     GROUP BY ALL
 ),
@@ -82,7 +82,7 @@ squares AS (
 )
 SELECT
     t.position, t.of_task AS task, t.doc_id, t.n, t.size,
-    unnest(pool_statistics(
+    unnest(warehouse.pool_statistics(
         t.n, t.size, t.failures, t.joint_failures, t.agreement, s.squares, t.n_right, f.focal_diversity, p.means
     ))
 FROM totals AS t
@@ -90,10 +90,6 @@ JOIN squares AS s USING (position)
 LEFT JOIN over_members AS f USING (position)
 LEFT JOIN over_pairs AS p USING (position)
 UNION ALL BY NAME
-SELECT
-    CASE
-        WHEN "window" IS NULL OR "window" < 1 THEN error('pool_diversity_over_time: window must be at least 1')
-        ELSE error('pool_diversity_over_time: name at least one model')
-    END AS position
-WHERE "window" IS NULL OR "window" < 1 OR len(models) = 0
+SELECT error('pool_diversity_over_time: window must be at least 1') AS position
+WHERE coalesce("window", 0) < 1
 ORDER BY position;

@@ -27,10 +27,11 @@ CREATE OR REPLACE MACRO fleiss_kappa(n, size, agreement, squares) AS
 
 -- A pool's statistics that are means over its pairs, each over the pairs that define it.
 CREATE OR REPLACE MACRO pair_means(n11, n00, n10, n01) AS {
-    q_statistic: avg(q_statistic(n11, n00, n10, n01)),
-    correlation: avg(correlation(n11, n00, n10, n01)),
+    q_statistic: avg(warehouse.q_statistic(n11, n00, n10, n01)),
+    correlation: avg(warehouse.correlation(n11, n00, n10, n01)),
     disagreement: avg((n10 + n01) / nullif(n11 + n00 + n10 + n01, 0)),
-    kappa: avg(pairwise_kappa(n11, n00, n10, n01))
+    kappa: avg(warehouse.pairwise_kappa(n11, n00, n10, n01)),
+    double_fault: avg(n00 / nullif(n11 + n00 + n10 + n01, 0))
 };
 
 -- Every statistic of a pool of `size` models on n documents, from sums over documents (as in `pool_documents`), the
@@ -38,11 +39,26 @@ CREATE OR REPLACE MACRO pair_means(n11, n00, n10, n01) AS {
 CREATE OR REPLACE MACRO pool_statistics(n, size, failures, joint_failures, agreement, squares, n_right, focal, pairs) AS {
     focal_diversity: focal,
     generalized_diversity: 1 - joint_failures / nullif((size - 1) * failures, 0),
-    fleiss_kappa: fleiss_kappa(n, size, agreement, squares),
+    fleiss_kappa: warehouse.fleiss_kappa(n, size, agreement, squares),
     q_statistic: pairs.q_statistic,
     correlation: pairs.correlation,
     disagreement: pairs.disagreement,
     kappa: pairs.kappa,
-    binary_entropy: binary_entropy(1 - failures / nullif(n * size, 0)),
+    double_fault: pairs.double_fault,
+    binary_entropy: warehouse.binary_entropy(1 - failures / nullif(n * size, 0)),
     plurality_accuracy: n_right / nullif(n, 0)
+};
+
+-- McNemar's exact test, two-sided: how likely two equally good models differ so much on the documents that only one of
+-- them gets right.
+CREATE OR REPLACE MACRO mcnemar_p(n10, n01) AS
+    least(1, 2 * list_sum(list_transform(
+        range(least(n10, n01) + 1),
+        lambda i: exp(lgamma(n10 + n01 + 1) - lgamma(i + 1) - lgamma(n10 + n01 - i + 1) - (n10 + n01) * ln(2))
+    )));
+
+-- Wilson's interval of a share, at 95 % unless another quantile of the normal distribution is given.
+CREATE OR REPLACE MACRO wilson(n_right, n, z := 1.959963984540054) AS {
+    low: (n_right + z ** 2 / 2 - z * sqrt(n_right::DOUBLE * (n - n_right) / nullif(n, 0) + z ** 2 / 4)) / (n + z ** 2),
+    high: (n_right + z ** 2 / 2 + z * sqrt(n_right::DOUBLE * (n - n_right) / nullif(n, 0) + z ** 2 / 4)) / (n + z ** 2)
 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -43,6 +44,8 @@ def load_table(
     reader = {".parquet": parquet_columns, ".csv": csv_columns, ".jsonl": _lines}.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"{path}: give a file that ends in {', '.join(_FORMATS)}")
+    if reader is not parquet_columns:
+        check_encoding(path)
     raw = reader(path)
     is_json = "line" in raw.column_names and path.suffix.lower() == ".jsonl"
     if is_json:
@@ -80,9 +83,18 @@ def _typed(name: str, kind: str, *, is_json: bool, nested: bool) -> tuple[str, s
         number = f"nullif({text}, 'nan')"
         whole = f"regexp_extract({number}, '^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$', 1)"
         return f"TRY_CAST({whole} AS BIGINT)", number
+    if kind == "DOUBLE[]":  # a JSON or Parquet boolean would become 0 or 1
+        value = f"CASE WHEN {text} NOT SIMILAR TO '.*(true|false).*' THEN {value} END"
     if is_json or nested:
         return f"TRY_CAST({value} AS {kind})", text
-    return f"coalesce(TRY_CAST(TRY_CAST({text} AS JSON) AS {kind}), TRY_CAST({text} AS {kind}))", text
+    return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), TRY_CAST({value} AS {kind}))", text
+
+
+def check_encoding(path: Path) -> None:
+    """Raises InputError for UTF-16, in which spreadsheets and PowerShell save what they call Unicode."""
+    with path.open("rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise InputError(f"{path} is UTF-16; save it as UTF-8")
 
 
 def parquet_columns(path: Path) -> pa.Table:
@@ -139,9 +151,16 @@ def _check_lines(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path
         "WHERE NOT json_valid(line) OR json_type(CASE WHEN json_valid(line) THEN line END) <> 'OBJECT' "
         "ORDER BY row LIMIT 1"
     ).fetchone()
+    repeated = scratch.execute(
+        "SELECT k.row, k.key "
+        "FROM (SELECT row, unnest(json_keys(line)) AS key FROM lines WHERE json_valid(line)) AS k "
+        "GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
+    ).fetchone()
     scratch.unregister("lines")
     if broken is not None:
         raise InputError(f"{path}, line {broken[0]}: not a JSON object: {broken[1]}")
+    if repeated is not None:
+        raise InputError(f"{path}, line {repeated[0]}: duplicate key {repeated[1]!r}; keep one of its values")
 
 
 def _check_columns(raw: pa.Table, path: Path, required: tuple[str, ...]) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.answers import extract_answer
-from rlfocal.imports.reading.files import first_line
+from rlfocal.imports.reading.files import check_encoding, first_line
 from warehouse.answers import normalise
 
 Row = Mapping[str, Any]
@@ -91,6 +91,8 @@ def _choices(
     delimiter = str(config.get("target_delimiter", " "))
     choices = [str(continuation).removeprefix(delimiter) for _, continuation in arguments[:n]]
     scored = [response[0] for response in responses[:n]]
+    if any(isinstance(logprob, bool) for logprob, _ in scored):
+        raise ValueError(f"resps {scored!r:.60} hold a boolean for a log-prob")
     logprobs = [float(logprob) for logprob, _ in scored]
     label = _label(row, doc, choices, logprobs, config)
     gold = choices[label] if label >= 0 else str(row["target"])
@@ -177,6 +179,7 @@ def _compiled(template: str) -> Any:
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
     """Objects of a JSONL file with the number of their line. Raises InputError for a broken one."""
+    check_encoding(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -196,11 +199,20 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
 
 def parse_json(content: bytes) -> Any:
     """Parsed JSON. Raises ValueError or RecursionError if it is broken or no table can hold it."""
-    value = json.loads(content)
+    value = json.loads(content, object_pairs_hook=_unique)
     if b"\\ud" in content.lower():
         # Half a surrogate pair is not text.
         json.dumps(value, ensure_ascii=False).encode()
     return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dict. Raises ValueError for a duplicate key, of which readers keep either value."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
+    return row
 
 
 def _json(path: Path) -> Iterator[tuple[int, Row]]:

@@ -39,11 +39,15 @@ faults AS (
     SELECT 2, n.file, n.row, format('{} {} {}', n.what, to_json(left(n.name, 100))::VARCHAR, CASE
         WHEN trim(n.name) = '' THEN 'is empty'
         WHEN regexp_matches(n.name, '\p{Cc}') THEN 'has a control character; leave it out'
+        WHEN regexp_matches(n.name, '[\p{Cf}\p{Zl}\p{Zp}\x{115F}\x{1160}\x{3164}\x{FFA0}]')
+            THEN format('has an invisible character (U+{:04X}); leave it out', ord(regexp_extract(
+                n.name, '[\p{Cf}\p{Zl}\p{Zp}\x{115F}\x{1160}\x{3164}\x{FFA0}]'
+            )))
         WHEN length(n.name) > n.longest THEN format('is longer than {} characters', n.longest)
         WHEN regexp_matches(n.name, '^[\s\p{Z}]|[\s\p{Z}]$') THEN 'begins or ends with a space; leave it out'
         ELSE 'must not start with a dot or contain /, \ or .., because files are named after it' END)
     FROM names AS n
-    WHERE regexp_matches(n.name, '^$|^[\s\p{Z}]|[\s\p{Z}]$|\p{Cc}') OR length(n.name) > n.longest
+    WHERE regexp_matches(n.name, '^$|^[\s\p{Z}]|[\s\p{Z}]$|\p{Cc}|[\p{Cf}\p{Zl}\p{Zp}\x{115F}\x{1160}\x{3164}\x{FFA0}]') OR length(n.name) > n.longest
         OR n.what <> 'model' AND regexp_matches(n.name, '^\.|\.\.|[/\\]')
     UNION ALL
     SELECT 2, 'docs', d.row, format('split {} is neither train nor test', d.split)
