@@ -16,6 +16,7 @@ scored AS (
         AND warehouse.is_named(task, c.task)
         AND warehouse.is_named(models, c.model)
     GROUP BY ALL
+    HAVING bool_and(coalesce(isfinite(c.logprob) AND coalesce(c.logprob <= 1e-6 * c.n_tokens, true), false))
 ),
 shares AS (
     SELECT
