@@ -16,6 +16,7 @@ from rlfocal.agents.gated_log_linear.training import train
 from rlfocal.agents.rl_focal.agents import GatedAgents
 from rlfocal.agents.rl_focal.config import GatedConfig
 from rlfocal.dataset import Dataset, Kind
+from rlfocal.errors import InputError
 from rlfocal.policy import Budget, decide
 
 SHORT = GatedConfig(steps=60)
@@ -156,3 +157,10 @@ def test_within_a_budget_others_are_asked_than_without_one() -> None:
     held = agents.within(Budget(1))
     assert held is not None
     assert (decide(held, data.test).pools == [1, 0, 0]).all()
+
+
+def test_it_refuses_to_learn_online() -> None:
+    data = made("choices")
+    [agents] = train(data.train, replace(SHORT, steps=1), [0])
+    with pytest.raises(InputError, match="gated_log_linear does not learn online"):
+        agents.decide_online(data.test)
