@@ -18,9 +18,10 @@ from test_warehouse import SCORES, answer_rows, choice_rows, docs, extraction
 
 import rlfocal
 from rlfocal.errors import InputError
-from rlfocal.exporting import FOLDERS, Format, export
+from rlfocal.exporting import Format, export
 from rlfocal.imports.predictions import import_predictions
 from warehouse import Warehouse, open_warehouse
+from warehouse.upkeep.keys import FOLDERS
 
 ODD = "b=c, 100% é"  # a task whose name a folder cannot bear as it is
 
@@ -66,7 +67,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
             runs = {"run_id": ["one", "both"], "task": ["*", "*"], "benchmark": ["b", "b"]}
             pools = pa.array([["m"], ["m", "other"]])
             warehouse.append("evaluations", pa.table(runs | {"models": pools}))
-            warehouse.append("decisions", pa.table(runs | {"task": ["t", "t"], "pool": pools}))
+            warehouse.append(
+                "decisions", pa.table(runs | {"task": ["t", "t"], "doc_id": [0, 0], "pool": pools})
+            )
         yield warehouse
 
 

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
 from rlfocal.errors import InputError
-from rlfocal.exporting import FOLDERS, export
+from rlfocal.exporting import export
 from rlfocal.imports.tables import import_tables
 from warehouse import open_warehouse
 from warehouse.scripts import definitions
 from warehouse.upkeep.corrections import rename_model
 from warehouse.upkeep.integrity import examine
+from warehouse.upkeep.keys import FOLDERS
 
 
 def fingerprints(folder: Path) -> dict[str, str]:
