@@ -20,6 +20,13 @@ from warehouse.upkeep.keys import FOLDERS, KEYS
 _RUNS = ("evaluations", "decisions", "training_history", "ruled_out")
 _NEVER_REPLACED = ("models", "corrections")
 """Tables of which a stored row stays as it is."""
+_IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
+    **KEYS,
+    "prompts": ("benchmark", "task", "doc_id", "model"),
+    "renames": ("old", "new", "renamed_at"),
+    **dict.fromkeys(_RUNS, ("run_id",)),
+}
+"""The columns that tell whether a given row is stored."""
 
 
 @dataclass(frozen=True)
@@ -138,17 +145,15 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
             records = [r for r in chosen if (r["model"], r["task"]) in answered]
             if records:
                 writing.put_partitions(connection, rows, records)
-    for table in (*_NEVER_REPLACED, "renames", *_RUNS):
+    for table in (*_NEVER_REPLACED, "prompts", "renames", *_RUNS):
         connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     connection.execute(f"INSERT INTO extractions BY NAME {_missing('extractions')}")  # those without a row
 
 
 def _missing(table: str) -> str:
     """A query of the given rows that the warehouse lacks."""
-    columns = (
-        ("run_id",) if table in _RUNS else ("old", "new", "renamed_at") if table == "renames" else KEYS[table]
-    )
-    return f"SELECT * FROM temp.given_{table} ANTI JOIN warehouse.{table} USING ({', '.join(columns)})"
+    columns = ", ".join(_IDENTIFIED_BY[table])
+    return f"SELECT * FROM temp.given_{table} ANTI JOIN warehouse.{table} USING ({columns})"
 
 
 def _counts(warehouse: Warehouse) -> dict[str, int]:
