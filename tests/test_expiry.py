@@ -40,7 +40,8 @@ def test_expiry_keeps_what_is_needed(place: str) -> None:
         ids = [put(warehouse, "m", float(i)) for i in range(4)]
         put(warehouse, "other", 0.0)
         with warehouse.transaction("an evaluation of the second"):
-            warehouse.append("evaluations", pa.table({"run_id": ["r"], "snapshot": [ids[1]]}))
+            run = {"run_id": ["r"], "benchmark": ["b"], "task": ["*"], "snapshot": [ids[1]]}
+            warehouse.append("evaluations", pa.table(run))
         newest = warehouse.snapshot()
         seen = {i: sums(warehouse, i) for i in (ids[1], newest)}
         data = Path(warehouse.data_path())

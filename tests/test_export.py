@@ -18,9 +18,10 @@ from test_warehouse import SCORES, answer_rows, choice_rows, docs, extraction
 
 import rlfocal
 from rlfocal.errors import InputError
-from rlfocal.exporting import FOLDERS, Format, export
+from rlfocal.exporting import Format, export
 from rlfocal.imports.predictions import import_predictions
 from warehouse import Warehouse, open_warehouse
+from warehouse.upkeep.keys import FOLDERS
 
 ODD = "b=c, 100% é"  # a task whose name a folder cannot bear as it is
 
@@ -66,7 +67,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
             runs = {"run_id": ["one", "both"], "task": ["*", "*"], "benchmark": ["b", "b"]}
             pools = pa.array([["m"], ["m", "other"]])
             warehouse.append("evaluations", pa.table(runs | {"models": pools}))
-            warehouse.append("decisions", pa.table(runs | {"task": ["t", "t"], "pool": pools}))
+            warehouse.append(
+                "decisions", pa.table(runs | {"task": ["t", "t"], "doc_id": [0, 0], "pool": pools})
+            )
         yield warehouse
 
 
@@ -92,7 +95,9 @@ def test_parquet_holds_all_rows(filled: Warehouse, tmp_path: Path) -> None:
     assert [name for name, share in told if share == 1] == list(FOLDERS)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     with_rows = {t.table for t in report.tables}
-    assert with_rows == set(FOLDERS) - {"models", "prompts", "training_history"}
+    assert with_rows == set(FOLDERS) - {
+        *("models", "prompts", "training_history", "corrections", "renames", "ruled_out")
+    }
     for written in report.tables:
         expected = in_order(filled.query(f"FROM {written.table}"))
         assert in_order(read(report.path, written.table).to_arrow_table()) == expected
@@ -130,7 +135,7 @@ def test_predictions_round_trip(filled: Warehouse, tmp_path: Path) -> None:
         ):
             chosen = f"SELECT * FROM ({query}) WHERE benchmark IN {kept} ORDER BY ALL"
             assert again.rows(chosen) == filled.rows(chosen) != []
-        export(again, tmp_path / "twice", format="predictions")
+        export(again, tmp_path / "twice", format="predictions", questions=True)
     for file in files:
         twice = tmp_path / "twice" / file.name
         assert pa.parquet.read_table(twice).to_pylist() == pa.parquet.read_table(file).to_pylist()
@@ -157,7 +162,7 @@ def test_only_what_is_asked_for(filled: Warehouse, tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = export(filled, out, benchmarks=["b"], models=["m"])
     assert {t.table for t in report.tables} == {
-        *("docs", "choice_logprobs", "extractions", "evaluations", "decisions")
+        *("docs", "choice_logprobs", "extractions", "evaluations", "decisions", "doc_digests")
     }
     for table in ("choice_logprobs", "extractions"):
         assert read(out, table).project("model").distinct().fetchall() == [("m",)]
@@ -179,7 +184,7 @@ def test_only_what_is_asked_for(filled: Warehouse, tmp_path: Path) -> None:
         ({"benchmarks": ["c"]}, "unknown benchmark 'c'"),
         ({"models": ["om"]}, "unknown model 'om'"),
         ({"tables": ["doc"]}, "unknown table 'doc' in the warehouse; did you mean 'docs'"),
-        ({"tables": ["models"], "format": "predictions"}, "unknown table 'models'"),
+        ({"tables": ["decisions"], "format": "predictions"}, "unknown table 'decisions'"),
         ({"format": "csv"}, "unknown format 'csv'"),
         ({"tables": ["training_history"]}, "nothing to export"),
     ],

@@ -198,11 +198,11 @@ def test_duplicates_of_models_are_named_and_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("intact", [True, False])
 def test_an_older_warehouse_gets_constraints_and_digests(tmp_path: Path, intact: bool) -> None:
-    """Its rows' old digests are compared once more; what a NULL key makes impossible is left to the doctor."""
+    """Old digests are compared once more; what a NULL key makes impossible is left to the doctor."""
     fill(tmp_path / "w", 2)
     old = (
-        "bit_xor(md5_number(concat_ws('|', doc_id, choice, token_ids, token_logprobs, logprob, n_tokens, n_chars, "
-        "n_bytes, is_greedy, n_prompt_tokens, truncated, unconditional_logprob)))::VARCHAR"
+        "bit_xor(md5_number(concat_ws('|', doc_id, choice, token_ids, token_logprobs, logprob, n_tokens, "
+        "n_chars, n_bytes, is_greedy, n_prompt_tokens, truncated, unconditional_logprob)))::VARCHAR"
     )
     with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("schema 9"):
         for statement in (

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
 from rlfocal.errors import InputError
-from rlfocal.exporting import FOLDERS, export
+from rlfocal.exporting import export
 from rlfocal.imports.tables import import_tables
 from warehouse import open_warehouse
 from warehouse.scripts import definitions
 from warehouse.upkeep.corrections import rename_model
 from warehouse.upkeep.integrity import examine
+from warehouse.upkeep.keys import FOLDERS
 
 
 def fingerprints(folder: Path) -> dict[str, str]:
@@ -67,7 +68,11 @@ def test_to_postgres_and_back(source: Path, postgres: PostgresServer, tmp_path: 
             export(warehouse, tmp_path / f"out{at}")
             assert warehouse.snapshot() == snapshot
     first = fingerprints(tmp_path / "out0")
-    assert {name.partition("/")[0] for name in first} >= set(FOLDERS) - {"corrections", "training_history"}
+    assert {name.partition("/")[0] for name in first} >= set(FOLDERS) - {
+        "corrections",
+        "prompts",
+        "training_history",
+    }
     assert fingerprints(tmp_path / "out1") == first
     assert fingerprints(tmp_path / "out2") == first
 

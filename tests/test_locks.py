@@ -176,7 +176,7 @@ def test_a_lost_session_is_a_lost_lock(postgres: PostgresServer, tmp_path: Path)
 
 
 def test_waiters_take_turns(tmp_path: Path) -> None:
-    """Eight writers at once: nobody waits for more than one turn of each of the others, killed ones for none."""
+    """Eight writers at once: nobody waits for more than one turn of each other one, killed ones for none."""
     place, turns = locate(tmp_path), list[int]()
     stem = sha256(b"rlfocal write").hexdigest()[:32]
     (tmp_path / "locks").mkdir()

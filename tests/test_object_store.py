@@ -132,11 +132,19 @@ def test_a_secret_of_duckdb_s_own_comes_before_the_environment(
 @pytest.mark.parametrize(
     ("data", "endpoint", "expected"),
     [
-        ("gs://bucket/lake", None, "type=gcs;provider=config;serializable=true;scope=gs://;key_id=reader-of-lakes"),
-        ("r2://bucket/lake", "https://x.r2.cloudflarestorage.com", "type=r2;provider=config;serializable=true;sc"),
+        (
+            "gs://bucket/lake",
+            None,
+            "type=gcs;provider=config;serializable=true;scope=gs://;key_id=reader-of-lakes",
+        ),
+        (
+            "r2://bucket/lake",
+            "https://x.r2.cloudflarestorage.com",
+            "type=r2;provider=config;serializable=true;sc",
+        ),
         ("s3://bucket/lake", "https://x.example:9000", "endpoint=x.example:9000;"),
     ],
-)  # fmt: skip
+)
 def test_secrets_of_other_stores(
     data: str, endpoint: str | None, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

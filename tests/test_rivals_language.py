@@ -109,7 +109,7 @@ def test_shuffled_labels_teach_a_fine_tuned_router_nothing(name: str, tiny: dict
 def test_odd_data_are_no_crash(name: str, case: str, tiny: dict[str, str]) -> None:
     data = odd(case)
     if case == "unknown prices":
-        data = replace(data, prices=np.arange(4.0))
+        data = replace(data, prices=np.arange(4, dtype=np.float64))
     policy = policy_of(name, data.train, model=tiny[name], steps=2)
     decided = decide(policy, data.test)
     assert (decided.pools.sum(axis=1) == 1).all()

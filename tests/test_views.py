@@ -46,6 +46,7 @@ def fill(connection: duckdb.DuckDBPyConnection, **tables: Sequence[Mapping[str, 
     tables["extractions"] = [{"model": model} for model in sorted({row["model"] for row in answers})]
     for table, rows in tables.items():
         key = {} if table == "models" else {"benchmark": "b", "task": "t"}
+        key |= {"split": "test"} if table == "docs" else {}
         if rows:
             connection.register("rows_", pa.Table.from_pylist([{**key, **row} for row in rows]))
             connection.execute(f"INSERT INTO {table} BY NAME FROM rows_")
@@ -350,7 +351,7 @@ def test_cost(warehouse: Warehouse) -> None:
         key = {"benchmark": "b", "task": "t"}
         tables: dict[str, list[dict[str, Any]]] = {
             "models": [{"model": m, "price": price} for m, price in prices.items()],
-            "docs": [{**key, "doc_id": i, "label": 0} for i in range(10)],
+            "docs": [{**key, "doc_id": i, "label": 0, "split": "test"} for i in range(10)],
             "choice_logprobs": [
                 {**key, "doc_id": i, "model": m, "choice": c, "logprob": -1.0 if c == (i >= n) else -2.0}
                 for m, n in right.items()

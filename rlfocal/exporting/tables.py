@@ -16,32 +16,14 @@ from warehouse.connecting import quoted
 from warehouse.disk import writing_to
 from warehouse.locations import expanded
 from warehouse.scripts import script
-from warehouse.upkeep.keys import KEYS
+from warehouse.upkeep.keys import FOLDERS, KEYS
 
 Format = Literal["parquet", "datasets", "predictions"]
 Progress = Callable[[str, float], None]
 """Called with a table's name and the share of it that is written, 0 to 1."""
 
-FOLDERS: dict[str, tuple[str, ...]] = {
-    "docs": ("benchmark", "task"),
-    "prompts": ("benchmark", "task"),
-    "models": (),
-    "choice_logprobs": ("benchmark", "task", "model"),
-    "answer_passes": ("benchmark", "task", "model"),
-    "extractions": (),
-    "evaluations": (),
-    "decisions": ("benchmark", "task"),
-    "training_history": (),
-    "doc_digests": (),
-    "corrections": (),
-    "renames": (),
-    "ruled_out": (),
-}
-"""The tables, and the columns that become folders of the plain Parquet format."""
-
-
 _BEFORE_UPKEEP = 8
-"""How many of them every snapshot has."""
+"""How many of the tables every snapshot has."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +66,9 @@ def export(
     `parquet`: TABLE/benchmark=B/task=T/[model=M/]*.parquet, the columns in a folder's name left out of its
     files. `datasets`: whole files and a README.md, so that `load_dataset(target, TABLE)` works; the documents
     are split into train and test. `predictions`: docs.parquet, scores.parquet and models.parquet, which
-    `import predictions` takes, and no other table. With `models`, runs that also chose from others are left out. Texts of
-    confidential documents (question, choices, gold answer, the models' texts, the choices' token ids) are
-    left out unless `questions`.
+    `import predictions` takes, and no other table. With `models`, runs that also chose from others are left
+    out. Texts of confidential documents (question, choices, gold answer, the models' texts, the choices'
+    token ids) are left out unless `questions`.
 
     Raises InputError for an unknown name and a target that is not empty, DiskFullError if the disk is full.
     """

@@ -39,9 +39,10 @@ def import_predictions(
 ) -> ImportReport:
     """Imports a DOCS and a SCORES file (Parquet, CSV or JSONL) in one transaction; repeating it is a no-op.
 
-    A MODELS file describes the models, prices included. An empty or blank answer is no answer. Raises InputError with file, row and reason, and writes nothing, if
-    a row is wrong, a document is not the one stored under its number, or models cover different documents
-    (unless `allow_missing`, which records the gap).
+    A MODELS file describes the models, prices included. An empty or blank answer is no answer. Raises
+    InputError with file, row and reason, and writes nothing, if a row is wrong, a document is not the one
+    stored under its number, or models cover different documents (unless `allow_missing`, which records the
+    gap).
     """
     with read_predictions(docs_path, scores_path, models_path, allow_missing=allow_missing) as predictions:
         return predictions.write(warehouse)

@@ -10,17 +10,23 @@ from pathlib import Path
 import duckdb
 
 from rlfocal.errors import InputError
-from rlfocal.exporting import FOLDERS
 from rlfocal.wording import counted
 from warehouse import Warehouse, writing
 from warehouse.connecting import quoted
 from warehouse.scripts import script
 from warehouse.store import PartitionKey
-from warehouse.upkeep.keys import KEYS
+from warehouse.upkeep.keys import FOLDERS, KEYS
 
 _RUNS = ("evaluations", "decisions", "training_history", "ruled_out")
 _NEVER_REPLACED = ("models", "corrections")
 """Tables of which a stored row stays as it is."""
+_IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
+    **KEYS,
+    "prompts": ("benchmark", "task", "doc_id", "model"),
+    "renames": ("old", "new", "renamed_at"),
+    **dict.fromkeys(_RUNS, ("run_id",)),
+}
+"""The columns that tell whether a given row is stored."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +59,8 @@ def check_tables(folder: Path) -> None:
 def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
     """Writes every row that an export of tables has and the warehouse lacks, in one transaction.
 
-    Stored rows stay: repeating it writes nothing. Record ids, times and snapshot numbers are kept as they were
-    exported. Raises InputError for a folder or file that is no such export, for one that was altered or
+    Stored rows stay: repeating it writes nothing. Record ids, times and snapshot numbers are kept as they
+    were exported. Raises InputError for a folder or file that is no such export, for one that was altered or
     exported without the texts of confidential documents, for documents that are not the stored ones, and for
     a partition that the warehouse holds with other rows.
     """
@@ -85,7 +91,8 @@ def _staged(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[Non
             if not any(_files(folder, table)):
                 continue
             files = quoted(str(folder / table / "**" / "*.parquet"))
-            read = f"read_parquet({files}, hive_partitioning = true, hive_types_autocast = false, union_by_name = true)"
+            hive = "hive_partitioning = true, hive_types_autocast = false"
+            read = f"read_parquet({files}, {hive}, union_by_name = true)"
             try:
                 connection.execute(f"INSERT INTO temp.given_{table} BY NAME SELECT * FROM {read}")
             except duckdb.Error as error:
@@ -138,17 +145,15 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
             records = [r for r in chosen if (r["model"], r["task"]) in answered]
             if records:
                 writing.put_partitions(connection, rows, records)
-    for table in (*_NEVER_REPLACED, "renames", *_RUNS):
+    for table in (*_NEVER_REPLACED, "prompts", "renames", *_RUNS):
         connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     connection.execute(f"INSERT INTO extractions BY NAME {_missing('extractions')}")  # those without a row
 
 
 def _missing(table: str) -> str:
     """A query of the given rows that the warehouse lacks."""
-    columns = (
-        ("run_id",) if table in _RUNS else ("old", "new", "renamed_at") if table == "renames" else KEYS[table]
-    )
-    return f"SELECT * FROM temp.given_{table} ANTI JOIN warehouse.{table} USING ({', '.join(columns)})"
+    columns = ", ".join(_IDENTIFIED_BY[table])
+    return f"SELECT * FROM temp.given_{table} ANTI JOIN warehouse.{table} USING ({columns})"
 
 
 def _counts(warehouse: Warehouse) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What identifies a row of each table: finds rows without a key or with another row's, and removes them."""
+"""The tables, and what identifies a row of each: finds and removes rows without a key or with another's."""
 
 from __future__ import annotations
 
@@ -19,6 +19,22 @@ KEYS: dict[str, tuple[str, ...]] = {
     "decisions": ("run_id", "benchmark", "task", "doc_id"),
 }
 """The columns that are never NULL and never the same in two rows of a table."""
+FOLDERS: dict[str, tuple[str, ...]] = {
+    "docs": ("benchmark", "task"),
+    "prompts": ("benchmark", "task"),
+    "models": (),
+    "choice_logprobs": ("benchmark", "task", "model"),
+    "answer_passes": ("benchmark", "task", "model"),
+    "extractions": (),
+    "evaluations": (),
+    "decisions": ("benchmark", "task"),
+    "training_history": (),
+    "doc_digests": (),
+    "corrections": (),
+    "renames": (),
+    "ruled_out": (),
+}
+"""The tables of an export, and the columns that become folders of its plain Parquet format."""
 _COMPARED_BY_DIGEST = ("docs", "choice_logprobs", "answer_passes")
 """Tables whose duplicates show in a digest, and whose rows are too many to be compared."""
 

@@ -58,8 +58,8 @@ def export_tables(
     format: Annotated[
         Literal["parquet", "datasets", "predictions"],
         typer.Option(
-            help="Hive-partitioned Parquet, a folder for Hugging Face's load_dataset, or docs, scores and models "
-            "for `rlfocal import predictions`."
+            help="Hive-partitioned Parquet, a folder for Hugging Face's load_dataset, or docs, scores and "
+            "models for `rlfocal import predictions`."
         ),
     ] = "parquet",
     benchmarks: Benchmarks = None,
