@@ -14,13 +14,13 @@ from test_agents_training import stream
 from test_every_method import answers, choices
 from worded_data import BANDITS, in_words
 
-from rlfocal.agents import WITHOUT_TEXTS
+from rlfocal.agents import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.dataset import Dataset
 from rlfocal.methods import every_method, make_method
 from rlfocal.policy import Decisions, OnlineAgents, OnlineLearner, decide, decide_online
 
 FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
-ONLINE = ("latest_correct", *BANDITS, *FROM_ALL, "rl_focal", "rl_focal_sequential")
+ONLINE = ("latest_correct", *BANDITS, *FROM_ALL, "rl_focal", "rl_focal_sequential", "gated_log_linear")
 BEFORE, AFTER = (0.95, 0.45, 0.5, 0.6), (0.05, 0.45, 0.5, 0.95)
 N_TRAIN, N_TEST, TURN, LATE = 120, 900, 200, 200
 
@@ -97,5 +97,5 @@ def test_who_learns_follows_a_stream_that_turns(name: str) -> None:
 
 def test_nobody_else_learns_online() -> None:
     for data in (choices(), answers()):
-        for name in set(every_method(data, "online")[0]) - {*ONLINE, *WITHOUT_TEXTS, "rl_focal_released"}:
+        for name in set(every_method(data, "online")[0]) - {*ONLINE, *WITHOUT_TEXTS, *RL_FOCAL}:
             assert not isinstance(fitted(name, data), OnlineLearner | OnlineAgents), name

@@ -115,7 +115,8 @@ def test_another_packages_method_that_cannot_be_loaded_is_named(installed: Path)
 def test_what_runs_unless_methods_are_named() -> None:
     """A rival that slipped in would slow down every regeneration."""
     usual = "rl_focal rl_focal_sequential best_single constant_choice plurality soft_vote best_log_linear "
-    usual += "best_plurality best_soft_vote log_linear random_select stacking weighted_vote oracle"
+    usual += "best_plurality best_soft_vote gated_log_linear log_linear random_select "
+    usual += "stacking weighted_vote oracle"
     assert methods_for(12) == usual.split()
 
 
