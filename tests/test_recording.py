@@ -34,12 +34,16 @@ class Scripted:
     """Answers shards of two documents: document i has a prompt of 10 + i tokens, choice c of c + 1 tokens."""
 
     shard = 2
+    slower: str | None = None
 
     def __init__(self, fails_at: int | None = None, device: str = "cpu") -> None:
         self.fails_at, self.device = fails_at, device
 
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
         pass
+
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        return [document.context for document in documents]
 
     def _asked(self, documents: Sequence[Document]) -> Iterator[int]:
         for document in documents:
