@@ -34,12 +34,16 @@ class Scripted:
     """Answers shards of two documents: document i has a prompt of 10 + i tokens, choice c of c + 1 tokens."""
 
     shard = 2
+    slower: str | None = None
 
     def __init__(self, fails_at: int | None = None, device: str = "cpu") -> None:
         self.fails_at, self.device = fails_at, device
 
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
         pass
+
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        return [document.context for document in documents]
 
     def _asked(self, documents: Sequence[Document]) -> Iterator[int]:
         for document in documents:
@@ -218,7 +222,10 @@ def test_a_warehouse_of_schema_7_has_the_columns(tmp_path: Path, read_only: bool
         for column in columns:
             warehouse.connection.execute(f"ALTER TABLE extractions DROP COLUMN {column}")
         warehouse.connection.execute("UPDATE schema_version SET version = 7")
-        warehouse.connection.execute("INSERT INTO extractions BY NAME SELECT 'm' AS model, 3 AS n_docs")
+        warehouse.connection.execute(
+            "INSERT INTO extractions BY NAME "
+            "SELECT 'e' AS extraction_id, 'm' AS model, 'b' AS benchmark, 't' AS task, 3 AS n_docs"
+        )
     with open_warehouse(tmp_path / "w", read_only=read_only) as warehouse:
         said = warehouse.rows(f"SELECT model, n_docs, {', '.join(columns)} FROM extractions")
         assert said == [("m", 3, *[None] * len(columns))]
