@@ -78,9 +78,11 @@ def fill(connection: duckdb.DuckDBPyConnection, data: Answers) -> list[str]:
             rows.append({**here, "pass": 0, "answer": str(code) if code >= 0 else None})
     insert(connection, "docs", docs)
     insert(connection, "choice_logprobs" if is_choice else "answer_passes", rows)
-    insert(connection, "extractions", [
-        {"extraction_id": m, "benchmark": "b", "task": "t00", "model": m, "n_docs": 0} for m in models
-    ])
+    insert(
+        connection,
+        "extractions",
+        [{"extraction_id": m, "benchmark": "b", "task": "t00", "model": m, "n_docs": 0} for m in models],
+    )
     return models
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.results.streams import turning
 from test_yardsticks import make_answers
 from worded_data import (
     BANDITS,
@@ -18,6 +17,7 @@ from worded_data import (
     topical,
 )
 
+from benchmarks.results.streams import turning
 from rlfocal.errors import InputError
 from rlfocal.methods import check_methods, make_method
 from rlfocal.methods._text import fit_directions

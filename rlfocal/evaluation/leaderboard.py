@@ -127,7 +127,6 @@ class Board:
     notes: tuple[str, ...]
 
     @property
-    @property
     def key(self) -> BoardKey:
         return self.benchmark, self.protocol, self.per, self.split, self.reads_task, self.trials
 
