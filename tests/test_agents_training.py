@@ -87,7 +87,9 @@ def test_every_seed_descends_as_torchs_adam_would_alone() -> None:
     """With its own gradient norm, network by network."""
     generators = [torch.Generator().manual_seed(s) for s in range(3)]
     agents = Networks(Sizes(3, 2, 1, 0), TINY, generators, "choices")
-    networks, scales = (agents.fusion, agents.critic), torch.tensor([1e-3, 1.0, 50.0])[:, None, None]
+    assert agents.critic is not None
+    networks: tuple[torch.nn.Module, ...] = agents.fusion, agents.critic
+    scales = torch.tensor([1e-3, 1.0, 50.0])[:, None, None]
     alone = []
     for s in range(3):
         copies = [[torch.nn.Parameter(p[s].detach().clone()) for p in n.parameters()] for n in networks]

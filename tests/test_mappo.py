@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from rlfocal.agents.rl_focal.multiplier import Multiplier
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.questions import Questions, fit_questions
 from rlfocal.agents.rl_focal.training import train
+from rlfocal.agents.shared.networks import StackedLinear
 from rlfocal.agents.storage.event_files import write_event_files
 from rlfocal.dataset import Kind
 from rlfocal.methods import CheckpointStore, RLFocal
@@ -41,7 +43,8 @@ def test_advantages_by_turns_are_gae_on_the_interleaved_sequence(gamma: float, l
     length, walks, samples = 6, 4, 3
     rewards = draw.normal(size=(length, walks, samples))
     before, after = draw.normal(size=(length + 1, walks)), draw.normal(size=(length, walks))
-    found = turn_advantages(*(torch.tensor(x) for x in (rewards, before, after)), gamma, lam)
+    given = torch.tensor(rewards), torch.tensor(before), torch.tensor(after)
+    found = turn_advantages(*given, gamma, lam)
     for b in range(walks):
         following = 0.0
         for t in reversed(range(length)):
@@ -243,7 +246,7 @@ def test_an_update_is_eq_7_written_out(phase: str, weighting: bool) -> None:
         return descend(loss, share)
 
     descend = learner.optimiser.descend
-    learner.optimiser.descend = compare  # type: ignore[method-assign]
+    learner.optimiser.descend = compare  # type: ignore[method-assign, assignment]
     logged = learner.update(rollout)
     assert found[0] == 0
     assert found[1] > 0.3
@@ -277,7 +280,7 @@ def weights_after(config: RLFocalConfig, change: Callable[[Networks], None] | No
         {"clip": 0.5}, {"entropy": 0.0}, {"success_weighting": False},
     ],
 )  # fmt: skip
-def test_every_setting_of_the_update_counts(changes: dict[str, float]) -> None:
+def test_every_setting_of_the_update_counts(changes: dict[str, Any]) -> None:
     assert not torch.allclose(weights_after(CONFIG), weights_after(replace(CONFIG, **changes)), atol=1e-4)
 
 
@@ -287,6 +290,7 @@ def test_a_constant_critic_teaches_otherwise() -> None:
     def seven(networks: Networks) -> None:
         assert networks.critic is not None
         last = networks.critic[-1]
+        assert isinstance(last, StackedLinear)
         last.weight.data.zero_()
         last.bias.data.fill_(7.0)
 

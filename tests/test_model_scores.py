@@ -119,8 +119,8 @@ def test_pass_at_k(sql: duckdb.DuckDBPyConnection, passes: list[list[str | None]
     for table in ("docs", "choice_logprobs", "answer_passes", "extractions"):
         sql.execute(f"DELETE FROM {table}")
     insert(sql, "docs", [key | {"doc_id": i, "gold": "7", "split": "test"} for i in range(len(passes))])
-    rows = [
-        key | {"doc_id": i, "model": "m", "pass": p, "answer": answer}
+    rows: list[dict[str, object]] = [
+        {**key, "doc_id": i, "model": "m", "pass": p, "answer": answer}
         for i, given_answers in enumerate(passes)
         for p, answer in enumerate(given_answers)
     ]

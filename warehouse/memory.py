@@ -19,7 +19,7 @@ _SPILL_SHARE = 2
 """A query may spill onto one part in so many of the disk that is free when the warehouse is opened."""
 
 
-def memory_settings() -> dict[str, str]:
+def memory_settings() -> dict[str, str | bool | int | float | list[str]]:
     """DuckDB's settings: it spills into the system's temporary folder, not into the working directory."""
     folder = Path(gettempdir())
     limit = os.environ.get(LIMIT, "").strip()
