@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from rlfocal.agents.recipes import recipe
-from rlfocal.agents.rl_focal.config import literal_config, rl_focal_config
+from rlfocal.agents.rl_focal.config import rl_focal_config
 from rlfocal.agents.settings import shown
 from rlfocal.cli import main
 from rlfocal.dataset import load_dataset
@@ -145,14 +145,14 @@ def test_evaluate_takes_every_setting_and_trains_what_a_study_does(opened: Wareh
     assert words == FAST["rl_focal"]
     given = [f"rl_focal.{name}={shown(value)}" for name, value in FAST["rl_focal"].items()]
     made = evaluate(opened, "b", methods=["rl_focal", "rl_focal_sequential"], settings=given, seeds=1)
-    of_literal = [row for row in made.rows if row.study == "settings"]
-    assert {row.method for row in of_literal} == {"rl_focal"}
-    method = make_method("rl_focal", Making(settings={"literal": "true", "epochs": "3"}))
-    assert method.recipe(160) == recipe("rl_focal", replace(literal_config(160), epochs=3))
+    of_settings = [row for row in made.rows if row.study == "settings"]
+    assert {row.method for row in of_settings} == {"rl_focal"}
+    method = make_method("rl_focal", Making(settings={"epochs": "3"}))
+    assert method.recipe(160) == recipe("rl_focal", replace(rl_focal_config(160), epochs=3))
     assert make_method("rl_focal").recipe(160) == recipe("rl_focal", rl_focal_config(160))
-    found = run(opened, "size-penalty", literal_config(160).size_penalty, seeds=1)
+    found = run(opened, "size-penalty", rl_focal_config(160).size_penalty, seeds=1)
     [arm] = [p for p in found.points if p.x is not None]
-    [row] = [row for row in of_literal if row.task == "*"]
+    [row] = [row for row in of_settings if row.task == "*"]
     assert (row.accuracy, row.mean_pool_size) == (arm.accuracy, arm.mean_pool_size)
     for wrong, told in (("epoch=3", "unknown setting 'epoch'"), ("epochs=x", "epochs='x' cannot be read")):
         with pytest.raises(InputError, match=told):
