@@ -34,6 +34,7 @@ with open_warehouse("rights") as warehouse:
     put_choices(warehouse, right)
     with warehouse.transaction("extracted"):
         rows = {"model": list(right), "benchmark": ["b"] * len(right), "task": ["t"] * len(right)}
+        rows |= {"extraction_id": list(right), "n_docs": [8] * len(right)}
         warehouse.append("extractions", pa.table(rows))
 """
 READ = """

@@ -149,7 +149,7 @@ def rows_of(model: str, doc_ids: list[int], n_choices: int = 2) -> pa.Table:
 
 
 def docs_of(n: int) -> pa.Table:
-    names = {"benchmark": ["b"] * n, "task": ["t"] * n, "doc_id": list(range(n))}
+    names = {"benchmark": ["b"] * n, "task": ["t"] * n, "doc_id": list(range(n)), "split": ["test"] * n}
     return pa.table({**names, "doc_hash": [f"h{i}" for i in range(n)], "choices": [["x", "y"]] * n})
 
 

@@ -63,7 +63,7 @@ def relabelled(doc_id: int, label: int) -> pa.Table:
 
 def evaluated(warehouse: Warehouse) -> None:
     with warehouse.transaction("evaluate"):
-        warehouse.append("evaluations", pa.table({"run_id": ["r"]}))
+        warehouse.append("evaluations", pa.table({"run_id": ["r"], "benchmark": ["b"], "task": ["*"]}))
 
 
 def touched(warehouse: Warehouse, where: str, by: float = 0.05) -> None:

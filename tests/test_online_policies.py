@@ -20,7 +20,7 @@ from rlfocal.methods import every_method, make_method
 from rlfocal.policy import Decisions, OnlineAgents, OnlineLearner, decide, decide_online
 
 FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
-ONLINE = ("latest_correct", *BANDITS, *FROM_ALL, "rl_focal", "rl_focal_sequential", "gated_log_linear")
+ONLINE = ("latest_correct", *BANDITS, *FROM_ALL, "rl_focal", "rl_focal_sequential")
 BEFORE, AFTER = (0.95, 0.45, 0.5, 0.6), (0.05, 0.45, 0.5, 0.95)
 N_TRAIN, N_TEST, TURN, LATE = 120, 900, 200, 200
 

@@ -101,9 +101,13 @@ def test_a_full_disk_leaves_the_warehouse_as_it_was(small_disk: Path, empty_ware
 def test_a_warehouse_of_schema_1_is_brought_up_to_date(warehouse: Warehouse) -> None:
     with warehouse.transaction("as schema 1 left it"):
         warehouse.append(
-            "docs", pa.table({"benchmark": ["b"], "task": ["t"], "doc_id": [0], "question": ["q"]})
+            "docs",
+            pa.table(
+                {"benchmark": ["b"], "task": ["t"], "doc_id": [0], "question": ["q"], "split": ["test"]}
+            ),
         )
-        warehouse.append("extractions", pa.table({"model": ["m"], "benchmark": ["b"], "n_docs": [1]}))
+        keys = {"extraction_id": ["e"], "model": ["m"], "benchmark": ["b"], "task": ["t"]}
+        warehouse.append("extractions", pa.table({**keys, "n_docs": [1]}))
         warehouse.connection.execute("ALTER TABLE docs DROP COLUMN confidential")
         warehouse.connection.execute("ALTER TABLE extractions DROP COLUMN n_whole")
         warehouse.connection.execute("DELETE FROM schema_version")

@@ -178,7 +178,7 @@ def test_more_rivals_than_three(sql: duckdb.DuckDBPyConnection) -> None:
 @FEW
 @given(
     scores=st.lists(
-        st.lists(st.sampled_from([-math.inf, -2.0, -1.0, -0.0, 0.0, 1.0]), min_size=2, max_size=6),
+        st.lists(st.sampled_from([-2.0, -1.0, -0.0, 0.0, 1.0]), min_size=2, max_size=6),
         min_size=1,
         max_size=6,
     ),

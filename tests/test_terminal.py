@@ -44,6 +44,7 @@ def here(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("here")
     shutil.copytree(empty_warehouse, folder / ".rlfocal" / "warehouse")
     rows = {"benchmark": ["toys", "tools"], "task": ["t", "t"], "model": ["ada", "bert"]}
+    rows |= {"extraction_id": ["1", "2"], "n_docs": [0, 0]}
     with open_warehouse(folder / ".rlfocal" / "warehouse") as opened, opened.transaction("fill"):
         opened.append("extractions", pa.table(rows))
     (folder / "pools").mkdir()
@@ -113,7 +114,7 @@ def test_help_of_sql_lists_all_there_is(warehouse: Warehouse) -> None:
     shown = CliRunner().invoke(app, ["sql", "--help"]).output
     text = " ".join(shown.split())
     assert all(definition.name in text for definition in found)
-    assert "all_pools(benchmark, max_size, task := '*', split := '*')" in text
+    assert "all_pools(benchmark, max_size, task := '*', split := '*', models := '*')" in text
 
 
 @pytest.mark.parametrize("pool", ["lab", "small", "paper"])

@@ -43,7 +43,8 @@ def fill(connection: duckdb.DuckDBPyConnection, **tables: Sequence[Mapping[str, 
     for table in ("models", "docs", "choice_logprobs", "answer_passes", "extractions"):
         connection.execute(f"DELETE FROM {table}")
     answers = [*tables.get("choice_logprobs", ()), *tables.get("answer_passes", ())]
-    tables["extractions"] = [{"model": model} for model in sorted({row["model"] for row in answers})]
+    named = sorted({row["model"] for row in answers})
+    tables["extractions"] = [{"extraction_id": model, "model": model, "n_docs": 0} for model in named]
     for table, rows in tables.items():
         key = {} if table == "models" else {"benchmark": "b", "task": "t"}
         key |= {"split": "test"} if table == "docs" else {}

@@ -302,7 +302,9 @@ def check_methods(
             _check_size(name, argument, len(data.models))
         if protocol not in found.protocols:
             raise InputError(
-                f"method {name!r} uses the label of the previous document; it needs --protocol online"
+                f"method {name!r} does not learn online; it needs --protocol frozen"
+                if protocol == "online"
+                else f"method {name!r} uses the label of the previous document; it needs --protocol online"
             )
         if data.kind not in found.kinds and data.kind == "answers":
             raise InputError(

@@ -15,7 +15,7 @@ from rlfocal.agents.settings import Settings, check_settings, read_value, readab
 from rlfocal.agents.storage.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError, unknown
-from rlfocal.methods.registry import CheckpointStore, Entry, Making, Role, register
+from rlfocal.methods.registry import PROTOCOLS, CheckpointStore, Entry, Making, Role, register
 from rlfocal.methods.spaces import Range, Space
 
 if TYPE_CHECKING:
@@ -197,7 +197,14 @@ class RLFocal:
 
 
 def _enter(
-    name: str, asks: str, answers: str, *, is_usual: bool = True, role: Role = "rl_focal", source: str = ""
+    name: str,
+    asks: str,
+    answers: str,
+    *,
+    is_usual: bool = True,
+    role: Role = "rl_focal",
+    source: str = "",
+    protocols: tuple[str, ...] = PROTOCOLS,
 ) -> None:
     def make(making: Making) -> RLFocal:
         return RLFocal(name, store=making.store, on_progress=making.on_progress)
@@ -209,6 +216,7 @@ def _enter(
             answers,
             role=role,
             source=source,
+            protocols=protocols,
             reads=("question", "outputs"),
             with_task="as an input" if is_usual else None,
             has_budgets=is_usual,
@@ -260,6 +268,7 @@ _enter(
     "a log-linear pool with weights that depend on the question; both fitted by exact expectations over "
     "train labels",
     role="rival",
+    protocols=("frozen",),
     source="ours; counterfactual baselines as in COMA (Foerster et al., 2018)",
 )
 for _name, _base in WITHOUT_TEXTS.items():

@@ -6,5 +6,7 @@ SELECT
 FROM range($documents) AS t(i);
 
 INSERT INTO extractions BY NAME
-SELECT 'made-up' AS benchmark, d.task, printf('model %03d', m.i) AS model, d.n_docs
+SELECT
+    printf('%s, %03d', d.task, m.i) AS extraction_id, 'made-up' AS benchmark, d.task, printf('model %03d', m.i) AS model,
+    d.n_docs
 FROM (SELECT task, count(*) AS n_docs FROM docs GROUP BY task) AS d, range($models) AS m(i);
