@@ -43,7 +43,11 @@ def here(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """A folder with a warehouse in its usual place and a pool of its own."""
     folder = tmp_path_factory.mktemp("here")
     shutil.copytree(empty_warehouse, folder / ".rlfocal" / "warehouse")
-    rows = {"benchmark": ["toys", "tools"], "task": ["t", "t"], "model": ["ada", "bert"]}
+    rows: dict[str, list[object]] = {
+        "benchmark": ["toys", "tools"],
+        "task": ["t", "t"],
+        "model": ["ada", "bert"],
+    }
     rows |= {"extraction_id": ["1", "2"], "n_docs": [0, 0]}
     with open_warehouse(folder / ".rlfocal" / "warehouse") as opened, opened.transaction("fill"):
         opened.append("extractions", pa.table(rows))
