@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pwd import getpwnam
 from secrets import token_hex
 
 import psutil
+from ports import free_port
 
 SETTINGS = "-c fsync=off -c max_connections=200 -c listen_addresses=127.0.0.1 -c unix_socket_directories="
 
@@ -78,7 +78,7 @@ def programs() -> Path | None:
 def running(folder_of_programs: Path) -> Iterator[PostgresServer]:
     """A server that goes with its data at the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
-    server = PostgresServer(folder_of_programs, folder, _free_port(), token_hex(12))
+    server = PostgresServer(folder_of_programs, folder, free_port(), token_hex(12))
     secret = folder / "password"
     secret.write_text(server.password)
     initialise: list[str | Path] = [folder_of_programs / "initdb", "-D", folder / "db", "-U", "lake"]
@@ -112,9 +112,3 @@ def _run(command: list[str | Path], account: str | None, folder: Path) -> None:
     subprocess.run(
         command, user=account, extra_groups=groups, cwd=folder, check=True, stdout=subprocess.DEVNULL
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

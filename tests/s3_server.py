@@ -1,12 +1,17 @@
-"""A real S3 server for the tests: moto's, on a free port of this machine."""
+"""A real S3 server for the tests: moto's, on a free port of this machine.
+
+In a process of its own: vLLM reads an attribute of all that is imported, and Flask's proxies refuse that.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import boto3
-from moto.server import ThreadedMotoServer
+from ports import free_port, wait_until_open
 
 BUCKET = "lake"
 KEYS = {
@@ -19,19 +24,20 @@ KEYS = {
 @contextmanager
 def running() -> Iterator[str]:
     """The URL of a server with an empty bucket."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        url = f"http://{host}:{port}"
-        key, secret, region = KEYS.values()
-        boto3.client(
-            "s3",
-            endpoint_url=url,
-            aws_access_key_id=key,
-            aws_secret_access_key=secret,
-            region_name=region,
-        ).create_bucket(Bucket=BUCKET)
-        yield url
-    finally:
-        server.stop()
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
+    url = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            wait_until_open(port)
+            key, secret, region = KEYS.values()
+            boto3.client(
+                "s3",
+                endpoint_url=url,
+                aws_access_key_id=key,
+                aws_secret_access_key=secret,
+                region_name=region,
+            ).create_bucket(Bucket=BUCKET)
+            yield url
+        finally:
+            server.terminate()
