@@ -1,4 +1,4 @@
-"""`make docs`: the pages and the API reference build without a warning, and the reference has what is exported."""
+"""`make docs`: the pages build without a warning, and the API reference has what is exported."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
             **memory_settings(),
         }
     )
-    # DuckDB draws it on stdout, which is for results only. Without ipywidgets, a notebook has none and refuses this.
+    # DuckDB draws it on stdout, which is for results only. A notebook without ipywidgets has none, and
+    # refuses the setting.
     if connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
         connection.execute("SET enable_progress_bar = false")
     # A catalogue in Postgres may say that its files are in an object store.
