@@ -12,6 +12,7 @@ from test_agents_environment import random_dataset
 from test_agents_training import skilled
 from torch import Tensor, nn
 
+from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.rl_focal_released.agents import ReleasedAgents
 from rlfocal.agents.rl_focal_released.config import ARTEFACTS, Artefacts, ReleasedConfig, released_config
@@ -21,7 +22,6 @@ from rlfocal.agents.rl_focal_released.networks import ReleasedNetworks
 from rlfocal.agents.rl_focal_released.scoring import released_accuracy
 from rlfocal.agents.rl_focal_released.training import train
 from rlfocal.agents.shared.networks import Sizes
-from rlfocal.bench.released_loop import Decider, Fusion, ReleasedLoop, Settings
 from rlfocal.dataset import Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.rl_focal import RLFocal
