@@ -38,7 +38,6 @@ COUNTS = "test_mappo.py::test_every_setting_of_the_update_counts"
 BY_TURNS = "test_mappo.py::test_advantages_by_turns_are_gae_on_the_interleaved_sequence"
 PAPERS = "test_agents_environment.py::test_environment_is_the_papers"
 SAMPLES = "test_mappo.py::test_actions_are_drawn_by_the_policies"
-DIVERSITY = "test_parts_matter.py::test_whom_to_ask_is_learned_from_focal_diversity_alone"
 WINDOW = "test_online_learning.py::test_a_window_holds_what_all_members_answered"
 UNHEARD = "test_online_learning.py::test_models_that_were_not_asked_are_never_heard"
 TURNED = "test_online_learning.py::test_a_stream_that_turns_is_followed_and_a_steady_one_costs_little"
@@ -137,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "the Decider sees no metric", "rlfocal/agents/shared/stream.py",
-        "torch.cat([pools, metrics,", "torch.cat([pools, 0 * metrics,", f"{PAPERS} {DIVERSITY}",
+        "torch.cat([pools, metrics,", "torch.cat([pools, 0 * metrics,", PAPERS,
     ),
     Mutant(
         "a gain has the wrong sign", GATED + "learning.py",
