@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from rlfocal.agents.rl_focal import artefacts as released
 from rlfocal.agents.rl_focal import config as rl_focal
-from rlfocal.agents.rl_focal_released import config as released
 from rlfocal.agents.rl_focal_sequential import config as sequential
 from rlfocal.errors import unknown
 
@@ -17,7 +17,7 @@ _REVISIONS = {
     "rl_focal_literal": rl_focal.REVISION,
     "gated_log_linear": rl_focal.GATED_REVISION,
     "rl_focal_sequential": sequential.REVISION,
-    "rl_focal_released": released.REVISION,
+    "rl_focal_released": released.RELEASED_REVISION,
 }
 _ONLINE = {
     "rl_focal": f" online {rl_focal.ONLINE_REVISION}",

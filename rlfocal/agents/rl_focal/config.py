@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
 from rlfocal.agents.shared.checking import Metrics, Share, checked
 from rlfocal.errors import InputError
 
@@ -84,6 +85,8 @@ class GatedConfig(PoolConfig):
     actor_gain: ClassVar[float] = 0.0
     decider_hidden: ClassVar[None] = None
     """No trunk: its mask depends on the question alone."""
+    critic_hidden: ClassVar[None] = None
+    n_observed: ClassVar[int] = 0
 
 
 @checked
@@ -166,8 +169,15 @@ class RLFocalConfig(PoolConfig):
         if self.log_linear and not self.sees_questions:
             raise InputError("RLFocalConfig.log_linear needs sees_questions")
 
+    @property
+    def n_observed(self) -> int:
+        """K: how many numbers about a pool's answers the Decider sees."""
+        return len(self.metrics)
 
-AgentsConfig = RLFocalConfig | GatedConfig
+
+MappoConfig = RLFocalConfig | ReleasedConfig
+"""Settings of agents that learn by sampled actions."""
+AgentsConfig = MappoConfig | GatedConfig
 """What shapes the agents' networks."""
 
 

@@ -13,9 +13,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
-from rlfocal.agents.rl_focal.config import REVISION, AgentsConfig, RLFocalConfig
+from rlfocal.agents.rl_focal.agents import Frozen, RLFocalAgents, chosen_pool
+from rlfocal.agents.rl_focal.artefacts import RELEASED_REVISION, ReleasedConfig
+from rlfocal.agents.rl_focal.config import REVISION, AgentsConfig, MappoConfig, RLFocalConfig
 from rlfocal.agents.rl_focal.environment import (
+    Environment,
     network_sizes,
     tail_environment,
     train_environment,
@@ -24,6 +26,8 @@ from rlfocal.agents.rl_focal.environment import (
 from rlfocal.agents.rl_focal.mappo import Learner, run_episode
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.questions import Questions, fit_questions
+from rlfocal.agents.rl_focal.released import is_answerable
+from rlfocal.agents.rl_focal.released_learning import ReleasedLearner
 from rlfocal.agents.shared.networks import weights_of_seed
 from rlfocal.agents.shared.policies import modal_answer, next_modal_pool
 from rlfocal.agents.shared.stream import Memory, Stream
@@ -33,7 +37,7 @@ from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
 from rlfocal.dataset import Dataset
 from rlfocal.policy import Episode
 
-Made = TypeVar("Made", bound=PoolAgents)
+Made = TypeVar("Made", bound=Frozen)
 _RECENT, _HALVINGS = 500, 12
 TOGETHER = 5
 """The most seeds whose networks are stacked; the groups train on at most one thread per core.
@@ -42,27 +46,34 @@ The same on every machine, because the number stacked decides the last bits of a
 """
 
 
-def train(
+def train_agents(
+    agents: type[Made],
     train_rows: Dataset,
-    config: RLFocalConfig,
+    config: MappoConfig,
     seeds: Sequence[int],
     on_progress: Progress | None = None,
     kept: Path | None = None,
-    agents: type[RLFocalAgents] = RLFocalAgents,
-) -> list[RLFocalAgents]:
+) -> list[Made]:
     """One pair of agents per seed, trained side by side; a seed's result does not depend on the others.
 
     Every few episodes the state of training is saved in the folder `kept`: called again with the same
     arguments after it was killed, training ends with the same agents as without the interruption.
-    Raises InputError for a pool of one model or fewer than two train documents.
+    Raises InputError for a pool of one model or fewer than two train documents, and where they are too few
+    for the released code's window.
     """
+    if isinstance(config, ReleasedConfig) and config.artefacts.unanswerable_left_out:
+        train_rows = train_rows.rows(is_answerable(train_rows, config).numpy())
     questions = fit_questions(train_rows, config)
     stream = train_stream(train_rows, config, questions)
 
-    def train_group(group: Sequence[int], report: Progress) -> list[RLFocalAgents]:
+    def train_group(group: Sequence[int], report: Progress) -> list[Made]:
         return _Group(train_rows, stream, questions, config, group, kept, report).train(agents)
 
     return train_in_groups(seeds, train_group, on_progress)
+
+
+train = partial(train_agents, RLFocalAgents)
+"""As `rl_focal` is trained."""
 
 
 def train_in_groups(
@@ -85,7 +96,7 @@ class _Group:
     """Seeds that are stacked into one set of networks."""
 
     def __init__(
-        self, rows: Dataset, stream: Stream, questions: Questions | None, config: RLFocalConfig,
+        self, rows: Dataset, stream: Stream, questions: Questions | None, config: MappoConfig,
         seeds: Sequence[int], kept: Path | None, on_progress: Progress,
     ) -> None:  # fmt: skip
         self.rows, self.stream, self.questions, self.config = rows, stream, questions, config
@@ -93,7 +104,8 @@ class _Group:
         self.on_progress = on_progress
         self.kept: Kept | None = None
         if kept is not None:
-            file = Unfinished.beside(kept, REVISION, rows, seeds, config)
+            revision = RELEASED_REVISION if isinstance(config, ReleasedConfig) else REVISION
+            file = Unfinished.beside(kept, revision, rows, seeds, config)
             self.kept = Kept(file, len(seeds))
 
     def train(self, agents: type[Made]) -> list[Made]:
@@ -102,7 +114,8 @@ class _Group:
         generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
         sizes = network_sizes(self.rows, self.config, self.questions)
         networks = Networks(sizes, self.config, generators, self.rows.kind)
-        networks.fusion.fit_scales(self.stream.outputs(), self.rows, self.config.log_linear_start)
+        if isinstance(self.config, RLFocalConfig):
+            networks.fusion.fit_scales(self.stream.outputs(), self.rows, self.config.log_linear_start)
         n_budgets = 0 if self.questions is None else len(self.questions.budgets)
         environment = train_environment(self.stream, self.config, n_seeds, n_budgets)
         position = Position.start(n_seeds) if self.kept is None else self.kept.position()
@@ -113,8 +126,9 @@ class _Group:
         )
         total = max(sum(episodes for _, episodes in phases), 1)
         limited = [False] * n_seeds
+        learns = ReleasedLearner if isinstance(self.config, ReleasedConfig) else Learner
         for phase, episodes in phases:
-            learner = Learner(networks, self.config, phase, self.questions, self.stream.n_documents)
+            learner = learns(networks, self.config, phase, self.questions, self.stream.n_documents)
             if self.kept is not None and position.phase == phase and position.episode:
                 learner.restore(self.kept.restore(networks, learner.optimiser, generators))
             for episode in range(position.episodes_of(phase), episodes):
@@ -124,9 +138,11 @@ class _Group:
                     rest = learner.rest()
                     self.kept.save(position, networks, learner.optimiser, generators, rest)
                 self.on_progress(len(position.history[0]) / total)
+            learner.end()
             if episodes and phase != "fusion":
                 limited = learner.multiplier.is_binding
-        memories = end_of_train(networks, self.stream, self.config, n_seeds)
+        if isinstance(self.config, RLFocalConfig):
+            environment = end_of_train(networks, self.stream, self.config, n_seeds)
         if self.kept is not None:
             self.kept.file.forget()
         return [
@@ -142,7 +158,7 @@ class _Group:
                 at,
                 is_limited=limited[at],
             )
-            for at, (memory, history) in enumerate(zip(memories, position.history, strict=True))
+            for at, (memory, history) in enumerate(zip(environment.memories(), position.history, strict=True))
         ]
 
 
@@ -164,7 +180,7 @@ def agents_of_seed(
 
 
 @torch.no_grad()
-def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -> None:
+def keep_mean_pool(agents: Frozen, questions: Tensor, *, is_limited: bool) -> None:
     """Lowers all branches alike until modal pools on the last train questions (T, G) ask at most `mean_pool`
     models on average; with `is_limited`, also raises them to that mean. The multiplier acts on sampled pools,
     and a short training can end before it has taken effect."""
@@ -188,7 +204,7 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
 
 
 @torch.no_grad()
-def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_seeds: int) -> list[Memory]:
+def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_seeds: int) -> Environment:
     """Where each seed stands after the last train documents, acting as it will at test."""
     environment = tail_environment(stream, config, n_seeds)
 
@@ -200,7 +216,7 @@ def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_se
         return next_modal_pool(networks.decider(observed), pools)
 
     environment.rollout(environment.length, choose, fuse)
-    return environment.memories()
+    return environment
 
 
 class _SharedProgress:
