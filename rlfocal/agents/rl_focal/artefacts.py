@@ -11,9 +11,6 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from rlfocal.agents.shared.checking import Metrics, Share, checked
 from rlfocal.errors import InputError, unknown
 
-RELEASED_REVISION = 3
-"""Raised whenever the same settings train other agents."""
-
 
 @checked
 class Artefacts:
@@ -87,6 +84,7 @@ class ReleasedConfig:
     fusion_hidden: tuple[PositiveInt, ...] = (100, 100)
     answer_slots: PositiveInt = 10
     artefacts: Artefacts = Artefacts()
+    revision: ClassVar[int] = 3
     # What the released code has no choice about.
     joint_episodes: ClassVar[int] = 0
     stretches: ClassVar[int] = 1

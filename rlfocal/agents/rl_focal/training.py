@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from rlfocal.agents.rl_focal.agents import Frozen, RLFocalAgents, chosen_pool
-from rlfocal.agents.rl_focal.artefacts import RELEASED_REVISION, ReleasedConfig
-from rlfocal.agents.rl_focal.config import REVISION, AgentsConfig, MappoConfig, RLFocalConfig
+from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
+from rlfocal.agents.rl_focal.config import AgentsConfig, MappoConfig, RLFocalConfig
 from rlfocal.agents.rl_focal.environment import (
     Environment,
     network_sizes,
@@ -67,7 +67,11 @@ def train_agents(
     stream = train_stream(train_rows, config, questions)
 
     def train_group(group: Sequence[int], report: Progress) -> list[Made]:
-        return _Group(train_rows, stream, questions, config, group, kept, report).train(agents)
+        resuming = None
+        if kept is not None:
+            file = Unfinished.beside(kept, config.revision, train_rows, group, config)
+            resuming = Kept(file, len(group))
+        return _train_group(agents, train_rows, stream, questions, config, group, resuming, report)
 
     return train_in_groups(seeds, train_group, on_progress)
 
@@ -92,74 +96,50 @@ def train_in_groups(
         return [agents for trained in _side_by_side(runs, progress) for agents in trained]
 
 
-class _Group:
-    """Seeds that are stacked into one set of networks."""
-
-    def __init__(
-        self, rows: Dataset, stream: Stream, questions: Questions | None, config: MappoConfig,
-        seeds: Sequence[int], kept: Path | None, on_progress: Progress,
-    ) -> None:  # fmt: skip
-        self.rows, self.stream, self.questions, self.config = rows, stream, questions, config
-        self.seeds = seeds
-        self.on_progress = on_progress
-        self.kept: Kept | None = None
-        if kept is not None:
-            revision = RELEASED_REVISION if isinstance(config, ReleasedConfig) else REVISION
-            file = Unfinished.beside(kept, revision, rows, seeds, config)
-            self.kept = Kept(file, len(seeds))
-
-    def train(self, agents: type[Made]) -> list[Made]:
-        torch.set_num_threads(1)  # holds for this thread only
-        n_seeds = len(self.seeds)
-        generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
-        sizes = network_sizes(self.rows, self.config, self.questions)
-        networks = Networks(sizes, self.config, generators, self.rows.kind)
-        if isinstance(self.config, RLFocalConfig):
-            networks.fusion.fit_scales(self.stream.outputs(), self.rows, self.config.log_linear_start)
-        n_budgets = 0 if self.questions is None else len(self.questions.budgets)
-        environment = train_environment(self.stream, self.config, n_seeds, n_budgets)
-        position = Position.start(n_seeds) if self.kept is None else self.kept.position()
-        phases = (
-            ("decider", self.config.decider_episodes),
-            ("fusion", self.config.fusion_episodes),
-            ("joint", self.config.joint_episodes),
+def _train_group(
+    agents: type[Made], rows: Dataset, stream: Stream, questions: Questions | None, config: MappoConfig,
+    seeds: Sequence[int], kept: Kept | None, on_progress: Progress,
+) -> list[Made]:  # fmt: skip
+    """The agents of seeds that are stacked into one set of networks."""
+    torch.set_num_threads(1)  # holds for this thread only
+    n_seeds, is_released = len(seeds), isinstance(config, ReleasedConfig)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    networks = Networks(network_sizes(rows, config, questions), config, generators, rows.kind)
+    if isinstance(config, RLFocalConfig):
+        networks.fusion.fit_scales(stream.outputs(), rows, config.log_linear_start)
+    n_budgets = 0 if questions is None else len(questions.budgets)
+    environment = train_environment(stream, config, n_seeds, n_budgets)
+    position = Position.start(n_seeds) if kept is None else kept.position()
+    phases = {
+        "decider": config.decider_episodes, "fusion": config.fusion_episodes, "joint": config.joint_episodes
+    }  # fmt: skip
+    total = max(sum(phases.values()), 1)
+    limited = [False] * n_seeds
+    for phase, episodes in phases.items():
+        learns = ReleasedLearner if is_released else Learner
+        learner = learns(networks, config, phase, questions, stream.n_documents)
+        if kept is not None and position.phase == phase and position.episode:
+            learner.restore(kept.restore(networks, learner.optimiser, generators))
+        for episode in range(position.episodes_of(phase), episodes):
+            learner.begin(episode / episodes)
+            position = position.after(phase, run_episode(environment, learner, episode, generators))
+            if kept is not None and kept.is_due(position):
+                kept.save(position, networks, learner.optimiser, generators, learner.rest())
+            on_progress(len(position.history[0]) / total)
+        learner.end()
+        if episodes and phase != "fusion":
+            limited = learner.multiplier.is_binding
+    if isinstance(config, RLFocalConfig):
+        environment = end_of_train(networks, stream, config, n_seeds)
+    if kept is not None:
+        kept.file.forget()
+    ends = zip(seeds, environment.memories(), position.history, limited, strict=True)
+    return [
+        agents_of_seed(
+            agents, rows, networks, config, questions, memory, history, seed, at, is_limited=is_limited
         )
-        total = max(sum(episodes for _, episodes in phases), 1)
-        limited = [False] * n_seeds
-        learns = ReleasedLearner if isinstance(self.config, ReleasedConfig) else Learner
-        for phase, episodes in phases:
-            learner = learns(networks, self.config, phase, self.questions, self.stream.n_documents)
-            if self.kept is not None and position.phase == phase and position.episode:
-                learner.restore(self.kept.restore(networks, learner.optimiser, generators))
-            for episode in range(position.episodes_of(phase), episodes):
-                learner.begin(episode / episodes)
-                position = position.after(phase, run_episode(environment, learner, episode, generators))
-                if self.kept is not None and self.kept.is_due(position):
-                    rest = learner.rest()
-                    self.kept.save(position, networks, learner.optimiser, generators, rest)
-                self.on_progress(len(position.history[0]) / total)
-            learner.end()
-            if episodes and phase != "fusion":
-                limited = learner.multiplier.is_binding
-        if isinstance(self.config, RLFocalConfig):
-            environment = end_of_train(networks, self.stream, self.config, n_seeds)
-        if self.kept is not None:
-            self.kept.file.forget()
-        return [
-            agents_of_seed(
-                agents,
-                self.rows,
-                networks,
-                self.config,
-                self.questions,
-                memory,
-                history,
-                self.seeds[at],
-                at,
-                is_limited=limited[at],
-            )
-            for at, (memory, history) in enumerate(zip(environment.memories(), position.history, strict=True))
-        ]
+        for at, (seed, memory, history, is_limited) in enumerate(ends)
+    ]  # fmt: skip
 
 
 def agents_of_seed(

@@ -163,8 +163,6 @@ class Driver(Protocol):
 class Variant:
     """One variant of RL-Focal."""
 
-    method: str
-    """Its name in `evaluations.method`."""
     header: type[Header]
     """What its checkpoints hold besides tensors."""
     train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[SomeAgents]]
