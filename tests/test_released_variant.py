@@ -13,6 +13,7 @@ from test_agents_environment import random_dataset
 from test_agents_training import skilled
 from torch import Tensor, nn
 
+from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.agents.rl_focal.artefacts import ARTEFACTS, Artefacts, ReleasedConfig, released_config
 from rlfocal.agents.rl_focal.environment import train_environment, train_stream
@@ -23,7 +24,6 @@ from rlfocal.agents.rl_focal.released_agents import ReleasedAgents
 from rlfocal.agents.rl_focal.released_learning import ReleasedLearner
 from rlfocal.agents.rl_focal.training import train_agents
 from rlfocal.agents.shared.networks import Sizes
-from rlfocal.bench.released_loop import Decider, Fusion, ReleasedLoop, Settings
 from rlfocal.dataset import Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.rl_focal import RLFocal

@@ -50,7 +50,7 @@ class Engines:
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Engines:
-    from rlfocal.bench.extraction import lm_eval_backend
+    from benchmarks.speed.extraction import lm_eval_backend
     from rlfocal.extraction.engines import vllm
 
     folder = tmp_path_factory.mktemp("model")

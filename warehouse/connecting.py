@@ -47,8 +47,10 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
             **memory_settings(),
         }
     )
-    # DuckDB draws it on stdout, which is for results only.
-    connection.execute("SET enable_progress_bar = false")
+    # DuckDB draws it on stdout, which is for results only. A notebook without ipywidgets has none, and
+    # refuses the setting.
+    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
+        connection.execute("SET enable_progress_bar = false")
     # A catalogue in Postgres may say that its files are in an object store.
     for name in (("postgres_scanner", "httpfs") if postgres else ("sqlite_scanner",)) + ("ducklake",):
         connection.execute(f"LOAD {quoted(str(_extension(name)))}")

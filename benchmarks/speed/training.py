@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlfocal.bench.memory import peak_megabytes
+from benchmarks.speed.memory import peak_megabytes
 from rlfocal.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> 
     """The released loop, both phases, on one thread as its products are too small for more."""
     import torch
 
+    from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
     from rlfocal.agents.shared.threads import one_thread
-    from rlfocal.bench.released_loop import Decider, Fusion, ReleasedLoop, Settings
 
     n_models, choices = rows.probs.shape[1:]
     with one_thread(), torch.random.fork_rng(devices=[]):

@@ -1,4 +1,4 @@
-"""`rlfocal bench`: each prints ratios against a named reference, measured in one run."""
+"""`python -m benchmarks`: each command prints ratios against a named reference, measured in one run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rlfocal.cli.support.commands import group
-from rlfocal.cli.support.options import Json, Pool, names, print_json
+from rlfocal.cli import guarded
+from rlfocal.cli.support.arguments import run
+from rlfocal.cli.support.options import Json, names, print_json
 from rlfocal.cli.support.progress import progress_line
 from rlfocal.errors import InputError, unknown
 from rlfocal.terminal import Listing
@@ -18,19 +19,16 @@ from rlfocal.wording import counted
 ENGINES = ("vllm", "hf")
 WIDTH = 110  # of a table in a file
 
-bench = typer.Typer(
+app = typer.Typer(
     help="Measure speed, as ratios to a named reference in the same run.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-group("bench", "Measure rlfocal", bench)
 
 
-@bench.callback()
-def _group() -> None: ...
-
-
-@bench.command("extraction")
+@app.command("extraction")
 def extraction(
     documents: Annotated[int, typer.Option(min=4, help="Four-choice questions of each kind.")] = 60,
     engines: Annotated[str, typer.Option(metavar="E,...", help="vllm, hf.")] = "vllm,hf",
@@ -47,7 +45,7 @@ def extraction(
     `unique` the distinct ones, with each shared prefix counted once; `max Δ` is the largest difference in a
     choice's log-likelihood, `argmax` the share of questions on which the same choice wins.
     """
-    from rlfocal.bench.extraction import bench_extraction
+    from benchmarks.speed.extraction import bench_extraction
 
     chosen = names(engines, "--engines") or []
     for name in chosen:
@@ -89,7 +87,7 @@ def extraction(
         console.print(f"{engine} was not measured: {reason}", style="yellow")
 
 
-@bench.command("diversity")
+@app.command("diversity")
 def diversity(
     models: Annotated[
         int, typer.Option(min=2, max=16, help="Models, of which every pool is evaluated.")
@@ -104,7 +102,7 @@ def diversity(
     Uses generated answers, kept in a temporary folder at about 8 bytes per model and document. `scaled`: the
     reference was measured on 20 pools or windows and multiplied. `max Δ`: the largest difference from it.
     """
-    from rlfocal.bench.diversity import Sizes, bench_diversity
+    from benchmarks.speed.diversity import Sizes, bench_diversity
 
     sizes = Sizes(models, documents, many_models, many_documents)
     found = bench_diversity(sizes, progress_line)
@@ -129,7 +127,7 @@ def diversity(
     console.print(table)
 
 
-@bench.command("warehouse")
+@app.command("warehouse")
 def warehouse(
     share: Annotated[
         float, typer.Option(min=0.001, max=1, help="Share of the benchmarks' documents to use.")
@@ -140,7 +138,7 @@ def warehouse(
 
     In full, 2.6 million choices: the sizes of MMLU, BBH, MuSR, GPQA and GSM8K, without token lists.
     """
-    from rlfocal.bench.warehouse import bench_warehouse
+    from benchmarks.speed.warehouse import bench_warehouse
 
     found = bench_warehouse(share)
     if as_json:
@@ -151,40 +149,7 @@ def warehouse(
     typer.echo(f"opened in {found.open_seconds:.2f} s, every accuracy in {found.query_seconds:.2f} s")
 
 
-@bench.command("noop")
-def noop(
-    pool: Pool = "lab",
-    warehouse: Annotated[
-        str | None,
-        typer.Option(
-            "--warehouse",
-            "-w",
-            metavar="PATH|URI",
-            help="A warehouse with the pool's results; missing ones are made first.",
-            show_default="a temporary one",
-        ),
-    ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Repetitions; the median is reported.")] = 5,
-    as_json: Json = False,
-) -> None:
-    """Time commands that have nothing to do: regenerate, evaluate, train, report, doctor.
-
-    All results exist already. `torch`: relative to a process that only imports torch.
-    """
-    from rlfocal.bench.noop import bench_noop
-
-    found = bench_noop(pool, warehouse, repeats, progress_line)
-    if as_json:
-        print_json(found)
-        return
-    table = Listing("command", "median s", "fastest", "slowest", "torch")
-    for row in found:
-        times = (f"{value:.2f}" for value in (row.seconds, row.fastest, row.slowest))
-        table.add(row.command, *times, f"{row.of_reference:.2f}x")
-    _console().print(table)
-
-
-@bench.command("training")
+@app.command("training")
 def training(
     documents: Annotated[int, typer.Option(min=60, help="Generated train rows.")] = 2_000,
     seeds: Annotated[str, typer.Option(metavar="K,...", help="Seeds trained side by side.")] = "1,10",
@@ -200,7 +165,7 @@ def training(
     The loop answers one query at a time with autograd on throughout, computes all eight terms of its weighted
     metric (or only the two with a non-zero weight) and records no stack traces.
     """
-    from rlfocal.bench.training import bench_training
+    from benchmarks.speed.training import bench_training
 
     found = bench_training(
         documents,
@@ -233,7 +198,7 @@ def training(
         console.print(f"the same training with {times}{power}")
 
 
-@bench.command("decision")
+@app.command("decision")
 def decision(
     models: Annotated[int, typer.Option(min=2, help="Models in the pool.")] = 16,
     decisions: Annotated[int, typer.Option(min=100, help="Of which the median is taken.")] = 2_000,
@@ -245,7 +210,7 @@ def decision(
     Router is all of its calls: which models to ask, until enough have answered, and the answer. No text is
     embedded.
     """
-    from rlfocal.bench.decision import bench_decision
+    from benchmarks.speed.decision import bench_decision
 
     found = bench_decision(models, decisions)
     if as_json:
@@ -268,3 +233,7 @@ def whole_numbers(given: str, option: str) -> list[int]:
 
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else WIDTH)
+
+
+if __name__ == "__main__":
+    guarded(lambda: run(app, "python -m benchmarks"))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlfocal.bench.questions import (
+from benchmarks.speed.questions import (
     CONTEXT,
     multiple_choice,
     open_questions,

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rlfocal.bench.eq8 import focal_diversity_of_pool
-from rlfocal.bench.memory import peak_megabytes
+from benchmarks.speed.eq8 import focal_diversity_of_pool
+from benchmarks.speed.memory import peak_megabytes
 from rlfocal.dataset import load_dataset
 from rlfocal.errors import RunError
 from rlfocal.jobs.processes import Send, run_each

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchmarks.speed.training import CHOICES, generated
 from rlfocal.agents import RL_FOCAL
-from rlfocal.bench.training import CHOICES, generated
 from rlfocal.dataset import Dataset
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.policy import decide

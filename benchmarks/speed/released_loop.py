@@ -1,6 +1,6 @@
 """The released algorithm in its original form: one environment, one query at a time, autograd throughout.
 
-A slow, literal reference for `rlfocal bench training` and for the tests of the variant `released`. It shares
+A slow, literal reference for `make bench WHAT=training` and for the tests of `rl_focal_released`. It shares
 nothing with the library except the random draws it is given, so that both can be compared action by action.
 """
 
