@@ -47,7 +47,7 @@ class Fusing(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Frozen(TrainedAgents):
+class NetworkAgents(TrainedAgents):
     """One seed's networks that choose one pool per document, with what they remember of the end of train."""
 
     networks: Networks
@@ -130,7 +130,7 @@ class Frozen(TrainedAgents):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolAgents(Frozen, CallingAgents):
+class PoolAgents(NetworkAgents, CallingAgents):
     """Those that see only the answers of the models they ask."""
 
     def least_cost(self, costs: Prices | None) -> float:

@@ -7,7 +7,6 @@ import torch
 from numpy.typing import NDArray
 
 from rlfocal.agents.rl_focal.agents import Floats, PoolAgents, chosen_pool, stand_ins
-from rlfocal.agents.shared.one_query import one_document
 from rlfocal.agents.shared.tracking import Tracker
 from rlfocal.routing.outputs import NOTHING, Fused, Given
 
@@ -30,7 +29,7 @@ class PoolDriver:
 
     def begin(self, question: str, task: str) -> None:
         self._about = (question, task)
-        self._known = self._agents.known(one_document(self._agents, question, task))
+        self._known = self._agents.known(self._agents.document(question, task))
         self._pool = self._agents.pools(self._known, chosen_pool, self._pool, self._after)[0]
 
     def forget(self) -> None:
@@ -47,7 +46,7 @@ class PoolDriver:
         answered = given.asked & ~given.is_down
         asked = self.wanted(given) & answered
         pool = (asked if asked.any() else answered).astype(np.float32)
-        heard = self._agents.heard(one_document(self._agents, *self._about, given), pool[None])
+        heard = self._agents.heard(self._agents.document(*self._about, given), pool[None])
         slots, probability = self._agents.fuse(heard, self._known).said
         assert probability is not None
         return Fused(int(slots[0]), float(probability[0])) if slots[0] >= 0 else NOTHING

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from rlfocal.agents.rl_focal.agents import Floats, Frozen, answered
+from rlfocal.agents.rl_focal.agents import Floats, NetworkAgents, answered
 from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
 from rlfocal.agents.rl_focal.environment import Environment, measure
 from rlfocal.agents.rl_focal.mappo import walk
@@ -27,7 +27,7 @@ WEIGHTS_AT_TEST = {"focal_diversity": 0.5, "plurality_accuracy": 0.5}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleasedAgents(Frozen, SeeingAgents):
+class ReleasedAgents(NetworkAgents, SeeingAgents):
     """One seed's Decider and Fusion."""
 
     method: ClassVar[str] = "rl_focal_released"

@@ -9,7 +9,7 @@ import torch
 from pydantic import model_validator
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.agents import Frozen, GatedAgents, LiteralAgents, RLFocalAgents
+from rlfocal.agents.rl_focal.agents import GatedAgents, LiteralAgents, NetworkAgents, RLFocalAgents
 from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
 from rlfocal.agents.rl_focal.config import GatedConfig, RLFocalConfig
 from rlfocal.agents.rl_focal.networks import Networks
@@ -18,8 +18,14 @@ from rlfocal.agents.rl_focal.released_agents import ReleasedAgents
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.agents.shared.stream import Memory
 from rlfocal.agents.storage.header import Header
-from rlfocal.agents.storage.layout import Layout, layout, refuse_misfits
-from rlfocal.agents.storage.stored_queries import query_layouts, query_tensors, read_queries
+from rlfocal.agents.storage.layout import (
+    Layout,
+    layout,
+    query_layouts,
+    query_tensors,
+    read_queries,
+    refuse_misfits,
+)
 from rlfocal.agents.storage.tensorfiles import UnusableError, under
 
 _SLOTS = 10_000
@@ -76,7 +82,7 @@ _HEADERS: dict[str, type[PoolHeader]] = {
 }
 
 
-def to_parts(agents: Frozen) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def to_parts(agents: NetworkAgents) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors, and what JSON can hold."""
     tensors = {f"agents.{name}": value for name, value in agents.networks.state_dict().items()}
     tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}

@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.agents import Frozen, RLFocalAgents, chosen_pool
+from rlfocal.agents.rl_focal.agents import NetworkAgents, RLFocalAgents, chosen_pool
 from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
 from rlfocal.agents.rl_focal.config import AgentsConfig, MappoConfig, RLFocalConfig
 from rlfocal.agents.rl_focal.environment import (
@@ -37,7 +37,7 @@ from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
 from rlfocal.dataset import Dataset
 from rlfocal.policy import Episode
 
-Made = TypeVar("Made", bound=Frozen)
+Made = TypeVar("Made", bound=NetworkAgents)
 _RECENT, _HALVINGS = 500, 12
 TOGETHER = 5
 """The most seeds whose networks are stacked; the groups train on at most one thread per core.
@@ -160,7 +160,7 @@ def agents_of_seed(
 
 
 @torch.no_grad()
-def keep_mean_pool(agents: Frozen, questions: Tensor, *, is_limited: bool) -> None:
+def keep_mean_pool(agents: NetworkAgents, questions: Tensor, *, is_limited: bool) -> None:
     """Lowers all branches alike until modal pools on the last train questions (T, G) ask at most `mean_pool`
     models on average; with `is_limited`, also raises them to that mean. The multiplier acts on sampled pools,
     and a short training can end before it has taken effect."""

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.agents.rl_focal_sequential.agents import Look, SequentialAgents
-from rlfocal.agents.shared.one_query import one_document
 from rlfocal.agents.shared.tracking import Tracker
 from rlfocal.routing.outputs import NOTHING, Fused, Given
 
@@ -27,7 +26,7 @@ class StageDriver:
     def begin(self, question: str, task: str) -> None:
         self.forget()
         self._question, self._task = question, task
-        self._about = self._agents.about(one_document(self._agents, question, task))
+        self._about = self._agents.about(self._agents.document(question, task))
 
     def forget(self) -> None:
         self._looks = {}
@@ -62,7 +61,7 @@ class StageDriver:
 
     def _look(self, stage: int, given: Given) -> Look:
         if stage not in self._looks:
-            document = one_document(self._agents, self._question, self._task, given)
+            document = self._agents.document(self._question, self._task, given)
             self._looks[stage] = self._agents.look(stage, document, self._about)
         return self._looks[stage]
 
