@@ -263,9 +263,9 @@ MUTANTS = (
     ),
     Mutant(
         "scales of the rows that are decided on", FOCAL + "agents.py",
-        "        logits: Tensor = self.networks.fusion(given, heard.open)\n",
+        "        logits = self.networks.fusion(given, heard.open)\n",
         "        self.networks.fusion.standardiser.learn(heard.distributions[0])\n"
-        "        logits: Tensor = self.networks.fusion(given, heard.open)\n",
+        "        logits = self.networks.fusion(given, heard.open)\n",
         "test_agents_training.py::test_what_is_decided_with_a_document_does_not_matter",
     ),
     Mutant(

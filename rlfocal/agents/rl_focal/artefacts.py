@@ -1,17 +1,15 @@
-"""What can be set about `rl_focal_released`, and what of its behaviour can be switched off."""
+"""What can be set about `rl_focal_released`: the released code's artefacts as switches of the shared code."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from rlfocal.agents.shared.checking import Metrics, Share, checked
 from rlfocal.errors import InputError, unknown
-
-REVISION = 2
-"""Raised whenever the same settings train other agents."""
 
 
 @checked
@@ -23,7 +21,7 @@ class Artefacts:
     probability_as_log_prob: bool = True
     """Fusion stores the action's probability where a log-probability belongs."""
     no_critic: bool = True
-    """Advantages are standardised returns; off: returns above what a critic expects."""
+    """Advantages are standardised returns; off: returns above what the central critic expects."""
     one_step_per_buffer: bool = True
     """One gradient step, so that the ratio is 1 and never clipped; off: four."""
     returns_across_episodes: bool = True
@@ -86,6 +84,26 @@ class ReleasedConfig:
     fusion_hidden: tuple[PositiveInt, ...] = (100, 100)
     answer_slots: PositiveInt = 10
     artefacts: Artefacts = Artefacts()
+    revision: ClassVar[int] = 3
+    # What the released code has no choice about.
+    joint_episodes: ClassVar[int] = 0
+    stretches: ClassVar[int] = 1
+    copies: ClassVar[int] = 1
+    samples: ClassVar[int] = 1
+    sees_questions: ClassVar[bool] = False
+    log_linear: ClassVar[bool] = False
+    branching: ClassVar[bool] = True
+    success_weighting: ClassVar[bool] = False
+    anneal: ClassVar[bool] = False
+    common_advantage: ClassVar[bool] = False
+    actor_gain: ClassVar[float] = 1.0
+    vote_weight: ClassVar[float] = 0.0
+    entropy: ClassVar[float] = 0.0
+    gae_lambda: ClassVar[float] = 1.0
+    max_grad_norm: ClassVar[float] = math.inf
+    question_rate: ClassVar[float] = 1e-3
+    mean_pool: ClassVar[float] = 0.0
+    budgets: ClassVar[tuple[int, ...]] = ()
 
     def __post_init__(self) -> None:
         if len(self.weights) != len(self.metrics):
@@ -97,6 +115,26 @@ class ReleasedConfig:
     def past_rewards(self) -> int:
         """k: how many of its last rewards Fusion sees."""
         return 0 if self.artefacts.past_rewards_missing else 10
+
+    @property
+    def epochs(self) -> int:
+        """Gradient steps on each rollout."""
+        return 1 if self.artefacts.one_step_per_buffer else 4
+
+    @property
+    def critic_hidden(self) -> tuple[int, ...] | None:
+        """None: no critic."""
+        return None if self.artefacts.no_critic else (64,)
+
+    @property
+    def critic_rate(self) -> float:
+        """Adam learning rate of the critic."""
+        return self.learning_rate
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether its values enter the advantages."""
+        return not self.artefacts.no_critic
 
     @property
     def n_observed(self) -> int:
