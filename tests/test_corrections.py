@@ -77,9 +77,9 @@ def test_a_correction_outlasts_the_same_documents_again(warehouse: Warehouse, tm
     assert warehouse.documents_differ(docs(N)) is None
     elsewhere = docs(N, labels=[0, 0, 0, 1] + [0] * (N - 4))
     assert "label was 2, is 1" in (warehouse.documents_differ(elsewhere) or "")
-    # Corrected back, it is as if it never had been.
+    # Corrected back, it is as it was; only runs in between read another label.
     correct_from_file(warehouse, write(tmp_path / "l.jsonl", {"doc_id": 3, "label": 0}))
-    assert warehouse.rows("FROM corrections") == []
+    assert warehouse.rows("SELECT label, label_before FROM corrections") == [(0, 0)]
     assert warehouse.documents_differ(docs(N)) is None
 
 

@@ -18,7 +18,7 @@ from warehouse.store import PartitionKey
 from warehouse.upkeep.keys import FOLDERS, KEYS
 
 _RUNS = ("evaluations", "decisions", "training_history", "ruled_out")
-_NEVER_REPLACED = ("models", "corrections")
+_NEVER_REPLACED = ("models", "benchmarks", "tasks", "corrections")
 """Tables of which a stored row stays as it is."""
 _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
     **KEYS,
@@ -132,6 +132,8 @@ def _known(warehouse: Warehouse, folder: Path) -> set[PartitionKey]:
 
 
 def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) -> None:
+    for table in _NEVER_REPLACED:  # before documents, which would give benchmarks and tasks rows of their own
+        connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     writing.put_docs(connection, connection.execute("FROM temp.given_docs").to_arrow_table())
     for table in ("choice_logprobs", "answer_passes"):
         for benchmark in sorted({str(record["benchmark"]) for record in new}):
@@ -145,7 +147,7 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
             records = [r for r in chosen if (r["model"], r["task"]) in answered]
             if records:
                 writing.put_partitions(connection, rows, records)
-    for table in (*_NEVER_REPLACED, "prompts", "renames", *_RUNS):
+    for table in ("prompts", "renames", *_RUNS):
         connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     connection.execute(f"INSERT INTO extractions BY NAME {_missing('extractions')}")  # those without a row
 
