@@ -152,10 +152,10 @@ def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, version: int) -> No
     connection.execute(script("upgrades/read_older"))
     if columns.has(connection, "evaluations", "variant"):
         connection.execute(script("upgrades/to_6"))
-    columns.add(connection)
     key_rounds_by_model(connection)
     if columns.has(connection, "decisions", "prediction", "VARCHAR"):
         connection.execute(script("upgrades/to_11"))
+    columns.add(connection)
     if 0 < version < 10:
         mark_impossible(connection)
         connection.execute(script("writes/digests"))
