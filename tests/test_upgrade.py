@@ -183,6 +183,7 @@ def of_schema_10(tmp_path: Path) -> Path:
                 for at, (b, choice, answer) in enumerate(SAID)
             ]
             warehouse.append("decisions", pa.Table.from_pylist(decided))
+            warehouse.connection.execute("CREATE TABLE of_another_client (own INT)")
         warehouse.connection.execute("ALTER TABLE docs ALTER COLUMN split DROP NOT NULL")
     return tmp_path / "w"
 

@@ -34,7 +34,10 @@ def defined() -> list[Definition]:
 
 
 def meanings(columns: list[tuple[str, str]]) -> list[Meaning]:
-    """What everything defined means, then each of `columns`: the name of a table or view, and its own."""
+    """What everything defined means, then each of `columns`: the name of a table or view, and its own.
+
+    Another client's are left out.
+    """
     text = (resources.files("warehouse") / "documentation.toml").read_text(encoding="utf-8")
     known: dict[str, dict[str, str]] = tomllib.loads(text)
     whose = {what.name: what for what in defined()}
@@ -44,8 +47,9 @@ def meanings(columns: list[tuple[str, str]]) -> list[Meaning]:
         for name, comment in known[section].items()
     ]
     for name, column in columns:
-        comment = known.get(name, {}).get(column) or known["columns"][column]
-        found.append(Meaning(*whose[name], column, comment))
+        comment = known.get(name, {}).get(column) or known["columns"].get(column)
+        if name in whose and comment is not None:
+            found.append(Meaning(*whose[name], column, comment))
     return found
 
 

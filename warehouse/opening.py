@@ -160,7 +160,7 @@ def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, version: int) -> No
         mark_impossible(connection)
         connection.execute(script("writes/digests"))
         connection.execute(script("upgrades/digests_that_count"))
-    if version < 11:
+    if 0 < version < 11:
         connection.execute(script("upgrades/read_at"))
         connection.execute(script("writes/name_tasks"))
     connection.execute(script("writes/undigested_docs"))
