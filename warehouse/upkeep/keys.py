@@ -9,6 +9,8 @@ from warehouse.store import Warehouse
 
 KEYS: dict[str, tuple[str, ...]] = {
     "models": ("model",),
+    "benchmarks": ("benchmark",),
+    "tasks": ("benchmark", "task"),
     "docs": ("benchmark", "task", "doc_id"),
     "choice_logprobs": ("benchmark", "task", "doc_id", "model", "choice"),
     "answer_passes": ("benchmark", "task", "doc_id", "model", "pass"),
@@ -23,6 +25,8 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "docs": ("benchmark", "task"),
     "prompts": ("benchmark", "task"),
     "models": (),
+    "benchmarks": (),
+    "tasks": (),
     "choice_logprobs": ("benchmark", "task", "model"),
     "answer_passes": ("benchmark", "task", "model"),
     "extractions": (),
