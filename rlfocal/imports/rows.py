@@ -285,7 +285,6 @@ def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]
         writing.put_docs(warehouse.connection, docs)
         if checked.source.models is not None:
             writing.put_models(warehouse.connection, checked.source.models)
-        writing.name_models(warehouse.connection, {p["model"] for p in new})
         for name in ("choice_rows", "answer_rows"):
             chosen = [p for p in new if (p["benchmark"] in answers) == (name == "answer_rows")]
             if chosen:

@@ -22,8 +22,6 @@ _NEVER_REPLACED = ("models", "corrections")
 """Tables of which a stored row stays as it is."""
 _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
     **KEYS,
-    "prompts": ("benchmark", "task", "doc_id", "model"),
-    "renames": ("old", "new", "renamed_at"),
     **dict.fromkeys(_RUNS, ("run_id",)),
 }
 """The columns that tell whether a given row is stored."""
@@ -133,6 +131,8 @@ def _known(warehouse: Warehouse, folder: Path) -> set[PartitionKey]:
 
 def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) -> None:
     writing.put_docs(connection, connection.execute("FROM temp.given_docs").to_arrow_table())
+    for table in _NEVER_REPLACED:
+        connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     for table in ("choice_logprobs", "answer_passes"):
         for benchmark in sorted({str(record["benchmark"]) for record in new}):
             chosen = [record for record in new if record["benchmark"] == benchmark]
@@ -145,7 +145,7 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
             records = [r for r in chosen if (r["model"], r["task"]) in answered]
             if records:
                 writing.put_partitions(connection, rows, records)
-    for table in (*_NEVER_REPLACED, "prompts", "renames", *_RUNS):
+    for table in ("prompts", "renames", *_RUNS):
         connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     connection.execute(f"INSERT INTO extractions BY NAME {_missing('extractions')}")  # those without a row
 
