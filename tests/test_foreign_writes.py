@@ -67,7 +67,7 @@ ON_DOCUMENTS = (
     "INSERT INTO docs SELECT * REPLACE (99 AS doc_id) FROM docs WHERE {document}",
     "UPDATE docs SET question = 'another', label = 2 WHERE {document}",
     "UPDATE docs SET question = NULL WHERE {document}",
-    "UPDATE docs SET choices = list_reverse(choices) WHERE {document}",
+    "UPDATE docs SET choices = list_reverse(coalesce(choices, ['x'])) WHERE {document}",
     "UPDATE docs SET split = 'train' WHERE {document} AND split = 'test'",
     "DELETE FROM docs WHERE {document}",
     "DELETE FROM docs WHERE task = '{task}'",

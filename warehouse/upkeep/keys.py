@@ -81,7 +81,8 @@ def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
 def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
     """Deletes rows without a whole key, and all but one of those with the same. Needs a transaction.
 
-    Models without a row get one, which says no more than their names. Duplicates in tables that a digest covers go with their partition or task.
+    Models without a row get one, which says no more than their names. Duplicates in tables that a digest
+    covers go with their partition or task.
     """
     found = tuple(key_faults(warehouse))
     writing.name_models(warehouse.connection, (str(fault.key[0]) for fault in found if not fault.n))
