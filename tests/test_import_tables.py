@@ -69,11 +69,7 @@ def test_to_postgres_and_back(source: Path, postgres: PostgresServer, tmp_path: 
             export(warehouse, tmp_path / f"out{at}")
             assert warehouse.snapshot() == snapshot
     first = fingerprints(tmp_path / "out0")
-    assert {name.partition("/")[0] for name in first} >= set(FOLDERS) - {
-        "corrections",
-        "prompts",
-        "training_history",
-    }
+    assert {name.partition("/")[0] for name in first} == set(FOLDERS) - {"corrections"}
     assert fingerprints(tmp_path / "out1") == first
     assert fingerprints(tmp_path / "out2") == first
 

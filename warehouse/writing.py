@@ -164,6 +164,7 @@ def put_partitions(
         _staged(connection, "given", rows, like=target),
         _staged(connection, "partitions", records, like="extractions"),
     ):
+        name_models(connection, {str(extraction["model"]) for extraction in extractions})
         stray = connection.execute(script("writes/stray_row")).fetchone()
         if stray is not None:
             raise InputError("a row of {3} on {0}/{1}, document {2}, {4}".format(*stray))
@@ -193,12 +194,22 @@ def drop_partitions(
 
 def drop_documents(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
     """Deletes the documents of tasks (benchmark, task), not what models answered to them."""
+    _of_tasks(connection, tasks, "upkeep/drop_documents")
+
+
+def forget_prompts(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
+    """Deletes the prompts of tasks (benchmark, task): the next extraction of a model there stores them."""
+    _of_tasks(connection, tasks, "upkeep/forget_prompts")
+
+
+def _of_tasks(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]], name: str) -> None:
+    """Runs a script with the tasks as temp.given."""
     names = ("benchmark", "task")
     named = [dict(zip(names, task, strict=True)) for task in tasks]
     schema = pa.schema([(name, pa.string()) for name in names])
     with _view(connection, pa.Table.from_pylist(named, schema=schema)) as view:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE given AS FROM {view}")
-    connection.execute(script("upkeep/drop_documents"))
+    connection.execute(script(name))
     connection.execute("DROP TABLE temp.given")
 
 

@@ -289,7 +289,6 @@ def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]
             writing.put_facts(warehouse.connection, table, given)
         if checked.source.models is not None:
             writing.put_models(warehouse.connection, checked.source.models)
-        writing.name_models(warehouse.connection, {p["model"] for p in new})
         for name in ("choice_rows", "answer_rows"):
             chosen = [p for p in new if (p["benchmark"] in answers) == (name == "answer_rows")]
             if chosen:

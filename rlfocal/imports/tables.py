@@ -22,8 +22,6 @@ _NEVER_REPLACED = ("models", "benchmarks", "tasks", "corrections")
 """Tables of which a stored row stays as it is."""
 _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
     **KEYS,
-    "prompts": ("benchmark", "task", "doc_id", "model"),
-    "renames": ("old", "new", "renamed_at"),
     **dict.fromkeys(_RUNS, ("run_id",)),
 }
 """The columns that tell whether a given row is stored."""
@@ -146,6 +144,8 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
     for table in _NEVER_REPLACED:  # before documents, which would give benchmarks and tasks rows of their own
         connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     writing.put_docs(connection, connection.execute("FROM temp.given_docs").to_arrow_table())
+    for table in _NEVER_REPLACED:
+        connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     for table in ("choice_logprobs", "answer_passes"):
         for benchmark in sorted({str(record["benchmark"]) for record in new}):
             chosen = [record for record in new if record["benchmark"] == benchmark]
