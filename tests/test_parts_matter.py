@@ -74,6 +74,7 @@ def dataset(tasks: NDArray[Any], said: NDArray[Any], labels: NDArray[Any]) -> Da
 def right_at_last(agents: RLFocalAgents, data: Dataset, *, blind: bool = False) -> float:
     """Accuracy on a stream's last questions of blocks, of the frozen Decider's likeliest pools; `blind`: it
     sees every metric as 0."""
+    assert isinstance(agents.config, RLFocalConfig)
     environment = train_environment(train_stream(data, agents.config, agents.questions), agents.config, 1)
     first = len(data.models)
     seen = torch.ones(agents.sizes.decider)
