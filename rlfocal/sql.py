@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,11 @@ _TOO_DEEP = "the statement is nested too deeply; split it up, for example using 
 
 
 def run_sql(
-    location: str | Path | None, statement: str, output: str = "table", *, snapshot: int | None = None
+    location: str | Path | None,
+    statement: str,
+    output: str = "table",
+    *,
+    snapshot: int | datetime | None = None,
 ) -> str:
     """The result of one read-only statement (SELECT, FROM, WITH, PIVOT, UNPIVOT, DESCRIBE, SHOW, SUMMARIZE,
     EXPLAIN) as a table, CSV or JSON objects.
@@ -65,7 +70,9 @@ def run_sql(
 
 
 @contextmanager
-def sandbox(location: str | Path | None, *, snapshot: int | None = None) -> Iterator[Select]:
+def sandbox(
+    location: str | Path | None, *, snapshot: int | datetime | None = None
+) -> Iterator[Select]:
     """A function from a statement to its column names and rows, over a warehouse opened read-only."""
     with open_warehouse(location, read_only=True, snapshot=snapshot) as warehouse:
         _lock(warehouse)
@@ -155,8 +162,9 @@ def _counted(statements: Sequence[duckdb.Statement]) -> str:
 
 
 def _known_functions(warehouse: Warehouse) -> frozenset[str]:
-    macros = "SELECT function_name FROM duckdb_functions() WHERE database_name = 'warehouse' AND NOT internal"
-    return _TABLE_FUNCTIONS | {name for (name,) in warehouse.rows(macros)}
+    """Also the macros that an older warehouse lacks, which are temporary."""
+    macros = "duckdb_functions() WHERE database_name IN ('warehouse', 'temp') AND NOT internal"
+    return _TABLE_FUNCTIONS | {name for (name,) in warehouse.rows(f"SELECT function_name FROM {macros}")}
 
 
 def _table_functions(warehouse: Warehouse) -> set[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import duckdb
 
 from warehouse import not_null
-from warehouse.connecting import MissingWarehouseError, attach, connect
+from warehouse.connecting import CATALOG, MissingWarehouseError, attach, connect
 from warehouse.errors import InputError
 from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
@@ -16,7 +17,7 @@ from warehouse.store import Warehouse
 from warehouse.upgrading import key_rounds_by_model, mark_impossible
 from warehouse.writing import digest_docs
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
@@ -25,12 +26,13 @@ def open_warehouse(
     *,
     read_only: bool = False,
     create: bool = True,
-    snapshot: int | None = None,
+    snapshot: int | datetime | None = None,
 ) -> Warehouse:
     """Opens the warehouse at `location`; use it as a context manager.
 
     `location` is a directory or a Postgres URI (see `warehouse.locations.locate`); None means
-    $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot` shows the warehouse as it was then, read-only.
+    $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot`, a number or a time, shows the warehouse as it was
+    then, read-only.
     A missing one is made unless `create=False` or it is only read.
 
     Raises InputError: nothing there to read, something else there, an unknown snapshot, or a newer schema.
@@ -69,7 +71,7 @@ def _attach_or_create(
     *,
     read_only: bool,
     create: bool,
-    snapshot: int | None,
+    snapshot: int | datetime | None,
 ) -> None:
     try:
         if not exists(place):
@@ -110,7 +112,7 @@ def _version(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     return int(version or 0)
 
 
-def _check_version(version: int, place: Location, snapshot: int | None) -> None:
+def _check_version(version: int, place: Location, snapshot: int | datetime | None) -> None:
     if version > SCHEMA_VERSION:
         raise InputError(
             f"warehouse {place.name} was created by a newer rlfocal (schema {version}); upgrade rlfocal"
@@ -122,17 +124,19 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
 
 def _lend_views(connection: duckdb.DuckDBPyConnection, version: int) -> None:
     """Lends this connection what an older schema lacks for readers; only a write may add it for good."""
-    connection.execute(script("upgrades/read_before_10"))
+    if version < 10:
+        connection.execute(script("upgrades/read_before_10"))
     if version < 9:
         connection.execute(script("upgrades/read_before_9"))
     if version < 8:
         connection.execute(script("upgrades/read_before_8"))
-    if version >= 7:
-        connection.execute(script("upgrades/read_rounds_before_10"))
-    else:
+    if version < 7:
         _lend_evaluations(connection)
-    for views in ("views", "accuracy_norm"):
-        _lend(connection, views)
+    elif version < 10:
+        connection.execute(script("upgrades/read_rounds_before_10"))
+    for name in SCHEMA:
+        if name not in ("tables", "current_evaluations"):
+            _lend(connection, name)
 
 
 def _lend_evaluations(connection: duckdb.DuckDBPyConnection) -> None:
@@ -148,8 +152,10 @@ def _lend_evaluations(connection: duckdb.DuckDBPyConnection) -> None:
     _lend(connection, "current_evaluations")
 
 
-def _lend(connection: duckdb.DuckDBPyConnection, views: str) -> None:
-    connection.execute(script(views).replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW"))
+def _lend(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Creates a file's views and macros as temporary ones, which find each other first, then the catalogue."""
+    unqualified = script(name).replace(f"{CATALOG}.", "")
+    connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
 
 
 def _has_variants(connection: duckdb.DuckDBPyConnection) -> bool:
