@@ -70,9 +70,7 @@ def run_sql(
 
 
 @contextmanager
-def sandbox(
-    location: str | Path | None, *, snapshot: int | datetime | None = None
-) -> Iterator[Select]:
+def sandbox(location: str | Path | None, *, snapshot: int | datetime | None = None) -> Iterator[Select]:
     """A function from a statement to its column names and rows, over a warehouse opened read-only."""
     with open_warehouse(location, read_only=True, snapshot=snapshot) as warehouse:
         _lock(warehouse)

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from postgres_server import PostgresServer
 from test_foreign_writes import MODELS, fill
@@ -41,7 +42,17 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = answer_rows([["1", None], ["2", "2"]], "m1")
         for name, value in place.items():
             rows = rows.set_column(rows.column_names.index(name), name, [[value] * 4])
-        warehouse.put_partition(given, rows, extraction("m1") | place | {"settings": {"a": [1, None]}})
+        asked = [
+            {"doc_id": at, "model": model, "prompt": f"{model} {at}"} | place
+            for at in (0, 1)
+            for model in ("*", "m1")
+        ]
+        warehouse.put_partition(
+            given.append_column("prompt_hash", [["h0", "h1"]]),
+            rows,
+            extraction("m1") | place | {"settings": {"a": [1, None]}},
+            prompts=pa.Table.from_pylist(asked),
+        )
         rename_model(warehouse, "m5", "z5")
         with warehouse.transaction("more"):
             warehouse.connection.execute("UPDATE models SET price = 0.1 + 0.2 WHERE model = 'm0'")
@@ -70,7 +81,6 @@ def test_to_postgres_and_back(source: Path, postgres: PostgresServer, tmp_path: 
     first = fingerprints(tmp_path / "out0")
     assert {name.partition("/")[0] for name in first} >= set(FOLDERS) - {
         "corrections",
-        "prompts",
         "training_history",
     }
     assert fingerprints(tmp_path / "out1") == first

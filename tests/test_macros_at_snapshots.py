@@ -1,4 +1,4 @@
-"""Macros read the warehouse as of a snapshot or a time, from any client, beside the present in one statement."""
+"""Macros read the warehouse as of a snapshot or a time, beside the present in one statement."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from test_even_inputs import KNOWN, MACROS, rounded
@@ -34,7 +33,7 @@ def put(place: Path, model: str, scores: list[list[float]]) -> None:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, datetime, dict[str, Any]]:
-    """A warehouse that has changed since a snapshot, that one's number and time, and what macros returned then."""
+    """A warehouse, a snapshot that it has changed since, its time, and what macros returned then."""
     place = tmp_path_factory.mktemp("lake") / "w"
     put(place, "a", THREE)
     put(place, "b", WORSE)
@@ -50,9 +49,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, datetime,
 
 
 @pytest.mark.parametrize("macro", MACROS)
-def test_as_of_a_snapshot_without_use(
-    lake: tuple[Path, int, datetime, dict[str, Any]], macro: str
-) -> None:
+def test_as_of_a_snapshot_without_use(lake: tuple[Path, int, datetime, dict[str, Any]], macro: str) -> None:
     place, number, time, then = lake
     with connect(postgres=False) as connection:
         address = quoted(f"ducklake:sqlite:{place / 'catalog.sqlite'}")

@@ -114,7 +114,9 @@ def _no_snapshot(
 ) -> InputError:
     """The error, which names the existing snapshots; the connection then shows the newest."""
     attach(connection, location, read_only=True, create=False, snapshot=None, name="newest")
-    there = "min(snapshot_id), max(snapshot_id), count(*), min(snapshot_time)::VARCHAR FROM newest.snapshots()"
+    there = (
+        "min(snapshot_id), max(snapshot_id), count(*), min(snapshot_time)::VARCHAR FROM newest.snapshots()"
+    )
     first, last, n, begin = connection.execute(f"SELECT {there}").fetchone() or (0, 0, 1, None)
     gaps = "" if n == last - first + 1 else f", {last - first + 1 - n} of them expired"
     lacks = f"no snapshot {snapshot}" if isinstance(snapshot, int) else f"no snapshot as old as {snapshot}"

@@ -33,9 +33,11 @@ FROM pg_settings WHERE name IN (
     'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count',
     'idle_in_transaction_session_timeout', 'transaction_timeout', 'statement_timeout')
 """
-# Milliseconds since 1970 in 31 bits: of two tickets the one that lies less than 12 days ahead is the later one.
+# Milliseconds since 1970 in 31 bits: of two tickets the later one lies less than 12 days ahead.
 _TICKET = """
-WITH drawn AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint % 2147483648 AS ticket)
+WITH drawn AS MATERIALIZED (
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint % 2147483648 AS ticket
+)
 SELECT ticket, pg_try_advisory_xact_lock({queue}, ticket::int) AS is_mine FROM drawn
 """
 _EARLIER = """

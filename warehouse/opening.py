@@ -31,9 +31,8 @@ def open_warehouse(
     """Opens the warehouse at `location`; use it as a context manager.
 
     `location` is a directory or a Postgres URI (see `warehouse.locations.locate`); None means
-    $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot`, a number or a time, shows the warehouse as it was
-    then, read-only.
-    A missing one is made unless `create=False` or it is only read.
+    $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot`, a number or a time, shows the warehouse as
+    it was then, read-only. A missing one is made unless `create=False` or it is only read.
 
     Raises InputError: nothing there to read, something else there, an unknown snapshot, or a newer schema.
     """
@@ -153,7 +152,7 @@ def _lend_evaluations(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _lend(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Creates a file's views and macros as temporary ones, which find each other first, then the catalogue."""
+    """Creates a file's views and macros as temporary ones, which find each other before the catalogue's."""
     unqualified = script(name).replace(f"{CATALOG}.", "")
     connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
 

@@ -12,6 +12,12 @@ _SEEDS = 2**31
 """How far apart the passes of two seeds begin."""
 
 
+def hash_prompt(prompt: str | Sequence[tuple[str, str]], continuations: Sequence[str]) -> str:
+    """sha256 of a prompt, a text or a chat's (role, content), and of what follows it."""
+    asked = json.dumps([prompt, continuations])
+    return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 @dataclass(frozen=True)
 class Document:
     """One question of one task, with the prompts lm-eval built for it."""
@@ -36,8 +42,7 @@ class Document:
     @property
     def prompt_hash(self) -> str:
         """sha256 of all that every model is asked: template, examples, system prompt and continuations."""
-        asked = json.dumps([self.messages or self.context, self.continuations])
-        return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
+        return hash_prompt(self.messages or self.context, self.continuations)
 
 
 @dataclass(frozen=True)

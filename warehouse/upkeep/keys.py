@@ -10,6 +10,7 @@ from warehouse.store import Warehouse
 KEYS: dict[str, tuple[str, ...]] = {
     "models": ("model",),
     "docs": ("benchmark", "task", "doc_id"),
+    "prompts": ("benchmark", "task", "doc_id", "model"),
     "choice_logprobs": ("benchmark", "task", "doc_id", "model", "choice"),
     "answer_passes": ("benchmark", "task", "doc_id", "model", "pass"),
     "extractions": ("benchmark", "task", "model"),

@@ -104,7 +104,7 @@ def names(listed: str | None, option: str = "--models") -> list[str] | None:
 
 
 def number_or_time(snapshot: str | None) -> int | datetime | None:
-    """A snapshot's number, or a time: local, unless it names its zone. Raises InputError for anything else."""
+    """A snapshot's number, or a time, local unless it names its zone. Raises InputError for other text."""
     if snapshot is None:
         return None
     try:
