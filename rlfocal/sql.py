@@ -17,6 +17,7 @@ from typing import Any
 import duckdb
 
 from rlfocal.errors import InputError, unknown
+from rlfocal.failures import damage
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import METADATA
 from warehouse.locations import without_password
@@ -103,7 +104,7 @@ def _reason(error: duckdb.Error, statement: str) -> str:
     if (too_large := explain_memory(error)) is not None:
         return too_large
     place = r" (line \1)" if "\n" in statement.strip() else ""
-    return " ".join(_POSITION.sub(place, without_password(str(error))).split())
+    return " ".join(_POSITION.sub(place, without_password(str(error))).split()) + damage(error)
 
 
 def _check_text(statement: str) -> None:

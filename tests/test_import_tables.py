@@ -43,7 +43,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, value in place.items():
             rows = rows.set_column(rows.column_names.index(name), name, [[value] * 4])
         asked = [
-            {"doc_id": at, "model": model, "prompt": f"{model} {at}"} | place
+            {**place, "doc_id": at, "model": model, "prompt": f"{model} {at}"}
             for at in (0, 1)
             for model in ("*", "m1")
         ]
