@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from postgres_server import PostgresServer
 from test_foreign_writes import MODELS, fill
@@ -42,7 +43,17 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = answer_rows([["1", None], ["2", "2"]], "m1")
         for name, value in place.items():
             rows = rows.set_column(rows.column_names.index(name), name, [[value] * 4])
-        warehouse.put_partition(given, rows, extraction("m1") | place | {"settings": {"a": [1, None]}})
+        asked = [
+            {**place, "doc_id": at, "model": model, "prompt": f"{model} {at}"}
+            for at in (0, 1)
+            for model in ("*", "m1")
+        ]
+        warehouse.put_partition(
+            given.append_column("prompt_hash", [["h0", "h1"]]),
+            rows,
+            extraction("m1") | place | {"settings": {"a": [1, None]}},
+            prompts=pa.Table.from_pylist(asked),
+        )
         rename_model(warehouse, "m5", "z5")
         with warehouse.transaction("more"):
             warehouse.connection.execute("UPDATE models SET price = 0.1 + 0.2 WHERE model = 'm0'")
@@ -69,7 +80,10 @@ def test_to_postgres_and_back(source: Path, postgres: PostgresServer, tmp_path: 
             export(warehouse, tmp_path / f"out{at}")
             assert warehouse.snapshot() == snapshot
     first = fingerprints(tmp_path / "out0")
-    assert {name.partition("/")[0] for name in first} == set(FOLDERS) - {"corrections"}
+    assert {name.partition("/")[0] for name in first} >= set(FOLDERS) - {
+        "corrections",
+        "training_history",
+    }
     assert fingerprints(tmp_path / "out1") == first
     assert fingerprints(tmp_path / "out2") == first
 

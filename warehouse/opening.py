@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import duckdb
 
 from warehouse import columns
-from warehouse.connecting import MissingWarehouseError, attach, connect
+from warehouse.connecting import CATALOG, MissingWarehouseError, attach, connect
 from warehouse.documentation import document
 from warehouse.errors import InputError
 from warehouse.locations import Location, exists, locate
@@ -26,13 +27,13 @@ def open_warehouse(
     *,
     read_only: bool = False,
     create: bool = True,
-    snapshot: int | None = None,
+    snapshot: int | datetime | None = None,
 ) -> Warehouse:
     """Opens the warehouse at `location`; use it as a context manager.
 
     `location` is a directory or a Postgres URI (see `warehouse.locations.locate`); None means
-    $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot` shows the warehouse as it was then, read-only.
-    A missing one is made unless `create=False` or it is only read.
+    $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot`, a number or a time, shows the warehouse as
+    it was then, read-only. A missing one is made unless `create=False` or it is only read.
 
     Raises InputError: nothing there to read, something else there, an unknown snapshot, or a newer schema.
     """
@@ -70,7 +71,7 @@ def _attach_or_create(
     *,
     read_only: bool,
     create: bool,
-    snapshot: int | None,
+    snapshot: int | datetime | None,
 ) -> None:
     try:
         if not exists(place):
@@ -111,7 +112,7 @@ def _version(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     return int(version or 0)
 
 
-def _check_version(version: int, place: Location, snapshot: int | None) -> None:
+def _check_version(version: int, place: Location, snapshot: int | datetime | None) -> None:
     if version > SCHEMA_VERSION:
         raise InputError(
             f"warehouse {place.name} was created by a newer rlfocal (schema {version}); upgrade rlfocal"
@@ -124,9 +125,15 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
 def _lend_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Lends this connection what an older schema lacks for readers; only a write may add it for good."""
     columns.lend(connection)
-    for views in ("views", "accuracy_norm", "current_evaluations"):
-        lent = script(views).replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW")
-        connection.execute(lent)
+    for name in SCHEMA:
+        if name != "tables":
+            _lend(connection, name)
+
+
+def _lend(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Creates a file's views and macros as temporary ones, which find each other before the catalogue's."""
+    unqualified = script(name).replace(f"{CATALOG}.", "")
+    connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
 
 
 def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:

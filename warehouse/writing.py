@@ -145,8 +145,13 @@ def put_partition(
         _write_documents(connection)
     put_partitions(connection, rows, [extraction])
     if prompts is not None:
-        with _staged(connection, "asked", prompts, like="prompts"):
-            connection.execute(script("writes/put_prompts"))
+        put_prompts(connection, prompts)
+
+
+def put_prompts(connection: duckdb.DuckDBPyConnection, prompts: pa.Table) -> None:
+    """Inserts rows of `prompts` that are not stored yet."""
+    with _staged(connection, "asked", prompts, like="prompts"):
+        connection.execute(script("writes/put_prompts"))
 
 
 def put_partitions(

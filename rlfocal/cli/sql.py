@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Location, Snapshot
+from rlfocal.cli.support.options import Location, SnapshotOrTime, number_or_time
 
 
 class SqlCommand(TyperCommand):
@@ -34,7 +34,7 @@ class SqlCommand(TyperCommand):
 def sql(
     statement: Annotated[str, typer.Argument(help='For example: "FROM accuracy ORDER BY accuracy DESC".')],
     format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
-    snapshot: Snapshot = None,
+    snapshot: SnapshotOrTime = None,
     warehouse: Location = None,
 ) -> None:
     """Read-only SQL (DuckDB's) over the warehouse.
@@ -44,4 +44,4 @@ def sql(
     """
     from rlfocal.sql import run_sql
 
-    typer.echo(run_sql(warehouse, statement, format, snapshot=snapshot))
+    typer.echo(run_sql(warehouse, statement, format, snapshot=number_or_time(snapshot)))

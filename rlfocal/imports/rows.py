@@ -36,7 +36,7 @@ SCORES = KEYS | {
     "text": "VARCHAR",  # what the answer was read from; the answer itself where it is missing
 }
 # What only a log knows: its own hash of a document (a label of -1 stands for no right choice there), ...
-LOGGED_DOCS = {"doc_hash": "VARCHAR", "confidential": "BOOLEAN"}
+LOGGED_DOCS = {"doc_hash": "VARCHAR", "confidential": "BOOLEAN", "prompt_hash": "VARCHAR"}
 LOGGED_SCORES = {
     "is_greedy": "BOOLEAN[]",
     "choice_tokens": "BIGINT[]",
@@ -57,6 +57,7 @@ _DOC_ROWS = pa.schema(
         ("split", pa.string()),
         ("doc_hash", pa.string()),
         ("confidential", pa.bool_()),
+        ("prompt_hash", pa.string()),
     ]
 )
 _SCORE_ROWS = pa.schema(
@@ -145,6 +146,8 @@ class Source:
     notes: tuple[str, ...] = ()
     models: pa.Table | None = None
     """Rows of `models`, which replace stored ones."""
+    prompts: pa.Table | None = None
+    """Rows of `prompts`; those stored already stay."""
 
 
 class Gathered:
@@ -287,6 +290,10 @@ def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]
         writing.put_docs(warehouse.connection, docs)
         for table, given in checked.source.facts.items():
             writing.put_facts(warehouse.connection, table, given)
+        if checked.source.prompts is not None:
+            scratch.register("prompts", checked.source.prompts)
+            asked = scratch.execute("FROM prompts SEMI JOIN wanted USING (benchmark, task)").to_arrow_table()
+            writing.put_prompts(warehouse.connection, asked)
         if checked.source.models is not None:
             writing.put_models(warehouse.connection, checked.source.models)
         for name in ("choice_rows", "answer_rows"):

@@ -11,12 +11,12 @@ CREATE OR REPLACE MACRO at_least(bits) AS
 -- Every pool of 2 to max_size models of a benchmark, or of `models`, each over the documents all its members answered.
 -- Models answer as bit strings, one bit a document. Pools of two and three follow from counting bits; larger ones from how
 -- many members at least are right, and say the same, on each document.
-CREATE OR REPLACE MACRO all_pools(benchmark, max_size, task := '*', split := '*', models := '*') AS TABLE
+CREATE OR REPLACE MACRO all_pools(benchmark, max_size, task := '*', split := '*', models := '*', snapshot := 'now') AS TABLE
 WITH RECURSIVE bits AS (
-    FROM warehouse.model_bits(benchmark, models, task, split)
+    FROM warehouse.model_bits(benchmark, models, task, split, snapshot)
 ),
 same AS (
-    FROM warehouse.same_answers(benchmark, models, task, split)
+    FROM warehouse.same_answers(benchmark, models, task, split, snapshot)
 ),
 gaps AS (
     SELECT count(DISTINCT answered) > 1 AS any FROM bits

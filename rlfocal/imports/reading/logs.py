@@ -37,6 +37,11 @@ class Log(NamedTuple):
         return found if isinstance(found, Mapping) else {}
 
     @property
+    def asks_all_alike(self) -> bool:
+        """Whether its prompts are those of every model: known of a run without a chat template."""
+        return bool(self.run) and not (self.run.get("chat_template_sha") or self.run.get("chat_template"))
+
+    @property
     def details(self) -> dict[str, Any]:
         """What an import records of the run."""
         n_whole = _part(self.run, "n-samples", self.task, "original")
