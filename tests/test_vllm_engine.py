@@ -106,6 +106,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.real
 def test_log_probs_equal_lm_evals_and_transformers(engines: Engines, kind: str) -> None:
     # Contexts of every length modulo the cache's block, which is what decides where a prefix is hidden.
     documents = [
@@ -272,6 +273,7 @@ def test_long_prompts_are_refused_or_cut_with_a_flag(engines: Engines) -> None:
         assert sum(score.token_logprobs) == pytest.approx(logprob, abs=TOLERANCE)
 
 
+@pytest.mark.real
 def test_a_pool_is_extracted_by_vllm_in_its_own_process(engines: Engines, tmp_path: Path) -> None:
     tasks = str(write_tasks(tmp_path / "tasks", choices=20, answers=6))
     pool = PoolSpec(

@@ -15,11 +15,10 @@ class SqlCommand(TyperCommand):
     """Its help lists what there is to read, from the warehouse's own SQL files."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        from warehouse.scripts import definitions
+        from warehouse.documentation import defined
 
-        defined = definitions()
         lines = [
-            f"{title}: {', '.join(f'`{d.name}{d.parameters}`' for d in defined if d.kind == kind)}."
+            f"{title}: {', '.join(f'`{d.name}{d.parameters}`' for d in defined() if d.kind == kind)}."
             for title, kind in (
                 ("Tables", "table"),
                 ("Views", "view"),

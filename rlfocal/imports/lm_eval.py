@@ -83,6 +83,7 @@ def read_lm_eval(
             place=lambda _, row: taken.place(row),
             canonical=extract_answer,
             details=taken.details,
+            facts=taken.facts,
             left=tuple(left),
         )
         yield check_rows(scratch, source, allow_missing=allow_missing)
@@ -95,6 +96,8 @@ class _Place(NamedTuple):
     task: str
     confidential: bool
     train_docs: int | None
+    about: dict[str, str | None]
+    """What is known of the benchmark: columns of `benchmarks`."""
 
 
 class _Taken(Gathered):
@@ -103,10 +106,14 @@ class _Taken(Gathered):
     def __init__(self) -> None:
         super().__init__()
         self.details: dict[PartitionKey, dict[str, Any]] = {}
+        self.facts: dict[str, list[dict[str, Any]]] = {"benchmarks": [], "tasks": []}
         self._known: dict[tuple[str, str, int], dict[str, Any]] = {}
 
     def add(self, log: Log, place: _Place, samples: Sequence[tuple[int, LoggedSample]]) -> None:
         self.details[PartitionKey(log.model, place.benchmark, place.task)] = log.details
+        about = {"benchmark": place.benchmark}
+        self.facts["benchmarks"].append(about | place.about)
+        self.facts["tasks"].append(about | {"task": place.task} | log.facts)
         where = f"{log.path}, {_counted(log.path)}"
         for number, logged in samples:
             keys = {
@@ -162,9 +169,10 @@ def _registered() -> dict[str, tuple[Benchmark, str]]:
 def _place(task: str, registered: dict[str, tuple[Benchmark, str]], benchmark: str | None) -> _Place:
     if task in registered:
         known, own = registered[task]
-        return _Place(benchmark or known.name, own, known.confidential, known.train_docs)
+        about = known.model_dump(include={"category", "licence"})
+        return _Place(benchmark or known.name, own, known.confidential, known.train_docs, about)
     # The authors of GPQA ask that none of its subsets is published.
-    return _Place(benchmark or task, task, "gpqa" in task, None)
+    return _Place(benchmark or task, task, "gpqa" in task, None, {})
 
 
 def _described(place: _Place, doc_id: int) -> dict[str, Any]:

@@ -50,6 +50,21 @@ class Log(NamedTuple):
         }
         return {name: value for name, value in known.items() if value is not None}
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What it says of its task: columns of `tasks`."""
+        n_fewshot, version = self.details.get("num_fewshot"), self.details.get("task_version")
+        said = {
+            "lm_eval_task": self.task,
+            "dataset": self.config.get("dataset_path"),
+            "dataset_config": self.config.get("dataset_name"),
+            "category": self.config.get("tag"),
+        }
+        known: dict[str, Any] = {name: value for name, value in said.items() if isinstance(value, str)}
+        known["version"] = None if version is None else str(version)
+        known["num_fewshot"] = n_fewshot if isinstance(n_fewshot, int) and 0 <= n_fewshot < 2**31 else None
+        return known
+
 
 def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[list[Log], list[str]]:
     """The latest log of every model and task under files and folders, and what was left out.
