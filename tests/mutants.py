@@ -136,8 +136,8 @@ MUTANTS = (
         "test_agents_environment.py::test_window_metrics_equal_their_numpy_twins",
     ),
     Mutant(
-        "the Decider sees no metric", "rlfocal/agents/shared/stream.py",
-        "torch.cat([pools, metrics,", "torch.cat([pools, 0 * metrics,", PAPERS,
+        "the Decider sees no metric", FOCAL + "environment.py",
+        "torch.cat([pools, looked_back,", "torch.cat([pools, 0 * looked_back,", PAPERS,
     ),
     Mutant(
         "the released window does not lag", FOCAL + "released.py",
