@@ -44,6 +44,7 @@ TURNED = "test_online_learning.py::test_a_stream_that_turns_is_followed_and_a_st
 BRUTE = "test_gated_log_linear.py::test_what_a_model_more_is_worth_by_brute_force"
 LIMITS = "test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_kept_without_texts"
 GATED = "rlfocal/agents/gated_log_linear/"
+LITERAL_LOOP = "test_released_variant.py::test_rewards_are_the_literal_loops"
 TURNS = "test_online_policies.py::test_who_learns_follows_a_stream_that_turns"
 UP_TO = "test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
 CLEARLY_AHEAD = "test_online.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
@@ -135,8 +136,16 @@ MUTANTS = (
         "test_agents_environment.py::test_window_metrics_equal_their_numpy_twins",
     ),
     Mutant(
-        "the Decider sees no metric", "rlfocal/agents/shared/stream.py",
-        "torch.cat([pools, metrics,", "torch.cat([pools, 0 * metrics,", PAPERS,
+        "the Decider sees no metric", FOCAL + "environment.py",
+        "torch.cat([pools, looked_back,", "torch.cat([pools, 0 * looked_back,", PAPERS,
+    ),
+    Mutant(
+        "the released window does not lag", FOCAL + "released.py",
+        "max(end - self.config.artefacts.lagged_window, 0)", "end", LITERAL_LOOP,
+    ),
+    Mutant(
+        "steps left over in the released code are lost", FOCAL + "released_learning.py",
+        "            self._waiting = steps\n", "            pass\n", LITERAL_LOOP,
     ),
     Mutant(
         "a gain has the wrong sign", GATED + "learning.py",

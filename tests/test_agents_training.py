@@ -413,5 +413,8 @@ def test_what_is_decided_with_a_document_does_not_matter(way: str) -> None:
     whole, first = decide(agents, test), decide(agents, test.rows(np.arange(50) < 7))
     np.testing.assert_array_equal(first.pools, whole.pools[:7])
     np.testing.assert_array_equal(first.predictions, whole.predictions[:7])
+    assert first.probability is not None
+    assert whole.probability is not None
+    np.testing.assert_allclose(first.probability, whole.probability[:7], rtol=1e-5)
     scrambled = replace(test, probs=np.concatenate([test.probs[:7], test.probs[:6:-1] ** 3]))
     np.testing.assert_array_equal(decide(agents, scrambled).predictions[:7], whole.predictions[:7])
