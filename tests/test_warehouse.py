@@ -272,7 +272,8 @@ def test_what_is_known_of_models_benchmarks_and_tasks(warehouse: Warehouse) -> N
     [spec] = [ModelSpec(model="m", hf_repo="r", params_b=1.0, licence="Apache-2.0")]
     warehouse.put_partition(docs(2), choice_rows(SCORES), extraction())
     assert warehouse.rows("FROM benchmarks") == [("b", "choices", None, None)]
-    task = {"benchmark": "b", "task": "t"}
+    task: dict[str, Any] = {"benchmark": "b", "task": "t"}
+    facts: dict[str, list[dict[str, Any]]] = {}
     for known in ({"num_fewshot": 5, "dataset": "org/b"}, {"num_fewshot": None, "revision": "c0ffee"}):
         facts = {"benchmarks": [{"benchmark": "b", "licence": "MIT"}], "tasks": [task | known]}
         warehouse.put_models([spec], facts)
