@@ -163,6 +163,11 @@ def test_evaluations_are_stale_until_they_run_again(warehouse: Warehouse, tmp_pa
     assert stale() == [True, True]
     run()
     assert warehouse.rows(current) == first
+    correct(1)
+    correct(0)
+    assert stale() == [True, True]
+    run()
+    assert warehouse.rows(current) == first
     [board] = leaderboard(warehouse)
     assert not any("corrected" in note for note in board.notes)
 

@@ -128,7 +128,7 @@ def test_every_partition_is_committed_with_the_contract_columns(
         )
         assert warehouse.rows(f"{about} FROM tasks JOIN benchmarks USING (benchmark) ORDER BY ALL") == [
             ("tiny-a", "all", "tiny_answers", 0, "answers", "sums", "MIT", None, None),
-            ("tiny-c", "plain", "tiny_choices", 0, "choices", None, None, None, None),
+            ("tiny-c", "plain", "tiny_choices", 2, "choices", None, None, None, None),
             ("tiny-c", "spaces", "tiny_spaces", 0, "choices", None, None, None, None),
         ]
 

@@ -102,8 +102,9 @@ def test_accuracy_is_lm_evals(logged: tuple[Path, dict[str, Row]], warehouse: Wa
         "SELECT task, lm_eval_task, num_fewshot, dataset, kind FROM tasks JOIN benchmarks USING (benchmark)"
     )
     assert sorted(warehouse.rows(about)) == [
-        ("tiny_answers", "tiny_answers", 0, "json", "answers"),
-        *((task, task, 0, "json", "choices") for task in ("tiny_choices", "tiny_spaces")),
+        ("tiny_answers", "tiny_answers", 0, None, "answers"),
+        ("tiny_choices", "tiny_choices", 2, None, "choices"),
+        ("tiny_spaces", "tiny_spaces", 0, None, "choices"),
     ]
     settings_ = warehouse.rows("SELECT DISTINCT settings ->> 'source', n_whole FROM extractions ORDER BY ALL")
     assert settings_ == [("lm-eval", 5), ("lm-eval", 20)]

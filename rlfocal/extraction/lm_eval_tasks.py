@@ -85,7 +85,7 @@ def task_facts(name: str, benchmark: Benchmark, manager: Any, mirror: Path | Non
     """What is known of a task before it is loaded: columns of `tasks`."""
     config = task_config(name, manager)
     found, tag = hub_dataset(config), config.get("tag")
-    facts: dict[str, Any] = {"lm_eval_task": name, "category": tag if isinstance(tag, str) else None}
+    facts: dict[str, Any] = {"lm_eval_task": name, "tag": tag if isinstance(tag, str) else None}
     if found is not None:
         copied = None if mirror is None else read_card(mirror / found.repo).revision
         revision = copied or benchmark.dataset_revision

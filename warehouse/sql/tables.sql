@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS benchmarks (benchmark VARCHAR NOT NULL, kind VARCHAR,
 
 CREATE TABLE IF NOT EXISTS tasks (
     benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, lm_eval_task VARCHAR, version VARCHAR, num_fewshot INT,
-    dataset VARCHAR, dataset_config VARCHAR, revision VARCHAR, category VARCHAR
+    dataset VARCHAR, dataset_config VARCHAR, revision VARCHAR, tag VARCHAR
 );
 
 CREATE TABLE IF NOT EXISTS docs (

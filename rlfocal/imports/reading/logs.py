@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlfocal.errors import InputError
+from rlfocal.extraction.lm_eval_tasks import hub_dataset
 from rlfocal.imports.reading.samples import parse_json
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
@@ -59,16 +60,16 @@ class Log(NamedTuple):
     def facts(self) -> dict[str, Any]:
         """What it says of its task: columns of `tasks`."""
         n_fewshot, version = self.details.get("num_fewshot"), self.details.get("task_version")
-        said = {
+        texts = {name: value for name, value in self.config.items() if isinstance(value, str)}
+        found = hub_dataset(texts)
+        return {
             "lm_eval_task": self.task,
-            "dataset": self.config.get("dataset_path"),
-            "dataset_config": self.config.get("dataset_name"),
-            "category": self.config.get("tag"),
+            "version": None if version is None else str(version),
+            "num_fewshot": n_fewshot if isinstance(n_fewshot, int) and 0 <= n_fewshot < 2**31 else None,
+            "dataset": found and found.repo,
+            "dataset_config": found and found.config,
+            "tag": texts.get("tag"),
         }
-        known: dict[str, Any] = {name: value for name, value in said.items() if isinstance(value, str)}
-        known["version"] = None if version is None else str(version)
-        known["num_fewshot"] = n_fewshot if isinstance(n_fewshot, int) and 0 <= n_fewshot < 2**31 else None
-        return known
 
 
 def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[list[Log], list[str]]:
