@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -102,7 +103,7 @@ def fill(path: Path, n_tasks: int) -> None:
 
     Two tasks in three have three choices, the others three passes.
     """
-    tasks = [{"benchmark": benchmark_of(at), "task": f"t{at}"} for at in range(n_tasks)]
+    tasks: list[dict[str, Any]] = [{"benchmark": benchmark_of(at), "task": f"t{at}"} for at in range(n_tasks)]
     places = [task | {"doc_id": doc_id} for task in tasks for doc_id in range(N_DOCS)]
     prompts = [place | {"model": "*", "prompt": f"p{place['doc_id']}"} for place in places]
     docs = [
