@@ -415,6 +415,7 @@ def test_the_hub_serves_the_pinned_revision_and_its_refusals_are_plain(small: Pa
     assert "is gated: accept its terms" in gated
     assert "is not on the hub" in missing
     assert f"4 rows, revision {gpqa.dataset_revision}" in copied.stdout
-    assert load_tasks([gpqa], datasets=tmp_path / "m") == [local]
+    [mirrored] = load_tasks([gpqa], datasets=tmp_path / "m")
+    assert (mirrored.documents, mirrored.digest) == (local.documents, local.digest)
     for said in (ran.stdout, ran.stderr, copied.stdout, copied.stderr):
         assert token not in said

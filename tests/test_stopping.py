@@ -65,7 +65,6 @@ COMMANDS = {
     "import": Command("import predictions --docs big-docs.parquet --scores big-scores.parquet", 5, (INT,)),
     "lab build": Command("lab build --output built", 12, (KILL, TERM), processes=3),
     "study": Command("study window -b made --seeds 9", 8, (INT,)),
-    "bench training": Command("bench training", 8, (TERM,)),
 }
 
 

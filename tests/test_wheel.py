@@ -1,7 +1,4 @@
-"""The wheel, in an empty directory: every command of the README and every bench run without the checkout.
-
-`bench extraction` is in test_bench, with what it must print.
-"""
+"""The wheel, in an empty directory: every command of the README runs without the checkout."""
 
 from __future__ import annotations
 
@@ -30,10 +27,6 @@ snapshots
 report --paper
 doctor
 export exported
-bench training --documents 120 --seeds 1 --scales 3 --queries 10 --episodes 1
-bench decision --models 3 --decisions 100
-bench diversity --models 4 --documents 40 --many-models 6 --many-documents 40
-bench warehouse --share 0.002
 """
 
 
