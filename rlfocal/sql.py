@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import duckdb
 
 from rlfocal.errors import InputError, unknown
+from rlfocal.failures import damage
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import METADATA
 from warehouse.locations import without_password
@@ -46,7 +48,11 @@ _TOO_DEEP = "the statement is nested too deeply; split it up, for example using 
 
 
 def run_sql(
-    location: str | Path | None, statement: str, output: str = "table", *, snapshot: int | None = None
+    location: str | Path | None,
+    statement: str,
+    output: str = "table",
+    *,
+    snapshot: int | datetime | None = None,
 ) -> str:
     """The result of one read-only statement (SELECT, FROM, WITH, PIVOT, UNPIVOT, DESCRIBE, SHOW, SUMMARIZE,
     EXPLAIN) as a table, CSV or JSON objects.
@@ -65,7 +71,7 @@ def run_sql(
 
 
 @contextmanager
-def sandbox(location: str | Path | None, *, snapshot: int | None = None) -> Iterator[Select]:
+def sandbox(location: str | Path | None, *, snapshot: int | datetime | None = None) -> Iterator[Select]:
     """A function from a statement to its column names and rows, over a warehouse opened read-only."""
     with open_warehouse(location, read_only=True, snapshot=snapshot) as warehouse:
         _lock(warehouse)
@@ -98,7 +104,7 @@ def _reason(error: duckdb.Error, statement: str) -> str:
     if (too_large := explain_memory(error)) is not None:
         return too_large
     place = r" (line \1)" if "\n" in statement.strip() else ""
-    return " ".join(_POSITION.sub(place, without_password(str(error))).split())
+    return " ".join(_POSITION.sub(place, without_password(str(error))).split()) + damage(error)
 
 
 def _check_text(statement: str) -> None:
@@ -155,8 +161,9 @@ def _counted(statements: Sequence[duckdb.Statement]) -> str:
 
 
 def _known_functions(warehouse: Warehouse) -> frozenset[str]:
-    macros = "SELECT function_name FROM duckdb_functions() WHERE database_name = 'warehouse' AND NOT internal"
-    return _TABLE_FUNCTIONS | {name for (name,) in warehouse.rows(macros)}
+    """Also the macros that an older warehouse lacks, which are temporary."""
+    macros = "duckdb_functions() WHERE database_name IN ('warehouse', 'temp') AND NOT internal"
+    return _TABLE_FUNCTIONS | {name for (name,) in warehouse.rows(f"SELECT function_name FROM {macros}")}
 
 
 def _table_functions(warehouse: Warehouse) -> set[str]:

@@ -1,6 +1,7 @@
 """The SQL guide, warehouse/README.md: what it asks, runs and prints.
 
-`python tests/guide.py` prints its outputs anew, from the warehouse of `make demo` (.rlfocal/warehouse here).
+`python tests/guide.py tables` makes its tables, and COLUMNS.md, from warehouse/documentation.toml; without
+`tables` it prints its outputs anew, too, from the warehouse of `make demo` (.rlfocal/warehouse here).
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from rlfocal.sql import run_sql
+from warehouse import open_warehouse
+from warehouse.documentation import meanings
 
 GUIDE = Path(__file__).resolve().parents[1] / "warehouse" / "README.md"
+COLUMNS = GUIDE.with_name("COLUMNS.md")
+_MADE = re.compile(r"(<!-- made: tables -->\n).*(<!-- end -->)", re.DOTALL)
+_SAYS = {"table": "one row for", "view": "what it shows", "macro": "what it returns"}
 _BLOCK = re.compile(
     r"^```(?P<language>sql|python|bash)\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
@@ -78,12 +84,43 @@ def renewed(text: str, folder: Path) -> str:
     return _BLOCK.sub(renew, text)
 
 
+def with_tables(text: str) -> str:
+    """The guide with its tables as they are now."""
+    made: dict[str, list[str]] = {"table": [], "view": [], "macro": []}
+    for what in meanings([]):
+        parameters = re.sub(r" := [^,)]+", "", what.parameters)
+        kind = "macro" if what.kind == "function" else what.kind
+        made[kind].append(f"| `{what.name}{parameters}` | {what.comment} |")
+    tables = (f"| {kind} | {_SAYS[kind]} |\n|---|---|\n" + "\n".join(rows) for kind, rows in made.items())
+    return _MADE.sub(lambda found: found[1] + "\n\n".join(tables) + "\n" + found[2], text)
+
+
+def columns() -> str:
+    """COLUMNS.md as it is now."""
+    with TemporaryDirectory() as name, open_warehouse(Path(name) / "w") as warehouse:
+        types = warehouse.rows(
+            "SELECT name, column_name, data_type, comment FROM documentation AS d JOIN ("
+            "SELECT table_name AS name, column_name, data_type FROM duckdb_columns() "
+            "WHERE database_name = 'warehouse') USING (name, column_name)"
+        )
+    lines = ["# The columns of the warehouse", "", "Made by `python tests/guide.py tables`."]
+    for what in meanings([]):
+        if rows := [row for row in types if row[0] == what.name]:
+            lines += ["", f"## {what.name}", "", "| column | type | |", "|---|---|---|"]
+            lines += [f"| `{column}` | {kind} | {comment} |" for _, column, kind, comment in rows]
+    return "\n".join(lines) + "\n"
+
+
 def _environment(home: Path) -> dict[str, str]:
     here = str(Path(sys.executable).parent)
     return {**os.environ, "HOME": str(home), "PATH": f"{here}{os.pathsep}{os.environ['PATH']}"}
 
 
 def main() -> None:
+    GUIDE.write_text(with_tables(GUIDE.read_text("utf-8")), "utf-8")
+    COLUMNS.write_text(columns(), "utf-8")
+    if sys.argv[1:] == ["tables"]:
+        return
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / ".rlfocal").symlink_to(Path(".rlfocal").resolve())

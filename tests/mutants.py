@@ -44,6 +44,7 @@ TURNED = "test_online_learning.py::test_a_stream_that_turns_is_followed_and_a_st
 BRUTE = "test_gated_log_linear.py::test_what_a_model_more_is_worth_by_brute_force"
 LIMITS = "test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_kept_without_texts"
 GATED = "rlfocal/agents/gated_log_linear/"
+LITERAL_LOOP = "test_released_variant.py::test_rewards_are_the_literal_loops"
 TURNS = "test_online_policies.py::test_who_learns_follows_a_stream_that_turns"
 UP_TO = "test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
 CLEARLY_AHEAD = "test_online.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
@@ -73,18 +74,20 @@ MUTANTS = (
     ),
     Mutant(
         "advantages know no λ", FOCAL + "mappo.py",
-        "gamma * (before[t + 1] + lam * following)", "gamma * (before[t + 1] + following)",
-        f"{BY_TURNS} {UPDATE}",
+        "before[t + 1] + lam * following", "before[t + 1] + following", f"{BY_TURNS} {UPDATE}",
     ),
     Mutant(
         "advantages know no γ", FOCAL + "mappo.py",
-        "gamma * (before[t + 1] + lam * following)", "(before[t + 1] + lam * following)",
-        f"{BY_TURNS} {UPDATE}",
+        "gamma * (before[t + 1]", "(before[t + 1]", f"{BY_TURNS} {UPDATE}",
+    ),
+    Mutant(
+        "an advantage knows no later error", FOCAL + "mappo.py",
+        "deltas[t] + gamma * lam * following", "deltas[t]",
+        "test_agents_math.py::test_advantages_are_the_discounted_sum_of_td_errors",
     ),
     Mutant(
         "each agent has the other's discount", FOCAL + "mappo.py",
-        "(self.config.decider_gamma, self.config.fusion_gamma)",
-        "(self.config.fusion_gamma, self.config.decider_gamma)", UPDATE,
+        "decider_gamma, self.config.fusion_gamma", "fusion_gamma, self.config.decider_gamma", UPDATE,
     ),
     Mutant(
         "rare successes weigh no more than others", FOCAL + "mappo.py",
@@ -100,8 +103,7 @@ MUTANTS = (
     ),
     Mutant(
         "pools are not sampled", FOCAL + "mappo.py",
-        "sample_pool(logits, noise[:, t]) if branching", "sample_pool(logits, 0 * noise[:, t]) if branching",
-        SAMPLES,
+        "sample_pool(logits, noise", "sample_pool(logits, 0 * noise", SAMPLES,
     ),
     Mutant(
         "answers are not sampled", FOCAL + "mappo.py",
@@ -122,13 +124,28 @@ MUTANTS = (
     ),
     Mutant(
         "the last pool answers", FOCAL + "environment.py",
-        "return torch.stack(observed, 1), torch.stack(pools[1:], 1)",
-        "return torch.stack(observed, 1), torch.stack(pools[:-1], 1)", PAPERS,
+        "torch.stack(pools[1:], 1)", "torch.stack(pools[:-1], 1)", PAPERS,
     ),
     Mutant(
         "metrics look ahead", FOCAL + "environment.py",
-        "self.stream.metrics(by_stretch, self.first + t, self.length)",
-        "self.stream.metrics(by_stretch, self.first + t + 1, self.length)", PAPERS,
+        "by_stretch, self.first + t,", "by_stretch, self.first + t + 1,", PAPERS,
+    ),
+    Mutant(
+        "rows before the stream count in the window", "rlfocal/statistics/outcomes.py",
+        "rows.clamp(max=length)", "rows.clamp(min=length, max=length)",
+        "test_agents_environment.py::test_window_metrics_equal_their_numpy_twins",
+    ),
+    Mutant(
+        "the Decider sees no metric", FOCAL + "environment.py",
+        "torch.cat([pools, looked_back,", "torch.cat([pools, 0 * looked_back,", PAPERS,
+    ),
+    Mutant(
+        "the released window does not lag", FOCAL + "released.py",
+        "max(end - self.config.artefacts.lagged_window, 0)", "end", LITERAL_LOOP,
+    ),
+    Mutant(
+        "steps left over in the released code are lost", FOCAL + "released_learning.py",
+        "            self._waiting = steps\n", "            pass\n", LITERAL_LOOP,
     ),
     Mutant(
         "a gain has the wrong sign", GATED + "learning.py",
@@ -157,8 +174,7 @@ MUTANTS = (
     ),
     Mutant(
         "the standardised outputs of models that were not asked", FOCAL + "networks.py",
-        "selected = outputs.sum(-1, keepdim=True) > 0", "selected = outputs.sum(-1, keepdim=True) >= 0",
-        UPDATE,
+        "outputs.sum(-1, keepdim=True) > 0", "outputs.sum(-1, keepdim=True) >= 0", UPDATE,
     ),
     Mutant(
         "online, metrics of models that were not asked", FOCAL + "online.py",
@@ -199,8 +215,7 @@ MUTANTS = (
     ),
     Mutant(
         "hedge never learns", METHODS + "online/hedge.py",
-        "log_weights = reweighed(log_weights, ~turn.right, self.rate, self.share)", "pass",
-        f"{TURNS}[hedge]",
+        "log_weights = reweighed(log_weights, ~turn.right, self.rate, self.share)", "pass", f"{TURNS}[hedge]",
     ),
     Mutant(
         "hedge punishes who was right", METHODS + "online/hedge.py",
@@ -218,8 +233,7 @@ MUTANTS = (
     ),
     Mutant(
         "the log-linear pool never learns", METHODS + "online/online_log_linear.py",
-        "return parameters + np.linalg.solve(precision, slope), precision", "return parameters, precision",
-        f"{TURNS}[online_log_linear]",
+        "parameters + np.linalg.solve(precision, slope)", "parameters", f"{TURNS}[online_log_linear]",
     ),
     Mutant(
         "the log-linear pool forgets nothing", METHODS + "online/online_log_linear.py",
@@ -239,8 +253,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stage is left out though it pays", SEQUENTIAL + "decider.py",
-        "max(worth) <= best", "min(worth) > best",
-        COSTS + "test_stages_left_out_were_not_worth_their_round",
+        "max(worth) <= best", "min(worth) > best", COSTS + "test_stages_left_out_were_not_worth_their_round",
     ),
     Mutant(
         "every stage pays for the rounds of all", SEQUENTIAL + "asking.py",
@@ -259,9 +272,9 @@ MUTANTS = (
     ),
     Mutant(
         "scales of the rows that are decided on", FOCAL + "agents.py",
-        "        logits: Tensor = self.networks.fusion(given, heard.open)\n",
+        "        logits = self.networks.fusion(given, heard.open)\n",
         "        self.networks.fusion.standardiser.learn(heard.distributions[0])\n"
-        "        logits: Tensor = self.networks.fusion(given, heard.open)\n",
+        "        logits = self.networks.fusion(given, heard.open)\n",
         "test_agents_training.py::test_what_is_decided_with_a_document_does_not_matter",
     ),
     Mutant(
@@ -281,9 +294,7 @@ MUTANTS = (
     ),
     Mutant(
         "the last giver of an answer settles ties", "rlfocal/statistics/outcomes.py",
-        ".float().argmax(-1, keepdim=True)",
-        ".float().cumsum(-1).argmax(-1, keepdim=True)",
-        "test_agents_environment.py::test_environment_is_the_papers",
+        ".float().argmax(-1, keepdim=True)", ".float().cumsum(-1).argmax(-1, keepdim=True)", PAPERS,
     ),
     Mutant(
         "GPUs: a lease keeps nobody away", PLACEMENT + "leases.py",
@@ -306,8 +317,7 @@ MUTANTS = (
     ),
     Mutant(
         "GPUs: two models on one of them", PLACEMENT + "schedule.py",
-        "free[work.gpus :]", "free[1:]",
-        "test_placement.py::test_a_schedule_by_hand "
+        "free[work.gpus :]", "free[1:]", "test_placement.py::test_a_schedule_by_hand "
         "test_placement.py::test_no_gpu_is_idle_while_a_model_waits",
     ),
     Mutant(
@@ -341,8 +351,7 @@ MUTANTS = (
     ),
     Mutant(
         "requests: the token behind the first is not read", REQUESTS,
-        "return Request(prefix + suffix, len(prefix) + 1)",
-        "return Request(prefix + suffix, len(prefix) + 2)", HIDDEN,
+        "Request(prefix + suffix, len(prefix) + 1)", "Request(prefix + suffix, len(prefix) + 2)", HIDDEN,
     ),
     Mutant(
         "requests: contexts are not read on their own", REQUESTS,

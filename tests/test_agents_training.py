@@ -14,7 +14,7 @@ from test_agents_environment import random_dataset
 
 from rlfocal.agents.rl_focal.agents import RLFocalAgents
 from rlfocal.agents.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
-from rlfocal.agents.rl_focal.driver import OneQuery
+from rlfocal.agents.rl_focal.driver import PoolDriver
 from rlfocal.agents.rl_focal.log_linear import LEAST
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.training import TOGETHER, train
@@ -24,6 +24,7 @@ from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.policy import decide
+from rlfocal.routing.outputs import Given, nothing_given
 from rlfocal.statistics.metrics import METRICS
 
 TINY = replace(
@@ -306,14 +307,15 @@ def test_one_query_at_a_time_is_decided_as_all_together(kind: Kind, way: str) ->
     )
     agents = train(data.rows(rows), replace(config, vote_weight=0.3, answer_slots=3), [0])[0]
     test = data.rows(~rows)
-    together, one_by_one = decide(agents, test), OneQuery(agents)
+    together, one_by_one = decide(agents, test), PoolDriver(agents)
     chance = together.probability
     assert chance is not None
     for t in range(len(test)):
-        asked = one_by_one.choose(test.questions[t], str(test.tasks[t]))
+        one_by_one.begin(test.questions[t], str(test.tasks[t]))
+        asked = one_by_one.wanted(nothing_given(len(test.models)))
         assert asked.tolist() == together.pools[t].tolist()
-        unseen = np.where(asked[:, None], test.probs[t], np.nan)
-        fused = one_by_one.fuse(unseen, int(test.n_choices[t]))
+        said = np.where(asked[:, None], test.probs[t], 0)[:, : test.n_choices[t]]
+        fused = one_by_one.fuse(Given(asked, ~asked & False, said, said, said.argmax(axis=1), []))
         assert fused.slot == together.predictions[t]
         assert (fused.probability or 0.0) == pytest.approx(chance[t], abs=1e-5)
 
@@ -411,5 +413,8 @@ def test_what_is_decided_with_a_document_does_not_matter(way: str) -> None:
     whole, first = decide(agents, test), decide(agents, test.rows(np.arange(50) < 7))
     np.testing.assert_array_equal(first.pools, whole.pools[:7])
     np.testing.assert_array_equal(first.predictions, whole.predictions[:7])
+    assert first.probability is not None
+    assert whole.probability is not None
+    np.testing.assert_allclose(first.probability, whole.probability[:7], rtol=1e-5)
     scrambled = replace(test, probs=np.concatenate([test.probs[:7], test.probs[:6:-1] ** 3]))
     np.testing.assert_array_equal(decide(agents, scrambled).predictions[:7], whole.predictions[:7])

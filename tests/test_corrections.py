@@ -23,7 +23,7 @@ from rlfocal.report.pools import pool_choice
 from rlfocal.studies.findings import Findings, load, save
 from warehouse import Warehouse, open_warehouse
 from warehouse.snapshots import diff, snapshots
-from warehouse.upkeep.corrections import first_names, remove_model, rename_model
+from warehouse.upkeep.corrections import first_names, remove_from_benchmarks, remove_model, rename_model
 from warehouse.upkeep.integrity import examine
 
 N = 20
@@ -77,9 +77,9 @@ def test_a_correction_outlasts_the_same_documents_again(warehouse: Warehouse, tm
     assert warehouse.documents_differ(docs(N)) is None
     elsewhere = docs(N, labels=[0, 0, 0, 1] + [0] * (N - 4))
     assert "label was 2, is 1" in (warehouse.documents_differ(elsewhere) or "")
-    # Corrected back, it is as if it never had been.
+    # Corrected back, it is as it was; only runs in between read another label.
     correct_from_file(warehouse, write(tmp_path / "l.jsonl", {"doc_id": 3, "label": 0}))
-    assert warehouse.rows("FROM corrections") == []
+    assert warehouse.rows("SELECT label, label_before FROM corrections") == [(0, 0)]
     assert warehouse.documents_differ(docs(N)) is None
 
 
@@ -125,6 +125,59 @@ def test_an_evaluation_of_corrected_labels_is_another_run(warehouse: Warehouse, 
     assert evaluate(warehouse, "b", methods=["best_single"], snapshot=then).rows[0].accuracy == (
         earlier.rows[0].accuracy
     )
+
+
+def test_evaluations_are_stale_until_they_run_again(warehouse: Warehouse, tmp_path: Path) -> None:
+    """Also those that read an older snapshot since, and, corrected back, those that read other labels."""
+    fill(warehouse, "m", "n")
+    then = warehouse.snapshot()
+    current = "SELECT DISTINCT method, stale, data FROM current_evaluations ORDER BY 1"
+
+    def run(snapshot: int | None = None) -> None:
+        evaluate(warehouse, "b", methods=["best_single", "plurality"], snapshot=snapshot)
+
+    def correct(label: int) -> None:
+        correct_from_file(warehouse, write(tmp_path / "l.jsonl", {"doc_id": N - 1, "label": label}))
+
+    def stale() -> list[bool]:
+        return [stale for _, stale, _ in warehouse.rows(current)]
+
+    run()
+    first = warehouse.rows(current)
+    assert stale() == [False, False]
+    correct(1)
+    assert stale() == [True, True]
+    [board] = leaderboard(warehouse)
+    assert (
+        "Evaluated before labels were corrected: best_single, plurality. Run `rlfocal evaluate --benchmark b "
+        "--methods best_single,plurality` again." in board.notes
+    )
+    run()
+    assert stale() == [False, False]
+    assert warehouse.rows(current) != first
+    run(then)
+    assert stale() == [True, True]
+    run()
+    assert stale() == [False, False]
+    correct(0)
+    assert stale() == [True, True]
+    run()
+    assert warehouse.rows(current) == first
+    correct(1)
+    correct(0)
+    assert stale() == [True, True]
+    run()
+    assert warehouse.rows(current) == first
+    [board] = leaderboard(warehouse)
+    assert not any("corrected" in note for note in board.notes)
+
+
+def test_a_benchmark_goes_with_the_last_model_that_answered_it(warehouse: Warehouse) -> None:
+    fill(warehouse, "m", "n")
+    for model, left in (("m", [("b", "choices", None, None)]), ("n", [])):
+        remove_from_benchmarks(warehouse, model, ["b"])
+        assert warehouse.rows("FROM benchmarks") == left
+        assert len(warehouse.rows("FROM tasks")) == len(left)
 
 
 def test_rename(place: str) -> None:

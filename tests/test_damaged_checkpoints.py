@@ -22,8 +22,8 @@ from safetensors.torch import load, save
 from test_agents_training import TINY, skilled
 
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
 from rlfocal.agents.rl_focal.training import train
-from rlfocal.agents.rl_focal_released.config import ReleasedConfig
 from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.agents.shared.variant import SomeAgents
 from rlfocal.agents.storage.tensorfiles import CHECKPOINT, TRAINING, read_about, read_tensors, write_tensors

@@ -63,6 +63,9 @@ def to_schema_9(warehouse: Warehouse) -> None:
     for statement in (
         "ALTER TABLE decisions DROP COLUMN rounds",
         "ALTER TABLE decisions ADD COLUMN rounds INT[]",
+        "ALTER TABLE decisions DROP COLUMN answer",
+        "ALTER TABLE decisions DROP COLUMN prediction",
+        "ALTER TABLE decisions ADD COLUMN prediction VARCHAR",
         "UPDATE schema_version SET version = 9",
     ):
         warehouse.connection.execute(statement)

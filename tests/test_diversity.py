@@ -211,6 +211,19 @@ def test_task_and_split_restrict(sql: duckdb.DuckDBPyConnection) -> None:
         same(every[-1][0], oracle["plurality_accuracy"])
 
 
+def test_pools_of_three_take_little_memory(sql: duckdb.DuckDBPyConnection) -> None:
+    """Every pool is of bit strings that pools share: no join copies them."""
+    rng = np.random.default_rng(4)
+    shape = (2048, 40)
+    fill(sql, Answers("choices", rng.integers(0, 3, shape), rng.integers(0, 3, 2048), np.ones(shape, bool)))
+    sql.execute("SET threads = 1; SET memory_limit = '145MB'; SET max_temp_directory_size = '0B'")
+    try:
+        [(n,)] = sql.execute("SELECT count(plurality_accuracy) FROM all_pools('b', 3)").fetchall()
+    finally:
+        sql.execute("RESET threads; RESET memory_limit; RESET max_temp_directory_size")
+    assert n == math.comb(40, 2) + math.comb(40, 3)
+
+
 def test_macros_persist_in_the_catalogue(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     data = Answers("choices", rng.integers(0, 4, (9, 4)), rng.integers(0, 4, 9), np.ones((9, 4), bool))

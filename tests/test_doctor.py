@@ -186,7 +186,7 @@ def test_records_and_documents_are_checked(location: Path) -> None:
             ("m1", "has rows of 40 documents, expected 50"),
             ("m2", "was altered after it was written"),
         ]
-        assert [tuple(task) for task in found.tasks or ()] == [("b", "t", 3, 0, True)]
+        assert [tuple(task) for task in found.tasks or ()] == [("b", "t", 3, 0, True, 0)]
         assert len(repair(warehouse).partitions) == 3
         assert examine(warehouse).partitions == ()
 

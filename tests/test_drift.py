@@ -421,6 +421,7 @@ def test_the_embedded_pool(lab_warehouse: Path, tmp_path: Path) -> None:
         touched(
             warehouse,
             "model = 'lab-phi' AND task = 'medicine' AND doc_id % 25 = 0 AND choice = 1",
+            by=-0.05,
         )
         for found in (
             drift_since(warehouse, last),

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import pickle
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import duckdb
@@ -12,8 +17,9 @@ import pytest
 from tiny_models import save_model
 
 from rlfocal import sql
-from rlfocal.errors import InputError
-from rlfocal.extraction.engines import hf
+from rlfocal.errors import InputError, RunError
+from rlfocal.extraction.engine import Document
+from rlfocal.extraction.engines import hf, openai
 from rlfocal.extraction.engines.tokens import load_tokenizer
 from rlfocal.extraction.recording import count_ties
 from rlfocal.failures import plain
@@ -56,6 +62,61 @@ def test_pickled_weights_that_run_code(tmp_path: Path) -> None:
         hf.load(spec(folder), folder, 1)
 
 
+ASKED = Document(0, "", "", 0, "", (" dog", " fox"), "A brown", (" dog", " fox"))
+
+
+@contextmanager
+def refusing(status: int, message: str) -> Iterator[str]:
+    """The address of a server that lists model `m`, and refuses every completion in its own words."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(200, {"data": [{"id": "m", "object": "model"}], "object": "list"})
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(status, {"error": {"message": message}})
+
+        def _answer(self, code: int, content: dict[str, object]) -> None:
+            body = json.dumps(content).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://user:secret@127.0.0.1:{server.server_port}/v1"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "words"),
+    [
+        (400, "max_logprobs is 5", r"answered with status 400: .*max_logprobs is 5"),
+        (401, "no such key", r"rejected the API key \(.*no such key.*\); set OPENAI_API_KEY"),
+        (500, "out of memory", r"answered with status 500: .*out of memory"),
+    ],
+)
+def test_a_server_refuses_in_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, message: str, words: str
+) -> None:
+    monkeypatch.setattr(openai, "RETRIES", 0)
+    folder = save_model(tmp_path / "m", "llama")
+    given = spec(folder)
+    with refusing(status, message) as address:
+        with pytest.raises(RunError, match=rf"the server at http://127.*{words}") as refused:
+            list(openai.load(given.model_copy(update={"base_url": address}), folder).score([ASKED]))
+        assert "secret" not in str(refused.value)
+        assert ("`vllm serve`" in str(refused.value)) == (status == 400)
+
+
 def test_gguf_files(tmp_path: Path) -> None:
     file = tmp_path / "model.Q4.gguf"
     file.write_bytes(b"GGUF")
@@ -82,6 +143,8 @@ def test_a_damaged_parquet_file_leads_to_doctor(tmp_path: Path) -> None:
     with open_warehouse(tmp_path / "w") as warehouse, pytest.raises(duckdb.Error) as error:
         warehouse.rows("SELECT * FROM models")
     assert plain(error.value).endswith("`doctor --repair` drops them")
+    with pytest.raises(InputError, match=r"\.parquet.*`doctor --repair` drops them"):
+        sql.run_sql(tmp_path / "w", "FROM models")
 
 
 def test_a_result_of_too_many_rows(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,8 @@ def test_only_what_is_asked_for(filled: Warehouse, tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = export(filled, out, benchmarks=["b"], models=["m"])
     assert {t.table for t in report.tables} == {
-        *("docs", "choice_logprobs", "extractions", "evaluations", "decisions", "doc_digests")
+        *("benchmarks", "tasks", "docs", "choice_logprobs", "extractions", "evaluations", "decisions"),
+        "doc_digests",
     }
     for table in ("choice_logprobs", "extractions"):
         assert read(out, table).project("model").distinct().fetchall() == [("m",)]

@@ -64,7 +64,7 @@ def test_lines_are_what_was_decided(runs: Warehouse, tmp_path: Path) -> None:
     assert (report.n_runs, report.snapshot) == (3, runs.snapshot())
     assert all(list(line) == KEYS for line in found)
     stored = runs.rows(
-        "SELECT d.prediction, d.task, d.doc_id, o.doc_hash, d.pool, e.method, e.seed "
+        "SELECT d.prediction::VARCHAR, d.task, d.doc_id, o.doc_hash, d.pool, e.method, e.seed "
         "FROM decisions AS d JOIN docs AS o USING (benchmark, task, doc_id) "
         "JOIN evaluations AS e ON e.run_id = d.run_id AND e.task = '*'"
     )

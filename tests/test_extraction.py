@@ -47,7 +47,13 @@ def benchmarks(tasks: Path, **more: Any) -> tuple[Benchmark, Benchmark]:
     return (
         Benchmark(name="tiny-c", kind="choices", tasks=names, include_path=str(tasks)),
         Benchmark(
-            name="tiny-a", kind="answers", tasks={"all": "tiny_answers"}, include_path=str(tasks), **more
+            name="tiny-a",
+            kind="answers",
+            category="sums",
+            licence="MIT",
+            tasks={"all": "tiny_answers"},
+            include_path=str(tasks),
+            **more,
         ),
     )
 
@@ -117,6 +123,14 @@ def test_every_partition_is_committed_with_the_contract_columns(
             "SELECT DISTINCT settings->>'dtype', versions->>'torch' FROM extractions"
         )
         assert (settings, versions.split("+")[0]) == ("float32", "2.13.0")
+        about = (
+            "SELECT benchmark, task, lm_eval_task, num_fewshot, kind, category, licence, dataset, revision "
+        )
+        assert warehouse.rows(f"{about} FROM tasks JOIN benchmarks USING (benchmark) ORDER BY ALL") == [
+            ("tiny-a", "all", "tiny_answers", 0, "answers", "sums", "MIT", None, None),
+            ("tiny-c", "plain", "tiny_choices", 2, "choices", None, None, None, None),
+            ("tiny-c", "spaces", "tiny_spaces", 0, "choices", None, None, None, None),
+        ]
 
 
 def test_second_run_extracts_nothing_and_loads_no_model(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -16,6 +18,7 @@ from rlfocal.cli.app import app
 from warehouse import open_warehouse, writing
 from warehouse.connecting import attach, connect
 from warehouse.locations import locate
+from warehouse.prompts import prompt_hash
 from warehouse.upkeep.integrity import Integrity, examine, repair
 
 MODELS = tuple(f"m{at}" for at in range(6))
@@ -48,50 +51,83 @@ ON_A_PARTITION = (
     "UPDATE extractions SET n_docs = n_docs + 1 WHERE {partition}",
     "UPDATE extractions SET digest = NULL WHERE {partition}",
 )
+ON_ANSWERS = (
+    "INSERT INTO answer_passes FROM answer_passes WHERE {one}",
+    "INSERT INTO answer_passes SELECT * REPLACE (99 AS doc_id) FROM answer_passes WHERE {one}",
+    "INSERT INTO answer_passes SELECT * REPLACE (7 AS pass) FROM answer_passes WHERE {one}",
+    "UPDATE answer_passes SET answer = '8' WHERE {one}",
+    "UPDATE answer_passes SET answer = NULL WHERE {one}",
+    "UPDATE answer_passes SET text = NULL WHERE {one}",
+    "UPDATE answer_passes SET pass = pass + 3 WHERE {one}",
+    "DELETE FROM answer_passes WHERE {one}",
+    "DELETE FROM answer_passes WHERE {partition}",
+)
 ON_DOCUMENTS = (
     "INSERT INTO docs FROM docs WHERE {document}",
     "INSERT INTO docs SELECT d.* FROM docs AS d, range(2) WHERE {document}",
     "INSERT INTO docs SELECT * REPLACE (99 AS doc_id) FROM docs WHERE {document}",
     "UPDATE docs SET question = 'another', label = 2 WHERE {document}",
     "UPDATE docs SET question = NULL WHERE {document}",
-    "UPDATE docs SET choices = list_reverse(choices) WHERE {document}",
+    "UPDATE docs SET choices = list_reverse(coalesce(choices, ['x'])) WHERE {document}",
     "UPDATE docs SET split = 'train' WHERE {document} AND split = 'test'",
     "DELETE FROM docs WHERE {document}",
     "DELETE FROM docs WHERE task = '{task}'",
     "DELETE FROM doc_digests WHERE task = '{task}'",
+    "UPDATE docs SET prompt_hash = NULL WHERE {document}",
+    "INSERT INTO prompts FROM prompts WHERE {document}",
+    "INSERT INTO prompts SELECT * REPLACE (99 AS doc_id) FROM prompts WHERE {document}",
+    "UPDATE prompts SET prompt = 'another' WHERE {document}",
+    "UPDATE prompts SET doc_id = NULL WHERE {document}",
+    "DELETE FROM prompts WHERE {document}",
+    "DELETE FROM prompts WHERE task = '{task}'",
 )
 ON_A_RUN = (
     "INSERT INTO evaluations FROM evaluations WHERE run_id = '{run}'",
     "UPDATE evaluations SET accuracy = accuracy + 0.1 WHERE run_id = '{run}'",
     "UPDATE evaluations SET n = n + 1 WHERE run_id = '{run}'",
+    "UPDATE evaluations SET n = NULL WHERE run_id = '{run}'",
+    "UPDATE evaluations SET accuracy = NULL WHERE run_id = '{run}'",
     "DELETE FROM evaluations WHERE run_id = '{run}'",
     "INSERT INTO decisions FROM decisions WHERE run_id = '{run}' AND doc_id = {doc_id}",
     "UPDATE decisions SET correct = NOT correct WHERE run_id = '{run}' AND doc_id = {doc_id}",
+    "UPDATE decisions SET correct = NULL WHERE run_id = '{run}'",
+    "UPDATE decisions SET benchmark = 'a' WHERE run_id = '{run}' AND doc_id = {doc_id}",
     "DELETE FROM decisions WHERE run_id = '{run}' AND doc_id = {doc_id}",
     "DELETE FROM decisions WHERE run_id = '{run}'",
+    "INSERT INTO training_history FROM training_history WHERE run_id = '{run}'",
 )
 
 
 def fill(path: Path, n_tasks: int) -> None:
-    """Tasks of four documents with three choices, answered by six models; a run for each task."""
-    tasks = [f"t{at}" for at in range(n_tasks)]
-    places = [(task, doc_id) for task in tasks for doc_id in range(N_DOCS)]
+    """Tasks of four documents, answered by six models; a run for each task.
+
+    Two tasks in three have three choices, the others three passes.
+    """
+    tasks = [{"benchmark": benchmark_of(at), "task": f"t{at}"} for at in range(n_tasks)]
+    places: list[dict[str, Any]] = [task | {"doc_id": doc_id} for task in tasks for doc_id in range(N_DOCS)]
+    prompts = [place | {"model": "*", "prompt": f"p{place['doc_id']}"} for place in places]
     docs = [
-        {"benchmark": "b", "task": task, "doc_id": at, "doc_hash": f"h{at}", "question": f"q{at}"}
-        | {"choices": ["a", "b", "c"], "label": 0, "gold": "a", "split": "test", "confidential": False}
-        for task, at in places
+        place
+        | {"doc_hash": f"h{place['doc_id']}", "question": f"q{place['doc_id']}", "gold": "1", "split": "test"}
+        | ({"choices": ["1", "b", "c"], "label": 0} if place["benchmark"] == "b" else {})
+        | {"confidential": False, "prompt_hash": prompt_hash(prompt["prompt"], None, None)}
+        for place, prompt in zip(places, prompts, strict=True)
     ]
-    rows = [
-        {"benchmark": "b", "task": task, "doc_id": at, "model": model, "choice": choice, "n_chars": 1}
-        | {"logprob": -1.0 - choice - at / 7}
-        for task, at in places
-        for model in MODELS
+    given = [place | {"model": model} for place in places for model in MODELS]
+    choices = [
+        row | {"choice": choice, "n_chars": 1, "logprob": -1.0 - choice - row["doc_id"] / 7}
+        for row in given
         for choice in range(3)
+        if row["benchmark"] == "b"
+    ]
+    answers = [
+        row | {"pass": at, "text": f"It is {at}.", "answer": str(at)}
+        for row in given
+        for at in range(3)
+        if row["benchmark"] == "a"
     ]
     records = [
-        {"benchmark": "b", "task": task, "model": model, "fingerprint": "f", "n_docs": N_DOCS}
-        for task in tasks
-        for model in MODELS
+        task | {"model": model, "fingerprint": "f", "n_docs": N_DOCS} for task in tasks for model in MODELS
     ]
     runs = [
         {"run_id": f"r{at}", "benchmark": "b", "task": task, "method": "x", "n": N_DOCS, "accuracy": 0.5}
@@ -103,12 +139,28 @@ def fill(path: Path, n_tasks: int) -> None:
         for at in range(n_tasks)
         for doc_id in range(N_DOCS)
     ]
+    history = [
+        {"run_id": f"r{at}", "benchmark": "b", "task": "*", "phase": "joint", "episode": episode}
+        for at in range(n_tasks)
+        for episode in range(2)
+    ]
     with open_warehouse(path) as warehouse, warehouse.transaction("fill"):
         writing.put_docs(warehouse.connection, pa.Table.from_pylist(docs))
-        writing.name_models(warehouse.connection, MODELS)
-        writing.put_partitions(warehouse.connection, pa.Table.from_pylist(rows), records)
-        warehouse.append("evaluations", pa.Table.from_pylist(runs))
-        warehouse.append("decisions", pa.Table.from_pylist(decisions))
+        for benchmark, rows in (("b", choices), ("a", answers)):
+            of = [record for record in records if record["benchmark"] == benchmark]
+            if of:
+                writing.put_partitions(warehouse.connection, pa.Table.from_pylist(rows), of)
+        for table, written in {
+            "prompts": prompts,
+            "evaluations": runs,
+            "decisions": decisions,
+            "training_history": history,
+        }.items():
+            warehouse.append(table, pa.Table.from_pylist(written))
+
+
+def benchmark_of(task: int) -> str:
+    return "a" if task % 3 == 2 else "b"
 
 
 def write(path: Path, n: int, seed: int) -> list[tuple[str, Callable[[Integrity], bool]]]:
@@ -135,7 +187,7 @@ def write(path: Path, n: int, seed: int) -> list[tuple[str, Callable[[Integrity]
                 task = for_docs.pop()
                 document = f"task = 't{task}' AND doc_id = {doc_id}"
                 statement = draw.choice(ON_DOCUMENTS).format(document=document, task=f"t{task}")
-                made.append((statement, lambda found, t=f"t{task}": t in {f.task for f in found.tasks or ()}))  # type: ignore[misc]
+                made.append((statement, lambda found, t=f"t{task}": t in named_tasks(found)))  # type: ignore[misc]
             elif kind == "run" and runs:
                 run = f"r{runs.pop()}"
                 statement = draw.choice(ON_A_RUN).format(run=run, doc_id=doc_id)
@@ -144,6 +196,9 @@ def write(path: Path, n: int, seed: int) -> list[tuple[str, Callable[[Integrity]
                 task, model = partitions.pop()
                 partition = f"task = 't{task}' AND model = '{model}'"
                 one = f"{partition} AND doc_id = {doc_id} AND choice = {choice}"
+                if benchmark_of(task) == "a":
+                    one = one.replace("choice =", "pass =")
+                    kind = "answers"
                 if kind == "null":
                     key, document_key = draw.choice(("task", "doc_id", "model", "choice")), "doc_id"
                     statement = draw.choice(REFUSED).format(
@@ -152,11 +207,16 @@ def write(path: Path, n: int, seed: int) -> list[tuple[str, Callable[[Integrity]
                     with pytest.raises(duckdb.ConstraintException):
                         client.execute(statement)
                     continue
-                statement = draw.choice(ON_A_PARTITION).format(one=one, partition=partition, doc_id=doc_id)
+                statements = ON_ANSWERS if kind == "answers" else ON_A_PARTITION
+                statement = draw.choice(statements).format(one=one, partition=partition, doc_id=doc_id)
                 place = (model, f"t{task}")
                 made.append((statement, lambda found, p=place: p in named_partitions(found)))  # type: ignore[misc]
             client.execute(statement)
     return made
+
+
+def named_tasks(found: Integrity) -> set[str | None]:
+    return {f.task for f in found.tasks or ()} | {f.key[1] for f in found.keys or () if f.table == "prompts"}
 
 
 def named_partitions(found: Integrity) -> set[tuple[str, str]]:
@@ -164,7 +224,8 @@ def named_partitions(found: Integrity) -> set[tuple[str, str]]:
 
 
 def named_runs(found: Integrity) -> set[str]:
-    keys = {fault.key[0] for fault in found.keys or () if fault.table in ("evaluations", "decisions")}
+    of_runs = ("evaluations", "decisions", "training_history")
+    keys = {fault.key[0] for fault in found.keys or () if fault.table in of_runs}
     return {fault.run_id for fault in found.runs or ()} | {key for key in keys if key is not None}
 
 
@@ -183,17 +244,46 @@ def test_every_write_is_refused_or_named(tmp_path: Path) -> None:
         assert examine(warehouse).is_sound
 
 
-def test_duplicates_of_models_are_named_and_removed(tmp_path: Path) -> None:
+def test_duplicate_and_deleted_models_are_named_and_mended(tmp_path: Path) -> None:
     fill(tmp_path / "w", 1)
     with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("twice"):
         warehouse.connection.execute("INSERT INTO models FROM models WHERE model = 'm1'")
+        warehouse.connection.execute("DELETE FROM models WHERE model = 'm2'")
     run = CliRunner().invoke
-    shown = run(app, ["doctor", "-w", str(tmp_path / "w")], terminal_width=200)
-    assert "models m1 is there more than once (2 rows)" in " ".join(shown.output.split())
+    shown = " ".join(run(app, ["doctor", "-w", str(tmp_path / "w")], terminal_width=200).output.split())
+    assert "models m1 is there more than once (2 rows)" in shown
+    assert "models m2 has no row, but answers" in shown
     run(app, ["doctor", "--repair", "-w", str(tmp_path / "w")])
     with open_warehouse(tmp_path / "w") as warehouse:
         assert examine(warehouse).is_sound
         assert warehouse.rows("SELECT count(*) FROM models") == [(len(MODELS),)]
+
+
+def test_lost_prompts_cost_no_answers(tmp_path: Path) -> None:
+    """What is not known of a prompt is forgotten; who extracts another model stores it again."""
+    fill(tmp_path / "w", 2)
+    with open_warehouse(tmp_path / "w") as warehouse:
+        before = warehouse.fingerprints()
+        with warehouse.transaction("lose"):
+            warehouse.connection.execute("DELETE FROM prompts WHERE task = 't1' AND doc_id = 0")
+        assert [tuple(task) for task in examine(warehouse).tasks or ()] == [("b", "t1", 0, 0, False, 1)]
+        assert [task.task for task in repair(warehouse).tasks] == ["t1"]
+        assert examine(warehouse).is_sound
+        assert warehouse.fingerprints() == before
+        kept = "SELECT task, count(prompt_hash) FROM docs GROUP BY ALL ORDER BY ALL"
+        assert warehouse.rows(kept) == [("t0", N_DOCS), ("t1", 0)]
+
+
+def test_the_terminal_lists_five_of_a_kind_and_json_all(tmp_path: Path) -> None:
+    fill(tmp_path / "w", 8)
+    with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("lose"):
+        warehouse.connection.execute("DELETE FROM choice_logprobs WHERE model = 'm0' OR model = 'm1'")
+    command = ["doctor", "-w", str(tmp_path / "w")]
+    shown = CliRunner().invoke(app, command).output
+    assert shown.count("has no rows of its 4 documents") == 5
+    assert "✗ rows: and 7 more, which --json lists" in shown
+    listed = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert len([finding for finding in listed if finding["check"] == "rows"]) == 12
 
 
 @pytest.mark.parametrize("intact", [True, False])

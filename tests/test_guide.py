@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from guide import GUIDE, Example, examples, prepare, printed
+from guide import COLUMNS, GUIDE, Example, columns, examples, prepare, printed, with_tables
 
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import make_method, methods_for
@@ -46,6 +46,13 @@ def test_there_are_twenty_questions() -> None:
     asked = [e.title for e in EXAMPLES if e.language == "sql"]
     assert [int(title.split(".")[0]) for title in asked] == list(range(1, 21))
     assert all(e.output for e in EXAMPLES)
+
+
+def test_its_tables_are_what_is_documented(warehouse: Warehouse) -> None:
+    text = GUIDE.read_text("utf-8")
+    assert (with_tables(text), columns()) == (text, COLUMNS.read_text("utf-8")), (
+        "`python tests/guide.py tables` renews them"
+    )
 
 
 def test_the_tables_list_every_table_view_and_macro(warehouse: Warehouse) -> None:

@@ -142,7 +142,7 @@ def test_remote_code_runs_only_where_the_entry_allows_it(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("dropped", "lacking"),
-    [("tokenizer.json", "a tokenizer"), ("config.json", "config.json"), ("model.safetensors", "weights")],
+    [("tokenizer.json", "tokenizer"), ("config.json", "config.json"), ("model.safetensors", "weights")],
 )
 def test_a_directory_must_hold_a_whole_model(tmp_path: Path, dropped: str, lacking: str) -> None:
     folder = tmp_path / "model"

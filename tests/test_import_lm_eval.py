@@ -31,6 +31,7 @@ from rlfocal.imports.leaderboard import import_leaderboard
 from rlfocal.imports.lm_eval import import_lm_eval, read_lm_eval
 from rlfocal.imports.reading.samples import sample
 from rlfocal.pool import Benchmark
+from rlfocal.prompts import load_prompts
 from warehouse import Warehouse
 
 Row = dict[str, Any]
@@ -97,6 +98,14 @@ def test_accuracy_is_lm_evals(logged: tuple[Path, dict[str, Row]], warehouse: Wa
         texts = [(r["doc_id"], text) for r in run["samples"]["tiny_answers"] for text in r["resps"][0]]
         assert said == [(doc_id, text, extract_answer(text)) for doc_id, text in texts]
     assert warehouse.rows("SELECT count(*) FROM choice_logprobs WHERE n_tokens IS NOT NULL") == [(0,)]
+    about = (
+        "SELECT task, lm_eval_task, num_fewshot, dataset, kind FROM tasks JOIN benchmarks USING (benchmark)"
+    )
+    assert sorted(warehouse.rows(about)) == [
+        ("tiny_answers", "tiny_answers", 0, None, "answers"),
+        ("tiny_choices", "tiny_choices", 2, None, "choices"),
+        ("tiny_spaces", "tiny_spaces", 0, None, "choices"),
+    ]
     settings_ = warehouse.rows("SELECT DISTINCT settings ->> 'source', n_whole FROM extractions ORDER BY ALL")
     assert settings_ == [("lm-eval", 5), ("lm-eval", 20)]
 
@@ -127,6 +136,32 @@ def test_documents_are_those_of_an_extraction(
                 (d.doc_id, d.doc_hash, list(d.choices), d.label, d.gold, d.question, split)
                 for d, split in zip(task.documents, task.splits, strict=True)
             ]
+            asked = warehouse.rows(
+                "SELECT prompt_hash, prompt, coalesce(continuations, []) FROM docs JOIN prompts "
+                "USING (benchmark, task, doc_id) WHERE task = ? AND model = '*' ORDER BY doc_id",
+                [task.task],
+            )
+            assert asked == [(d.prompt_hash, d.context, list(d.continuations)) for d in task.documents]
+
+
+def test_models_asked_with_other_prompts_are_refused(write: Write, warehouse: Warehouse) -> None:
+    """In one import as beside a stored model; a chat template's prompts differ by model, and say nothing."""
+    refused = r"differs from.*: another prompt \(template, few-shot examples or system prompt\)"
+    rows = [choice_row(number) for number in range(4)]
+    other = [choice_row(number, preamble="Answer carefully.") for number in range(4)]
+    logs = [write(rows, model="a"), write(other, model="b")]
+    with pytest.raises(InputError, match=refused):
+        import_lm_eval(warehouse, logs)
+    import_lm_eval(warehouse, logs[:1])
+    with pytest.raises(InputError, match="another prompt"):
+        import_lm_eval(warehouse, logs[1:])
+    run = logs[1].with_name(f"results_{DATE}.json")
+    run.write_text(json.dumps(json.loads(run.read_text()) | {"chat_template_sha": "0123"}))
+    import_lm_eval(warehouse, logs[1:])
+    assert warehouse.rows("SELECT count(DISTINCT prompt_hash), count(*) FROM docs") == [(4, 4)]
+    assert {p.text for p in load_prompts(warehouse, "t")} == {
+        f"A preamble.\n\nquestion {n}" for n in range(4)
+    }
 
 
 @pytest.mark.slow
@@ -155,13 +190,14 @@ def test_twice_is_once(logged: tuple[Path, dict[str, Row]], warehouse: Warehouse
 
 def choice_row(number: int, **more: Any) -> Row:
     choices = more.pop("choices", ["no", "yes, really", "ça"])
+    preamble = more.pop("preamble", "A preamble.")
     logprobs = more.pop("logprobs", [-1.5, -float(number % 2), -0.25])
     return {
         "doc_id": number,
         "doc": {"question": f"question {number}"},
         "target": str(number % 3),
         "arguments": {
-            f"gen_args_{i}": {"arg_0": f"A preamble.\n\nquestion {number}", "arg_1": f" {choice}"}
+            f"gen_args_{i}": {"arg_0": f"{preamble}\n\nquestion {number}", "arg_1": f" {choice}"}
             for i, choice in enumerate(choices)
         },
         "resps": [[[str(x), str(x == max(logprobs))]] for x in logprobs],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from postgres_server import PostgresServer
 from test_foreign_writes import MODELS, fill
@@ -41,7 +43,17 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = answer_rows([["1", None], ["2", "2"]], "m1")
         for name, value in place.items():
             rows = rows.set_column(rows.column_names.index(name), name, [[value] * 4])
-        warehouse.put_partition(given, rows, extraction("m1") | place | {"settings": {"a": [1, None]}})
+        asked = [
+            {**place, "doc_id": at, "model": model, "prompt": f"{model} {at}"}
+            for at in (0, 1)
+            for model in ("*", "m1")
+        ]
+        warehouse.put_partition(
+            given.append_column("prompt_hash", [["h0", "h1"]]),
+            rows,
+            extraction("m1") | place | {"settings": {"a": [1, None]}},
+            prompts=pa.Table.from_pylist(asked),
+        )
         rename_model(warehouse, "m5", "z5")
         with warehouse.transaction("more"):
             warehouse.connection.execute("UPDATE models SET price = 0.1 + 0.2 WHERE model = 'm0'")
@@ -70,7 +82,6 @@ def test_to_postgres_and_back(source: Path, postgres: PostgresServer, tmp_path: 
     first = fingerprints(tmp_path / "out0")
     assert {name.partition("/")[0] for name in first} >= set(FOLDERS) - {
         "corrections",
-        "prompts",
         "training_history",
     }
     assert fingerprints(tmp_path / "out1") == first
@@ -114,6 +125,22 @@ def test_altered_files_are_refused(source: Path, tmp_path: Path, table: str, cha
         with pytest.raises(InputError, match=f"{what} are not what was exported"):
             import_tables(warehouse, tmp_path / "out")
         assert warehouse.rows("FROM docs") == []
+
+
+def test_decisions_that_schema_10_exported(source: Path, tmp_path: Path) -> None:
+    with open_warehouse(source) as warehouse:
+        export(warehouse, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "decisions")
+    for folder in (tmp_path / "out" / "docs").glob("*/*"):
+        old = tmp_path / "out" / "decisions" / folder.relative_to(tmp_path / "out" / "docs")
+        old.mkdir(parents=True)
+        duckdb.execute(
+            f"COPY (SELECT 'r9' AS run_id, 0 AS doc_id, '2' AS prediction) TO '{old / 'x.parquet'}'"
+        )
+    with open_warehouse(tmp_path / "w") as warehouse:
+        import_tables(warehouse, tmp_path / "out")
+        found = warehouse.rows("SELECT DISTINCT benchmark, prediction, answer FROM decisions ORDER BY ALL")
+    assert found == [("answers = 1/2", None, "2"), ("b", 2, None)]
 
 
 def test_what_is_no_export(tmp_path: Path) -> None:

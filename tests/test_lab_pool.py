@@ -27,6 +27,7 @@ def opened(lab_warehouse: Path) -> Warehouse:
     return open_warehouse(lab_warehouse, read_only=True)
 
 
+@pytest.mark.real
 def test_a_second_run_extracts_nothing(lab_warehouse: Path, pool: PoolSpec) -> None:
     report = extract_pool(lab_warehouse, pool)
     assert (report.committed, report.missing, report.n_skipped) == ([], [], 12 * 17)

@@ -7,10 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from hashlib import sha256
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,9 +16,7 @@ import pytest
 from postgres_server import PostgresServer
 
 from warehouse import Warehouse, open_warehouse
-from warehouse.connecting import connect
-from warehouse.locations import locate
-from warehouse.locking import lock as file_lock
+from warehouse.connecting import METADATA
 
 HOLDER = """
 import sys, time
@@ -28,17 +24,18 @@ from warehouse import open_warehouse
 
 with open_warehouse(sys.argv[1]) as warehouse:
     print("open", flush=True)
-    with warehouse.lock("a", wait=True) as mine:
+    with warehouse.lock(sys.argv[2], wait=True) as mine:
         print(mine, flush=True)
         time.sleep(600)
 """
-SESSION = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted"
+SESSION = "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted"
 
 
 @contextmanager
-def holder(place: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that has the warehouse open and takes, or waits for, its lock `a`."""
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, place], stdout=subprocess.PIPE, text=True)
+def holder(place: str, name: str = "a") -> Iterator[subprocess.Popen[str]]:
+    """A process that has the warehouse open and takes, or waits for, its lock `name`."""
+    command = [sys.executable, "-c", HOLDER, place, name]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert next_line(process) == "open"
         yield process
@@ -175,27 +172,40 @@ def test_a_lost_session_is_a_lost_lock(postgres: PostgresServer, tmp_path: Path)
             warehouse.append("models", pa.table({"model": ["m"]}))
 
 
-def test_waiters_take_turns(tmp_path: Path) -> None:
-    """Eight writers at once: nobody waits for more than one turn of each other one, killed ones for none."""
-    place, turns = locate(tmp_path), list[int]()
-    stem = sha256(b"rlfocal write").hexdigest()[:32]
-    (tmp_path / "locks").mkdir()
-    (tmp_path / "locks" / f"{stem}.{0:020d}-killed.ticket").touch()
+def test_writers_take_turns(place: str) -> None:
+    """Eight wait: each writes in the order in which it came, and waiters that were killed delay nobody."""
+    with open_warehouse(place) as warehouse:
+        with warehouse.lock("write", wait=True), ExitStack() as killed:
+            writers = [threading.Thread(target=write, args=[place, at]) for at in range(8)]
+            for at, writer in enumerate(writers):
+                if at in (0, 4):
+                    queue_up(warehouse, lambda: killed.enter_context(holder(place, "write")))
+                queue_up(warehouse, writer.start)
+        for writer in writers:
+            writer.join(60)
+        said = warehouse.rows("SELECT commit_message FROM warehouse.snapshots() ORDER BY snapshot_id")
+        assert [message for (message,) in said[-8:]] == [f"writer {at}" for at in range(8)]
+        if warehouse.location.directory is not None:
+            assert list((warehouse.location.directory / "locks").iterdir()) == []
 
-    def write(writer: int) -> None:
-        for _ in range(4):
-            with file_lock(place, connection, "write", seconds=60) as mine:
-                assert mine
-                turns.append(writer)
-                time.sleep(0.03)
 
-    with connect(postgres=False) as connection:
-        writers = [threading.Thread(target=write, args=[at]) for at in range(8)]
-        for one in writers:
-            one.start()
-        for one in writers:
-            one.join(60)
-    assert len(turns) == 32
-    gaps = [b - a for w in range(8) for a, b in pairwise(at for at, who in enumerate(turns) if who == w)]
-    assert max(gaps) <= 16
-    assert list((tmp_path / "locks").iterdir()) == []
+def queue_up(warehouse: Warehouse, come: Callable[[], object]) -> None:
+    """Lets somebody come, and returns once it waits."""
+    n = n_tickets(warehouse)
+    come()
+    deadline = time.monotonic() + 60
+    while n_tickets(warehouse) == n:
+        assert time.monotonic() < deadline, "it does not wait"
+        time.sleep(0.01)
+
+
+def n_tickets(warehouse: Warehouse) -> int:
+    if warehouse.location.directory is not None:
+        return len(list((warehouse.location.directory / "locks").glob("*.ticket")))
+    tickets = "SELECT objid FROM pg_locks WHERE locktype = ''advisory'' AND objsubid = 2"
+    return len(warehouse.rows(f"SELECT 1 FROM postgres_query('{METADATA}', '{tickets}')"))
+
+
+def write(place: str, writer: int) -> None:
+    with open_warehouse(place) as warehouse, warehouse.transaction(f"writer {writer}"):
+        warehouse.append("models", pa.table({"model": [f"m{writer}"]}))

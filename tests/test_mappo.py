@@ -248,6 +248,7 @@ def test_an_update_is_eq_7_written_out(phase: str, weighting: bool) -> None:
     descend = learner.optimiser.descend
     learner.optimiser.descend = compare  # type: ignore[method-assign, assignment]
     logged = learner.update(rollout)
+    assert logged is not None
     assert found[0] == 0
     assert found[1] > 0.3
     assert logged.clip_fraction.mean().item() == pytest.approx(found[1], abs=0.05)

@@ -35,6 +35,7 @@ STATE = {
     "accuracy": "SELECT * REPLACE (round(stderr, 12) AS stderr) FROM accuracy ORDER BY ALL",
     "models": "SELECT * FROM models ORDER BY ALL",
     "docs": "SELECT * FROM docs ORDER BY ALL",
+    "tasks": "SELECT * FROM tasks JOIN benchmarks USING (benchmark) ORDER BY ALL",
     "extractions": "SELECT * FROM extractions ORDER BY ALL",
     "choices": "SELECT count(*), sum(hash(c)) FROM choice_logprobs AS c",
     "answers": "SELECT count(*), sum(hash(p)) FROM answer_passes AS p",

@@ -55,6 +55,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
         yield night
 
 
+@pytest.mark.real
 def test_the_schedule_fires_and_a_worker_runs_it_with_nobodys_help(night: Night) -> None:
     deployed = night.api("GET", f"deployments/name/{DEPLOYMENT}")
     assert str(ROOT) not in json.dumps(deployed)
@@ -81,6 +82,7 @@ def test_the_schedule_fires_and_a_worker_runs_it_with_nobodys_help(night: Night)
         assert warehouse.rows("SELECT max(doc_id) FROM choice_logprobs") == [(7,)]
 
 
+@pytest.mark.real
 def test_the_pages_show_the_form_the_run_and_the_artifact(night: Night) -> None:
     browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
     if browser is None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from benchmarks.results.streams import turning
+from rlfocal.agents.rl_focal.agents import RLFocalAgents
 from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.rl_focal.environment import train_environment, train_stream
 from rlfocal.agents.rl_focal.training import train
+from rlfocal.agents.shared.policies import next_modal_pool
 from rlfocal.dataset import Dataset
 
 SHORT = RLFocalConfig(
@@ -16,6 +22,7 @@ SHORT = RLFocalConfig(
     joint_episodes=0, stretches=16, update_period=10, anneal=False,
 )  # fmt: skip
 """The Decider's phase alone, in which the plurality of the pool answers."""
+SEEDS = range(5)
 
 
 def rarely_open(n_docs: int = 640) -> Dataset:
@@ -25,13 +32,59 @@ def rarely_open(n_docs: int = 640) -> Dataset:
     tasks = np.array([0, 2, 1, 0, 1])[np.arange(n_docs) % 5]
     skills = np.array([[1.0] * 6, [0.0] * 6, [0.9, 0.85, 0.3, 0.2, 0.2, 0.2]])[tasks]
     said = np.where(rng.random((n_docs, 6)) < skills, labels[:, None], (labels[:, None] + 1) % 4)
-    probs = np.full((n_docs, 6, 4), 0.1 / 3)
+    return dataset(np.array(["easy", "hard", "open"])[tasks], said, labels)
+
+
+def told_by_diversity(seed: int, n_blocks: int = 128) -> Dataset:
+    """Blocks of six questions, in which only the failures X and Y have in common tell whom to ask last.
+
+    X and Y alone are right on the first, and each fails on half of the next four: on the same ones or on
+    complementary ones. Z and V never fail there, so that the plurality is right in both kinds of block. On
+    the last one Z is right and V is wrong after common failures, else V is right and Z is wrong.
+    """
+    rng = np.random.default_rng(seed)
+    labels, said = np.zeros((n_blocks, 6), dtype=int), np.zeros((n_blocks, 6, 4), dtype=int)
+    x, y, z, v = range(4)
+    said[:, 0, [z, v]] = 1
+    half = rng.permuted(np.tile([False, False, True, True], (n_blocks, 1)), axis=1)
+    in_common = rng.permutation(np.arange(n_blocks) % 2 == 0)[:, None]
+    said[:, 1:5, x] = half
+    said[:, 1:5, y] = 2 * np.where(in_common, half, ~half)
+    labels[:, 5] = rng.integers(0, 2, n_blocks)
+    said[:, 5, [x, y]] = 2, 3
+    said[:, 5, z] = np.where(in_common[:, 0], labels[:, 5], 1 - labels[:, 5])
+    said[:, 5, v] = 1 - said[:, 5, z]
+    tasks = np.where(np.arange(6 * n_blocks) % 6 == 5, "last", "earlier")
+    return dataset(tasks, said.reshape(-1, 4), labels.ravel())
+
+
+def dataset(tasks: NDArray[Any], said: NDArray[Any], labels: NDArray[Any]) -> Dataset:
+    """Train documents with these answers of each model (T, N)."""
+    n, n_models = said.shape
+    probs = np.full((n, n_models, 4), 0.1 / 3)
     np.put_along_axis(probs, said[..., None], 0.9, axis=2)
     return replace(
-        turning(0, 0).rows(np.arange(1300) < n_docs),
-        tasks=np.array(["easy", "hard", "open"])[tasks], questions=("what?",) * n_docs, probs=probs,
-        logprobs=np.log(probs), predictions=said, labels=labels, is_train=np.ones(n_docs, dtype=bool),
+        turning(0, 0).rows(np.arange(1300) < n), models=tuple(f"model-{i}" for i in range(n_models)),
+        prices=np.ones(n_models), tasks=tasks, questions=("what?",) * n, probs=probs,
+        logprobs=np.log(probs), predictions=said, labels=labels, is_train=np.ones(n, dtype=bool),
     )  # fmt: skip
+
+
+@torch.no_grad()
+def right_at_last(agents: RLFocalAgents, data: Dataset, *, blind: bool = False) -> float:
+    """Accuracy on a stream's last questions of blocks, of the frozen Decider's likeliest pools; `blind`: it
+    sees every metric as 0."""
+    assert isinstance(agents.config, RLFocalConfig)
+    environment = train_environment(train_stream(data, agents.config, agents.questions), agents.config, 1)
+    first = len(data.models)
+    seen = torch.ones(agents.sizes.decider)
+    seen[first : first + agents.sizes.metrics] = 0 if blind else 1
+    rollout = environment.rollout(
+        environment.length,
+        lambda t, observed, pools: next_modal_pool(agents.networks.decider(observed * seen), pools),
+        None,
+    )
+    return float(rollout.right[0, ..., 0].numpy()[data.tasks[rollout.rows.numpy()] == "last"].mean())
 
 
 def test_without_the_critic_learning_is_slower_beyond_noise() -> None:
@@ -43,8 +96,28 @@ def test_without_the_critic_learning_is_slower_beyond_noise() -> None:
     )  # fmt: skip
     late = [
         np.array([np.mean([e.accuracy for e in of_seed.history]) for of_seed in trained])
-        for trained in (train(data, replace(config, has_critic=has), range(5)) for has in (True, False))
+        for trained in (train(data, replace(config, has_critic=has), SEEDS) for has in (True, False))
     ]
     gained = late[0] - late[1]
     assert gained.mean() > 0.004
     assert gained.mean() > 3 * gained.std(ddof=1) / 5**0.5
+
+
+def test_whom_to_ask_is_learned_from_focal_diversity_alone() -> None:
+    """Neither without metrics nor from the plurality's accuracy; all seeds are paired."""
+    config = replace(
+        SHORT, window=4, stretches=128, update_period=20, decider_episodes=60, learning_rate=3e-2,
+        critic_rate=1e-2, entropy=0.01,
+    )  # fmt: skip
+    data, later = told_by_diversity(0), told_by_diversity(1)
+    told, untold, by_accuracy = (
+        train(data, replace(config, metrics=metrics), SEEDS)
+        for metrics in (("focal_diversity",), (), ("plurality_accuracy",))
+    )
+    right = np.array([right_at_last(agents, later) for agents in told])
+    for others in (untold, by_accuracy):
+        gained = right - [right_at_last(agents, later) for agents in others]
+        assert gained.mean() > 0.25
+        assert gained.mean() > 3 * gained.std(ddof=1) / 5**0.5
+    lost = right - [right_at_last(agents, later, blind=True) for agents in told]
+    assert lost.mean() > 0.25

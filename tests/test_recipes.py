@@ -90,7 +90,8 @@ def as_it_is() -> dict[str, Any]:
     }
     for name in TRAINED:
         revision = json.loads(recipe(name, configure(name, 100)))[0]
-        room = f"rlfocal.agents.{'rl_focal' if name == 'rl_focal_literal' else name}"
+        is_of_paper = name in ("rl_focal_literal", "rl_focal_released")
+        room = f"rlfocal.agents.{'rl_focal' if is_of_paper else name}"
         of[name] = f"{revision}{online_recipe(name)}", f"{room}.training"
     methods = {name: {"recipe": told, "modules": sorted(needed(at))} for name, (told, at) in of.items()}
     every = sorted({module for method in methods.values() for module in method["modules"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,27 +13,31 @@ from test_agents_environment import random_dataset
 from test_agents_training import skilled
 from torch import Tensor, nn
 
+from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
 from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.agents.rl_focal_released.agents import ReleasedAgents
-from rlfocal.agents.rl_focal_released.config import ARTEFACTS, Artefacts, ReleasedConfig, released_config
-from rlfocal.agents.rl_focal_released.environment import Environment
-from rlfocal.agents.rl_focal_released.learning import Learner, run_episode
-from rlfocal.agents.rl_focal_released.networks import ReleasedNetworks
-from rlfocal.agents.rl_focal_released.scoring import released_accuracy
-from rlfocal.agents.rl_focal_released.training import train
+from rlfocal.agents.rl_focal.artefacts import ARTEFACTS, Artefacts, ReleasedConfig, released_config
+from rlfocal.agents.rl_focal.environment import train_environment, train_stream
+from rlfocal.agents.rl_focal.mappo import walk
+from rlfocal.agents.rl_focal.networks import Networks
+from rlfocal.agents.rl_focal.released import released_accuracy
+from rlfocal.agents.rl_focal.released_agents import ReleasedAgents
+from rlfocal.agents.rl_focal.released_learning import ReleasedLearner
+from rlfocal.agents.rl_focal.training import train_agents
 from rlfocal.agents.shared.networks import Sizes
-from rlfocal.bench.released_loop import Decider, Fusion, ReleasedLoop, Settings
 from rlfocal.dataset import Kind
 from rlfocal.errors import InputError
 from rlfocal.methods.rl_focal import RLFocal
 from rlfocal.policy import Decisions, decide
 
+train = partial(train_agents, ReleasedAgents)
 SHORT = ReleasedConfig(window=9, update_period=7, decider_episodes=3, fusion_episodes=3)
 
 
-def stacked_weights(agents: ReleasedNetworks) -> list[tuple[Tensor, Tensor]]:
+def stacked_weights(agents: Networks) -> list[tuple[Tensor, Tensor]]:
     """(n_in, n_out) weights and (n_out,) biases of the one seed, layer by layer."""
-    tensors = list(agents.parameters())
+    assert agents.decider.trunk is not None
+    assert agents.fusion.network is not None
+    tensors = [*agents.decider.trunk.parameters(), *agents.fusion.network.parameters()]
     return [(w[0].detach(), b[0, 0].detach()) for w, b in zip(tensors[::2], tensors[1::2], strict=True)]
 
 
@@ -42,7 +47,7 @@ def copy(layer: nn.Module, weight: Tensor, bias: Tensor) -> None:
     layer.bias.copy_(bias)
 
 
-def literal(agents: ReleasedNetworks, n_models: int, n_choices: int) -> tuple[Decider, Fusion]:
+def literal(agents: Networks, n_models: int, n_choices: int) -> tuple[Decider, Fusion]:
     """The same weights in the reference's networks."""
     decider, fusion = Decider(n_models), Fusion(n_models, n_choices)
     first, second, *layers = stacked_weights(agents)
@@ -60,7 +65,7 @@ def test_rewards_are_the_literal_loops(n_models: int) -> None:
     """Query by query, through updates, leftovers at the ends of episodes and the change of phase."""
     data = random_dataset(3, "choices", n_docs=70, n_models=n_models)
     data = replace(data, n_choices=np.full(70, 5), labels=np.random.default_rng(1).integers(0, 5, size=70))
-    agents = ReleasedNetworks(Sizes(n_models, 5, 1, 0), SHORT, [torch.Generator().manual_seed(5)])
+    agents = Networks(Sizes(n_models, 5, 1, 0), SHORT, [torch.Generator().manual_seed(5)], "choices")
     decider, fusion = literal(agents, n_models, 5)
     drawn = torch.Generator().manual_seed(8)
     loop = ReleasedLoop(
@@ -71,17 +76,20 @@ def test_rewards_are_the_literal_loops(n_models: int) -> None:
         Settings(window=9, update_period=7),
         lambda n: torch.rand(n, generator=drawn),
     )
-    environment = Environment.of_train(data, SHORT, 1)
-    assert range(environment.first, environment.last) == loop.documents() == range(11, 61)
+    environment = train_environment(train_stream(data, SHORT), SHORT, 1)
+    assert (
+        range(environment.first, environment.first + environment.length) == loop.documents() == range(11, 61)
+    )
     generator = torch.Generator().manual_seed(8)
     for phase in ("decider", "fusion"):
         loop.start()
-        learner = Learner(agents, SHORT, phase)
+        learner = ReleasedLearner(agents, SHORT, phase)
         for _ in range(3):
-            steps = run_episode(environment, learner, [generator])
-            rewards = loop.episode(phase)
-            np.testing.assert_allclose(steps.rewards[0], rewards, atol=1e-6)
-            assert steps.pools[0, -1].tolist() == loop.pool
+            environment.reset()
+            rollouts = [rollout for rollout, _ in walk(environment, learner, [generator])]
+            rewards = torch.cat([rollout.rewards[0, :, 0, 0] for rollout in rollouts])
+            np.testing.assert_allclose(rewards, loop.episode(phase), atol=1e-6)
+            assert rollouts[-1].pools[0, -1, 0].tolist() == loop.pool
     first, _, *layers = stacked_weights(agents)
     for own, (weight, bias) in zip([decider.shared, *fusion.layers], [first, *layers], strict=True):
         assert isinstance(own, nn.Linear)
@@ -90,7 +98,7 @@ def test_rewards_are_the_literal_loops(n_models: int) -> None:
 
 
 def test_the_released_networks_have_17276_weights() -> None:
-    agents = ReleasedNetworks(Sizes(8, 4, 1, 0), ReleasedConfig(), [torch.Generator()])
+    agents = Networks(Sizes(8, 4, 1, 0), ReleasedConfig(), [torch.Generator()], "choices")
     assert sum(p.numel() for p in agents.parameters()) == 17_276
 
 
@@ -173,12 +181,12 @@ def test_killed_training_goes_on_as_if_nothing_had_happened(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(data.train, config, [3, 4], kill, tmp_path / "kept")
+        train(data.train, config, [3], kill, tmp_path / "kept")
     told.clear()
-    resumed = train(data.train, config, [3, 4], told.append, tmp_path / "kept")
+    resumed = train(data.train, config, [3], told.append, tmp_path / "kept")
     assert len(told) == 12 - killed_after // 5 * 5
     assert list((tmp_path / "kept").iterdir()) == []
-    for one, other in zip(train(data.train, config, [3, 4]), resumed, strict=True):
+    for one, other in zip(train(data.train, config, [3]), resumed, strict=True):
         save_checkpoint(one, tmp_path / "one")
         save_checkpoint(other, tmp_path / "other")
         assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()

@@ -91,7 +91,7 @@ def test_the_best_chain_is_the_best_of_all(table: Table, amount: float, polish: 
         for thresholds in product(*[np.unique(table.scores[:, m]).tolist() for m in order[:-1]])
     ]
     affordable = [found for found in reached if found.cost <= amount + 1e-9]
-    found = best_chain(table, table.prices, amount, polish)
+    found = best_chain(table, table.prices, amount, polish=polish)
     if not affordable:
         assert found is None
         return
@@ -112,12 +112,11 @@ def test_chains_of_many_models_are_made_of_the_best_trade_offs(monkeypatch: pyte
     assert _cascades._preselected(table, np.array([3.0, 3.0, 3.0, 1.0])) == [0, 3]
 
 
-def test_frugalgpt_moves_thresholds_on_from_a_coarse_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cascades, "POINTS", 2)
+def test_frugalgpt_moves_thresholds_on_from_a_coarse_grid() -> None:
     scores = np.column_stack([np.linspace(0.3, 0.7, 100), np.full(100, 0.5)])
     right = np.column_stack([np.arange(100) >= 37, np.arange(100) < 37])
     table = Table(scores, right, np.ones(2))
-    coarse, fine = (best_chain(table, np.ones(2), math.inf, polish) for polish in (False, True))
+    coarse, fine = (best_chain(table, np.ones(2), math.inf, 2, polish) for polish in (False, True))
     assert coarse is not None
     assert fine is not None
     assert run(coarse, table, np.ones(2)).n_right < 98 <= run(fine, table, np.ones(2)).n_right

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.model_selection import cross_val_score
+from sklearn.neighbors import KNeighborsRegressor
 from test_rivals_routers import Words, accuracy, answered, by_topic, mean_price, odd, policy_of
 
 from rlfocal.errors import InputError
@@ -17,7 +19,7 @@ from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.routers._networks import Network, chances_of_right, fit_network
 from rlfocal.methods.routers._pairs import Pair
 from rlfocal.methods.routers._towers import Learning
-from rlfocal.methods.routers.carrot import best_k
+from rlfocal.methods.routers.carrot import Estimates, best_ks
 from rlfocal.methods.routers.graph_router import passed
 from rlfocal.methods.routers.hybrid_llm import weak_suffices
 from rlfocal.methods.routers.model_sat import Matched
@@ -116,7 +118,6 @@ def test_a_right_answers_worth_weighs_prices() -> None:
 
 def test_carrot_predicts_as_scikit_learn_does() -> None:
     from sklearn.linear_model import LogisticRegression, Ridge
-    from sklearn.neighbors import KNeighborsRegressor
 
     data = by_topic(2, T=200)
     costs = np.random.default_rng(0).uniform(1, 9, data.predictions.shape)
@@ -127,7 +128,7 @@ def test_carrot_predicts_as_scikit_learn_does() -> None:
     scorer = policy_of("carrot_knn", train).estimator
     found = np.hstack(scorer.estimate(test.questions))
     for column, values in enumerate(np.hstack([train.correct, train.costs]).T):
-        nearest = KNeighborsRegressor(int(scorer.ks[column]), metric="cosine").fit(e, values)
+        nearest = KNeighborsRegressor(scorer.ks[column // 4], metric="cosine").fit(e, values)
         # Where questions are equally near, which of them are taken is a convention.
         assert (np.abs(nearest.predict(asked) - found[:, column]) < 1e-9).mean() > 0.9
     linear = policy_of("carrot_linear", train).estimator.estimate(test.questions)
@@ -138,13 +139,22 @@ def test_carrot_predicts_as_scikit_learn_does() -> None:
     assert linear.accuracy[:, 3] == pytest.approx(0.0, abs=1e-9)  # never right
 
 
-def test_the_best_number_of_neighbours_by_hand() -> None:
-    values = np.array([1.0, 1.0, 0.0, 0.0, 1.0])
-    at = np.array([[1, 4, 2, 3], [0, 4, 2, 3], [3, 0, 1, 4], [2, 0, 1, 4], [0, 1, 2, 3]])
-    # 2 neighbours: errors 0, 0, 1/2, 1/2, 0; 4 neighbours: 1/2, 1/2, 3/4, 3/4, 1/2.
-    assert best_k(values, at) == 2
-    assert best_k(np.array([0.0, 1.0, 1.0, 0.0]), np.array([[1, 2], [0, 3], [0, 3], [1, 2]])) == 2
-    assert best_k(np.array([1.0]), np.empty((1, 0), dtype=np.int64)) == 2
+@pytest.mark.parametrize("most", [3, 512])
+def test_numbers_of_neighbours_are_those_that_scikit_learn_validates(most: int) -> None:
+    rng = np.random.default_rng(2)
+    vectors = rng.normal(size=(120, 3))
+    close = rng.random((120, 4)) < 1 / (1 + np.exp(-3 * vectors[:, :1]))
+    values = Estimates(close.astype(float), 5 * vectors[:, 1:2] + rng.normal(size=(120, 4)))
+    tried = [k for k in (2, 4, 8, 16, 32, 64) if k <= most]
+    best = []
+    for part in values:
+        made = [KNeighborsRegressor(k, metric="cosine") for k in tried]
+        quality = [cross_val_score(one, vectors, part, cv=5, scoring="r2").mean() for one in made]
+        best.append(tried[int(np.argmax(quality))])
+    assert best_ks(vectors, values, most) == tuple(best)
+    assert most == 3 or best[0] != best[1]
+    few = Estimates(values.accuracy[:9], values.cost[:9])
+    assert best_ks(vectors[:9], few, most) == (2, 2)
 
 
 def test_carrot_asks_by_what_a_question_costs() -> None:

@@ -264,7 +264,7 @@ def test_equal_answers_are_one_slot_laid_out_as_in_a_dataset() -> None:
 
 
 def test_a_decision_is_quick(sequential: Path) -> None:
-    """No bar on time here (see `rlfocal bench decision`): only that nothing is fitted or loaded per query."""
+    """Nothing is fitted or loaded per query; how long it takes, `make bench WHAT=decision` says."""
     router = Router.load(sequential, online=False)
     data = made(200, SKILLS, 5)
     started = time.perf_counter()

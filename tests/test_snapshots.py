@@ -56,9 +56,11 @@ def test_each_commit_is_told(warehouse: Warehouse) -> None:
     first, other, again, relabel = found[-4:]
     assert first.message == "extract m on b/t"
     assert first.rows == (
+        RowChange("benchmarks", 1, 0, 0),
         RowChange("choice_logprobs", 6, 0, 0),
         RowChange("docs", 2, 0, 0),
         RowChange("extractions", 1, 0, 0),
+        RowChange("tasks", 1, 0, 0),
     )
     assert first.partitions == (PartitionChange("added", "m", "b", "t"),)
     assert other.partitions == (PartitionChange("added", "other", "b", "t"),)

@@ -28,8 +28,8 @@ from pool_oracles import (
 from sklearn.metrics import brier_score_loss
 
 import rlfocal
+from benchmarks.speed.eq8 import focal_diversity_of_pool
 from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.bench.eq8 import focal_diversity_of_pool
 from rlfocal.dataset import Kind
 from rlfocal.errors import InputError
 from rlfocal.statistics import diversity, metrics, votes, windows

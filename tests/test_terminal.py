@@ -17,7 +17,7 @@ from rlfocal.cli.pools import _weights
 from rlfocal.cli.support.progress import IN_ALL, with_total
 from rlfocal.pool import load_pool
 from warehouse import Warehouse, open_warehouse
-from warehouse.scripts import definitions
+from warehouse.documentation import defined
 
 
 def complete(*words: str, cwd: Path) -> list[str]:
@@ -102,7 +102,7 @@ def test_help_of_sql_lists_all_there_is(warehouse: Warehouse) -> None:
         "SELECT function_name, function_type, parameters FROM duckdb_functions() "
         "WHERE database_name = 'warehouse' AND NOT internal"
     )
-    found = definitions()
+    found = defined()
     named = {
         kind: {d.name for d in found if d.kind == kind} for kind in ("table", "view", "macro", "function")
     }

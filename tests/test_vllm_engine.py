@@ -50,7 +50,7 @@ class Engines:
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Engines:
-    from rlfocal.bench.extraction import lm_eval_backend
+    from benchmarks.speed.extraction import lm_eval_backend
     from rlfocal.extraction.engines import vllm
 
     folder = tmp_path_factory.mktemp("model")
@@ -106,6 +106,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.real
 def test_log_probs_equal_lm_evals_and_transformers(engines: Engines, kind: str) -> None:
     # Contexts of every length modulo the cache's block, which is what decides where a prefix is hidden.
     documents = [
@@ -272,6 +273,7 @@ def test_long_prompts_are_refused_or_cut_with_a_flag(engines: Engines) -> None:
         assert sum(score.token_logprobs) == pytest.approx(logprob, abs=TOLERANCE)
 
 
+@pytest.mark.real
 def test_a_pool_is_extracted_by_vllm_in_its_own_process(engines: Engines, tmp_path: Path) -> None:
     tasks = str(write_tasks(tmp_path / "tasks", choices=20, answers=6))
     pool = PoolSpec(

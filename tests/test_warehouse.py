@@ -267,6 +267,25 @@ def test_put_models(warehouse: Warehouse) -> None:
     ]
 
 
+def test_what_is_known_of_models_benchmarks_and_tasks(warehouse: Warehouse) -> None:
+    """A first write of documents names their task; later ones add what they know, and take nothing away."""
+    [spec] = [ModelSpec(model="m", hf_repo="r", params_b=1.0, licence="Apache-2.0")]
+    warehouse.put_partition(docs(2), choice_rows(SCORES), extraction())
+    assert warehouse.rows("FROM benchmarks") == [("b", "choices", None, None)]
+    task: dict[str, Any] = {"benchmark": "b", "task": "t"}
+    facts: dict[str, list[dict[str, Any]]] = {}
+    for known in ({"num_fewshot": 5, "dataset": "org/b"}, {"num_fewshot": None, "revision": "c0ffee"}):
+        facts = {"benchmarks": [{"benchmark": "b", "licence": "MIT"}], "tasks": [task | known]}
+        warehouse.put_models([spec], facts)
+    before = warehouse.snapshot()
+    warehouse.put_models([spec], facts)
+    assert warehouse.snapshot() == before
+    assert warehouse.rows("FROM benchmarks") == [("b", "choices", None, "MIT")]
+    found = warehouse.rows("SELECT benchmark, task, num_fewshot, dataset, revision, tag FROM tasks")
+    assert found == [("b", "t", 5, "org/b", "c0ffee", None)]
+    assert warehouse.rows("SELECT model, licence FROM models") == [("m", "Apache-2.0")]
+
+
 def test_a_price_that_no_pool_says_is_unknown_and_not_free(warehouse: Warehouse) -> None:
     unknown = ModelSpec(model="dear", hf_repo="r", params_b=1.0)
     warehouse.put_models([unknown, ModelSpec(model="free", hf_repo="r", params_b=1.0, price=0)])

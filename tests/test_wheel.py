@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = "--pool lab --models lab-llama-small,lab-gemma-small --benchmarks lab-mmlu --limit 20"
@@ -66,9 +65,3 @@ def test_every_command_runs_from_the_wheel_in_an_empty_directory(wheel: dict[str
     assert (folder / ".rlfocal" / "report.html").stat().st_size > 10_000
     rows = run("sql --format json 'SELECT count(*) AS n FROM extractions'", wheel, folder)
     assert json.loads(rows) == [{"n": 12}]
-    lab = yaml.safe_load((ROOT / "pools" / "lab.yaml").read_text())
-    tiny = {"name": "tiny", "benchmarks": ["lab-gpqa"], "models": lab["models"][:2]}
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(tiny))
-    table = run("bench noop --pool tiny.yaml --repeats 1", wheel, folder)
-    for command in ("regenerate", "evaluate", "train", "report", "doctor"):
-        assert f"rlfocal {command} " in table

@@ -339,7 +339,8 @@ def test_sizes_are_checked() -> None:
     data = make_logits(0, N=3)
     sized = [name for name, entry in entries().items() if entry.argument == "size"]
     assert len(sized) >= 5
-    check_methods([f"{name}:3" for name in sized], data, "online")
+    tasks = np.where(np.arange(len(data.labels)) % 2, "one", "other")  # +task methods need two
+    check_methods([f"{name}:3" for name in sized], replace(data, tasks=tasks), "online")
     for wrong in ("0", "4", "", "two", "-1"):
         with pytest.raises(InputError, match="is not a valid pool size; use 1 to 3"):
             check_methods([f"best_plurality:{wrong}"], data)

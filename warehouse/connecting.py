@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from datetime import datetime
 from importlib import import_module, resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,8 +48,10 @@ def connect(*, postgres: bool) -> duckdb.DuckDBPyConnection:
             **memory_settings(),
         }
     )
-    # DuckDB draws it on stdout, which is for results only.
-    connection.execute("SET enable_progress_bar = false")
+    # DuckDB draws it on stdout, which is for results only. A notebook without ipywidgets has none, and
+    # refuses the setting.
+    if connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (True,):
+        connection.execute("SET enable_progress_bar = false")
     # A catalogue in Postgres may say that its files are in an object store.
     for name in (("postgres_scanner", "httpfs") if postgres else ("sqlite_scanner",)) + ("ducklake",):
         connection.execute(f"LOAD {quoted(str(_extension(name)))}")
@@ -67,19 +70,21 @@ def attach(
     *,
     read_only: bool,
     create: bool,
-    snapshot: int | None,
+    snapshot: int | datetime | None,
     name: str = CATALOG,
 ) -> None:
     """Attaches the catalogue under `name` and makes it current.
 
     Raises MissingWarehouseError, or InputError for an unknown snapshot or something that is not a catalogue.
     """
-    if snapshot is not None and not 0 <= snapshot < 2**63:
+    if isinstance(snapshot, int) and not 0 <= snapshot < 2**63:
         raise _no_snapshot(connection, location, snapshot)
     options = [f"CREATE_IF_NOT_EXISTS {create}"]
     if read_only:
         options.append("READ_ONLY")
-    if snapshot is not None:
+    if isinstance(snapshot, datetime):
+        options.append(f"SNAPSHOT_TIME {quoted(str(snapshot.astimezone()))}")
+    elif snapshot is not None:
         options.append(f"SNAPSHOT_VERSION {int(snapshot)}")
     if location.data is not None:
         # The catalogue remembers an absolute path; overriding it lets a warehouse be moved.
@@ -106,15 +111,20 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _no_snapshot(connection: duckdb.DuckDBPyConnection, location: Location, snapshot: int) -> InputError:
+def _no_snapshot(
+    connection: duckdb.DuckDBPyConnection, location: Location, snapshot: int | datetime
+) -> InputError:
     """The error, which names the existing snapshots; the connection then shows the newest."""
     attach(connection, location, read_only=True, create=False, snapshot=None, name="newest")
-    there = "SELECT min(snapshot_id), max(snapshot_id), count(*) FROM newest.snapshots()"
-    first, last, n = connection.execute(there).fetchone() or (0, 0, 1)
+    there = (
+        "min(snapshot_id), max(snapshot_id), count(*), min(snapshot_time)::VARCHAR FROM newest.snapshots()"
+    )
+    first, last, n, begin = connection.execute(f"SELECT {there}").fetchone() or (0, 0, 1, None)
     gaps = "" if n == last - first + 1 else f", {last - first + 1 - n} of them expired"
+    lacks = f"no snapshot {snapshot}" if isinstance(snapshot, int) else f"no snapshot as old as {snapshot}"
     return InputError(
-        f"warehouse {location.name} has no snapshot {snapshot}; it has {first} to {last}{gaps} "
-        "(`rlfocal snapshots` lists them)"
+        f"warehouse {location.name} has {lacks}; it has {first} to {last}{gaps} "
+        f"(since {begin}; `rlfocal snapshots` lists them)"
     )
 
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic, sleep, time_ns
+from typing import Any
 from uuid import uuid4
 
 import duckdb
@@ -32,6 +33,19 @@ FROM pg_settings WHERE name IN (
     'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count',
     'idle_in_transaction_session_timeout', 'transaction_timeout', 'statement_timeout')
 """
+# Milliseconds since 1970 in 31 bits: of two tickets the later one lies less than 12 days ahead.
+_TICKET = """
+WITH drawn AS MATERIALIZED (
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint % 2147483648 AS ticket
+)
+SELECT ticket, pg_try_advisory_xact_lock({queue}, ticket::int) AS is_mine FROM drawn
+"""
+_EARLIER = """
+SELECT FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid = 2 AND classid = {queue}
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND ({ticket} - objid::bigint + 2147483648) % 2147483648 BETWEEN 1 AND 1073741823
+"""
 
 
 def lock(
@@ -45,8 +59,7 @@ def lock(
     digest = sha256(f"rlfocal {name}".encode()).digest()
     if place.directory is not None:
         return _file_lock(place.directory / LOCKS / f"{digest.hex()[:32]}.lock", seconds)
-    # Postgres keeps the advisory locks of each database apart, and a database holds one warehouse.
-    return _advisory_lock(place, connection, int.from_bytes(digest[:8], signed=True), seconds)
+    return _advisory_lock(place, connection, digest, seconds)
 
 
 @contextmanager
@@ -106,13 +119,21 @@ def _acquired(file: FileLock) -> bool:
 
 @contextmanager
 def _advisory_lock(
-    place: Location, connection: duckdb.DuckDBPyConnection, key: int, seconds: float
+    place: Location, connection: duckdb.DuckDBPyConnection, digest: bytes, seconds: float
 ) -> Iterator[bool]:
-    """The lock belongs to a transaction of Postgres's: DuckDB gives its session to nobody else meanwhile."""
+    """The lock belongs to a transaction of Postgres's: DuckDB gives its session to nobody else meanwhile.
+
+    Postgres keeps the advisory locks of each database apart, and a database holds one warehouse.
+    """
+    key, queue = int.from_bytes(digest[:8], signed=True), int.from_bytes(digest[8:12]) >> 1
+    attempt = f"SELECT pg_try_advisory_xact_lock({key}) AS mine"
     with closing(connection.cursor()) as holder:
         try:
             _begin(holder, place.catalog.removeprefix("postgres:"))
-            mine = _patiently(lambda: _tried(holder, key), seconds)
+            if seconds > 0:
+                earlier = _EARLIER.format(queue=queue, ticket=_draw_ticket(holder, queue))
+                attempt = f"SELECT CASE WHEN EXISTS ({earlier}) THEN false ELSE ({attempt}) END AS mine"
+            mine = _patiently(lambda: _asked(holder, attempt) == [(True,)], seconds)
         except duckdb.Error as error:
             _end(holder)
             raise RunError(f"cannot lock warehouse {place.name}: {without_password(str(error))}") from None
@@ -130,12 +151,19 @@ def _begin(holder: duckdb.DuckDBPyConnection, dsn: str) -> None:
     holder.execute("BEGIN")
     # DuckDB's own level would hold back VACUUM in the whole database for as long as the lock is held.
     holder.execute("CALL postgres_execute('locks', 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED')")
-    holder.execute("CALL postgres_query('locks', ?)", [_SESSION]).fetchall()
+    _asked(holder, _SESSION)
 
 
-def _tried(holder: duckdb.DuckDBPyConnection, key: int) -> bool:
-    statement = f"SELECT pg_try_advisory_xact_lock({key}) AS mine"
-    return holder.execute("CALL postgres_query('locks', ?)", [statement]).fetchall() == [(True,)]
+def _draw_ticket(holder: duckdb.DuckDBPyConnection, queue: int) -> int:
+    """A waiter's place in the queue: an advisory lock that its time names, and that ends with its session."""
+    while True:  # two came in the same millisecond
+        [(ticket, is_mine)] = _asked(holder, _TICKET.format(queue=queue))
+        if is_mine:
+            return int(ticket)
+
+
+def _asked(holder: duckdb.DuckDBPyConnection, statement: str) -> list[tuple[Any, ...]]:
+    return holder.execute("CALL postgres_query('locks', ?)", [statement]).fetchall()
 
 
 def _end(holder: duckdb.DuckDBPyConnection) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import duckdb
 
-from warehouse import not_null
-from warehouse.connecting import MissingWarehouseError, attach, connect
+from warehouse import columns
+from warehouse.connecting import CATALOG, MissingWarehouseError, attach, connect
+from warehouse.documentation import document
 from warehouse.errors import InputError
 from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
@@ -16,7 +18,7 @@ from warehouse.store import Warehouse
 from warehouse.upgrading import key_rounds_by_model, mark_impossible
 from warehouse.writing import digest_docs
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
 
 
@@ -25,13 +27,13 @@ def open_warehouse(
     *,
     read_only: bool = False,
     create: bool = True,
-    snapshot: int | None = None,
+    snapshot: int | datetime | None = None,
 ) -> Warehouse:
     """Opens the warehouse at `location`; use it as a context manager.
 
     `location` is a directory or a Postgres URI (see `warehouse.locations.locate`); None means
-    $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot` shows the warehouse as it was then, read-only.
-    A missing one is made unless `create=False` or it is only read.
+    $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot`, a number or a time, shows the warehouse as
+    it was then, read-only. A missing one is made unless `create=False` or it is only read.
 
     Raises InputError: nothing there to read, something else there, an unknown snapshot, or a newer schema.
     """
@@ -46,7 +48,7 @@ def open_warehouse(
             version = _upgrade(connection, place)
         _check_version(version, place, snapshot)
         if version < SCHEMA_VERSION:
-            _lend_views(connection, version)
+            _lend_views(connection)
     except BaseException:
         connection.close()
         raise
@@ -69,7 +71,7 @@ def _attach_or_create(
     *,
     read_only: bool,
     create: bool,
-    snapshot: int | None,
+    snapshot: int | datetime | None,
 ) -> None:
     try:
         if not exists(place):
@@ -110,7 +112,7 @@ def _version(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     return int(version or 0)
 
 
-def _check_version(version: int, place: Location, snapshot: int | None) -> None:
+def _check_version(version: int, place: Location, snapshot: int | datetime | None) -> None:
     if version > SCHEMA_VERSION:
         raise InputError(
             f"warehouse {place.name} was created by a newer rlfocal (schema {version}); upgrade rlfocal"
@@ -120,73 +122,58 @@ def _check_version(version: int, place: Location, snapshot: int | None) -> None:
         raise InputError(f"warehouse {place.name} has no tables {when}")
 
 
-def _lend_views(connection: duckdb.DuckDBPyConnection, version: int) -> None:
+def _lend_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Lends this connection what an older schema lacks for readers; only a write may add it for good."""
-    connection.execute(script("upgrades/read_before_10"))
-    if version < 9:
-        connection.execute(script("upgrades/read_before_9"))
-    if version < 8:
-        connection.execute(script("upgrades/read_before_8"))
-    if version >= 7:
-        connection.execute(script("upgrades/read_rounds_before_10"))
-    else:
-        _lend_evaluations(connection)
-    for views in ("views", "accuracy_norm"):
-        _lend(connection, views)
+    columns.lend(connection)
+    for name in SCHEMA:
+        if name != "tables":
+            _lend(connection, name)
 
 
-def _lend_evaluations(connection: duckdb.DuckDBPyConnection) -> None:
-    """Lends what schemas before 7 lack."""
-    if _has_variants(connection):
-        connection.execute(script("upgrades/variants"))
-        connection.execute(script("upgrades/read_before_6"))
-    else:
-        connection.execute(
-            "CREATE OR REPLACE TEMP VIEW evaluations_before_7 AS SELECT * FROM warehouse.evaluations"
-        )
-    connection.execute(script("upgrades/read_before_7"))
-    _lend(connection, "current_evaluations")
-
-
-def _lend(connection: duckdb.DuckDBPyConnection, views: str) -> None:
-    connection.execute(script(views).replace("CREATE OR REPLACE VIEW", "CREATE OR REPLACE TEMP VIEW"))
-
-
-def _has_variants(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether evaluations are named as before schema 6."""
-    columns = connection.execute(
-        "SELECT column_name FROM duckdb_columns() "
-        "WHERE (database_name, table_name) = ('warehouse', 'evaluations')"
-    ).fetchall()
-    return ("variant",) in columns
+def _lend(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Creates a file's views and macros as temporary ones, which find each other before the catalogue's."""
+    unqualified = script(name).replace(f"{CATALOG}.", "")
+    connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
 
 
 def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     """Brings the schema up to date, unless another process just did; returns its version."""
     with write_lock(place, connection):
-        connection.execute("BEGIN")
-        try:
-            version = _version(connection, place)
-            if version < SCHEMA_VERSION:
-                not_null.drop_empty_tables(connection)
-                if _has_variants(connection):
-                    connection.execute(script("upgrades/variants"))
-                    connection.execute(script("upgrades/to_6"))
-                for name in SCHEMA:
-                    connection.execute(script(name))
-                mark_impossible(connection)
-                key_rounds_by_model(connection)
-                if 0 < version < 10:
-                    connection.execute(script("writes/digests"))
-                    connection.execute(script("upgrades/digests_that_count"))
-                connection.execute(script("writes/undigested_docs"))
-                digest_docs(connection)
-                connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
-                message = f"schema {SCHEMA_VERSION}"
-                connection.execute("CALL warehouse.set_commit_message('rlfocal', ?)", [message])
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        not_null.require(connection)
+        if (version := _version(connection, place)) < SCHEMA_VERSION:
+            columns.require(connection)  # first: killed here, it starts anew
+            connection.execute("BEGIN")
+            try:
+                _bring_up_to_date(connection, version)
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
         return _version(connection, place)
+
+
+def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, version: int) -> None:
+    """All of an upgrade that one transaction can hold."""
+    columns.drop_empty_tables(connection)
+    connection.execute(script("tables"))
+    connection.execute(script("storage"))  # before any write: DuckLake cannot set an order after one
+    connection.execute(script("upgrades/read_older"))
+    if columns.has(connection, "evaluations", "variant"):
+        connection.execute(script("upgrades/to_6"))
+    key_rounds_by_model(connection)
+    if columns.has(connection, "decisions", "prediction", "VARCHAR"):
+        connection.execute(script("upgrades/to_11"))
+    columns.add(connection)
+    if 0 < version < 10:
+        mark_impossible(connection)
+        connection.execute(script("writes/digests"))
+        connection.execute(script("upgrades/digests_that_count"))
+    if 0 < version < 11:
+        connection.execute(script("upgrades/read_at"))
+        connection.execute(script("writes/name_tasks"))
+    connection.execute(script("writes/undigested_docs"))
+    digest_docs(connection)
+    for name in SCHEMA[1:]:
+        connection.execute(script(name))
+    document(connection)
+    connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
+    connection.execute("CALL warehouse.set_commit_message('rlfocal', ?)", [f"schema {SCHEMA_VERSION}"])

@@ -170,12 +170,20 @@ class Warehouse:
             raise RuntimeError("Warehouse.append outside of Warehouse.transaction")
         writing.append(self.connection, table, rows)
 
-    def put_models(self, specs: Iterable[BaseModel]) -> None:
-        """Inserts or updates rows of `models`; writes nothing if they are already as given."""
-        rows = writing.model_rows(specs)
-        if writing.changed_models(self.connection, rows).num_rows:
+    def put_models(
+        self, specs: Iterable[BaseModel], facts: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
+    ) -> None:
+        """Inserts or updates rows of `models`; writes nothing if they are already as given.
+
+        facts: also rows of `benchmarks` and `tasks`, by the table; None in them leaves what is stored.
+        """
+        rows, known = writing.model_rows(specs), facts or {}
+        changed = writing.changed_models(self.connection, rows).num_rows
+        if changed or any(writing.changed_facts(self.connection, *each) for each in known.items()):
             with self.transaction("describe models"):
                 writing.put_models(self.connection, writing.changed_models(self.connection, rows))
+                for table, given in known.items():
+                    writing.put_facts(self.connection, table, given)
 
     def documents_differ(self, docs: pa.Table, n_whole: int | None = None) -> str | None:
         """How the documents of one task differ from those stored, in one sentence; None where they do not.

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 
+from warehouse import columns
 from warehouse.scripts import script
 
 _NAMED_THEN = pa.schema([("run_id", pa.string()), ("then_of", pa.map_(pa.string(), pa.string()))])
@@ -41,8 +42,7 @@ def key_rounds_by_model(connection: duckdb.DuckDBPyConnection) -> None:
     A rename sorted `pool` anew, and not `rounds`: the order it had follows from the names of that time. Where
     these cannot be known, `rounds` becomes NULL.
     """
-    kept = "SELECT data_type FROM duckdb_columns() WHERE (database_name, table_name, column_name) = (?, ?, ?)"
-    if connection.execute(kept, ["warehouse", "decisions", "rounds"]).fetchall() != [("INTEGER[]",)]:
+    if not columns.has(connection, "decisions", "rounds", "INTEGER[]"):
         return
     named = pa.Table.from_pylist(_names_then(connection), schema=_NAMED_THEN)
     connection.register("named_then_rows", named)

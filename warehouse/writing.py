@@ -22,7 +22,7 @@ from warehouse.validity import check_scores
 
 _PRICES = ("price", "price_input", "price_output")
 _NUMBERS = ("params_b", "active_params_b", *_PRICES)
-_TEXTS = ("model", "hf_repo", "revision", "family")
+_TEXTS = ("model", "hf_repo", "revision", "family", "licence")
 MODEL_COLUMNS = dict.fromkeys(_TEXTS, "VARCHAR") | dict.fromkeys(_NUMBERS, "DOUBLE")
 """The columns of `models` and their types."""
 _MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBERS else pa.string()) for c in MODEL_COLUMNS])
@@ -62,6 +62,32 @@ def name_models(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> 
     new = sorted(set(names) - known)
     if new:
         append(connection, "models", pa.table({"model": pa.array(new, pa.string())}))
+
+
+def changed_facts(
+    connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Rows of `benchmarks` or `tasks` that `facts` changes, as they are with them; None changes nothing."""
+    listed = connection.execute(f"FROM {table}").to_arrow_table()
+    stored = {(row["benchmark"], row.get("task")): row for row in listed.to_pylist()}
+    changed = {}
+    for given in facts:
+        key = given["benchmark"], given.get("task")
+        before = stored.get(key, dict.fromkeys(listed.column_names))
+        after = before | {name: value for name, value in given.items() if value is not None}
+        if after != before:
+            changed[key] = stored[key] = after
+    return list(changed.values())
+
+
+def put_facts(connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable[Mapping[str, Any]]) -> None:
+    """Writes what is known of benchmarks or tasks into the table of that name."""
+    if changed := changed_facts(connection, table, facts):
+        rows = pa.Table.from_pylist(changed)
+        keys = ", ".join(name for name in ("benchmark", "task") if name in rows.column_names)
+        with _view(connection, rows) as view:
+            connection.execute(f"DELETE FROM {table} WHERE ({keys}) IN (SELECT {keys} FROM {view})")
+        append(connection, table, rows)
 
 
 def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
@@ -119,8 +145,13 @@ def put_partition(
         _write_documents(connection)
     put_partitions(connection, rows, [extraction])
     if prompts is not None:
-        with _staged(connection, "asked", prompts, like="prompts"):
-            connection.execute(script("writes/put_prompts"))
+        put_prompts(connection, prompts)
+
+
+def put_prompts(connection: duckdb.DuckDBPyConnection, prompts: pa.Table) -> None:
+    """Inserts rows of `prompts` that are not stored yet."""
+    with _staged(connection, "asked", prompts, like="prompts"):
+        connection.execute(script("writes/put_prompts"))
 
 
 def put_partitions(
@@ -138,6 +169,7 @@ def put_partitions(
         _staged(connection, "given", rows, like=target),
         _staged(connection, "partitions", records, like="extractions"),
     ):
+        name_models(connection, {str(extraction["model"]) for extraction in extractions})
         stray = connection.execute(script("writes/stray_row")).fetchone()
         if stray is not None:
             raise InputError("a row of {3} on {0}/{1}, document {2}, {4}".format(*stray))
@@ -167,12 +199,22 @@ def drop_partitions(
 
 def drop_documents(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
     """Deletes the documents of tasks (benchmark, task), not what models answered to them."""
+    _of_tasks(connection, tasks, "upkeep/drop_documents")
+
+
+def forget_prompts(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
+    """Deletes the prompts of tasks (benchmark, task): the next extraction of a model there stores them."""
+    _of_tasks(connection, tasks, "upkeep/forget_prompts")
+
+
+def _of_tasks(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]], name: str) -> None:
+    """Runs a script with the tasks as temp.given."""
     names = ("benchmark", "task")
     named = [dict(zip(names, task, strict=True)) for task in tasks]
     schema = pa.schema([(name, pa.string()) for name in names])
     with _view(connection, pa.Table.from_pylist(named, schema=schema)) as view:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE given AS FROM {view}")
-    connection.execute(script("upkeep/drop_documents"))
+    connection.execute(script(name))
     connection.execute("DROP TABLE temp.given")
 
 
@@ -223,6 +265,7 @@ def _write_documents(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(script("writes/changed_docs"))
     if _has_rows(connection, "temp.changed"):
         connection.execute(script("writes/put_docs"))
+        connection.execute(script("writes/name_tasks"))
         digest_docs(connection)
 
 

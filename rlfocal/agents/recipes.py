@@ -7,29 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from rlfocal.agents.rl_focal import config as rl_focal
-from rlfocal.agents.rl_focal_released import config as released
-from rlfocal.agents.rl_focal_sequential import config as sequential
+from rlfocal.agents.rl_focal.artefacts import released_config
+from rlfocal.agents.rl_focal.config import gated_config, literal_config, rl_focal_config
+from rlfocal.agents.rl_focal_sequential.config import sequential_config
 from rlfocal.errors import unknown
 
-_REVISIONS = {
-    "rl_focal": rl_focal.REVISION,
-    "rl_focal_literal": rl_focal.REVISION,
-    "gated_log_linear": rl_focal.GATED_REVISION,
-    "rl_focal_sequential": sequential.REVISION,
-    "rl_focal_released": released.REVISION,
-}
-_ONLINE = {
-    "rl_focal": f" online {rl_focal.ONLINE_REVISION}",
-    "rl_focal_literal": f" online {rl_focal.ONLINE_REVISION}",
-    "rl_focal_sequential": f" online {sequential.ONLINE_REVISION}",
-}
 _CONFIGURE = {
-    "rl_focal": rl_focal.rl_focal_config,
-    "rl_focal_literal": rl_focal.literal_config,
-    "gated_log_linear": rl_focal.gated_config,
-    "rl_focal_sequential": sequential.sequential_config,
-    "rl_focal_released": released.released_config,
+    "rl_focal": rl_focal_config,
+    "rl_focal_literal": literal_config,
+    "gated_log_linear": gated_config,
+    "rl_focal_sequential": sequential_config,
+    "rl_focal_released": released_config,
 }
 
 
@@ -44,9 +32,10 @@ def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = Non
 
 def recipe(method: str, settings: Any) -> str:
     """Changes whenever the variant's agents would be trained differently."""
-    return json.dumps([_REVISIONS[method], asdict(settings)])
+    return json.dumps([settings.revision, asdict(settings)])
 
 
 def online_recipe(method: str) -> str:
     """Changes whenever agents trained alike would decide differently online."""
-    return _ONLINE.get(method, "")
+    revision = getattr(configure(method, 0), "online_revision", None)
+    return "" if revision is None else f" online {revision}"

@@ -1,14 +1,39 @@
-"""RL-Focal's variants by method name."""
+"""RL-Focal's variants by method name: how each is trained, stored, and driven by a Router."""
 
 from __future__ import annotations
 
-from rlfocal.agents.gated_log_linear.variant import GATED_LOG_LINEAR
-from rlfocal.agents.rl_focal.variant import RL_FOCAL, RL_FOCAL_LITERAL
-from rlfocal.agents.rl_focal_released.variant import RL_FOCAL_RELEASED
-from rlfocal.agents.rl_focal_sequential.variant import RL_FOCAL_SEQUENTIAL
-from rlfocal.agents.shared.variant import Variant
+from functools import partial
+from typing import Any
 
-VARIANTS: dict[str, Variant] = {
-    one.method: one
-    for one in (RL_FOCAL, RL_FOCAL_SEQUENTIAL, GATED_LOG_LINEAR, RL_FOCAL_LITERAL, RL_FOCAL_RELEASED)
+from rlfocal.agents.gated_log_linear.training import train as train_gated
+from rlfocal.agents.rl_focal import storing
+from rlfocal.agents.rl_focal.agents import LiteralAgents, RLFocalAgents
+from rlfocal.agents.rl_focal.driver import PoolDriver
+from rlfocal.agents.rl_focal.released_agents import ReleasedAgents
+from rlfocal.agents.rl_focal.training import train_agents
+from rlfocal.agents.rl_focal_sequential import storing as sequential
+from rlfocal.agents.rl_focal_sequential.driver import StageDriver
+from rlfocal.agents.rl_focal_sequential.training import train as train_sequential
+from rlfocal.agents.shared.variant import Driver, Variant
+from rlfocal.errors import InputError
+
+
+def _no_driver(agents: ReleasedAgents) -> Driver:
+    raise InputError(
+        "a Router takes agents of rl_focal or rl_focal_sequential; these are of rl_focal_released"
+    )
+
+
+def _of_pools(header: type[storing.PoolHeader], train: Any, driver: Any = PoolDriver) -> Variant:
+    return Variant(header, train, storing.to_parts, storing.from_parts, driver)
+
+
+VARIANTS = {
+    "rl_focal": _of_pools(storing.RLFocalHeader, partial(train_agents, RLFocalAgents)),
+    "rl_focal_sequential": Variant(
+        sequential.SequentialHeader, train_sequential, sequential.to_parts, sequential.from_parts, StageDriver
+    ),
+    "gated_log_linear": _of_pools(storing.GatedHeader, train_gated),
+    "rl_focal_literal": _of_pools(storing.LiteralHeader, partial(train_agents, LiteralAgents)),
+    "rl_focal_released": _of_pools(storing.ReleasedHeader, partial(train_agents, ReleasedAgents), _no_driver),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 from rlfocal.cli.support.stopping import stopped_by_signals
 from rlfocal.errors import InputError, RunError
@@ -11,7 +12,19 @@ from rlfocal.failures import path_error, plain
 
 
 def main() -> None:
-    """Entry point: exit code 0 done, 1 failed, 2 bad input, 130 Ctrl-C, 143 SIGTERM.
+    """Entry point of `rlfocal`."""
+    guarded(_run)
+
+
+def _run() -> None:
+    from rlfocal.cli.app import app
+    from rlfocal.cli.support.arguments import run
+
+    run(app)
+
+
+def guarded(command: Callable[[], object]) -> None:
+    """Run a command line: exit code 0 done, 1 failed, 2 bad input, 130 Ctrl-C, 143 SIGTERM.
 
     Tracebacks only with --debug.
     """
@@ -19,10 +32,7 @@ def main() -> None:
     sys.argv = [word for word in sys.argv if word != "--debug"]
     try:
         with stopped_by_signals():
-            from rlfocal.cli.app import app
-            from rlfocal.cli.support.arguments import run
-
-            run(app)
+            command()
     except (InputError, RunError) as error:
         if debug:
             raise

@@ -14,7 +14,7 @@ from rlfocal.cli.support.progress import progress_bars
 lab = typer.Typer(
     help="The embedded pool: twelve tiny language models that ship with rlfocal.", no_args_is_help=True
 )
-group("lab", "Measure rlfocal", lab)
+group("lab", "Run a pool of LLMs", lab)
 
 
 @lab.callback()

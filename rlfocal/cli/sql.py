@@ -8,18 +8,17 @@ import typer
 from typer.core import TyperCommand
 
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Location, Snapshot
+from rlfocal.cli.support.options import Location, SnapshotOrTime, number_or_time
 
 
 class SqlCommand(TyperCommand):
     """Its help lists what there is to read, from the warehouse's own SQL files."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        from warehouse.scripts import definitions
+        from warehouse.documentation import defined
 
-        defined = definitions()
         lines = [
-            f"{title}: {', '.join(f'`{d.name}{d.parameters}`' for d in defined if d.kind == kind)}."
+            f"{title}: {', '.join(f'`{d.name}{d.parameters}`' for d in defined() if d.kind == kind)}."
             for title, kind in (
                 ("Tables", "table"),
                 ("Views", "view"),
@@ -35,7 +34,7 @@ class SqlCommand(TyperCommand):
 def sql(
     statement: Annotated[str, typer.Argument(help='For example: "FROM accuracy ORDER BY accuracy DESC".')],
     format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
-    snapshot: Snapshot = None,
+    snapshot: SnapshotOrTime = None,
     warehouse: Location = None,
 ) -> None:
     """Read-only SQL (DuckDB's) over the warehouse.
@@ -45,4 +44,4 @@ def sql(
     """
     from rlfocal.sql import run_sql
 
-    typer.echo(run_sql(warehouse, statement, format, snapshot=snapshot))
+    typer.echo(run_sql(warehouse, statement, format, snapshot=number_or_time(snapshot)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ctypes import CDLL
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -22,9 +22,9 @@ from warehouse.opening import needs_upgrade
 from warehouse.upkeep.integrity import Integrity, OnProgress, examine, repair
 from warehouse.upkeep.keys import KeyFault
 
-_LISTED = 5  # faults of one kind that are listed one by one
 _EVALUATE = "run the evaluation again: it computes what is missing"
 _EXTRACT = "run the extraction or import again: it adds what is missing"
+_FORGET = "rlfocal doctor --repair drops the task's; the next model extracted on it stores them again"
 
 
 def diagnose(
@@ -102,13 +102,15 @@ def check_warehouse(
                 for file in done.files:
                     yield Finding("repair", "note", f"dropped {file.path} of {file.table}: it {file.reason}")
                 for lost in done.tasks:
-                    what = f"dropped the documents of {lost.benchmark}/{lost.task}, which had been altered"
-                    yield Finding("repair", "note", what, _EXTRACT)
+                    of = "documents" if lost.is_other else "prompts"
+                    what = f"dropped the {of} of {lost.benchmark}/{lost.task}, which had been altered"
+                    yield Finding("repair", "note", what, _EXTRACT if lost.is_other else None)
                 for p in done.partitions:
                     what = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
                     yield Finding("repair", "note", what, _EXTRACT)
                 for key in done.keys:
-                    yield Finding("repair", "note", f"removed rows: {_key(key)}")
+                    done_to = "removed rows" if key.n else "named"
+                    yield Finding("repair", "note", f"{done_to}: {_key(key)}")
                 for run in done.runs:
                     yield Finding(
                         "repair", "note", f"dropped run {run.run_id}: {run.task} had {run.reason}", _EVALUATE
@@ -142,7 +144,7 @@ def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
         ("keys", [_key(key) for key in found.keys or ()]),
         ("runs", [f"{run.run_id} has {run.reason} ({run.task})" for run in found.runs or ()]),
     ):
-        yield from _some(kind, faults, fix)
+        yield from (Finding(kind, "fault", fault, fix) for fault in faults)
     correct = "rlfocal correct-labels FILE, or import the task again"
     for task in found.tasks or ():
         where = f"{task.benchmark}/{task.task}"
@@ -158,6 +160,9 @@ def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
                 f"{where} has been altered: its documents are not those that were written",
                 fix,
             )
+        if task.other_prompts and not task.is_other:
+            what = f"{counted(task.other_prompts, 'prompt')} missing or altered after being stored"
+            yield Finding("documents", "fault", f"{where} has {what}", _FORGET)
         if task.twice:
             yield Finding(
                 "documents",
@@ -167,13 +172,11 @@ def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
             )
     if lost := [file for file in found.files if file.last is not None]:
         spans = sorted({(file.first, file.last) for file in lost})
-        shown = ", ".join(f"{first} to {last}" for first, last in spans[:_LISTED])
+        shown = ", ".join(f"{first} to {last}" for first, last in spans)
         what = f"{counted(len(lost), 'file')} missing that only earlier snapshots need ({shown})"
         yield Finding("history", "note", what, "rlfocal expire deletes those snapshots")
     if found.other_writers:
-        shown = ", ".join(map(str, found.other_writers[:_LISTED]))
-        more = f" and {n} more" if (n := len(found.other_writers) - _LISTED) > 0 else ""
-        what = f"another client than rlfocal wrote or deleted rows in snapshots {shown}{more}"
+        what = f"another client than rlfocal wrote or deleted rows in snapshots {_spans(found.other_writers)}"
         yield Finding("history", "note", what, "rlfocal diff shows what changed in answers")
     if found.orphans or found.scheduled:
         n = len(found.orphans) + len(found.scheduled)
@@ -185,17 +188,23 @@ def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
         yield Finding("warehouse", "ok", f"{place.name}: {whole}")
 
 
+def _spans(numbers: Iterable[int]) -> str:
+    """Ascending numbers as text: 3, 5 to 9."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in spans)
+
+
 def _key(fault: KeyFault) -> str:
     key = "/".join("NULL" if value is None else value for value in fault.key)
+    if not fault.n:
+        return f"{fault.table} {key} has no row, but answers"
     what = "has no whole key" if fault.is_partial else "is there more than once"
     return f"{fault.table} {key} {what} ({counted(fault.n, 'row')})"
-
-
-def _some(check: str, faults: list[str], fix: str) -> Iterator[Finding]:
-    for fault in faults[:_LISTED]:
-        yield Finding(check, "fault", fault, fix)
-    if len(faults) > _LISTED:
-        yield Finding(check, "fault", f"and {len(faults) - _LISTED:,} more", fix)
 
 
 def _leftovers(place: Location, *, fix: bool) -> Iterator[Finding]:

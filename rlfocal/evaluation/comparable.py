@@ -195,9 +195,10 @@ def answering(warehouse: Warehouse, benchmark: str) -> set[str]:
 
 
 def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, ...]:
-    """What a reader of the board should know: that its pool guesses, and what it leaves out."""
+    """What a reader of the board should know: what it leaves out, what is stale, that its pool guesses."""
     found = [
         note_gone(runs),
+        note_stale(warehouse, key, runs),
         note_left_out(warehouse, key, runs),
         note_guessing(warehouse, key[0], runs.models),
     ]
@@ -212,6 +213,15 @@ def note_gone(runs: Comparable) -> str | None:
         f"No longer in the warehouse: {', '.join(runs.gone)}. Runs are shown as they were stored; what needs "
         "the missing answers (accuracy alone and the diversity of pools) is left out."
     )
+
+
+def note_stale(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str | None:
+    """Which methods read labels that were corrected since, and the command that runs them again."""
+    stale = {name: run for name, of in runs.methods.items() for run in of if run.pooled["stale"]}
+    if not stale:
+        return None
+    command = _command(warehouse, key, runs, sorted(stale), list(stale.values()))
+    return f"Evaluated before labels were corrected: {', '.join(sorted(stale))}. Run `{command}` again."
 
 
 def note_left_out(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str | None:
@@ -229,11 +239,8 @@ def note_left_out(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str 
         return None
     missing = ", ".join(sorted({run.method for run in left_out}))
     named = {*runs.methods, *(run.method for run in left_out)} - out
-    models = {*runs.models, *_alone(runs)} & present
-    command = _command(key, sorted(named), left_out)
-    if models and models != _complete_models(warehouse, benchmark):
-        command += ["--models", ",".join(sorted(models))]
-    return f"Evaluated on other data and left out: {missing}. To compare, run `{shlex.join(command)}`."
+    command = _command(warehouse, key, runs, sorted(named), left_out)
+    return f"Evaluated on other data and left out: {missing}. To compare, run `{command}`."
 
 
 def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
@@ -248,15 +255,21 @@ def _alone(runs: Comparable) -> set[str]:
     return {name.removeprefix(SINGLE) for name in named if name.startswith(SINGLE)}
 
 
-def _command(key: BoardKey, methods: Sequence[str], left_out: Sequence[Evaluated]) -> list[str]:
+def _command(
+    warehouse: Warehouse, key: BoardKey, runs: Comparable, methods: Sequence[str], again: Sequence[Evaluated]
+) -> str:
+    """The command that runs methods, with the seeds of `again`, on the board's pool."""
     benchmark, _, per, split, _, trials = key
     command = ["rlfocal", "evaluate", "--benchmark", benchmark, "--methods", ",".join(methods)]
-    seeds = [run.seed for run in left_out if run.seed is not None]
+    seeds = [run.seed for run in again if run.seed is not None]
     command += ["--seeds", str(max(seeds) + 1)] if seeds else []
     command += ["--per", per] if per != "benchmark" else []
     command += ["--split", split] if split != GIVEN_ROWS else []
     command += ["--tune", str(trials)] if trials else []
-    return command
+    models = {*runs.models, *_alone(runs)} & answering(warehouse, benchmark)
+    if models and models != _complete_models(warehouse, benchmark):
+        command += ["--models", ",".join(sorted(models))]
+    return shlex.join(command)
 
 
 def _complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:

@@ -99,8 +99,9 @@ def store(
 ) -> None:
     """Replace the run's rows in all three tables, in one transaction."""
     about = {"run_id": run.run_id, "benchmark": run.benchmark}
+    read_at = _read_at(warehouse, dataset)
     evaluations = [
-        asdict(row) | {"settings": json.dumps(row.settings, sort_keys=True)}
+        asdict(row) | {"settings": json.dumps(row.settings, sort_keys=True), "read_at": read_at}
         for row in _rows(run, dataset, decisions, seconds)
     ]
     history = [about | {"method": run.name, "seed": run.seed} | curve for curve in curves]
@@ -115,17 +116,19 @@ def store(
 
 
 def renew(setup: Setup, run_ids: Sequence[str]) -> None:
-    """Runs that were asked for again, after runs on other rows, become the newest again."""
+    """Runs that were asked for again, after runs on other rows or corrections, become the newest again."""
     warehouse, data = setup.warehouse, setup.dataset
     newest = warehouse.rows(
         "SELECT arg_max(data, created_at) FROM evaluations "
         "WHERE (benchmark, protocol, per, split) = (?, ?, ?, ?)",
         [data.benchmark, setup.protocol, setup.per, stored_split(setup.split)],
     )
-    if newest != [(data.fingerprint(),)]:
+    stale = warehouse.rows("SELECT 1 FROM runs WHERE list_contains(?, run_id) AND stale", [list(run_ids)])
+    if newest != [(data.fingerprint(),)] or stale:
         with warehouse.transaction(f"evaluate {data.benchmark} again"):
             warehouse.connection.execute(
-                "UPDATE evaluations SET created_at = now() WHERE list_contains(?, run_id)", [list(run_ids)]
+                "UPDATE evaluations SET created_at = now(), read_at = ? WHERE list_contains(?, run_id)",
+                [_read_at(warehouse, data), list(run_ids)],
             )
 
 
@@ -144,6 +147,12 @@ def learning_curves(
 def online_updates(decisions: Decisions) -> list[dict[str, object]]:
     """The updates on test rows, numbered one after the other over all groups of tasks."""
     return [{**update._asdict(), "episode": at, "task": "*"} for at, update in enumerate(decisions.updates)]
+
+
+def _read_at(warehouse: Warehouse, dataset: Dataset) -> datetime | None:
+    """When the snapshot that was read was made; None if it has expired."""
+    asked = "SELECT snapshot_time FROM warehouse.snapshots() WHERE snapshot_id = ?"
+    return next((time for (time,) in warehouse.rows(asked, [dataset.snapshot])), None)
 
 
 def _rows(run: Run, dataset: Dataset, decisions: Decisions, seconds: float) -> list[Evaluation]:
@@ -193,10 +202,8 @@ def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
     rounds = pa.array(_rounds(decisions)[asked, models], pa.int32())
     pool_offsets = pa.array(offsets, pa.int32())
     probability = np.full(len(test), np.nan) if decisions.probability is None else decisions.probability
-    answers = [
-        (test.slots[row][slot] if test.slots else str(slot)) if slot >= 0 else None
-        for row, slot in enumerate(decisions.predictions.tolist())
-    ]
+    said = [slot if slot >= 0 else None for slot in decisions.predictions.tolist()]
+    answers = [None if slot is None else slots[slot] for slot, slots in zip(said, test.slots, strict=False)]
     return pa.table(
         {
             "run_id": [run.run_id] * len(test),
@@ -204,7 +211,8 @@ def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
             "task": test.tasks.tolist(),
             "doc_id": test.doc_ids,
             "pool": pa.ListArray.from_arrays(pool_offsets, names),
-            "prediction": pa.array(answers, pa.string()),
+            "prediction": pa.array([None] * len(test) if test.slots else said, pa.int32()),
+            "answer": pa.array(answers if test.slots else [None] * len(test), pa.string()),
             "correct": correct,
             "reward": np.where(correct, 1.0, -1.0),
             "rounds": pa.ListArray.from_arrays(

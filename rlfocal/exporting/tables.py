@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
+
+import duckdb
 
 from rlfocal.errors import InputError, unknown
 from rlfocal.exporting.staging import staged_folder, withhold
@@ -21,9 +23,6 @@ from warehouse.upkeep.keys import FOLDERS, KEYS
 Format = Literal["parquet", "datasets", "predictions"]
 Progress = Callable[[str, float], None]
 """Called with a table's name and the share of it that is written, 0 to 1."""
-
-_BEFORE_UPKEEP = 8
-"""How many of the tables every snapshot has."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,8 @@ def export(
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
     folder = expanded(target)
-    known = FOLDERS if _has_upkeep(warehouse) else list(FOLDERS)[:_BEFORE_UPKEEP]
-    names = _chosen("table", tables, known if format != "predictions" else ("docs", "scores", "models"))
+    known = _there(warehouse) if format != "predictions" else ("docs", "scores", "models")
+    names = _chosen("table", tables, known)
     with staged_folder(folder) as stage, _one_thread(warehouse), warehouse.reading(), writing_to(stage):
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
         written: list[ExportedTable] = []
@@ -123,17 +122,17 @@ def _prepare(
         connection.execute(f"SET VARIABLE {name} = ?::VARCHAR[]", [value])
     connection.execute("SET VARIABLE whole_pool = ?", [models is None])
     withhold(warehouse, questions=questions)
-    connection.execute(script("exports/views"))
-    if _has_upkeep(warehouse):
-        connection.execute(script("exports/upkeep_views"))
+    for statement in connection.extract_statements(script("exports/views")):
+        with suppress(duckdb.CatalogException):  # a snapshot may lack the table
+            connection.execute(statement)
     count = "SELECT count(*) FROM temp.withheld SEMI JOIN temp.kept_benchmarks USING (benchmark)"
     return int(warehouse.rows(count)[0][0])
 
 
-def _has_upkeep(warehouse: Warehouse) -> bool:
-    """Whether the snapshot that is exported has every table of today."""
+def _there(warehouse: Warehouse) -> list[str]:
+    """The tables that the exported snapshot has."""
     there = warehouse.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = 'warehouse'")
-    return set(FOLDERS) <= {name for (name,) in there}
+    return [table for table in FOLDERS if (table,) in there]
 
 
 def _chosen(kind: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from warehouse.prompts import prompt_hash
 
 _SEEDS = 2**31
 """How far apart the passes of two seeds begin."""
@@ -35,9 +35,8 @@ class Document:
 
     @property
     def prompt_hash(self) -> str:
-        """sha256 of all that every model is asked: template, examples, system prompt and continuations."""
-        asked = json.dumps([self.messages or self.context, self.continuations])
-        return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
+        """The hash of all that every model is asked: template, examples, system prompt and continuations."""
+        return prompt_hash(self.context, self.messages, self.continuations)
 
 
 @dataclass(frozen=True)

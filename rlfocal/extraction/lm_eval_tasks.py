@@ -81,6 +81,18 @@ def hub_dataset(config: dict[str, Any]) -> HubDataset | None:
     return HubDataset(path, config.get("dataset_name"))
 
 
+def task_facts(name: str, benchmark: Benchmark, manager: Any, mirror: Path | None) -> dict[str, Any]:
+    """What is known of a task before it is loaded: columns of `tasks`."""
+    config = task_config(name, manager)
+    found, tag = hub_dataset(config), config.get("tag")
+    facts: dict[str, Any] = {"lm_eval_task": name, "tag": tag if isinstance(tag, str) else None}
+    if found is not None:
+        copied = None if mirror is None else read_card(mirror / found.repo).revision
+        revision = copied or benchmark.dataset_revision
+        facts |= {"dataset": found.repo, "dataset_config": found.config, "revision": revision}
+    return facts
+
+
 def task_manager(benchmark: Benchmark, managers: Managers) -> Any:
     """A manager that knows the benchmark's tasks, from its own folder or among lm-eval's.
 

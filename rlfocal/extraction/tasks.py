@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from rlfocal.extraction.lm_eval_tasks import (
     deterministic_loading,
     load_task,
     quiet,
+    task_facts,
     task_manager,
 )
 from rlfocal.pool.specs import Benchmark
@@ -49,6 +50,8 @@ class TaskDocuments:
     """Whether the question texts stay out of reports and exports unless asked for."""
     unconditional: bool = False
     """Whether each choice is also scored after an empty prompt."""
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Rows of `benchmarks` and `tasks`."""
     is_numeric: bool = False
     """Whether every gold answer of the whole task is a number: a text without one then has no answer."""
 
@@ -141,6 +144,13 @@ def _task_documents(
         digest=digest,
         confidential=benchmark.confidential,
         unconditional=benchmark.unconditional,
+        facts={
+            "benchmarks": benchmark.model_dump(include={"kind", "category", "licence"})
+            | {"benchmark": benchmark.name},
+            "tasks": task_facts(name, benchmark, manager, mirror)
+            | {"benchmark": benchmark.name, "task": task, "version": version}
+            | {"num_fewshot": config.num_fewshot or 0},
+        },
         is_numeric=benchmark.kind == "answers" and all(is_number(d.gold) for d in whole),
     )
 

@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
 
 from rlfocal.errors import InputError
 from rlfocal.extraction.answers import extract_answer
+from rlfocal.extraction.partition import PROMPTS
 from rlfocal.imports.reading.logs import Log, find_logs
 from rlfocal.imports.reading.samples import LoggedSample, UnsupportedTaskError, read_rows, sample
 from rlfocal.imports.rows import CheckedRows, Gathered, ImportReport, Source, check_rows
 from rlfocal.pool import Benchmark, load_benchmarks
 from warehouse import Warehouse
 from warehouse.memory import memory_settings
+from warehouse.prompts import prompt_hash
 from warehouse.store import PartitionKey
 
-_COMPARED = ("doc_hash", "choices", "label", "gold")
+_COMPARED = ("doc_hash", "choices", "label", "gold", "prompt", "continuations")
 
 
 def import_lm_eval(
@@ -83,7 +86,9 @@ def read_lm_eval(
             place=lambda _, row: taken.place(row),
             canonical=extract_answer,
             details=taken.details,
+            facts=taken.facts,
             left=tuple(left),
+            prompts=taken.prompts(),
         )
         yield check_rows(scratch, source, allow_missing=allow_missing)
 
@@ -95,6 +100,8 @@ class _Place(NamedTuple):
     task: str
     confidential: bool
     train_docs: int | None
+    about: dict[str, str | None]
+    """What is known of the benchmark: columns of `benchmarks`."""
 
 
 class _Taken(Gathered):
@@ -103,10 +110,14 @@ class _Taken(Gathered):
     def __init__(self) -> None:
         super().__init__()
         self.details: dict[PartitionKey, dict[str, Any]] = {}
+        self.facts: dict[str, list[dict[str, Any]]] = {"benchmarks": [], "tasks": []}
         self._known: dict[tuple[str, str, int], dict[str, Any]] = {}
 
     def add(self, log: Log, place: _Place, samples: Sequence[tuple[int, LoggedSample]]) -> None:
         self.details[PartitionKey(log.model, place.benchmark, place.task)] = log.details
+        about = {"benchmark": place.benchmark}
+        self.facts["benchmarks"].append(about | place.about)
+        self.facts["tasks"].append(about | {"task": place.task} | log.facts)
         where = f"{log.path}, {_counted(log.path)}"
         for number, logged in samples:
             keys = {
@@ -115,8 +126,14 @@ class _Taken(Gathered):
                 "task": place.task,
                 "doc_id": logged.doc_id,
             }
-            self._describe({**keys, **logged.document, **_described(place, logged.doc_id)})
+            asked = _asked(logged) if log.asks_all_alike else {}
+            self._describe({**keys, **logged.document, **_described(place, logged.doc_id), **asked})
             self.scores += [{**keys, "model": log.model, **score} for score in logged.scores]
+
+    def prompts(self) -> pa.Table:
+        """Rows of `prompts`, where they are the same for all models."""
+        rows = [{**doc, "model": "*"} for doc in self.docs if "prompt" in doc]
+        return pa.Table.from_pylist(rows, schema=PROMPTS)
 
     def _describe(self, doc: dict[str, Any]) -> None:
         key = doc["benchmark"], doc["task"], doc["doc_id"]
@@ -124,12 +141,17 @@ class _Taken(Gathered):
         if known is doc:
             self.docs.append(doc)
             return
+        if "prompt" not in known or "prompt" not in doc:  # a chat template's, which no other model shares
+            known |= doc | known
+            doc = known | doc
         for name in _COMPARED:
             if known.get(name) != doc.get(name):
+                change = f"{name} was {str(known.get(name))[:60]!r}, is {str(doc.get(name))[:60]!r}"
+                if name in ("prompt", "continuations"):
+                    change = "another prompt (template, few-shot examples or system prompt)"
                 raise InputError(
                     f"{self.place(doc['row'])}: document {key[2]} of {key[0]}/{key[1]} differs from "
-                    f"{self.place(known['row'])}: {name} was {str(known.get(name))[:60]!r}, is "
-                    f"{str(doc.get(name))[:60]!r}. Models are compared on the same documents only: "
+                    f"{self.place(known['row'])}: {change}. Models are compared on the same documents only: "
                     f"import them under another name, such as --benchmark {key[0]}@v2"
                 )
 
@@ -162,9 +184,18 @@ def _registered() -> dict[str, tuple[Benchmark, str]]:
 def _place(task: str, registered: dict[str, tuple[Benchmark, str]], benchmark: str | None) -> _Place:
     if task in registered:
         known, own = registered[task]
-        return _Place(benchmark or known.name, own, known.confidential, known.train_docs)
+        about = known.model_dump(include={"category", "licence"})
+        return _Place(benchmark or known.name, own, known.confidential, known.train_docs, about)
     # The authors of GPQA ask that none of its subsets is published.
-    return _Place(benchmark or task, task, "gpqa" in task, None)
+    return _Place(benchmark or task, task, "gpqa" in task, None, {})
+
+
+def _asked(logged: LoggedSample) -> dict[str, Any]:
+    return {
+        "prompt": logged.prompt,
+        "continuations": list(logged.continuations) or None,
+        "prompt_hash": prompt_hash(logged.prompt, None, logged.continuations),
+    }
 
 
 def _described(place: _Place, doc_id: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ A scratch DuckDB holds them as two tables, `docs` and `scores`, with a number fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +36,7 @@ SCORES = KEYS | {
     "text": "VARCHAR",  # what the answer was read from; the answer itself where it is missing
 }
 # What only a log knows: its own hash of a document (a label of -1 stands for no right choice there), ...
-LOGGED_DOCS = {"doc_hash": "VARCHAR", "confidential": "BOOLEAN"}
+LOGGED_DOCS = {"doc_hash": "VARCHAR", "confidential": "BOOLEAN", "prompt_hash": "VARCHAR"}
 LOGGED_SCORES = {
     "is_greedy": "BOOLEAN[]",
     "choice_tokens": "BIGINT[]",
@@ -57,6 +57,7 @@ _DOC_ROWS = pa.schema(
         ("split", pa.string()),
         ("doc_hash", pa.string()),
         ("confidential", pa.bool_()),
+        ("prompt_hash", pa.string()),
     ]
 )
 _SCORE_ROWS = pa.schema(
@@ -139,10 +140,14 @@ class Source:
     settings: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[PartitionKey, Mapping[str, Any]] = field(default_factory=dict)
     """Further settings of a partition; `n_whole` among them is how many documents its task has."""
+    facts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """Rows of `benchmarks` and `tasks`, by the table; None in them leaves what is stored."""
     left: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     models: pa.Table | None = None
     """Rows of `models`, which replace stored ones."""
+    prompts: pa.Table | None = None
+    """Rows of `prompts`; those stored already stay."""
 
 
 class Gathered:
@@ -283,9 +288,14 @@ def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]
     message = f"import {checked.source.kind} of {counted(len({p['model'] for p in new}), 'model')}"
     with warehouse.transaction(message):
         writing.put_docs(warehouse.connection, docs)
+        for table, given in checked.source.facts.items():
+            writing.put_facts(warehouse.connection, table, given)
+        if checked.source.prompts is not None:
+            scratch.register("prompts", checked.source.prompts)
+            asked = scratch.execute("FROM prompts SEMI JOIN wanted USING (benchmark, task)").to_arrow_table()
+            writing.put_prompts(warehouse.connection, asked)
         if checked.source.models is not None:
             writing.put_models(warehouse.connection, checked.source.models)
-        writing.name_models(warehouse.connection, {p["model"] for p in new})
         for name in ("choice_rows", "answer_rows"):
             chosen = [p for p in new if (p["benchmark"] in answers) == (name == "answer_rows")]
             if chosen:

@@ -18,15 +18,21 @@ from warehouse.store import PartitionKey
 from warehouse.upkeep.keys import FOLDERS, KEYS
 
 _RUNS = ("evaluations", "decisions", "training_history", "ruled_out")
-_NEVER_REPLACED = ("models", "corrections")
+_NEVER_REPLACED = ("models", "benchmarks", "tasks", "corrections")
 """Tables of which a stored row stays as it is."""
 _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
     **KEYS,
-    "prompts": ("benchmark", "task", "doc_id", "model"),
-    "renames": ("old", "new", "renamed_at"),
     **dict.fromkeys(_RUNS, ("run_id",)),
 }
 """The columns that tell whether a given row is stored."""
+_OLDER_DECISIONS = """
+    (SELECT d.* REPLACE (CASE WHEN k.has_choices THEN d.prediction::INT END AS prediction),
+        CASE WHEN k.has_choices IS NOT true THEN d.prediction END AS answer
+    FROM {} AS d LEFT JOIN (
+        SELECT benchmark, bool_or(label IS NOT NULL) AS has_choices FROM temp.given_docs GROUP BY benchmark
+    ) AS k USING (benchmark))
+"""
+"""Decisions that schema 10 exported, where every prediction is a text, as they are now."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,9 @@ def _staged(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[Non
             hive = "hive_partitioning = true, hive_types_autocast = false"
             read = f"read_parquet({files}, {hive}, union_by_name = true)"
             try:
+                named = {name for name, *_ in connection.execute(f"DESCRIBE FROM {read}").fetchall()}
+                if table == "decisions" and "answer" not in named:
+                    read = _OLDER_DECISIONS.format(read)
                 connection.execute(f"INSERT INTO temp.given_{table} BY NAME SELECT * FROM {read}")
             except duckdb.Error as error:
                 reason = str(error).strip().splitlines()[0]
@@ -132,7 +141,11 @@ def _known(warehouse: Warehouse, folder: Path) -> set[PartitionKey]:
 
 
 def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) -> None:
+    for table in _NEVER_REPLACED:  # before documents, which would give benchmarks and tasks rows of their own
+        connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     writing.put_docs(connection, connection.execute("FROM temp.given_docs").to_arrow_table())
+    for table in _NEVER_REPLACED:
+        connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     for table in ("choice_logprobs", "answer_passes"):
         for benchmark in sorted({str(record["benchmark"]) for record in new}):
             chosen = [record for record in new if record["benchmark"] == benchmark]
@@ -145,7 +158,7 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
             records = [r for r in chosen if (r["model"], r["task"]) in answered]
             if records:
                 writing.put_partitions(connection, rows, records)
-    for table in (*_NEVER_REPLACED, "prompts", "renames", *_RUNS):
+    for table in ("prompts", "renames", *_RUNS):
         connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     connection.execute(f"INSERT INTO extractions BY NAME {_missing('extractions')}")  # those without a row
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rlfocal.extraction.engines.backends import check_entry_for
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
@@ -50,10 +51,10 @@ def describe_and_find_lacking(
 ) -> list[ModelSpec]:
     """The models with something to extract, or to report as refused or failed.
 
-    The widest come first, and of equally wide ones those with the most work. Also records all models in the
-    warehouse, and discards what a killed run left of committed partitions.
+    The widest come first, and of equally wide ones those with the most work. Also records all models and
+    tasks in the warehouse, and discards what a killed run left of committed partitions.
     """
-    warehouse.put_models(pool.models)
+    warehouse.put_models(pool.models, facts_of(tasks))
     plan = plan_of(pool.models, tasks, backend, warehouse.committed())
     for key in plan.covered:
         discard_leftovers(warehouse, key)
@@ -61,6 +62,14 @@ def describe_and_find_lacking(
     place = {work.model: number for number, work in enumerate(works)}
     lacking = [model for model in pool.models if model.model in _lacking(plan)]
     return sorted(lacking, key=lambda m: place.get(m.model, len(place)))  # those that cannot run are last
+
+
+def facts_of(tasks: Sequence[TaskDocuments]) -> dict[str, list[Mapping[str, Any]]]:
+    """What is known of benchmarks and tasks, by the warehouse's table."""
+    return {
+        table: [task.facts[table] for task in tasks if table in task.facts]
+        for table in ("benchmarks", "tasks")
+    }
 
 
 def _lacking(plan: Plan) -> set[str]:

@@ -15,7 +15,7 @@ from rlfocal.extraction.logs import log, start_log
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Failure
 from rlfocal.jobs.faults import over_time
-from rlfocal.jobs.lacking import name_of, plan_of, refuse_other_documents, replacing, works_of
+from rlfocal.jobs.lacking import facts_of, name_of, plan_of, refuse_other_documents, replacing, works_of
 from rlfocal.jobs.partitions import Job
 from rlfocal.jobs.placing import Jobs, run_on_gpus
 from rlfocal.jobs.processes import run_each
@@ -143,7 +143,7 @@ def _extract(
     """`jobs`: how many models share the machine's cores; `at_once`: the most engines on GPUs."""
     start_log()
     with open_warehouse(location) as warehouse:
-        warehouse.put_models(models)
+        warehouse.put_models(models, facts_of(tasks))
         committed = warehouse.committed()
         plan = plan_of(models, tasks, backend, committed)
         if replace_documents:

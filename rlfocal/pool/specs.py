@@ -90,6 +90,7 @@ class ModelSpec(_Value):
     price_input: Number | None = Field(default=None, ge=0, description="cents per million prompt tokens")
     price_output: Number | None = Field(default=None, ge=0, description="cents per million generated tokens")
     price_source: str = ""
+    licence: Line | None = Field(default=None, description="the weights' licence, as an SPDX identifier")
     trust_remote_code: bool = False
 
     @model_validator(mode="before")
@@ -145,6 +146,8 @@ class Benchmark(_Value):
     chat_template: bool = Field(default=False, description="apply each model's chat template to the prompts")
     system_prompt: str | None = None
     dataset_revision: Line | None = Field(default=None, description="commit of the hub data set")
+    category: Line | None = Field(default=None, description="what it tests")
+    licence: Line | None = Field(default=None, description="the data set's licence, as an SPDX identifier")
     confidential: bool = Field(
         default=False, description="question texts stay out of reports and exports unless asked for"
     )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from rlfocal.errors import InputError, unknown
 from warehouse.answers import normalise
@@ -37,13 +38,13 @@ class Given:
     """The models' outputs for one query."""
 
     def __init__(
-        self, asked: Mask, is_down: Mask, probs: Floats, logprobs: Floats | None,
+        self, asked: Mask, is_down: Mask, probs: Floats, logprobs: Floats,
         slots: NDArray[np.int64], answers: list[str],
     ) -> None:  # fmt: skip
         self.asked, self.is_down = asked, is_down
         """(N,) which models were asked, and which of them are down"""
         self.probs, self.logprobs = probs, logprobs
-        """(N, C) distributions, and log-softmax for choices; zeros where nothing was given"""
+        """(N, C) distributions, and log-softmax for choices, else (N, 0); zeros where nothing was given"""
         self.slots = slots
         """(N,) each model's slot; -1 for none"""
         self.answers = answers
@@ -51,14 +52,19 @@ class Given:
         self.down = np.flatnonzero(is_down).tolist()
 
 
+def nothing_given(n_models: int) -> Given:
+    """Before any model was asked."""
+    nobody = np.zeros(n_models, dtype=np.bool_)
+    return Given(nobody, nobody, np.zeros((n_models, 0)), np.zeros((n_models, 0)), np.full(n_models, -1), [])
+
+
 class Heard:
-    """The outputs for one query as they come in, each read once."""
+    """The outputs for one query as they come in."""
 
     def __init__(self, models: Sequence[str], kind: str) -> None:
         self._models, self._kind = models, kind
         self._place = {name: at for at, name in enumerate(models)}
         self._raw: dict[str, Output] = {}
-        self._given = self._nothing()
 
     def update(self, outputs: Mapping[str, Output]) -> tuple[Given, bool]:
         """All outputs so far, and whether they only add to the earlier ones.
@@ -69,28 +75,17 @@ class Heard:
             if name not in self._place:
                 raise unknown("model", name, self._models, "the router's pool")
         adds = all(name in outputs and outputs[name] is said for name, said in self._raw.items())
-        if self._kind == "answers":
-            given = _answers(self._models, self._place, outputs)
-            self._given, adds = given, not self._raw
-        else:
-            if not adds:
-                self._given, self._raw = self._nothing(), {}
-            new = {name: said for name, said in outputs.items() if name not in self._raw}
-            self._given = _choices(self._given, self._place, new) if new else self._given
+        if self._kind == "answers":  # a new answer may come before the others
+            adds = not self._raw
         self._raw = dict(outputs)
-        return self._given, adds
-
-    def _nothing(self) -> Given:
-        n = len(self._models)
-        nobody = np.zeros(n, dtype=np.bool_)
-        return Given(nobody, nobody, np.zeros((n, 0)), np.zeros((n, 0)), np.full(n, -1), [])
+        read = _answers if self._kind == "answers" else _choices
+        return read(self._models, self._place, outputs), adds
 
 
-def _choices(before: Given, place: Mapping[str, int], new: Mapping[str, Output]) -> Given:
-    """The earlier and the new outputs. In plain Python: for few numbers, numpy's calls cost most."""
+def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> Given:
     rows: dict[int, list[float]] = {}
-    width = before.probs.shape[1]
-    for name, output in new.items():
+    width = 0
+    for name, output in outputs.items():
         if output is None:
             continue
         values = _plain(output)
@@ -102,26 +97,25 @@ def _choices(before: Given, place: Mapping[str, int], new: Mapping[str, Output])
         if width and len(scores) != width:
             raise InputError(f"output of {name!r} has {len(scores)} choices, the ones before it {width}")
         width = len(scores)
-        top = max(scores)
-        total = top + math.log(sum(math.exp(score - top) for score in scores))
-        rows[place[name]] = [score - total for score in scores]
-    asked, is_down, slots = before.asked.copy(), before.is_down.copy(), before.slots.copy()
-    same = before.probs.shape[1] == width
-    probs = before.probs.copy() if same else np.zeros((len(asked), width))
-    logprobs = before.logprobs.copy() if same and before.logprobs is not None else np.zeros_like(probs)
-    for name, output in new.items():
-        asked[place[name]] = True
-        is_down[place[name]] = output is None
-    for at, row in rows.items():
-        logprobs[at] = row
-        probs[at] = [math.exp(value) for value in row]
-        slots[at] = row.index(max(row))
+        rows[place[name]] = scores
+    asked, is_down = _asked(models, outputs)
+    logprobs, slots = np.zeros((len(models), width)), np.full(len(models), -1)
+    if rows:
+        scores_of = np.array([*rows.values()])
+        logprobs[[*rows]] = log_softmax(scores_of, axis=1)
+        slots[[*rows]] = scores_of.argmax(axis=1)
+    probs = np.where((slots >= 0)[:, None], np.exp(logprobs), 0.0)
     return Given(asked, is_down, probs, logprobs, slots, [])
 
 
-def _answers(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> Given:
+def _asked(models: Sequence[str], outputs: Mapping[str, Output]) -> tuple[Mask, Mask]:
+    """(N,) which models were asked, and which of them are down."""
     asked = np.array([name in outputs for name in models], dtype=np.bool_)
-    is_down = np.array([name in outputs and outputs[name] is None for name in models], dtype=np.bool_)
+    return asked, np.array([name in outputs and outputs[name] is None for name in models], dtype=np.bool_)
+
+
+def _answers(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> Given:
+    asked, is_down = _asked(models, outputs)
     counted: dict[int, Counter[str]] = {}
     n_passes: dict[int, int] = {}
     for name, output in outputs.items():
@@ -145,7 +139,7 @@ def _answers(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[s
     slots = np.full(len(models), -1)
     for at, given in ranked.items():
         slots[at] = answers.index(given[0]) if given else -1
-    return Given(asked, is_down, shares[:, order], None, slots, answers)
+    return Given(asked, is_down, shares[:, order], shares[:, :0], slots, answers)
 
 
 _NUMBER = (int, float, np.number)

@@ -17,7 +17,7 @@ from rlfocal.studies.study import Found
 from rlfocal.studies.success import decisions
 
 if TYPE_CHECKING:
-    from rlfocal.agents.rl_focal_released.config import Artefacts
+    from rlfocal.agents.rl_focal.artefacts import Artefacts
 
 ALL = "all"
 AS_RELEASED = "as released"
@@ -26,7 +26,7 @@ NONE = "no artefact"
 
 def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
     """The released behaviour, the same without each artefact in turn, and without any artefact."""
-    from rlfocal.agents.rl_focal_released.config import ARTEFACTS, Artefacts
+    from rlfocal.agents.rl_focal.artefacts import ARTEFACTS, Artefacts
 
     if conditions.method != "rl_focal_released":
         raise InputError(f"{conditions.method} has no artefacts; study artefacts is about rl_focal_released")
@@ -51,8 +51,8 @@ def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 def counted_as_released(conditions: Conditions, of: Point) -> float:
     """The accuracy that the released code would print for these runs, averaged over seeds."""
-    from rlfocal.agents.rl_focal_released.config import released_config
-    from rlfocal.agents.rl_focal_released.scoring import released_accuracy
+    from rlfocal.agents.rl_focal.artefacts import released_config
+    from rlfocal.agents.rl_focal.released import released_accuracy
 
     test = conditions.setup.dataset.test
     config = released_config(max(conditions.setup.train_sizes))

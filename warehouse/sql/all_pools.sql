@@ -11,12 +11,12 @@ CREATE OR REPLACE MACRO at_least(bits) AS
 -- Every pool of 2 to max_size models of a benchmark, or of `models`, each over the documents all its members answered.
 -- Models answer as bit strings, one bit a document. Pools of two and three follow from counting bits; larger ones from how
 -- many members at least are right, and say the same, on each document.
-CREATE OR REPLACE MACRO all_pools(benchmark, max_size, task := '*', split := '*', models := '*') AS TABLE
+CREATE OR REPLACE MACRO all_pools(benchmark, max_size, task := '*', split := '*', models := '*', snapshot := 'now') AS TABLE
 WITH RECURSIVE bits AS (
-    FROM warehouse.model_bits(benchmark, models, task, split)
+    FROM warehouse.model_bits(benchmark, models, task, split, snapshot)
 ),
 same AS (
-    FROM warehouse.same_answers(benchmark, models, task, split)
+    FROM warehouse.same_answers(benchmark, models, task, split, snapshot)
 ),
 gaps AS (
     SELECT count(DISTINCT answered) > 1 AS any FROM bits
@@ -42,27 +42,55 @@ duos AS (
         bit_count(p.answered) AS n, p.wrong_a, p.wrong_b, bit_count(p.wrong) AS both_wrong, p.n_right
     FROM paired AS p
 ),
+-- All bit strings in one row, by the models' order: joins of three models would copy them for every pool.
+ranks AS (
+    SELECT unnest(range(1, (SELECT count(*) FROM bits) + 1))::INT AS rank
+),
+board AS (
+    SELECT
+        list(b.model ORDER BY b.model) AS names, list(b.answered ORDER BY b.model) AS answered,
+        list(b.correct ORDER BY b.model) AS correct, list(b.wrong ORDER BY b.model) AS wrong,
+        list(b.ahead ORDER BY b.model) AS ahead, list(b.behind ORDER BY b.model) AS behind
+    FROM bits AS b
+    WHERE max_size >= 3
+),
+duo_board AS (
+    SELECT
+        list(d.answered ORDER BY d.model_a, d.model_b) AS answered, list(d.wrong ORDER BY d.model_a, d.model_b) AS wrong,
+        list(d.apart_1 ORDER BY d.model_a, d.model_b) AS apart_1, list(d.apart_2 ORDER BY d.model_a, d.model_b) AS apart_2,
+        list(d.apart_3 ORDER BY d.model_a, d.model_b) AS apart_3, list(d.n ORDER BY d.model_a, d.model_b) AS n,
+        list(d.wrong_a ORDER BY d.model_a, d.model_b) AS wrong_a, list(d.wrong_b ORDER BY d.model_a, d.model_b) AS wrong_b,
+        list(d.both_wrong ORDER BY d.model_a, d.model_b) AS both_wrong
+    FROM duos AS d
+    WHERE max_size >= 3
+),
+-- Three models by rank, and their pairs by place in duo_board.
+places AS (
+    SELECT a.rank AS a, b.rank AS b, row_number() OVER (ORDER BY a.rank, b.rank) AS place
+    FROM ranks AS a JOIN ranks AS b ON a.rank < b.rank
+    WHERE max_size >= 3
+),
+threes AS (
+    SELECT ab.a, ab.b, ac.b AS c, ab.place AS ab, ac.place AS ac, bc.place AS bc
+    FROM places AS ab
+    JOIN places AS ac ON ac.a = ab.a AND ac.b > ab.b
+    JOIN places AS bc ON bc.a = ab.b AND bc.b = ac.b
+),
 -- Without gaps, the counts of fewer than three members are those of the duos.
 trios AS (
     SELECT
-        ab.model_a, ab.model_b, c.model AS model_c,
-        CASE WHEN g.any THEN bit_count(ab.answered & c.answered) ELSE ab.n END AS n,
-        CASE WHEN g.any THEN bit_count(bc.answered & a.wrong) ELSE ab.wrong_a END AS wrong_a,
-        CASE WHEN g.any THEN bit_count(ac.answered & b.wrong) ELSE ab.wrong_b END AS wrong_b,
-        CASE WHEN g.any THEN bit_count(ab.answered & c.wrong) ELSE ac.wrong_b END AS wrong_c,
-        CASE WHEN g.any THEN bit_count(ab.wrong & c.answered) ELSE ab.both_wrong END AS wrong_ab,
-        CASE WHEN g.any THEN bit_count(ac.wrong & b.answered) ELSE ac.both_wrong END AS wrong_ac,
-        CASE WHEN g.any THEN bit_count(bc.wrong & a.answered) ELSE bc.both_wrong END AS wrong_bc,
-        bit_count(ab.wrong & c.wrong) AS all_wrong,
-        bit_count(ab.apart_1 & c.correct) + bit_count(ac.apart_2 & b.correct) + bit_count(bc.apart_3 & a.correct)
-            AS right_alone
-    FROM duos AS ab
-    JOIN duos AS ac ON ac.model_a = ab.model_a AND ac.model_b > ab.model_b
-    JOIN duos AS bc ON bc.model_a = ab.model_b AND bc.model_b = ac.model_b
-    JOIN bits AS a ON a.model = ab.model_a
-    JOIN bits AS b ON b.model = ab.model_b
-    JOIN bits AS c ON c.model = ac.model_b, gaps AS g
-    WHERE max_size >= 3
+        m.names[t.a] AS model_a, m.names[t.b] AS model_b, m.names[t.c] AS model_c,
+        CASE WHEN g.any THEN bit_count(d.answered[t.ab] & m.answered[t.c]) ELSE d.n[t.ab] END AS n,
+        CASE WHEN g.any THEN bit_count(d.answered[t.bc] & m.wrong[t.a]) ELSE d.wrong_a[t.ab] END AS wrong_a,
+        CASE WHEN g.any THEN bit_count(d.answered[t.ac] & m.wrong[t.b]) ELSE d.wrong_b[t.ab] END AS wrong_b,
+        CASE WHEN g.any THEN bit_count(d.answered[t.ab] & m.wrong[t.c]) ELSE d.wrong_b[t.ac] END AS wrong_c,
+        CASE WHEN g.any THEN bit_count(d.wrong[t.ab] & m.answered[t.c]) ELSE d.both_wrong[t.ab] END AS wrong_ab,
+        CASE WHEN g.any THEN bit_count(d.wrong[t.ac] & m.answered[t.b]) ELSE d.both_wrong[t.ac] END AS wrong_ac,
+        CASE WHEN g.any THEN bit_count(d.wrong[t.bc] & m.answered[t.a]) ELSE d.both_wrong[t.bc] END AS wrong_bc,
+        bit_count(d.wrong[t.ab] & m.wrong[t.c]) AS all_wrong,
+        bit_count(d.apart_1[t.ab] & m.correct[t.c]) + bit_count(d.apart_2[t.ac] & m.correct[t.b])
+            + bit_count(d.apart_3[t.bc] & m.correct[t.a]) AS right_alone
+    FROM threes AS t, duo_board AS d, board AS m, gaps AS g
 ),
 -- Larger pools: on which documents any two models say the same, one included twice.
 every_same AS (
@@ -75,21 +103,11 @@ every_same AS (
     WHERE max_size > 3
     GROUP BY a.model
 ),
--- All bit strings in one row, by the models' order.
-board AS (
-    SELECT
-        list(b.model ORDER BY b.model) AS names, list(b.answered ORDER BY b.model) AS answered,
-        list(b.correct ORDER BY b.model) AS correct, list(b.wrong ORDER BY b.model) AS wrong,
-        list(b.ahead ORDER BY b.model) AS ahead, list(b.behind ORDER BY b.model) AS behind,
-        (SELECT list(e.same ORDER BY e.model) FROM every_same AS e) AS same
-    FROM bits AS b
-    WHERE max_size > 3
-),
-ranks AS (
-    SELECT unnest(range(1, len(names) + 1))::INT AS rank FROM board
+same_board AS (
+    SELECT list(e.same ORDER BY e.model) AS same FROM every_same AS e
 ),
 larger AS (
-    SELECT [r.rank] AS members FROM ranks AS r
+    SELECT [r.rank] AS members FROM ranks AS r WHERE max_size > 3
     UNION ALL
     SELECT list_append(l.members, r.rank) FROM larger AS l JOIN ranks AS r ON r.rank > l.members[-1]
     WHERE len(l.members) < max_size
@@ -106,7 +124,7 @@ counted AS (
 contested AS (
     SELECT
         c.members, c.answered, c.right_votes, u.rank, b.wrong[u.rank] AS wrong,
-        warehouse.at_least(list_transform(c.members, lambda m: b.same[u.rank][m])) AS votes,
+        warehouse.at_least(list_transform(c.members, lambda m: s.same[u.rank][m])) AS votes,
         b.behind[u.rank] | (b.ahead[u.rank] & ~list_reduce(list_transform(
             c.members, lambda m: CASE WHEN m < u.rank THEN b.correct[m] ELSE xor(c.answered, c.answered) END
         ), lambda x, y: x | y)) AS wins_tie,
@@ -114,7 +132,7 @@ contested AS (
         list_sum(list_transform(
             c.failures, lambda f, k: 2 * (k - 1) * bit_count(f & b.wrong[u.rank] & c.answered)
         )) AS twice
-    FROM counted AS c, board AS b, unnest(c.members) AS u(rank)
+    FROM counted AS c, board AS b, same_board AS s, unnest(c.members) AS u(rank)
 ),
 decided AS (
     SELECT

@@ -1,9 +1,9 @@
 -- Which other model makes up best for one model's failures, over the documents both answered, best first.
 -- rescued: of the documents that the model gets wrong, the share that the partner gets right.
-CREATE OR REPLACE MACRO best_partner(benchmark, model, task := '*', split := '*', models := '*') AS TABLE
+CREATE OR REPLACE MACRO best_partner(benchmark, model, task := '*', split := '*', models := '*', snapshot := 'now') AS TABLE
 WITH bits AS (
     SELECT m.model AS name, m.answered, m.correct, m.wrong
-    FROM warehouse.model_bits(benchmark, list_append(warehouse.name_list(models), model), task, split) AS m
+    FROM warehouse.model_bits(benchmark, list_append(warehouse.name_list(models), model), task, split, snapshot) AS m
 ),
 counted AS (
     SELECT
@@ -19,6 +19,6 @@ FROM counted AS c
 WHERE c.n > 0
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL
-FROM warehouse.refusals(benchmark, [model], task, split) AS r
+FROM warehouse.refusals(benchmark, [model], task, split, snapshot) AS r
 WHERE CASE WHEN r.refusal IS NOT NULL THEN error(r.refusal) ELSE false END
 ORDER BY rescued DESC, partner;

@@ -1,11 +1,11 @@
 -- Two models over the documents both answered: who is better, and McNemar's exact p (two-sided). stderr: of the difference,
 -- over documents.
-CREATE OR REPLACE MACRO compare_models(benchmark, model_a, model_b, task := '*', split := '*') AS TABLE
+CREATE OR REPLACE MACRO compare_models(benchmark, model_a, model_b, task := '*', split := '*', snapshot := 'now') AS TABLE
 WITH paired AS (
     SELECT
         any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = model_a) AS a,
         any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = model_b) AS b
-    FROM warehouse.model_bits(benchmark, [model_a, model_b], task, split) AS m
+    FROM warehouse.model_bits(benchmark, [model_a, model_b], task, split, snapshot) AS m
 ),
 counted AS (
     SELECT

@@ -1,7 +1,7 @@
 -- Prices are in cents per 1,000 queries. A pool's price is unknown (NULL) where that of a member is.
-CREATE OR REPLACE MACRO pool_cost(of_models) AS (
+CREATE OR REPLACE MACRO pool_cost(of_models, snapshot := 'now') AS (
     SELECT CASE WHEN bool_and(p.price IS NOT NULL) THEN sum(p.price) END
-    FROM (SELECT DISTINCT unnest(of_models) AS model) AS member LEFT JOIN warehouse.models AS p USING (model)
+    FROM (SELECT DISTINCT unnest(of_models) AS model) AS member LEFT JOIN query(warehouse.at_snapshot('models', snapshot)) AS p USING (model)
 );
 
 -- What each query cost, in cents per 1,000 such queries: by its tokens where their number and prices are known, else the

@@ -1,24 +1,42 @@
+-- One row a run: its figures on all documents, beside those of its tasks. stale: labels of the benchmark were corrected after
+-- the run had read them.
+CREATE OR REPLACE VIEW runs AS
+WITH by_task AS (
+    SELECT e.run_id, count(*) AS n_tasks, avg(e.accuracy) AS mean_over_tasks
+    FROM evaluations AS e
+    WHERE e.task <> '*'
+    GROUP BY e.run_id
+),
+corrected AS (
+    SELECT c.benchmark, max(c.corrected_at) AS corrected_at FROM corrections AS c GROUP BY c.benchmark
+)
+SELECT
+    e.* EXCLUDE (task), t.n_tasks, t.mean_over_tasks,
+    c.corrected_at IS NOT NULL AND coalesce(coalesce(e.read_at, e.created_at) < c.corrected_at, true) AS stale
+FROM evaluations AS e LEFT JOIN by_task AS t USING (run_id) LEFT JOIN corrected AS c USING (benchmark)
+WHERE e.task = '*';
+
 -- What evaluations say now. Of runs on one pool (the models to choose from), protocol, `per` and split, those count that
 -- read the same data as the newest of them, so that rows compare; and of runs of one method and seed there, the newest, tuned
 -- by so many trials or not tuned. Runs of studies stay out.
 CREATE OR REPLACE VIEW current_evaluations AS
-WITH runs AS (
+WITH standing AS (
     SELECT
-        e.run_id, e.benchmark, e.models, e.protocol, e.per, e.split, e.method, e.seed, e.budget, e.data, e.created_at,
-        e.settings->>'$.tuned' AS tuned,
-        first_value(e.data) OVER (
-            PARTITION BY e.benchmark, e.models, e.protocol, e.per, e.split ORDER BY e.created_at DESC, e.run_id
+        r.run_id, r.benchmark, r.models, r.protocol, r.per, r.split, r.method, r.seed, r.budget, r.data, r.created_at,
+        r.stale, r.settings->>'$.tuned' AS tuned,
+        first_value(r.data) OVER (
+            PARTITION BY r.benchmark, r.models, r.protocol, r.per, r.split ORDER BY r.created_at DESC, r.run_id
         ) AS newest_data
-    FROM evaluations AS e
-    WHERE e.task = '*' AND e.study IS NULL
+    FROM runs AS r
+    WHERE r.study IS NULL
 ),
 newest AS (
-    SELECT r.run_id
-    FROM runs AS r
+    SELECT r.run_id, r.stale
+    FROM standing AS r
     WHERE r.data = r.newest_data
     QUALIFY row_number() OVER (
         PARTITION BY r.benchmark, r.models, r.protocol, r.per, r.split, r.method, r.seed, r.budget, r.tuned
         ORDER BY r.created_at DESC, r.run_id
     ) = 1
 )
-SELECT e.* FROM evaluations AS e SEMI JOIN newest AS n ON n.run_id = e.run_id;
+SELECT e.*, n.stale FROM evaluations AS e JOIN newest AS n USING (run_id);

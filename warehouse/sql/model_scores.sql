@@ -1,17 +1,17 @@
 -- Each model's accuracy on tasks and a split, by the documents it answered, with Wilson's 95 % interval. Choices also have
 -- the Brier score (squared distances of all choices' probabilities, summed) and log-loss (of the right choice, in nats),
 -- NULL unless all of a model's answers are choices.
-CREATE OR REPLACE MACRO model_scores(benchmark, task := '*', split := '*', models := '*') AS TABLE
+CREATE OR REPLACE MACRO model_scores(benchmark, task := '*', split := '*', models := '*', snapshot := 'now') AS TABLE
 WITH documents AS (
     SELECT d.task, d.doc_id, d.label
-    FROM warehouse.docs AS d
+    FROM query(warehouse.at_snapshot('docs', snapshot)) AS d
     WHERE d.benchmark = benchmark AND split IN ('*', d.split)
 ),
 scored AS (
     SELECT
         c.task, c.doc_id, c.model, max(c.logprob) AS highest, list(c.logprob) AS logprobs,
         any_value(c.logprob) FILTER (c.choice = d.label) AS gold_logprob
-    FROM warehouse.choice_logprobs AS c JOIN documents AS d USING (task, doc_id)
+    FROM query(warehouse.at_snapshot('choice_logprobs', snapshot)) AS c JOIN documents AS d USING (task, doc_id)
     WHERE c.benchmark = benchmark
         AND warehouse.is_named(task, c.task)
         AND warehouse.is_named(models, c.model)
@@ -33,7 +33,7 @@ probabilities AS (
 ),
 counted AS (
     SELECT a.model, count(*) AS n, count_if(a.correct) AS n_right
-    FROM warehouse.numbered_answers(benchmark, models, task, split) AS a
+    FROM warehouse.numbered_answers(benchmark, models, task, split, snapshot) AS a
     GROUP BY a.model
 )
 SELECT

@@ -1,6 +1,17 @@
 -- What every macro below reads, with one way to refuse names. Macros name what they read with its catalogue, so that they
 -- work whatever is in use; a parameter hides a column of its name, so columns are always qualified.
 
+-- A table or view as `query` takes it: as it is ('now'), or as it was in a snapshot or at a time.
+CREATE OR REPLACE MACRO at_snapshot(name, snapshot) AS
+    concat('FROM warehouse.', name, CASE
+        WHEN snapshot IS NULL THEN error('name a snapshot by its number or a time, not NULL')
+        WHEN snapshot::VARCHAR = 'now' THEN ''
+        WHEN TRY_CAST(snapshot::VARCHAR AS UBIGINT) IS NOT NULL THEN concat(' AT (VERSION => ', snapshot::VARCHAR::UBIGINT, ')')
+        WHEN TRY_CAST(snapshot::VARCHAR AS TIMESTAMPTZ) IS NULL
+            THEN error(concat('snapshot ', snapshot::VARCHAR, ' is neither a number from 0, nor a time such as 2026-11-24 12:00'))
+        ELSE concat(' AT (TIMESTAMP => TIMESTAMPTZ ''', snapshot::VARCHAR::TIMESTAMPTZ, ''')')
+    END);
+
 -- What a parameter names, one text or a list, as a list.
 CREATE OR REPLACE MACRO name_list(names) AS
     CASE WHEN typeof(names) LIKE '%[]' THEN TRY_CAST(names AS VARCHAR[]) ELSE [names::VARCHAR] END;
@@ -17,11 +28,11 @@ CREATE OR REPLACE MACRO first_unknown(names, known) AS
     )[1];
 
 -- Why names cannot be used; NULL where they can.
-CREATE OR REPLACE MACRO refusals(of_benchmark, of_models, of_task, of_split) AS TABLE
+CREATE OR REPLACE MACRO refusals(of_benchmark, of_models, of_task, of_split, of_snapshot := 'now') AS TABLE
 WITH known AS (
     SELECT
-        (SELECT list(DISTINCT d.task) FROM warehouse.docs AS d WHERE d.benchmark = of_benchmark) AS tasks,
-        (SELECT list(DISTINCT e.model) FROM warehouse.extractions AS e WHERE e.benchmark = of_benchmark) AS models
+        (SELECT list(DISTINCT d.task) FROM query(warehouse.at_snapshot('docs', of_snapshot)) AS d WHERE d.benchmark = of_benchmark) AS tasks,
+        (SELECT list(DISTINCT e.model) FROM query(warehouse.at_snapshot('extractions', of_snapshot)) AS e WHERE e.benchmark = of_benchmark) AS models
 ),
 strangers AS (
     SELECT
@@ -45,26 +56,26 @@ FROM strangers AS s;
 -- asked about. code:
 -- equal, on one document, for equal answers; NULL for none. ahead, behind: a wrong answer that wins a tie with the right
 -- one if all who give the latter come later by name, or whoever comes first.
-CREATE OR REPLACE MACRO numbered_answers(of_benchmark, of_models, of_task, of_split) AS TABLE
+CREATE OR REPLACE MACRO numbered_answers(of_benchmark, of_models, of_task, of_split, of_snapshot := 'now') AS TABLE
 WITH documents AS (
     SELECT
         d.task, d.doc_id, d.label, d.gold, (row_number() OVER (ORDER BY d.task, d.doc_id) - 1)::INT AS number,
         (count(*) OVER ())::INT AS n_documents
-    FROM warehouse.docs AS d
+    FROM query(warehouse.at_snapshot('docs', of_snapshot)) AS d
     WHERE d.benchmark = of_benchmark AND of_split IN ('*', d.split)
         AND warehouse.is_named(of_task, d.task)
 ),
 -- Joins come after the first aggregation, which is over documents × models × choices.
 chosen AS (
     SELECT c.task, c.doc_id, c.model, arg_max(c.choice, {l: c.logprob, first: -c.choice}) AS prediction
-    FROM warehouse.choice_logprobs AS c
+    FROM query(warehouse.at_snapshot('choice_logprobs', of_snapshot)) AS c
     WHERE c.benchmark = of_benchmark AND warehouse.is_named(of_models, c.model)
     GROUP BY ALL
     HAVING bool_and(coalesce(isfinite(c.logprob) AND coalesce(c.logprob <= 1e-6 * c.n_tokens, true), false))
 ),
 given AS (
     SELECT p.task, p.doc_id, p.model, p.answer, count(*) AS passes, min(p.pass) AS earliest
-    FROM warehouse.answer_passes AS p
+    FROM query(warehouse.at_snapshot('answer_passes', of_snapshot)) AS p
     WHERE p.benchmark = of_benchmark AND warehouse.is_named(of_models, p.model)
     GROUP BY ALL
 ),
@@ -94,7 +105,7 @@ SELECT
 FROM judged AS j
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-FROM warehouse.refusals(of_benchmark, of_models, of_task, of_split) AS r
+FROM warehouse.refusals(of_benchmark, of_models, of_task, of_split, of_snapshot) AS r
 WHERE CASE WHEN r.refusal IS NOT NULL THEN error(r.refusal) ELSE false END;
 
 -- One bit string from those of blocks of 64 documents, of which NULL stands for zeros.
@@ -102,7 +113,7 @@ CREATE OR REPLACE MACRO joined_bits(bits, block) AS
     string_agg(coalesce(bits, bitstring('0', 64))::VARCHAR, '' ORDER BY block)::BIT;
 
 -- The same as bits, one for each document, in the order of their numbers: one row a model. wrong: answered, not right.
-CREATE OR REPLACE MACRO model_bits(of_benchmark, of_models, of_task, of_split) AS TABLE
+CREATE OR REPLACE MACRO model_bits(of_benchmark, of_models, of_task, of_split, of_snapshot := 'now') AS TABLE
 WITH blocks AS (
     SELECT
         a.model, a.number // 64 AS block, any_value(a.n_documents) AS n_documents,
@@ -112,7 +123,7 @@ WITH blocks AS (
         bitstring_agg(a.number % 64, 0, 63) FILTER (a.code IS NOT NULL) AS said,
         bitstring_agg(a.number % 64, 0, 63) FILTER (a.ahead) AS ahead,
         bitstring_agg(a.number % 64, 0, 63) FILTER (a.behind) AS behind
-    FROM warehouse.numbered_answers(of_benchmark, of_models, of_task, of_split) AS a
+    FROM warehouse.numbered_answers(of_benchmark, of_models, of_task, of_split, of_snapshot) AS a
     GROUP BY ALL
 ),
 every_block AS (
@@ -127,10 +138,10 @@ FROM every_block AS e LEFT JOIN blocks AS b USING (model, block)
 GROUP BY e.model;
 
 -- On which documents two models say the same: one row a pair of models that have documents in common.
-CREATE OR REPLACE MACRO same_answers(of_benchmark, of_models, of_task, of_split) AS TABLE
+CREATE OR REPLACE MACRO same_answers(of_benchmark, of_models, of_task, of_split, of_snapshot := 'now') AS TABLE
 WITH answers AS (
     SELECT a.model, a.number, a.n_documents, a.code
-    FROM warehouse.numbered_answers(of_benchmark, of_models, of_task, of_split) AS a
+    FROM warehouse.numbered_answers(of_benchmark, of_models, of_task, of_split, of_snapshot) AS a
     WHERE a.code IS NOT NULL
 ),
 digits AS (

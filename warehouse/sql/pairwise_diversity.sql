@@ -1,7 +1,7 @@
 -- Every two models of a benchmark, over the documents both answered; pairs without any are left out.
-CREATE OR REPLACE MACRO pairwise_diversity(benchmark, task := '*', split := '*', models := '*') AS TABLE
+CREATE OR REPLACE MACRO pairwise_diversity(benchmark, task := '*', split := '*', models := '*', snapshot := 'now') AS TABLE
 WITH bits AS (
-    SELECT m.model, m.answered, m.correct, m.wrong FROM warehouse.model_bits(benchmark, models, task, split) AS m
+    SELECT m.model, m.answered, m.correct, m.wrong FROM warehouse.model_bits(benchmark, models, task, split, snapshot) AS m
 ),
 counted AS (
     SELECT

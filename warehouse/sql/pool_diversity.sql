@@ -1,8 +1,8 @@
 -- One pool, over the documents all its members answered: one pass over documents × members, whatever the pool's size.
-CREATE OR REPLACE MACRO pool_diversity(benchmark, models, task := '*', split := '*') AS TABLE
+CREATE OR REPLACE MACRO pool_diversity(benchmark, models, task := '*', split := '*', snapshot := 'now') AS TABLE
 WITH documents AS (
     SELECT row_number() OVER () - 1 AS position, d.k, d.failed, d.agreement, d.votes, d.plurality_right
-    FROM warehouse.pool_documents(benchmark, models, task, split) AS d
+    FROM warehouse.pool_documents(benchmark, models, task, split, snapshot) AS d
 ),
 misses AS (
     SELECT d.position, d.k, unnest(d.failed) AS rank FROM documents AS d

@@ -1,11 +1,11 @@
 -- One pool over the `window` documents before each document it answered (fewer at the start), in task and doc_id
 -- order. All metrics are sums over that window.
-CREATE OR REPLACE MACRO pool_diversity_over_time(benchmark, models, "window", task := '*') AS TABLE
+CREATE OR REPLACE MACRO pool_diversity_over_time(benchmark, models, "window", task := '*', snapshot := 'now') AS TABLE
 WITH documents AS (
     SELECT
         row_number() OVER (ORDER BY d.task, d.doc_id) - 1 AS position, d.task AS of_task, d.doc_id,
         d.k, d.failed, d.agreement, d.votes, d.plurality_right
-    FROM warehouse.pool_documents(benchmark, models, task, '*') AS d
+    FROM warehouse.pool_documents(benchmark, models, task, '*', snapshot) AS d
 ),
 totals AS (
     SELECT

@@ -1,11 +1,11 @@
 -- How one pool does on every document that all its members answered: what its statistics are sums of. A member is a number,
 -- its alphabetical rank from 0.
-CREATE OR REPLACE MACRO pool_documents(of_benchmark, of_models, of_task, of_split) AS TABLE
+CREATE OR REPLACE MACRO pool_documents(of_benchmark, of_models, of_task, of_split, of_snapshot := 'now') AS TABLE
 WITH ballots AS (
     SELECT
         a.task, a.doc_id, a.prediction, a.answer, a.correct, count(*) AS votes,
         list(list_position(list_sort(list_distinct(warehouse.name_list(of_models))), a.model) - 1) AS voters
-    FROM warehouse.numbered_answers(of_benchmark, of_models, of_task, of_split) AS a
+    FROM warehouse.numbered_answers(of_benchmark, of_models, of_task, of_split, of_snapshot) AS a
     WHERE CASE
         WHEN list_contains(warehouse.name_list(of_models), '*') THEN error('name the models of the pool: * is none')
         ELSE true

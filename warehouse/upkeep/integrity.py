@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import duckdb
 
 from warehouse import writing
 from warehouse.locations import without_password
+from warehouse.prompts import prompt_hash
 from warehouse.scripts import script
 from warehouse.store import Warehouse
 from warehouse.upkeep.expiry import delete_leftovers, orphans, scheduled
@@ -18,6 +20,7 @@ from warehouse.upkeep.keys import KeyFault, key_faults, remove_faulty_keys
 
 OnProgress = Callable[[float], None]
 _AT_ONCE = 64  # files in one query: opening each costs more than reading it
+_PROMPTS_AT_ONCE = 1000  # each is as long as its few-shot examples
 
 
 class FileFault(NamedTuple):
@@ -54,7 +57,8 @@ class RunFault(NamedTuple):
 
 
 class TaskFault(NamedTuple):
-    """A task with documents that have neither label nor gold answer, are duplicated, or were altered."""
+    """A task with documents that have neither label nor gold answer, are duplicated or altered, or whose
+    prompts are not those that were asked."""
 
     benchmark: str
     task: str
@@ -62,6 +66,8 @@ class TaskFault(NamedTuple):
     twice: int
     is_other: bool
     """Whether its documents are not those that were written."""
+    other_prompts: int = 0
+    """Prompts that are missing, or are not those that were asked."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +106,11 @@ class Repair(NamedTuple):
     files: tuple[FileFault, ...]
     """Files given up: the newest snapshot no longer has them."""
     tasks: tuple[TaskFault, ...]
-    """Tasks whose documents were dropped as damaged, with their partitions."""
+    """Tasks whose documents were dropped as damaged, with their partitions, or whose prompts were."""
     partitions: tuple[PartitionFault, ...]
     """Dropped partitions, which the next extraction or import fills again."""
     keys: tuple[KeyFault, ...]
-    """Deleted rows: those without a whole key, and all but one of those with the same."""
+    """Deleted rows: those without a whole key, and all but one of those with the same; and models named."""
     runs: tuple[RunFault, ...]
     """Dropped runs, which the next evaluation computes again."""
     deleted: int
@@ -152,9 +158,11 @@ def repair(warehouse: Warehouse) -> Repair:
             _drop_files(warehouse, lost)
     with warehouse.transaction("doctor: drop partitions that are not whole"):
         keys = remove_faulty_keys(warehouse)
-        damaged = tuple(task for task in _task_faults(warehouse) if task.is_other)
-        if damaged:
-            writing.drop_documents(warehouse.connection, [task[:2] for task in damaged])
+        damaged = tuple(task for task in _task_faults(warehouse) if task.is_other or task.other_prompts)
+        if other := [task[:2] for task in damaged if task.is_other]:
+            writing.drop_documents(warehouse.connection, other)
+        if unasked := [task[:2] for task in damaged if not task.is_other]:
+            writing.forget_prompts(warehouse.connection, unasked)
         faults = tuple(_partition_faults(warehouse))
         if faults:
             writing.drop_partitions(warehouse.connection, [fault[:3] for fault in faults])
@@ -231,7 +239,22 @@ def _partition_faults(warehouse: Warehouse) -> Iterator[PartitionFault]:
 
 def _task_faults(warehouse: Warehouse) -> Iterator[TaskFault]:
     warehouse.connection.execute(script("writes/digests"))
-    yield from (TaskFault(*row) for row in warehouse.rows(script("upkeep/document_faults")))
+    faults = {row[:2]: TaskFault(*row) for row in warehouse.rows(script("upkeep/document_faults"))}
+    for place, n in _other_prompts(warehouse).items():
+        faults[place] = faults.get(place, TaskFault(*place, 0, 0, False))._replace(other_prompts=n)
+    yield from (fault for _, fault in sorted(faults.items()))
+
+
+def _other_prompts(warehouse: Warehouse) -> Counter[tuple[str, str]]:
+    """How many prompts of each task are not those that its documents say they were asked."""
+    found: Counter[tuple[str, str]] = Counter()
+    rows = warehouse.connection.execute(script("upkeep/prompts"))
+    while some := rows.fetchmany(_PROMPTS_AT_ONCE):
+        for benchmark, task, digest, prompt, messages, continuations in some:
+            chat = messages and [(message["role"], message["content"]) for message in messages]
+            if digest != prompt_hash(prompt, chat, continuations):
+                found[benchmark, task] += 1
+    return found
 
 
 def _run_faults(warehouse: Warehouse) -> Iterator[RunFault]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from warehouse import writing
 from warehouse.store import Warehouse
 
 KEYS: dict[str, tuple[str, ...]] = {
     "models": ("model",),
+    "benchmarks": ("benchmark",),
+    "tasks": ("benchmark", "task"),
     "docs": ("benchmark", "task", "doc_id"),
+    "prompts": ("benchmark", "task", "doc_id", "model"),
     "choice_logprobs": ("benchmark", "task", "doc_id", "model", "choice"),
     "answer_passes": ("benchmark", "task", "doc_id", "model", "pass"),
     "extractions": ("benchmark", "task", "model"),
@@ -17,12 +21,17 @@ KEYS: dict[str, tuple[str, ...]] = {
     "corrections": ("benchmark", "task", "doc_id"),
     "evaluations": ("run_id", "task"),
     "decisions": ("run_id", "benchmark", "task", "doc_id"),
+    "training_history": ("run_id", "benchmark", "task", "phase", "episode"),
+    "renames": ("old", "new", "renamed_at"),
+    "ruled_out": ("run_id", "data"),
 }
 """The columns that are never NULL and never the same in two rows of a table."""
 FOLDERS: dict[str, tuple[str, ...]] = {
     "docs": ("benchmark", "task"),
     "prompts": ("benchmark", "task"),
     "models": (),
+    "benchmarks": (),
+    "tasks": (),
     "choice_logprobs": ("benchmark", "task", "model"),
     "answer_passes": ("benchmark", "task", "model"),
     "extractions": (),
@@ -40,13 +49,13 @@ _COMPARED_BY_DIGEST = ("docs", "choice_logprobs", "answer_passes")
 
 
 class KeyFault(NamedTuple):
-    """Rows of a table without a whole key, or with the same one."""
+    """Rows of a table without a whole key, or with the same one; or a model without a row."""
 
     table: str
     key: tuple[str | None, ...]
     """Its columns' values, as text."""
     n: int
-    """How many rows have it."""
+    """How many rows have it; 0: none, though other tables name it."""
 
     @property
     def is_partial(self) -> bool:
@@ -55,7 +64,7 @@ class KeyFault(NamedTuple):
 
 
 def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
-    """Every key that is not whole, or that several rows have."""
+    """Every key that is not whole, that several rows have, or that no row of `models` has."""
     for table, columns in KEYS.items():
         names = ", ".join(columns)
         partial = " OR ".join(f"{name} IS NULL" for name in columns)
@@ -67,20 +76,26 @@ def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
         )
         for *key, n in warehouse.rows(query):
             yield KeyFault(table, tuple(None if value is None else str(value) for value in key), n)
+    for model in warehouse.rows(
+        "SELECT DISTINCT model FROM extractions ANTI JOIN models USING (model) ORDER BY 1"
+    ):
+        yield KeyFault("models", model, 0)
 
 
 def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
     """Deletes rows without a whole key, and all but one of those with the same. Needs a transaction.
 
-    Duplicates in tables that a digest covers go with their partition or task.
+    Models without a row get one, which says no more than their names. Duplicates in tables that a digest
+    covers go with their partition or task.
     """
     found = tuple(key_faults(warehouse))
-    for table in dict.fromkeys(fault.table for fault in found):
+    writing.name_models(warehouse.connection, (str(fault.key[0]) for fault in found if not fault.n))
+    for table in dict.fromkeys(fault.table for fault in found if fault.n):
         columns = KEYS[table]
         names = ", ".join(columns)
         partial = " OR ".join(f"{name} IS NULL" for name in columns)
         warehouse.connection.execute(f"DELETE FROM {table} WHERE {partial}")
-        if any(fault.table == table and not fault.is_partial for fault in found):
+        if any(fault.table == table and fault.n > 1 and not fault.is_partial for fault in found):
             twice = f"SELECT {names} FROM {table} GROUP BY {names} HAVING count(*) > 1"
             warehouse.connection.execute(
                 f"CREATE OR REPLACE TEMP TABLE one_each AS SELECT DISTINCT ON ({names}) * FROM {table} "

@@ -65,18 +65,10 @@ def train(
         limited = learner.multiplier.is_binding
         return [
             agents_of_seed(
-                GatedAgents,
-                train_rows,
-                networks,
-                config,
-                questions,
-                memory,
-                history[at],
-                seed,
-                at,
+                GatedAgents, train_rows, networks, config, questions, memory, history[at], seed, at,
                 is_limited=limited[at],
             )
             for at, seed in enumerate(group)
-        ]
+        ]  # fmt: skip
 
     return train_in_groups(seeds, train_group, on_progress)

@@ -6,38 +6,49 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rlfocal.agents.rl_focal import released
+from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
 from rlfocal.agents.rl_focal.config import AgentsConfig, RLFocalConfig
-from rlfocal.agents.rl_focal.environment import Environment, decider_observation
+from rlfocal.agents.rl_focal.environment import Environment, Rollout, decider_observation, measure
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.online import AskedStream, OnlineLearner
 from rlfocal.agents.rl_focal.questions import Questions, to_decider
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.agents.shared.policies import modal_answer, modal_move
 from rlfocal.agents.shared.slots import Slots, build_slots, slot_inputs
-from rlfocal.agents.shared.stream import Memory
-from rlfocal.agents.shared.variant import Account, CallingAgents, Mask
+from rlfocal.agents.shared.stream import Memory, Stream
+from rlfocal.agents.shared.variant import Account, CallingAgents, Mask, TrainedAgents
 from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset
 from rlfocal.errors import InputError
 from rlfocal.policy import Decisions
 from rlfocal.statistics.outcomes import Outcomes
-from rlfocal.statistics.windows import observed_metrics
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
 Prices = NDArray[np.float64]
 
 
+class Fusing(NamedTuple):
+    """Fusion's answers to T documents."""
+
+    said: Answered
+    answer: Tensor
+    """(T,) the same among the slots that it sees"""
+    chances: Tensor
+    """(T, C) how likely it holds each of them to be right"""
+
+
 @dataclass(frozen=True, kw_only=True)
-class PoolAgents(CallingAgents):
-    """One seed's agents that choose one pool per document, with what they remember of the end of train."""
+class NetworkAgents(TrainedAgents):
+    """One seed's networks that choose one pool per document, with what they remember of the end of train."""
 
     networks: Networks
     """Stacked networks of one seed (leading dimension 1)."""
@@ -46,85 +57,26 @@ class PoolAgents(CallingAgents):
     sizes: Sizes
     config: AgentsConfig
 
-    def least_cost(self, costs: Prices | None) -> float:
-        if not self.config.branching:
-            return np.inf
-        return 1.0 if costs is None else float(costs.min())
-
-    @torch.no_grad()
-    def decide(
-        self, calls: Calls, most: float = np.inf, costs: Prices | None = None, size: int | None = None
-    ) -> Answered:
-        """Frozen: everything is as it was at the end of train, and both policies take their modes.
-
-        Asks the `size` models whose branches are likeliest; without `size`, the `most` likeliest where `most`
-        is a budget that the agents know or less than the Decider would ask, else the Decider's modal pool.
-        With `costs`, asks the likeliest models that `most` still pays for, within the budget in models that
-        it allows. Choices beyond those seen in train are never answered. Raises InputError as `decide_online`
-        does.
-        """
-        self.check(calls)
-        told = self._told(most if size is None else size, costs)
-        known = self.known(calls, told)
-        choose = partial(chosen_pool, most=most, size=told if size is None else size, costs=costs)
-        heard = self._heard(calls, self.pools(known, choose))
-        logits = self._logits(heard, known)
-        answer = modal_answer(logits)
-        predictions = heard.at.gather(2, answer[..., None])[0, :, 0]
-        chance = torch.softmax(logits, -1).gather(2, answer[..., None])[0, :, 0]
-        probability = torch.where(predictions >= 0, chance, 0)
-        return Answered(predictions.numpy().astype(np.int64), probability.numpy().astype(np.float64))
-
-    @torch.no_grad()
-    def account(self, calls: Calls, down: Mask | None = None) -> Account:
-        """Models that are down do not change the pools chosen for later documents."""
-        self.check(calls)
-        known = self.known(calls)
-        pools = self.pools(known, chosen_pool)
-        if down is not None:
-            pools = stand_ins(pools > 0, down, self.recent_accuracy).astype(np.float32)
-        heard = self._heard(calls, pools)
-        logits = self._logits(heard, known)
-        answer = modal_answer(logits)
-        at = heard.at[0].numpy()
-        rows, slots = np.nonzero(at >= 0)
-        distribution = np.zeros((len(calls), max(int(at.max(initial=0)) + 1, self.sizes.slots)))
-        distribution[rows, at[rows, slots]] = torch.softmax(logits, -1)[0].numpy()[rows, slots]
-        predictions = heard.at.gather(2, answer[..., None])[0, :, 0].numpy().astype(np.int64)
-        core = self.networks.fusion.core
-        if core is None:
-            return Account(predictions, distribution, None)
-        added = core.contributions(core.evidence(heard.distributions, heard.open), known[None])[0]
-        return Account(predictions, distribution, pulls(added, answer[0], heard.open[0]))
-
-    def _told(self, most: float, costs: Prices | None) -> int | None:
-        """The budget in models that the agents act within, if any. With `costs`: none if `most` pays for the
-        unbudgeted pool, else the largest budget for which `most` pays in full, likeliest models first and
-        whatever the question; the smallest if there is none."""
-        budgets = () if self.questions is None else self.questions.budgets
-        if costs is None:
-            return int(most) if most in budgets else None
-        if not budgets:
-            return None
-        of_question = self.networks.decider.question[0].detach().numpy()
-        logits = self.branch_logits(self.memory.pool).numpy() + of_question[[0, *range(-len(budgets), 0)]]
-        if costs[logits[0] > 0].sum() <= most:
-            return None
-        pools = [chosen_pool(at, at, most, b, costs) for b, at in zip(budgets, logits[1:], strict=True)]
-        return max([b for b, pool in zip(budgets, pools, strict=True) if pool.sum() == b] or budgets[:1])
-
-    def _heard(self, calls: Calls, pools: Floats) -> Slots:
-        """The answers of the pools (T, N), one pool per document."""
-        documents = calls.call(pools > 0)
+    def heard(self, documents: Dataset, pools: Floats) -> Slots:
+        """What Fusion sees of the answers of the pools (T, N), one pool per document."""
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
-        return build_slots(probs, n_choices, torch.from_numpy(pools)[None], self.kind, self.sizes.slots)
+        asked, n_slots = torch.from_numpy(pools)[None], self.sizes.slots
+        if isinstance(self.config, ReleasedConfig):
+            return released.slots(probs, n_choices, asked, self.kind, n_slots, self.config)
+        return build_slots(probs, n_choices, asked, self.kind, n_slots)
 
-    def _logits(self, heard: Slots, known: Tensor) -> Tensor:
-        """(1, T, C)"""
+    @torch.no_grad()
+    def fuse(self, heard: Slots, known: Tensor) -> Fusing:
+        """Fusion's answers to T documents, from what it sees of them (P = 1) and question features (T, G)."""
         past = self.memory.past_rewards.expand(1, len(known), -1)
         given = torch.cat([heard.distributions.flatten(2), past, known[None]], -1)
-        logits: Tensor = self.networks.fusion(given, heard.open)
-        return logits
+        logits = self.networks.fusion(given, heard.open)
+        answer = modal_answer(logits)
+        slots = heard.at.gather(2, answer[..., None])[0, :, 0]
+        chances = torch.softmax(logits, -1)
+        chance = torch.where(slots >= 0, chances.gather(2, answer[..., None])[0, :, 0], 0)
+        said = Answered(slots.numpy().astype(np.int64), chance.numpy().astype(np.float64))
+        return Fusing(said, answer[0], chances[0])
 
     @property
     def recent_accuracy(self) -> NDArray[np.float64]:
@@ -150,7 +102,8 @@ class PoolAgents(CallingAgents):
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
-        return self.networks.decider.of_pool(decider_observation(looked_back, self.config.metrics))[0, 0]
+        observed = decider_observation(looked_back.members, measure(looked_back, self.config), self.config)
+        return self.networks.decider.of_pool(observed)[0, 0]
 
     @torch.no_grad()
     def of_question(self, known: Tensor) -> Tensor:
@@ -158,10 +111,14 @@ class PoolAgents(CallingAgents):
         n_budgets = 0 if self.questions is None else len(self.questions.budgets)
         return to_decider(known, n_budgets) @ self.networks.decider.question[0]
 
-    def pools(self, known: Tensor, choose: Callable[[Floats, Floats], Floats]) -> Floats:
-        """(T, N) the Decider's pools of 0 and 1, each from the previous one and question features (T, G)."""
-        after: dict[bytes, Floats] = {}
-        pool: Floats = self.memory.pool.numpy()
+    def pools(
+        self, known: Tensor, choose: Callable[[Floats, Floats], Floats],
+        pool: Floats | None = None, after: dict[bytes, Floats] | None = None,
+    ) -> Floats:  # fmt: skip
+        """(T, N) the Decider's pools of 0 and 1, each from the previous one and question features (T, G). The
+        first follows `pool` (N,), or the last pool of train; `after` keeps what follows from each pool."""
+        after = {} if after is None else after
+        pool = self.memory.pool.numpy() if pool is None else pool
         pools = np.zeros((len(known), len(self.models)), dtype=np.float32)
         # In numpy, which takes a tenth of torch's time per document.
         for row, of_question in enumerate(self.of_question(known).numpy()):
@@ -170,6 +127,71 @@ class PoolAgents(CallingAgents):
                 after[key] = self.branch_logits(torch.from_numpy(pool)).numpy()
             pools[row] = pool = choose(after[key] + of_question, pool)
         return pools
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolAgents(NetworkAgents, CallingAgents):
+    """Those that see only the answers of the models they ask."""
+
+    def least_cost(self, costs: Prices | None) -> float:
+        if not self.config.branching:
+            return np.inf
+        return 1.0 if costs is None else float(costs.min())
+
+    @torch.no_grad()
+    def decide(
+        self, calls: Calls, most: float = np.inf, costs: Prices | None = None, size: int | None = None
+    ) -> Answered:
+        """Frozen: everything is as it was at the end of train, and both policies take their modes.
+
+        Asks the `size` models whose branches are likeliest; without `size`, the `most` likeliest where `most`
+        is a budget that the agents know or less than the Decider would ask, else the Decider's modal pool.
+        With `costs`, asks the likeliest models that `most` still pays for, within the budget in models that
+        it allows. Choices beyond those seen in train are never answered. Raises InputError as `decide_online`
+        does.
+        """
+        self.check(calls)
+        told = self._told(most if size is None else size, costs)
+        known = self.known(calls, told)
+        choose = partial(chosen_pool, most=most, size=told if size is None else size, costs=costs)
+        pools = self.pools(known, choose)
+        return self.fuse(self.heard(calls.call(pools > 0), pools), known).said
+
+    @torch.no_grad()
+    def account(self, calls: Calls, down: Mask | None = None) -> Account:
+        """Models that are down do not change the pools chosen for later documents."""
+        self.check(calls)
+        known = self.known(calls)
+        pools = self.pools(known, chosen_pool)
+        if down is not None:
+            pools = stand_ins(pools > 0, down, self.recent_accuracy).astype(np.float32)
+        heard = self.heard(calls.call(pools > 0), pools)
+        said, answer, chances = self.fuse(heard, known)
+        at = heard.at[0].numpy()
+        rows, slots = np.nonzero(at >= 0)
+        distribution = np.zeros((len(calls), max(int(at.max(initial=0)) + 1, self.sizes.slots)))
+        distribution[rows, at[rows, slots]] = chances.numpy()[rows, slots]
+        core = self.networks.fusion.core
+        if core is None:
+            return Account(said.slots, distribution, None)
+        added = core.contributions(core.evidence(heard.distributions, heard.open), known[None])[0]
+        return Account(said.slots, distribution, pulls(added, answer, heard.open[0]))
+
+    def _told(self, most: float, costs: Prices | None) -> int | None:
+        """The budget in models that the agents act within, if any. With `costs`: none if `most` pays for the
+        unbudgeted pool, else the largest budget for which `most` pays in full, likeliest models first and
+        whatever the question; the smallest if there is none."""
+        budgets = () if self.questions is None else self.questions.budgets
+        if costs is None:
+            return int(most) if most in budgets else None
+        if not budgets:
+            return None
+        of_question = self.networks.decider.question[0].detach().numpy()
+        logits = self.branch_logits(self.memory.pool).numpy() + of_question[[0, *range(-len(budgets), 0)]]
+        if costs[logits[0] > 0].sum() <= most:
+            return None
+        pools = [chosen_pool(at, at, most, b, costs) for b, at in zip(budgets, logits[1:], strict=True)]
+        return max([b for b, pool in zip(budgets, pools, strict=True) if pool.sum() == b] or budgets[:1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +213,7 @@ class RLFocalAgents(PoolAgents):
         known = self.known(documents)
         stream = AskedStream(
             _after_memory(self.memory, documents),
-            partial(observed_metrics, names=config.metrics),
+            partial(measure, config=config),
             n_slots=self.sizes.slots,
             window=lead,
             questions=torch.cat([known.new_zeros((lead, known.shape[1])), known]),
@@ -203,13 +225,11 @@ class RLFocalAgents(PoolAgents):
         learner = OnlineLearner(deepcopy(self.networks), config, self.questions, self.seed, self._found())
         pools, answers = [], []
         for start in range(0, n, config.update_period):
-            rows = torch.arange(lead + start, lead + min(start + config.update_period, n))
             with torch.no_grad():
-                rollout = environment.rollout(len(rows), learner.choose, learner.fuse)
-            asked = rollout.pools[:, :, 0]
-            given = rollout.answers[:, :, 0, :1]
-            answers.append(stream.slots(asked, rows).at.gather(2, given)[0, :, 0])
-            pools.append(asked[0])
+                length = min(config.update_period, n - start)
+                rollout = environment.rollout(length, learner.choose, learner.fuse)
+            answers.append(answered(stream, rollout))
+            pools.append(rollout.pools[0, :, 0])
             learner.learn(rollout)
         predictions = torch.cat(answers).numpy().astype(np.int64)
         return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=tuple(learner.history))
@@ -237,6 +257,12 @@ class GatedAgents(PoolAgents):
 
     def decide_online(self, documents: Dataset) -> Decisions:
         raise InputError("gated_log_linear does not learn online; leave out --protocol online")
+
+
+def answered(stream: Stream, rollout: Rollout) -> Tensor:
+    """(L,) the first answers of the one seed and environment, as slots of the dataset."""
+    at = stream.slots(rollout.pools[:, :, 0], rollout.rows[:, 0]).at
+    return at.gather(2, rollout.answers[:, :, 0, :1])[0, :, 0]
 
 
 def chosen_pool(

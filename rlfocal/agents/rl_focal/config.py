@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
 from rlfocal.agents.shared.checking import Metrics, Share, checked
 from rlfocal.errors import InputError
 
@@ -14,17 +15,15 @@ ALL_HISTORY_BELOW = 600
 """Train documents under which the window is all history (paper, section 2)."""
 GRADIENT_STEPS = (40, 120)
 """In the Decider's phase and in Fusion's (by cross-validation on train rows of MMLU and BBH)."""
-REVISION = 6
-"""Raised whenever the same settings train other agents, so that earlier ones do not stand for them."""
-GATED_REVISION = 1
-"""The same of `gated_log_linear`."""
-ONLINE_REVISION = 3
-"""Raised whenever the same agents decide otherwise online."""
 
 
 @checked
 class PoolConfig:
-    """Settings that `rl_focal` and `gated_log_linear` share."""
+    """Settings that `rl_focal` and `gated_log_linear` share.
+
+    `revision` is raised whenever the same settings train other agents, so that earlier ones do not stand for
+    them; `online_revision` whenever the same agents decide otherwise online.
+    """
 
     mean_pool: NonNegativeFloat = 5.5
     """Models asked per document, at most, on the average over train: a multiplier on the pool's size rises
@@ -74,6 +73,7 @@ class GatedConfig(PoolConfig):
     """Gradient steps: enough on MMLU and BBH, where twice as many changed nothing by cross-validation."""
     batch: PositiveInt = 1600
     """Train documents in each of them, at most."""
+    revision: ClassVar[int] = 1
     metrics: ClassVar[tuple[str, ...]] = ()
     sees_questions: ClassVar[bool] = True
     log_linear: ClassVar[bool] = True
@@ -84,6 +84,8 @@ class GatedConfig(PoolConfig):
     actor_gain: ClassVar[float] = 0.0
     decider_hidden: ClassVar[None] = None
     """No trunk: its mask depends on the question alone."""
+    critic_hidden: ClassVar[None] = None
+    n_observed: ClassVar[int] = 0
 
 
 @checked
@@ -161,13 +163,22 @@ class RLFocalConfig(PoolConfig):
     """Share of the core's learning rate at which it goes on learning online (ours)."""
     anneal: bool = True
     """Whether learning rates and entropy fall to 0 over a phase (ours)."""
+    revision: ClassVar[int] = 6
+    online_revision: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         if self.log_linear and not self.sees_questions:
             raise InputError("RLFocalConfig.log_linear needs sees_questions")
 
+    @property
+    def n_observed(self) -> int:
+        """K: how many numbers about a pool's answers the Decider sees."""
+        return len(self.metrics)
 
-AgentsConfig = RLFocalConfig | GatedConfig
+
+MappoConfig = RLFocalConfig | ReleasedConfig
+"""Settings of agents that learn by sampled actions."""
+AgentsConfig = MappoConfig | GatedConfig
 """What shapes the agents' networks."""
 
 

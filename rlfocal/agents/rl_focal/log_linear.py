@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rlfocal.agents.rl_focal.config import AgentsConfig
+from rlfocal.agents.rl_focal.config import PoolConfig
 from rlfocal.agents.rl_focal.questions import Columns
 from rlfocal.agents.shared.networks import Sizes
 from rlfocal.dataset import Kind
@@ -91,7 +91,7 @@ class LogLinear(nn.Module):
             logits = logits + seen.own.flatten(2) @ self.slots + question @ self.bias
         return logits
 
-    def penalty(self, config: AgentsConfig, columns: Columns) -> Tensor:
+    def penalty(self, config: PoolConfig, columns: Columns) -> Tensor:
         """(S,) the ridge penalty, a weighted sum of squares; half of it is the negative log prior."""
         ridges = config.weight_ridge, config.task_ridge, config.words_ridge, config.budget_ridge
         of_question = self.weight.new_tensor(columns.each(*ridges))[:, None]

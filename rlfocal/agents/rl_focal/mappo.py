@@ -7,14 +7,14 @@ tensors are (S, L, B, ...) for L steps of B parallel environments, or (S, M, ...
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rlfocal.agents.rl_focal.config import RLFocalConfig
+from rlfocal.agents.rl_focal.config import MappoConfig, PoolConfig
 from rlfocal.agents.rl_focal.environment import Environment, Rollout
 from rlfocal.agents.rl_focal.multiplier import Multiplier
 from rlfocal.agents.rl_focal.networks import Networks
@@ -43,17 +43,24 @@ def run_episode(
     the diagnostics.
     """
     environment.reset(episode)
-    rollouts, diagnostics = [], []
-    for length in _even_parts(environment.length, learner.config.update_period):
-        rollouts.append(collect_rollout(environment, learner, length, generators))
-        diagnostics.append(learner.update(rollouts[-1]))
+    rollouts, diagnostics = zip(*walk(environment, learner, generators), strict=True)
     earned = [
         torch.cat(parts, 1)[:, :, environment.is_free].flatten(1).mean(1)
         for parts in zip(*[(r.rewards, r.right, r.sizes) for r in rollouts], strict=True)
     ]
-    learned = [torch.stack(parts).mean(0) for parts in zip(*diagnostics, strict=True)]
+    updates = [of_update for of_update in diagnostics if of_update is not None]
+    learned = [torch.stack(parts).mean(0) for parts in zip(*updates, strict=True)]
     rows = torch.stack([*earned, *learned], 1).tolist()
     return [Episode(learner.phase, episode, *row) for row in rows]
+
+
+def walk(
+    environment: Environment, learner: Learner, generators: Sequence[torch.Generator]
+) -> Iterator[tuple[Rollout, Diagnostics | None]]:
+    """To the end of the stretches, rollout by rollout, each with what the update after it tells."""
+    for length in learner.parts(environment.length):
+        rollout = collect_rollout(environment, learner, length, generators)
+        yield rollout, learner.update(rollout)
 
 
 @torch.no_grad()
@@ -65,7 +72,7 @@ def collect_rollout(
     networks, branching = learner.networks, learner.config.branching
     n_models, n_slots = environment.stream.n_models, environment.stream.n_slots
     n_actions = n_models if branching else n_models + 1
-    draws = _draws((length, environment.n_parallel, n_actions), generators)
+    draws = uniform_draws((length, environment.n_parallel, n_actions), generators)
     noise = logistic_noise(draws) if branching else gumbel_noise(draws)
 
     def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
@@ -77,7 +84,7 @@ def collect_rollout(
     if learner.phase == "decider":  # the pools' plurality answers
         return environment.rollout(length, choose, None)
     n_samples = learner.config.samples
-    slot_noise = gumbel_noise(_draws((length, environment.n_parallel, n_samples, n_slots), generators))
+    slot_noise = learner.slot_noise((length, environment.n_parallel, n_samples, n_slots), generators)
 
     def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
         logits = networks.fusion.by_step(outputs, is_open, question)
@@ -131,10 +138,10 @@ def turn_advantages(rewards: Tensor, before: Tensor, after: Tensor, gamma: float
     return Advantages(of_decider, of_fusion, of_decider + before[:-1], of_fusion.mean(-1) + after)
 
 
-def normalised(advantages: Tensor) -> Tensor:
+def normalised(advantages: Tensor, correction: int = 0, least: float = 1e-5) -> Tensor:
     """(S, M) standardised to mean 0 and deviation 1 for each seed, as in MAPPO."""
     mean = advantages.mean(1, keepdim=True)
-    return (advantages - mean) / (advantages.std(1, correction=0, keepdim=True) + 1e-5)
+    return (advantages - mean) / (advantages.std(1, correction=correction, keepdim=True) + least)
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
@@ -163,10 +170,13 @@ class Diagnostics(NamedTuple):
 
 
 class Learner:
-    """The agents that learn in one phase and the central critic, with the optimiser of all."""
+    """The agents that learn in one phase and the central critic, with the optimiser of all.
+
+    The released code's differ by what `ReleasedLearner` overrides.
+    """
 
     def __init__(
-        self, networks: Networks, config: RLFocalConfig, phase: str,
+        self, networks: Networks, config: MappoConfig, phase: str,
         questions: Questions | None = None, n_documents: float = inf,
     ) -> None:  # fmt: skip
         """`n_documents`: how many the priors are spread over; online, where there is no end, they vanish."""
@@ -177,7 +187,6 @@ class Learner:
         self.share = 1.0
         """Factor on the learning rates and the entropy bonus"""
         parts: list[tuple[nn.Module, float]] = []
-        assert networks.critic is not None
         assert networks.decider.trunk is not None
         self.critic = networks.critic
         if phase != "fusion":
@@ -185,15 +194,29 @@ class Learner:
             parts += [(nn.ParameterList([networks.decider.question]), config.question_rate)]
         if phase != "decider":
             core, network = networks.fusion.core, networks.fusion.network
-            parts += [(core, config.core_rate)] if core is not None else []
+            if core is not None:
+                assert isinstance(config, PoolConfig)
+                parts += [(core, config.core_rate)]
             parts += [(network, config.learning_rate)] if network is not None else []
-        parts += [(self.critic, config.critic_rate)]
+        parts += [(self.critic, config.critic_rate)] if self.critic is not None else []
         modules, rates = zip(*parts, strict=True)
         self.optimiser = StackedAdam(modules, rates, config.max_grad_norm)
 
     def begin(self, done: float) -> None:
         """Called before an episode, with the finished share of the phase."""
         self.share = 1 - done if self.config.anneal else 1.0
+
+    def end(self) -> None:
+        """Called after the last episode of the phase."""
+
+    def parts(self, length: int) -> list[int]:
+        """Steps of each rollout of an episode of this length: as equal as can be."""
+        n_parts = -(-length // self.config.update_period)
+        return [length // n_parts + (i < length % n_parts) for i in range(n_parts)]
+
+    def slot_noise(self, shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
+        """(S, ...) with which Fusion's answers are sampled."""
+        return gumbel_noise(uniform_draws(shape, generators))
 
     def rest(self) -> dict[str, Tensor]:
         """State that later updates need besides networks and optimiser."""
@@ -203,16 +226,15 @@ class Learner:
         """The inverse of `rest`."""
         self.multiplier.values = rest["multiplier"]
 
-    def update(self, rollout: Rollout) -> Diagnostics:
+    def update(self, rollout: Rollout) -> Diagnostics | None:
         """`epochs` gradient steps on one rollout: Eq (7) for the agents that learn, the critic's squared
         error, an entropy bonus and the priors."""
         config = self.config
-        acting = self._acting(rollout)
+        acting, n_critics = self._acting(rollout), int(self.critic is not None)
         before, after = self._states(rollout)
         for epoch in range(config.epochs):
-            evaluated = [agent.evaluate() for agent in acting]
-            values_before = self.critic(before)[..., 0]
-            values = self.critic(after)[..., 0]
+            evaluated = [self.evaluate(agent) for agent in acting]
+            values_before, values = self._values(before), self._values(after)
             if epoch == 0:  # θ_old: the policies that acted, and their expected returns
                 old = [log_probs.detach() for log_probs, _ in evaluated]
                 found = self._advantages(rollout, values_before.detach(), values.detach())
@@ -227,11 +249,8 @@ class Learner:
                 log_ratio = log_probs - before_update
                 ratio = log_ratio.exp()  # ρ_t of Eq (7)
                 surrogate = clipped_surrogate(ratio, weight, config.clip)
-                # Summed over the branches of a pool, averaged over the samples of an answer.
-                per_document = (
-                    surrogate.sum(-1) if weight.shape[-1] < surrogate.shape[-1] else surrogate.mean(-1)
-                )
-                policy_loss = policy_loss - per_document.mean(1)
+                of_branches = weight.shape[-1] < surrogate.shape[-1]
+                policy_loss = policy_loss - self.gain(surrogate, of_branches=of_branches)
                 entropy = entropy + of_agent.mean(1)
                 kl = kl + (ratio - 1 - log_ratio).detach().flatten(1).mean(1) / len(acting)
                 outside = ((ratio - 1).abs() > config.clip).float()
@@ -241,8 +260,32 @@ class Learner:
             norms = self.optimiser.descend(loss.sum(), self.share)
         return Diagnostics(
             policy_loss.detach(), value_loss.detach(), entropy.detach() / len(acting), kl, clipped,
-            explained_variance, torch.stack(norms[:-1]).square().sum(0).sqrt(), norms[-1],
+            explained_variance, torch.stack(norms[: len(norms) - n_critics]).square().sum(0).sqrt(),
+            norms[-1] if n_critics else torch.zeros_like(norms[-1]),
         )  # fmt: skip
+
+    def evaluate(self, agent: Acting) -> tuple[Tensor, Tensor]:
+        """(S, M, N or Q) log-probabilities by the current weights, and (S, M) the entropy."""
+        logits = agent.logits()
+        if agent.of_branches:
+            return branch_log_probs(logits, agent.actions), branch_entropy(logits).sum(-1)
+        log_probs = torch.log_softmax(logits, -1).gather(-1, agent.actions)
+        return log_probs, choice_entropy(logits)
+
+    def gain(self, surrogate: Tensor, *, of_branches: bool) -> Tensor:
+        """(S,) Eq (7), summed over the branches of a pool, averaged over the samples of an answer."""
+        return (surrogate.sum(-1) if of_branches else surrogate.mean(-1)).mean(1)
+
+    def standardise(self, advantages: Tensor) -> Tensor:
+        """(S, M)"""
+        return normalised(advantages)
+
+    def _values(self, states: Tensor) -> Tensor:
+        """(S, M) by the critic; 0 without one."""
+        if self.critic is None:
+            return states.new_zeros(states.shape[:2])
+        values: Tensor = self.critic(states)[..., 0]
+        return values
 
     @torch.no_grad()
     def _advantages(self, rollout: Rollout, before: Tensor, after: Tensor) -> Advantages:
@@ -285,7 +328,7 @@ class Learner:
             decider[:, 1:].flatten(1, 2), rollout.fusion.flatten(1, 2)
         )
 
-    def _acting(self, rollout: Rollout) -> list[_Acting]:
+    def _acting(self, rollout: Rollout) -> list[Acting]:
         """The agents that learn."""
         acting = []
         decider, pools = rollout.decider[:, :-1].flatten(1, 2), rollout.pools.flatten(1, 2)
@@ -293,30 +336,32 @@ class Learner:
             last = decider[..., : pools.shape[-1]]
             branching = self.config.branching
             actions = pools if branching else moves(last, pools)[..., None]
-            acting.append(_Acting(lambda: self.networks.decider(decider), actions, branching))
+            acting.append(Acting(lambda: self.networks.decider(decider), actions, branching))
         if self.phase != "decider":
             fusion = self.networks.fusion
             seen = fusion.perceive(rollout.fusion.flatten(1, 2), rollout.open.flatten(1, 2))
-            acting.append(_Acting(lambda: fusion.logits(seen), rollout.answers.flatten(1, 2), False))
+            acting.append(Acting(lambda: fusion.logits(seen), rollout.answers.flatten(1, 2), False))
         return acting
 
     def _weights(self, found: Advantages, right: Tensor) -> list[Tensor]:
         """(S, M, 1 or Q) of each agent that learns, from `right` (S, M, Q)."""
         weights = []
         if self.phase != "fusion":
-            weights.append(normalised(_flat(found.decider))[..., None])
+            weights.append(self.standardise(_flat(found.decider))[..., None])
         if self.phase != "decider":
             advantages = found.fusion.movedim(0, 1).flatten(1, 2)
             if self.config.success_weighting:
                 share = right.mean(-1, keepdim=True)
                 weights.append(torch.where(share > 0, advantages / 2 / share.clamp(min=1e-6), 0))
             else:
-                weights.append(normalised(advantages.flatten(1)).view_as(advantages))
+                weights.append(self.standardise(advantages.flatten(1)).view_as(advantages))
         return weights
 
     def _prior(self) -> Tensor:
-        """(S,) the ridge penalties of the agents that learn, per document."""
+        """(S,) the ridge penalties of the agents that learn, per document; the released code has none."""
         networks, total = self.networks, torch.zeros(self.networks.n_seeds)
+        if not isinstance(self.config, PoolConfig):
+            return total
         if self.phase != "fusion":
             total = total + networks.decider.penalty(self.config, self.columns)
         if self.phase != "decider" and networks.fusion.core is not None:
@@ -324,7 +369,7 @@ class Learner:
         return total / self.n_documents
 
 
-class _Acting(NamedTuple):
+class Acting(NamedTuple):
     """An agent that learns, and what it did in a rollout."""
 
     logits: Callable[[], Tensor]
@@ -332,14 +377,6 @@ class _Acting(NamedTuple):
     actions: Tensor
     """(S, M, N) of branches, (S, M, Q) of a categorical policy"""
     of_branches: bool
-
-    def evaluate(self) -> tuple[Tensor, Tensor]:
-        """(S, M, N or Q) log-probabilities by the current weights, and (S, M) the entropy."""
-        logits = self.logits()
-        if self.of_branches:
-            return branch_log_probs(logits, self.actions), branch_entropy(logits).sum(-1)
-        log_probs = torch.log_softmax(logits, -1).gather(-1, self.actions)
-        return log_probs, choice_entropy(logits)
 
 
 def _joined(before: Tensor, after: Tensor) -> Tensor:
@@ -352,12 +389,6 @@ def _flat(by_step: Tensor) -> Tensor:
     return by_step.movedim(0, 1).flatten(1)
 
 
-def _draws(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
+def uniform_draws(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
     """(S, ...) uniform draws, each seed's from its own generator."""
     return torch.stack([torch.rand(shape, generator=generator) for generator in generators])
-
-
-def _even_parts(total: int, most: int) -> list[int]:
-    """Splits `total` into the fewest parts of at most `most`, as evenly as possible."""
-    parts = -(-total // most)
-    return [total // parts + (i < total % parts) for i in range(parts)]

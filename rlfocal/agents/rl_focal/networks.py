@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rlfocal.agents.rl_focal.config import AgentsConfig, RLFocalConfig
+from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
+from rlfocal.agents.rl_focal.config import AgentsConfig, PoolConfig
 from rlfocal.agents.rl_focal.log_linear import Evidence, LogLinear, accuracies
 from rlfocal.agents.rl_focal.questions import Columns, limits
 from rlfocal.agents.shared.networks import Sizes, StackedLinear, stacked_mlp
@@ -57,9 +59,15 @@ class Decider(nn.Module):
         self.trunk = None
         if config.decider_hidden is not None:
             widths = [self.n_pool, *config.decider_hidden, actions]
-            self.trunk = stacked_mlp(widths, generators, config.actor_gain)
+            is_released = isinstance(config, ReleasedConfig)
+            self.trunk = (
+                released_trunk(widths, generators)
+                if is_released
+                else stacked_mlp(widths, generators, config.actor_gain)
+            )
         self.question = nn.Parameter(torch.zeros(len(generators), sizes.question, actions))
         if sizes.question and config.branching:
+            assert isinstance(config, PoolConfig)
             budgets = limits(config, sizes.models)
             for place, size in enumerate([*budgets, config.mean_pool or sizes.models], -len(budgets)):
                 share = torch.tensor(min(size / sizes.models, 1.0))
@@ -77,13 +85,32 @@ class Decider(nn.Module):
         of_pool: Tensor = self.trunk(observation)
         return of_pool
 
-    def penalty(self, config: AgentsConfig, columns: Columns) -> Tensor:
+    def penalty(self, config: PoolConfig, columns: Columns) -> Tensor:
         """(S,) the ridge penalty: weighted squares; the constant and the budgets are not penalised."""
         if not self.question.shape[1]:  # without questions there is not even a constant
             return self.question.new_zeros(len(self.question))
         ridges = columns.each(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
         total: Tensor = self.question.square().sum(2) @ self.question.new_tensor(ridges)
         return total
+
+
+class Lead(nn.Module):
+    """By how much the second of two logits leads the first: a softmax over two as one branch."""
+
+    def forward(self, pairs: Tensor) -> Tensor:
+        """(..., 2·N) -> (..., N)."""
+        return pairs[..., 1::2] - pairs[..., ::2]
+
+
+def released_trunk(widths: Sequence[int], generators: Sequence[torch.Generator]) -> nn.Sequential:
+    """The released code's Decider: ReLU layers and a softmax over two per model, with torch's own start."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise([*widths[:-1], 2 * widths[-1]]):
+        layer = StackedLinear(n_in, n_out, generators, gain=((n_in + n_out) / (6 * n_in)) ** 0.5)
+        biases = [torch.rand(1, n_out, generator=generator) for generator in generators]
+        layer.bias = nn.Parameter((torch.stack(biases) * 2 - 1) * n_in**-0.5)
+        layers += [layer, nn.ReLU()]
+    return nn.Sequential(*layers[:-1], Lead())
 
 
 class Perceived(NamedTuple):
@@ -184,7 +211,7 @@ class Fusion(nn.Module):
 
 
 class Networks(nn.Module):
-    """Decider, Fusion and, except in `gated_log_linear`, the central critic."""
+    """Decider, Fusion and, where there is one, the central critic."""
 
     def __init__(
         self, sizes: Sizes, config: AgentsConfig, generators: Sequence[torch.Generator], kind: Kind
@@ -195,7 +222,7 @@ class Networks(nn.Module):
         self.fusion = Fusion(sizes, config, generators, kind)
         self.n_seeds = len(generators)
         self.critic = None
-        if isinstance(config, RLFocalConfig):
+        if config.critic_hidden is not None:
             widths = [sizes.decider + sizes.fusion + 1, *config.critic_hidden, 1]
             self.critic = stacked_mlp(widths, generators)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.config import AgentsConfig
+from rlfocal.agents.rl_focal.config import AgentsConfig, PoolConfig
 from rlfocal.agents.shared.queries import QueryFeatures, fit_queries
 from rlfocal.calls import Calls
 from rlfocal.dataset import Dataset
@@ -71,6 +71,7 @@ def fit_questions(train: Dataset, config: AgentsConfig) -> Questions | None:
     """From train questions, without labels; None where the agents do not look at questions."""
     if not config.sees_questions:
         return None
+    assert isinstance(config, PoolConfig)
     tasks = tuple(dict.fromkeys(train.tasks.tolist()))
     texts = train.questions or ("",) * len(train)
     directions = config.word_directions

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from pydantic import model_validator
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.agents import GatedAgents, LiteralAgents, PoolAgents, RLFocalAgents
+from rlfocal.agents.rl_focal.agents import GatedAgents, LiteralAgents, NetworkAgents, RLFocalAgents
+from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
 from rlfocal.agents.rl_focal.config import GatedConfig, RLFocalConfig
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.questions import Questions, limits
+from rlfocal.agents.rl_focal.released_agents import ReleasedAgents
 from rlfocal.agents.shared.networks import Sizes
-from rlfocal.agents.storage.layout import refuse_misfits
-from rlfocal.agents.storage.stored_networks import (
-    NetworksHeader,
-    network_tensors,
-    read_memory,
-    read_networks,
+from rlfocal.agents.shared.stream import Memory
+from rlfocal.agents.storage.header import Header
+from rlfocal.agents.storage.layout import (
+    Layout,
+    layout,
+    query_layouts,
+    query_tensors,
+    read_queries,
+    refuse_misfits,
 )
-from rlfocal.agents.storage.stored_queries import query_layouts, query_tensors, read_queries
+from rlfocal.agents.storage.tensorfiles import UnusableError, under
+
+_SLOTS = 10_000
+"""More slots than any document has: looking back on train rows allocates as many as a file names."""
+_MEMORY = tuple(f"memory.{name}" for name in Memory._fields)
 
 
-class PoolHeader(NetworksHeader):
+class PoolHeader(Header):
     """Of agents that choose one pool per document."""
 
     config: Any
+    sizes: Sizes
     tasks: tuple[str, ...]
     """Train tasks that the agents tell apart."""
 
@@ -38,7 +47,7 @@ class PoolHeader(NetworksHeader):
         slots = config.answer_slots if self.kind == "answers" else max(self.sizes.slots, 1)
         least = 1 + len(self.tasks) + len(limits(config, len(self.models))) if config.sees_questions else 0
         most = least + config.word_directions if config.sees_questions else 0
-        shape = len(self.models), slots, len(config.metrics), config.past_rewards
+        shape = len(self.models), slots, config.n_observed, config.past_rewards
         if self.sizes != Sizes(*shape, self.sizes.question) or not least <= self.sizes.question <= most:
             raise ValueError("its sizes are not those of its models and settings")
         if len(set(self.tasks)) < len(self.tasks):
@@ -56,39 +65,71 @@ class LiteralHeader(PoolHeader):
     config: RLFocalConfig
 
 
+class ReleasedHeader(PoolHeader):
+    method: Literal["rl_focal_released"] = "rl_focal_released"
+    config: ReleasedConfig
+
+
 class GatedHeader(PoolHeader):
     method: Literal["gated_log_linear"] = "gated_log_linear"
     config: GatedConfig
 
 
-_AGENTS = {one.method: one for one in (RLFocalAgents, LiteralAgents, GatedAgents)}
+_AGENTS = {one.method: one for one in (RLFocalAgents, LiteralAgents, ReleasedAgents, GatedAgents)}
 _HEADERS: dict[str, type[PoolHeader]] = {
-    header.model_fields["method"].default: header for header in (RLFocalHeader, LiteralHeader, GatedHeader)
+    header.model_fields["method"].default: header
+    for header in (RLFocalHeader, LiteralHeader, ReleasedHeader, GatedHeader)
 }
 
 
-def to_parts(agents: PoolAgents) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def to_parts(agents: NetworkAgents) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors, and what JSON can hold."""
-    tensors = network_tensors(agents.networks, agents.memory)
+    tensors = {f"agents.{name}": value for name, value in agents.networks.state_dict().items()}
+    tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}
     if agents.questions is not None:
         tensors |= query_tensors(agents.questions.queries)
     return tensors, _HEADERS[agents.method].about(agents)
 
 
-def from_parts(header: PoolHeader, tensors: Mapping[str, Tensor]) -> PoolAgents:
+def from_parts(header: PoolHeader, tensors: Mapping[str, Tensor]) -> Any:
     """The inverse of `to_parts`. Raises UnusableError for tensors that are not such agents'."""
-    of_queries = {name: value for name, value in tensors.items() if name.startswith("queries.")}
-    rest = {name: value for name, value in tensors.items() if name not in of_queries}
-    build = partial(Networks, header.sizes, header.config, [torch.Generator()], header.kind)
-    networks = read_networks(build, rest)
+    networks, n_words = _unfilled(header), 0
+    wanted = {f"agents.{name}": layout(value) for name, value in networks.state_dict().items()}
+    wanted |= _memory_layouts(header, tensors)
     fields = header.fields()
     tasks, questions = fields.pop("tasks"), None
+    budgets = limits(header.config, len(header.models))
     if header.config.sees_questions:
-        budgets = limits(header.config, len(header.models))
         n_words = header.sizes.question - 1 - len(tasks) - len(budgets)
-        refuse_misfits(of_queries, query_layouts(n_words, n_words))
-        questions = Questions(read_queries(of_queries), tasks, budgets)
-    else:
-        refuse_misfits(of_queries, {})
-    memory = read_memory(header, rest)
+        wanted |= query_layouts(n_words, n_words)
+    refuse_misfits(tensors, wanted)
+    networks.load_state_dict(under("agents.", tensors), assign=True)
+    if header.config.sees_questions:
+        questions = Questions(read_queries(tensors), tasks, budgets)
+    memory = _checked(Memory(*(tensors[name] for name in _MEMORY)))
     return _AGENTS[header.method](networks=networks, memory=memory, questions=questions, **fields)
+
+
+def _unfilled(header: PoolHeader) -> Networks:
+    """Networks that allocate no memory, before the tensors are known to be the right ones."""
+    try:
+        with torch.device("meta"):
+            return Networks(header.sizes, header.config, [torch.Generator()], header.kind)
+    except (RuntimeError, TypeError) as error:
+        raise UnusableError("is not a valid checkpoint: its layers have impossible sizes") from error
+
+
+def _memory_layouts(header: PoolHeader, tensors: Mapping[str, Tensor]) -> dict[str, Layout]:
+    n, w = len(header.models), tensors[_MEMORY[1]].numel() if _MEMORY[1] in tensors else 0
+    layouts = (torch.int64, (w, n)), (torch.int64, (w,)), (torch.float32, (header.sizes.past_rewards,))
+    return dict(zip(_MEMORY, (*layouts, (torch.float32, (n,))), strict=True))
+
+
+def _checked(memory: Memory) -> Memory:
+    """Raises UnusableError for answers or a pool that cannot be."""
+    slots = torch.cat([memory.predictions.flatten(), memory.labels])
+    if not len(memory.labels) or slots.min() < -1 or slots.max() >= _SLOTS:
+        raise UnusableError("is not a valid checkpoint (memory: no such answers)")
+    if not ((memory.pool == 0) | (memory.pool == 1)).all():
+        raise UnusableError("is not a valid checkpoint (memory: no such pool)")
+    return memory

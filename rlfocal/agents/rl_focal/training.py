@@ -13,9 +13,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
-from rlfocal.agents.rl_focal.config import REVISION, AgentsConfig, RLFocalConfig
+from rlfocal.agents.rl_focal.agents import NetworkAgents, RLFocalAgents, chosen_pool
+from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
+from rlfocal.agents.rl_focal.config import AgentsConfig, MappoConfig, RLFocalConfig
 from rlfocal.agents.rl_focal.environment import (
+    Environment,
     network_sizes,
     tail_environment,
     train_environment,
@@ -24,6 +26,8 @@ from rlfocal.agents.rl_focal.environment import (
 from rlfocal.agents.rl_focal.mappo import Learner, run_episode
 from rlfocal.agents.rl_focal.networks import Networks
 from rlfocal.agents.rl_focal.questions import Questions, fit_questions
+from rlfocal.agents.rl_focal.released import is_answerable
+from rlfocal.agents.rl_focal.released_learning import ReleasedLearner
 from rlfocal.agents.shared.networks import weights_of_seed
 from rlfocal.agents.shared.policies import modal_answer, next_modal_pool
 from rlfocal.agents.shared.stream import Memory, Stream
@@ -33,7 +37,7 @@ from rlfocal.agents.storage.resuming import Kept, Position, Unfinished
 from rlfocal.dataset import Dataset
 from rlfocal.policy import Episode
 
-Made = TypeVar("Made", bound=PoolAgents)
+Made = TypeVar("Made", bound=NetworkAgents)
 _RECENT, _HALVINGS = 500, 12
 TOGETHER = 5
 """The most seeds whose networks are stacked; the groups train on at most one thread per core.
@@ -42,27 +46,38 @@ The same on every machine, because the number stacked decides the last bits of a
 """
 
 
-def train(
+def train_agents(
+    agents: type[Made],
     train_rows: Dataset,
-    config: RLFocalConfig,
+    config: MappoConfig,
     seeds: Sequence[int],
     on_progress: Progress | None = None,
     kept: Path | None = None,
-    agents: type[RLFocalAgents] = RLFocalAgents,
-) -> list[RLFocalAgents]:
+) -> list[Made]:
     """One pair of agents per seed, trained side by side; a seed's result does not depend on the others.
 
     Every few episodes the state of training is saved in the folder `kept`: called again with the same
     arguments after it was killed, training ends with the same agents as without the interruption.
-    Raises InputError for a pool of one model or fewer than two train documents.
+    Raises InputError for a pool of one model or fewer than two train documents, and where they are too few
+    for the released code's window.
     """
+    if isinstance(config, ReleasedConfig) and config.artefacts.unanswerable_left_out:
+        train_rows = train_rows.rows(is_answerable(train_rows, config).numpy())
     questions = fit_questions(train_rows, config)
     stream = train_stream(train_rows, config, questions)
 
-    def train_group(group: Sequence[int], report: Progress) -> list[RLFocalAgents]:
-        return _Group(train_rows, stream, questions, config, group, kept, report).train(agents)
+    def train_group(group: Sequence[int], report: Progress) -> list[Made]:
+        resuming = None
+        if kept is not None:
+            file = Unfinished.beside(kept, config.revision, train_rows, group, config)
+            resuming = Kept(file, len(group))
+        return _train_group(agents, train_rows, stream, questions, config, group, resuming, report)
 
     return train_in_groups(seeds, train_group, on_progress)
+
+
+train = partial(train_agents, RLFocalAgents)
+"""As `rl_focal` is trained."""
 
 
 def train_in_groups(
@@ -81,69 +96,50 @@ def train_in_groups(
         return [agents for trained in _side_by_side(runs, progress) for agents in trained]
 
 
-class _Group:
-    """Seeds that are stacked into one set of networks."""
-
-    def __init__(
-        self, rows: Dataset, stream: Stream, questions: Questions | None, config: RLFocalConfig,
-        seeds: Sequence[int], kept: Path | None, on_progress: Progress,
-    ) -> None:  # fmt: skip
-        self.rows, self.stream, self.questions, self.config = rows, stream, questions, config
-        self.seeds = seeds
-        self.on_progress = on_progress
-        self.kept: Kept | None = None
-        if kept is not None:
-            file = Unfinished.beside(kept, REVISION, rows, seeds, config)
-            self.kept = Kept(file, len(seeds))
-
-    def train(self, agents: type[Made]) -> list[Made]:
-        torch.set_num_threads(1)  # holds for this thread only
-        n_seeds = len(self.seeds)
-        generators = [torch.Generator().manual_seed(seed) for seed in self.seeds]
-        sizes = network_sizes(self.rows, self.config, self.questions)
-        networks = Networks(sizes, self.config, generators, self.rows.kind)
-        networks.fusion.fit_scales(self.stream.outputs(), self.rows, self.config.log_linear_start)
-        n_budgets = 0 if self.questions is None else len(self.questions.budgets)
-        environment = train_environment(self.stream, self.config, n_seeds, n_budgets)
-        position = Position.start(n_seeds) if self.kept is None else self.kept.position()
-        phases = (
-            ("decider", self.config.decider_episodes),
-            ("fusion", self.config.fusion_episodes),
-            ("joint", self.config.joint_episodes),
+def _train_group(
+    agents: type[Made], rows: Dataset, stream: Stream, questions: Questions | None, config: MappoConfig,
+    seeds: Sequence[int], kept: Kept | None, on_progress: Progress,
+) -> list[Made]:  # fmt: skip
+    """The agents of seeds that are stacked into one set of networks."""
+    torch.set_num_threads(1)  # holds for this thread only
+    n_seeds, is_released = len(seeds), isinstance(config, ReleasedConfig)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    networks = Networks(network_sizes(rows, config, questions), config, generators, rows.kind)
+    if isinstance(config, RLFocalConfig):
+        networks.fusion.fit_scales(stream.outputs(), rows, config.log_linear_start)
+    n_budgets = 0 if questions is None else len(questions.budgets)
+    environment = train_environment(stream, config, n_seeds, n_budgets)
+    position = Position.start(n_seeds) if kept is None else kept.position()
+    phases = {
+        "decider": config.decider_episodes, "fusion": config.fusion_episodes, "joint": config.joint_episodes
+    }  # fmt: skip
+    total = max(sum(phases.values()), 1)
+    limited = [False] * n_seeds
+    for phase, episodes in phases.items():
+        learns = ReleasedLearner if is_released else Learner
+        learner = learns(networks, config, phase, questions, stream.n_documents)
+        if kept is not None and position.phase == phase and position.episode:
+            learner.restore(kept.restore(networks, learner.optimiser, generators))
+        for episode in range(position.episodes_of(phase), episodes):
+            learner.begin(episode / episodes)
+            position = position.after(phase, run_episode(environment, learner, episode, generators))
+            if kept is not None and kept.is_due(position):
+                kept.save(position, networks, learner.optimiser, generators, learner.rest())
+            on_progress(len(position.history[0]) / total)
+        learner.end()
+        if episodes and phase != "fusion":
+            limited = learner.multiplier.is_binding
+    if isinstance(config, RLFocalConfig):
+        environment = end_of_train(networks, stream, config, n_seeds)
+    if kept is not None:
+        kept.file.forget()
+    ends = zip(seeds, environment.memories(), position.history, limited, strict=True)
+    return [
+        agents_of_seed(
+            agents, rows, networks, config, questions, memory, history, seed, at, is_limited=is_limited
         )
-        total = max(sum(episodes for _, episodes in phases), 1)
-        limited = [False] * n_seeds
-        for phase, episodes in phases:
-            learner = Learner(networks, self.config, phase, self.questions, self.stream.n_documents)
-            if self.kept is not None and position.phase == phase and position.episode:
-                learner.restore(self.kept.restore(networks, learner.optimiser, generators))
-            for episode in range(position.episodes_of(phase), episodes):
-                learner.begin(episode / episodes)
-                position = position.after(phase, run_episode(environment, learner, episode, generators))
-                if self.kept is not None and self.kept.is_due(position):
-                    rest = learner.rest()
-                    self.kept.save(position, networks, learner.optimiser, generators, rest)
-                self.on_progress(len(position.history[0]) / total)
-            if episodes and phase != "fusion":
-                limited = learner.multiplier.is_binding
-        memories = end_of_train(networks, self.stream, self.config, n_seeds)
-        if self.kept is not None:
-            self.kept.file.forget()
-        return [
-            agents_of_seed(
-                agents,
-                self.rows,
-                networks,
-                self.config,
-                self.questions,
-                memory,
-                history,
-                self.seeds[at],
-                at,
-                is_limited=limited[at],
-            )
-            for at, (memory, history) in enumerate(zip(memories, position.history, strict=True))
-        ]
+        for at, (seed, memory, history, is_limited) in enumerate(ends)
+    ]  # fmt: skip
 
 
 def agents_of_seed(
@@ -164,7 +160,7 @@ def agents_of_seed(
 
 
 @torch.no_grad()
-def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -> None:
+def keep_mean_pool(agents: NetworkAgents, questions: Tensor, *, is_limited: bool) -> None:
     """Lowers all branches alike until modal pools on the last train questions (T, G) ask at most `mean_pool`
     models on average; with `is_limited`, also raises them to that mean. The multiplier acts on sampled pools,
     and a short training can end before it has taken effect."""
@@ -188,7 +184,7 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
 
 
 @torch.no_grad()
-def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_seeds: int) -> list[Memory]:
+def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_seeds: int) -> Environment:
     """Where each seed stands after the last train documents, acting as it will at test."""
     environment = tail_environment(stream, config, n_seeds)
 
@@ -200,7 +196,7 @@ def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_se
         return next_modal_pool(networks.decider(observed), pools)
 
     environment.rollout(environment.length, choose, fuse)
-    return environment.memories()
+    return environment
 
 
 class _SharedProgress:

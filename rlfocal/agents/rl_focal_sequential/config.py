@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
@@ -10,10 +10,6 @@ from rlfocal.agents.shared.checking import checked
 
 _LONG = 2_000
 """Train documents from which three parts serve as well as five."""
-REVISION = 8
-"""Raised whenever the same settings train other agents, so that earlier ones do not stand for them."""
-ONLINE_REVISION = 2
-"""Raised whenever the same agents decide otherwise online."""
 
 
 class Recipe(NamedTuple):
@@ -80,6 +76,8 @@ class SequentialConfig:
     """Train questions to whose surfaces others are likened, for `curves`; 200 did no better on train."""
     gate_directions: NonNegativeInt = 4
     """The first of them, along which the models' weights may shift."""
+    revision: ClassVar[int] = 8
+    online_revision: ClassVar[int] = 2
 
     def budget(self, n_models: int) -> float:
         """Models asked on average, at most, of so many."""

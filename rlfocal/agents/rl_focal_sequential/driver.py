@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from rlfocal.agents.rl_focal_sequential.agents import Look, SequentialAgents
 from rlfocal.agents.shared.tracking import Tracker
-from rlfocal.dataset import Dataset
 from rlfocal.routing.outputs import NOTHING, Fused, Given
 
 Mask = NDArray[np.bool_]
@@ -27,9 +26,7 @@ class StageDriver:
     def begin(self, question: str, task: str) -> None:
         self.forget()
         self._question, self._task = question, task
-        nobody = np.zeros((len(self._agents.models), 0))
-        unasked = np.full(len(nobody), -1, dtype=np.int64)
-        self._about = self._agents.about(self._document(nobody, nobody, unasked, []))
+        self._about = self._agents.about(self._agents.document(question, task))
 
     def forget(self) -> None:
         self._looks = {}
@@ -64,8 +61,7 @@ class StageDriver:
 
     def _look(self, stage: int, given: Given) -> Look:
         if stage not in self._looks:
-            logprobs = given.probs[:, :0] if given.logprobs is None else given.logprobs
-            document = self._document(given.probs, logprobs, given.slots, given.answers)
+            document = self._agents.document(self._question, self._task, given)
             self._looks[stage] = self._agents.look(stage, document, self._about)
         return self._looks[stage]
 
@@ -74,19 +70,3 @@ class StageDriver:
         asked = given.asked[list(self._agents.order)]
         whole = len(asked) if asked.all() else int(asked.argmin())
         return int(np.searchsorted(self._agents.sizes, whole, side="right")) - 1
-
-    def _document(
-        self, probs: NDArray[np.float64], logprobs: NDArray[np.float64],
-        slots: NDArray[np.int64], answers: list[str],
-    ) -> Dataset:  # fmt: skip
-        """The query with what was given so far, as `decide` sees documents."""
-        agents = self._agents
-        return Dataset(
-            benchmark=agents.benchmark, kind=agents.kind, models=agents.models,
-            prices=np.zeros(len(probs)),
-            tasks=np.array([self._task]), doc_ids=np.zeros(1, dtype=np.int64), probs=probs[None],
-            logprobs=logprobs[None], n_choices=np.array([probs.shape[1]]), predictions=slots[None],
-            labels=np.array([-1]), is_train=np.zeros(1, dtype=np.bool_),
-            slots=(tuple(answers),) * bool(answers),
-            snapshot=agents.snapshot, questions=(self._question,),
-        )  # fmt: skip

@@ -19,8 +19,13 @@ from rlfocal.agents.rl_focal_sequential.observations import Scales, knows_tasks,
 from rlfocal.agents.rl_focal_sequential.softmax_regression import Weights
 from rlfocal.agents.shared.queries import N_SURFACE, TaskSurfaces
 from rlfocal.agents.storage.header import Count, Header, Share, Some
-from rlfocal.agents.storage.layout import Layout, refuse_misfits
-from rlfocal.agents.storage.stored_queries import query_layouts, query_tensors, read_queries
+from rlfocal.agents.storage.layout import (
+    Layout,
+    query_layouts,
+    query_tensors,
+    read_queries,
+    refuse_misfits,
+)
 from rlfocal.agents.storage.tensorfiles import UnusableError, under
 
 

@@ -20,7 +20,7 @@ from rlfocal.agents.rl_focal_sequential.asking import (
     priced_orders,
     stage_sizes,
 )
-from rlfocal.agents.rl_focal_sequential.config import REVISION, Recipe, SequentialConfig
+from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.agents.rl_focal_sequential.decider import Ledger, StageView, view, worthwhile_stages
 from rlfocal.agents.rl_focal_sequential.fitting import WEIGHTS, Fitted, Stage, TaskStage, fit_stage, fit_tasks
 from rlfocal.agents.rl_focal_sequential.fusion import Fusion, TaskFusion
@@ -83,7 +83,7 @@ def train(
     work = prepare(train_rows, config, seeds)
     unfinished: Unfinished | None = None
     if kept is not None and len(train_rows) >= _LONG:
-        unfinished = Unfinished.beside(kept, REVISION, train_rows, seeds, config)
+        unfinished = Unfinished.beside(kept, config.revision, train_rows, seeds, config)
     recipes, stages = (
         (config.recipes, []) if unfinished is None else (read_stages(unfinished, work.order, config.recipes))
     )

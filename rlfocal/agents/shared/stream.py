@@ -101,16 +101,6 @@ class Stream:
         return torch.cat([nothing_yet, *parts])
 
 
-def beside_pool(pools: Tensor, metrics: Tensor) -> Tensor:
-    """[pool; metrics; size] of pools (..., N) and metrics (..., K)."""
-    return torch.cat([pools, metrics, pools.mean(-1, keepdim=True)], -1)
-
-
 def slots_kept(documents: Dataset, answer_slots: int) -> int:
     """C: the most choices of a document, or the answers kept."""
     return answer_slots if documents.kind == "answers" else int(documents.n_choices.max())
-
-
-def window_length(wanted: int, n_train: int) -> int:
-    """The window, or all history where train is too short for it."""
-    return min(wanted, n_train)

@@ -1,4 +1,4 @@
-"""What the three variants of RL-Focal have in common: how they are trained, stored, and asked."""
+"""What the variants of RL-Focal have in common: how they are trained, stored, and asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlfocal.calls import Answered, Calls
 from rlfocal.dataset import Dataset, Kind
 from rlfocal.errors import InputError
 from rlfocal.policy import Budget, Decisions, Episode
-from rlfocal.routing.outputs import Fused, Given
+from rlfocal.routing.outputs import Fused, Given, nothing_given
 
 if TYPE_CHECKING:
     from rlfocal.agents.storage.header import Header
@@ -66,6 +66,19 @@ class TrainedAgents(ABC):
 
         Raises InputError for documents of another pool, and for a probability that is not a finite number.
         """
+
+    def document(self, question: str, task: str, given: Given | None = None) -> Dataset:
+        """A query to a Router, with what was given so far or nothing, as `decide` sees documents."""
+        given = nothing_given(len(self.models)) if given is None else given
+        n, width = given.probs.shape
+        return Dataset(
+            benchmark=self.benchmark, kind=self.kind, models=self.models, prices=np.zeros(n),
+            tasks=np.array([task]), doc_ids=np.zeros(1, dtype=np.int64), probs=given.probs[None],
+            logprobs=given.logprobs[None], n_choices=np.array([width]), predictions=given.slots[None],
+            labels=np.array([-1]), is_train=np.zeros(1, dtype=np.bool_),
+            slots=(tuple(given.answers),) * bool(given.answers),
+            snapshot=self.snapshot, questions=(question,),
+        )  # fmt: skip
 
     def check(self, documents: Dataset | Calls) -> None:
         """Raises InputError for documents of another pool."""
@@ -163,8 +176,6 @@ class Driver(Protocol):
 class Variant:
     """One variant of RL-Focal."""
 
-    method: str
-    """Its name in `evaluations.method`."""
     header: type[Header]
     """What its checkpoints hold besides tensors."""
     train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[SomeAgents]]

@@ -12,17 +12,17 @@ from typer.exceptions import TyperException
 from rlfocal.errors import InputError
 
 
-def run(app: typer.Typer) -> NoReturn:
+def run(app: typer.Typer, name: str = "rlfocal") -> NoReturn:
     """Does what the arguments ask for, then exits. Raises InputError if they are wrong."""
     _check_text()
     try:
-        code = app(prog_name="rlfocal", standalone_mode=False)
+        code = app(prog_name=name, standalone_mode=False)
     except TyperException as error:
         message = error.format_message().rstrip(".")
         if not message:  # there were no arguments, and the help is printed
             sys.exit(error.exit_code)
         context = getattr(error, "ctx", None)
-        command = context.command_path if context else "rlfocal"
+        command = context.command_path if context else name
         raise InputError(f"{message}; `{command} --help` shows how") from error
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -10,9 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import typer
 
-Panel = Literal[
-    "Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse", "Measure rlfocal"
-]
+Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse"]
 """Headings of `rlfocal --help`, in order."""
 
 Function = TypeVar("Function", bound=Callable[..., None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, is_dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,6 +86,9 @@ ReplaceDocuments = Annotated[
 ]
 Seeds = Annotated[int, typer.Option(min=1, metavar="K", help="Seeds 0..K-1 for methods that use randomness.")]
 Snapshot = Annotated[int | None, typer.Option(metavar="N", help="Read the warehouse as of this snapshot.")]
+SnapshotOrTime = Annotated[
+    str | None, typer.Option(metavar="N|TIME", help="Read the warehouse as of this snapshot or time.")
+]
 Output = Annotated[Path, typer.Option("--output", "-o", help="The HTML report to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -97,6 +101,19 @@ def names(listed: str | None, option: str = "--models") -> list[str] | None:
     if not named:
         raise InputError(f"{option} is empty; leave it out for all, or give names as in `{option} a,b`")
     return named
+
+
+def number_or_time(snapshot: str | None) -> int | datetime | None:
+    """A snapshot's number, or a time, local unless it names its zone. Raises InputError for other text."""
+    if snapshot is None:
+        return None
+    try:
+        is_number = snapshot.removeprefix("-").isdecimal()
+        return int(snapshot) if is_number else datetime.fromisoformat(snapshot).astimezone()
+    except ValueError:
+        raise InputError(
+            f"--snapshot {snapshot!r} is neither a number nor a time such as 2026-11-24T12:00"
+        ) from None
 
 
 def print_json(value: Any) -> None:

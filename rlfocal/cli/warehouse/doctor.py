@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.cli.support.progress import progress_bars
 
+_LISTED = 5  # findings of one kind that are listed one by one
 _MARKS = {"ok": "✓", "note": "·", "fault": "✗"}
 
 
@@ -37,9 +39,16 @@ def doctor(
     if as_json:
         print_json(found)
     else:
+        listed = Counter[tuple[str, str]]()
         for finding in found:
+            listed[finding.check, finding.level] += 1
+            if listed[finding.check, finding.level] > _LISTED:
+                continue
             typer.echo(f"{_MARKS[finding.level]} {finding.check}: {finding.message}")
             if finding.fix:
                 typer.echo(f"    → {finding.fix}")
+        for (check, level), n in listed.items():
+            if n > _LISTED:
+                typer.echo(f"{_MARKS[level]} {check}: and {n - _LISTED:,} more, which --json lists")
     if any(finding.level == "fault" for finding in found):
         raise typer.Exit(1)

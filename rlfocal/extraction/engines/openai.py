@@ -153,6 +153,8 @@ class OpenAIEngine:
             try:
                 scores = way(self._complete, PROBE)
             except (RunError, AttributeError, TypeError, KeyError, IndexError) as error:
+                if _is_about_all_requests(error.__cause__):
+                    raise
                 refused = error
                 continue
             if len(scores) == len(PROBE) - 1 and all(
@@ -232,6 +234,12 @@ def _echoed(complete: Callable[..., Completion], prompt: Tokens) -> Reading:
     found = answer.choices[0].logprobs
     own, top = found.token_logprobs[1 : len(prompt)], found.top_logprobs[1 : len(prompt)]
     return [TokenScore(one, one >= max(best.values())) for one, best in zip(own, top, strict=True)]
+
+
+def _is_about_all_requests(cause: BaseException | None) -> bool:
+    """Whether a server refused for another reason than that it lacks the field asked for."""
+    status = cause.status_code if isinstance(cause, openai.APIStatusError) else None
+    return isinstance(cause, openai.APIConnectionError) or status in (401, 403, 404, 429, 500, 502, 503, 504)
 
 
 def _reason(error: openai.APIError, client: openai.OpenAI) -> str:

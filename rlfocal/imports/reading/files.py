@@ -55,13 +55,19 @@ def load_table(
         _check_columns(raw, path, required)
     scratch.register("raw", raw)
     present = columns if is_json else [name for name in columns if name in raw.column_names]
-    nested = {f.name for f in raw.schema if pa.types.is_list(f.type) or pa.types.is_large_list(f.type)}
-    typed = {name: _typed(name, columns[name], is_json=is_json, nested=name in nested) for name in present}
+    lists = {
+        f.name: f.type.value_type
+        for f in raw.schema
+        if pa.types.is_list(f.type) or pa.types.is_large_list(f.type)
+    }
+    typed = {name: _typed(name, columns[name], is_json=is_json, values=lists.get(name)) for name in present}
     selected = ", ".join(f'{typed.get(n, (f"NULL::{t}", ""))[0]} AS "{n}"' for n, t in columns.items())
     row = "row" if is_json else "row_number() OVER ()"
     where = "WHERE line IS NOT NULL" if is_json else ""
     scratch.execute(f"CREATE TEMP TABLE {table} AS SELECT {row} AS row, {selected} FROM raw {where}")
     for name, (_, text) in typed.items():
+        if not scratch.execute(f'SELECT 1 FROM {table} WHERE "{name}" IS NULL LIMIT 1').fetchone():
+            continue  # it need not be made text again
         wrong = scratch.execute(
             f"SELECT t.row, r.text FROM {table} AS t "
             f"JOIN (SELECT {row} AS row, {text} AS text FROM raw {where}) AS r USING (row) "
@@ -72,8 +78,8 @@ def load_table(
     scratch.unregister("raw")
 
 
-def _typed(name: str, kind: str, *, is_json: bool, nested: bool) -> tuple[str, str]:
-    """SQL of a column's value in its type, and of the text it is read from."""
+def _typed(name: str, kind: str, *, is_json: bool, values: pa.DataType | None) -> tuple[str, str]:
+    """SQL of a column's value in its type, and of the text it is read from; `values`: what its lists hold."""
     value = f"line -> '{name}'" if is_json else f'"{name}"'
     text = f"(line ->> '{name}')" if is_json else f'"{name}"::VARCHAR'
     if kind == "VARCHAR":
@@ -83,9 +89,10 @@ def _typed(name: str, kind: str, *, is_json: bool, nested: bool) -> tuple[str, s
         number = f"nullif({text}, 'nan')"
         whole = f"regexp_extract({number}, '^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$', 1)"
         return f"TRY_CAST({whole} AS BIGINT)", number
-    if kind == "DOUBLE[]":  # a JSON or Parquet boolean would become 0 or 1
+    # A JSON or Parquet boolean would become 0 or 1.
+    if kind == "DOUBLE[]" and not (values is not None and pa.types.is_floating(values)):
         value = f"CASE WHEN {text} NOT SIMILAR TO '.*(true|false).*' THEN {value} END"
-    if is_json or nested:
+    if is_json or values is not None:
         return f"TRY_CAST({value} AS {kind})", text
     return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), TRY_CAST({value} AS {kind}))", text
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlfocal.errors import InputError
+from rlfocal.extraction.lm_eval_tasks import hub_dataset
 from rlfocal.imports.reading.samples import parse_json
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
@@ -37,6 +38,11 @@ class Log(NamedTuple):
         return found if isinstance(found, Mapping) else {}
 
     @property
+    def asks_all_alike(self) -> bool:
+        """Whether its prompts are those of every model: known of a run without a chat template."""
+        return bool(self.run) and not (self.run.get("chat_template_sha") or self.run.get("chat_template"))
+
+    @property
     def details(self) -> dict[str, Any]:
         """What an import records of the run."""
         n_whole = _part(self.run, "n-samples", self.task, "original")
@@ -49,6 +55,21 @@ class Log(NamedTuple):
             "n_whole": n_whole if isinstance(n_whole, int) and 0 < n_whole < 2**31 else None,
         }
         return {name: value for name, value in known.items() if value is not None}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What it says of its task: columns of `tasks`."""
+        n_fewshot, version = self.details.get("num_fewshot"), self.details.get("task_version")
+        texts = {name: value for name, value in self.config.items() if isinstance(value, str)}
+        found = hub_dataset(texts)
+        return {
+            "lm_eval_task": self.task,
+            "version": None if version is None else str(version),
+            "num_fewshot": n_fewshot if isinstance(n_fewshot, int) and 0 <= n_fewshot < 2**31 else None,
+            "dataset": found and found.repo,
+            "dataset_config": found and found.config,
+            "tag": texts.get("tag"),
+        }
 
 
 def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[list[Log], list[str]]:

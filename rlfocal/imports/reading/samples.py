@@ -29,6 +29,10 @@ class LoggedSample(NamedTuple):
     doc_id: int
     document: dict[str, Any]
     scores: list[dict[str, Any]]
+    prompt: str
+    """As the model read it."""
+    continuations: tuple[str, ...]
+    """What follows the prompt, one a choice, each with its leading delimiter; empty for answers."""
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
@@ -67,11 +71,13 @@ def sample(row: Row, config: Row) -> LoggedSample:
     }
     if len(arguments[0]) == 2 and isinstance(arguments[0][1], Mapping):
         document, scores = _answers(row, responses)
+        continuations: tuple[str, ...] = ()
     elif len(arguments) > 1 and all(len(each) == 2 for each in arguments):
         document, scores = _choices(row, doc, arguments, responses, config)
+        continuations = tuple(str(each) for _, each in arguments[: len(document["choices"])])
     else:
         raise UnsupportedTaskError("neither choices nor generated answers")
-    return LoggedSample(doc_id, common | document, scores)
+    return LoggedSample(doc_id, common | document, scores, prompt, continuations)
 
 
 def _choices(

@@ -25,7 +25,8 @@ from rlfocal.text import TFIDF, fit_encoder
         needs=("questions",),
         source="EmbedLLM (arXiv 2410.02223)",
         differs="TF-IDF instead of a sentence encoder unless one is named; a step takes all models' answers "
-        "to its documents; the last epoch is kept, not the one that is best on test",
+        "to its documents, drawn anew each epoch, where the code takes answers in the file's order; the "
+        "last epoch is kept, not the one that is best on test",
         reads=("question",),
         space={
             "dimensions": Range(16, 512, log=True),

@@ -41,7 +41,9 @@ _SPREAD = 0.78
         source="RouterDC (arXiv 2409.19886)",
         differs="a linear projection of fixed vectors (TF-IDF unless a sentence encoder is named) in place "
         "of a fine-tuned mDeBERTa, with a higher rate; questions are clustered by these vectors, not after "
-        "t-SNE; the last step is kept, not the one that is best on test",
+        "t-SNE; wrong models among the best are left out document by document, where the code's mask, spread "
+        "over the batch, draws questions near them too; the last step is kept, not the one that is best on "
+        "test",
         reads=("question",),
         space={
             "dimensions": Range(32, 256, log=True),

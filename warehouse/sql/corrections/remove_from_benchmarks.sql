@@ -10,3 +10,7 @@ ANTI JOIN answer_passes AS p USING (benchmark, task, doc_id);
 DELETE FROM docs WHERE (benchmark, task, doc_id) IN (SELECT u.benchmark, u.task, u.doc_id FROM temp.unanswered AS u);
 CREATE OR REPLACE TEMP TABLE changed AS SELECT DISTINCT u.benchmark, u.task FROM temp.unanswered AS u;
 DELETE FROM prompts WHERE (benchmark, task, doc_id) IN (SELECT u.benchmark, u.task, u.doc_id FROM temp.unanswered AS u);
+DELETE FROM tasks
+WHERE (benchmark, task) IN (FROM temp.changed) AND (benchmark, task) NOT IN (SELECT d.benchmark, d.task FROM docs AS d);
+DELETE FROM benchmarks
+WHERE benchmark IN (SELECT c.benchmark FROM temp.changed AS c) AND benchmark NOT IN (SELECT d.benchmark FROM docs AS d);

@@ -1,7 +1,7 @@
 -- What methods decided on test documents, without what needs the labels: whether a decision is right, and the reward.
 -- A column added here becomes a key of every line.
 SELECT
-    d.prediction AS answer, r.benchmark, o.doc_hash, d.doc_id, r.method, d.pool AS models, r.per, d.probability,
+    coalesce(d.answer, d.prediction::VARCHAR) AS answer, r.benchmark, o.doc_hash, d.doc_id, r.method, d.pool AS models, r.per, d.probability,
     r.protocol, list_transform(list_sort(d.rounds), lambda r: r.round) AS rounds, r.seed, d.task
 FROM decisions AS d
 JOIN (SELECT unnest($runs) AS run_id) AS wanted USING (run_id)

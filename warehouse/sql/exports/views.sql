@@ -12,6 +12,10 @@ WHERE getvariable('whole_pool') OR list_has_all(getvariable('models'), e.models)
 CREATE OR REPLACE TEMP VIEW models AS
 SELECT m.* FROM warehouse.models AS m WHERE m.model IN (SELECT k.model FROM temp.kept_models AS k);
 
+CREATE OR REPLACE TEMP VIEW benchmarks AS FROM warehouse.benchmarks SEMI JOIN temp.kept_benchmarks USING (benchmark);
+
+CREATE OR REPLACE TEMP VIEW tasks AS FROM warehouse.tasks SEMI JOIN temp.kept_benchmarks USING (benchmark);
+
 CREATE OR REPLACE TEMP VIEW docs AS
 SELECT
     d.* REPLACE (
@@ -71,6 +75,25 @@ CREATE OR REPLACE TEMP VIEW training_history AS
 FROM warehouse.training_history
 SEMI JOIN temp.kept_benchmarks USING (benchmark)
 SEMI JOIN temp.kept_runs USING (run_id);
+
+-- What `rlfocal import tables` needs beside the answers.
+CREATE OR REPLACE TEMP VIEW doc_digests AS
+FROM warehouse.doc_digests SEMI JOIN temp.kept_benchmarks USING (benchmark);
+
+CREATE OR REPLACE TEMP VIEW corrections AS
+SELECT
+    c.* REPLACE (
+        CASE WHEN w.task IS NULL THEN c.gold END AS gold,
+        CASE WHEN w.task IS NULL THEN c.gold_before END AS gold_before
+    )
+FROM warehouse.corrections AS c
+SEMI JOIN temp.kept_benchmarks USING (benchmark)
+LEFT JOIN temp.withheld AS w USING (benchmark, task, doc_id);
+
+CREATE OR REPLACE TEMP VIEW renames AS FROM warehouse.renames WHERE getvariable('whole_pool');
+
+CREATE OR REPLACE TEMP VIEW ruled_out AS
+FROM warehouse.ruled_out SEMI JOIN temp.kept_benchmarks USING (benchmark) WHERE getvariable('whole_pool');
 
 -- The files that `rlfocal import predictions` takes.
 CREATE OR REPLACE TEMP VIEW imported_docs AS

@@ -12,7 +12,7 @@ SELECT
     coalesce(
         p.doc_hash, sha256(to_json([to_json(p.question), to_json(p.choices), to_json(p.gold)])::VARCHAR)
     ) AS doc_hash,
-    p.confidential,
+    p.confidential, p.prompt_hash,
     coalesce(p.split, CASE WHEN p.place <= p.n * 8 // 10 THEN 'train' ELSE 'test' END) AS split
 FROM placed AS p;
 
@@ -26,7 +26,7 @@ CREATE TEMP TABLE partitions AS
 WITH described AS (
     SELECT
         d.benchmark, d.task, count(*) AS n,
-        string_agg(format('{}{}{}', d.doc_hash, d.label, d.split), ',' ORDER BY d.doc_id) AS identity
+        string_agg(format('{}{}{}', d.doc_hash, d.label, d.split) || coalesce(d.prompt_hash, ''), ',' ORDER BY d.doc_id) AS identity
     FROM documents AS d GROUP BY ALL
 ),
 said AS (

@@ -5,7 +5,7 @@ UPDATE evaluations SET
     method = method_of(method, variant), study = study_of(variant), settings = settings_of(variant);
 ALTER TABLE evaluations DROP COLUMN variant;
 UPDATE training_history SET
-    phase = CASE WHEN variant LIKE 'sequential%' AND phase = 'fusion' THEN 'stage' ELSE phase END,
+    phase = phase_of(phase, variant),
     reward = CASE WHEN variant LIKE 'sequential%' THEN NULL ELSE reward END,
     method = method_of(method, variant);
 ALTER TABLE training_history DROP COLUMN variant;

@@ -1,0 +1,239 @@
+"""`python -m benchmarks`: each command prints ratios against a named reference, measured in one run."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from rlfocal.cli import guarded
+from rlfocal.cli.support.arguments import run
+from rlfocal.cli.support.options import Json, names, print_json
+from rlfocal.cli.support.progress import progress_line
+from rlfocal.errors import InputError, unknown
+from rlfocal.terminal import Listing
+from rlfocal.wording import counted
+
+ENGINES = ("vllm", "hf")
+WIDTH = 110  # of a table in a file
+
+app = typer.Typer(
+    help="Measure speed, as ratios to a named reference in the same run.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("extraction")
+def extraction(
+    documents: Annotated[int, typer.Option(min=4, help="Four-choice questions of each kind.")] = 60,
+    engines: Annotated[str, typer.Option(metavar="E,...", help="vllm, hf.")] = "vllm,hf",
+    model: Annotated[
+        str | None,
+        typer.Option(help="A model's directory or hub id.", show_default="random weights"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare our engines with lm-eval's backends: the same model and documents, in one process.
+
+    Five-shot questions of more than 500 tokens with single-token and with five-word choices, and ten sampled
+    passes of prompts ten times as long as the answer. `computed` counts the prompt tokens actually computed,
+    `unique` the distinct ones, with each shared prefix counted once; `max Δ` is the largest difference in a
+    choice's log-likelihood, `argmax` the share of questions on which the same choice wins.
+    """
+    from benchmarks.speed.extraction import bench_extraction
+
+    chosen = names(engines, "--engines") or []
+    for name in chosen:
+        if name not in ENGINES:
+            raise unknown("engine", name, ENGINES)
+    found = bench_extraction(documents, chosen, model, progress_line)
+    if as_json:
+        print_json(found)
+        return
+    console = _console()
+    for setting in found.setting:
+        block = "" if setting.block_size is None else f", cache blocks of {setting.block_size} tokens"
+        console.print(
+            f"{setting.engine}: {setting.params / 1e6:,.0f}M parameters, {setting.dtype}, {setting.device}; "
+            f"{setting.documents} questions of {setting.tokens:,.0f} tokens each kind{block}"
+        )
+    table = Listing("way", "seconds", "faster", "computed", "unique", "ratio", "max Δ", "argmax")
+    work = ""
+    for row in found.measured:
+        computed = row.computed
+        if row.work != work:
+            work = row.work
+            table.add(work, style="bold")
+        cells = [
+            f"{row.seconds:.2f}",
+            f"{row.times_faster:.1f}x",
+            "–" if computed is None else f"{computed:,}",
+            "–" if row.unique is None else f"{row.unique:,}",
+            "–" if computed is None or not row.unique else f"{computed / row.unique:.2f}",
+            "–" if row.max_difference is None else f"{row.max_difference:.1e}",
+            "–" if row.agreement is None else f"{row.agreement:.1%}",
+        ]
+        table.add(f"  {row.way}", *cells)
+    console.print(table)
+    for row in found.measured:
+        if row.share_of_peak is not None:
+            console.print(f"{row.way}, {row.work}: {row.share_of_peak:.1%} of the GPU's peak")
+    for engine, reason in found.failed.items():
+        console.print(f"{engine} was not measured: {reason}", style="yellow")
+
+
+@app.command("diversity")
+def diversity(
+    models: Annotated[
+        int, typer.Option(min=2, max=16, help="Models, of which every pool is evaluated.")
+    ] = 12,
+    documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 14_042,
+    many_models: Annotated[int, typer.Option(min=2, max=1000, help="Models in one large pool.")] = 100,
+    many_documents: Annotated[int, typer.Option(min=20, help="Their documents.")] = 1_000_000,
+    as_json: Json = False,
+) -> None:
+    """Compare pool statistics in Python and in SQL with enumeration by their definitions.
+
+    Uses generated answers, kept in a temporary folder at about 8 bytes per model and document. `scaled`: the
+    reference was measured on 20 pools or windows and multiplied. `max Δ`: the largest difference from it.
+    """
+    from benchmarks.speed.diversity import Sizes, bench_diversity
+
+    sizes = Sizes(models, documents, many_models, many_documents)
+    found = bench_diversity(sizes, progress_line)
+    if as_json:
+        print_json(found)
+        return
+    console = _console()
+    console.print(f"{documents:,} documents unless stated otherwise, {found.cores} cores")
+    table = Listing("way", "seconds", "faster", "max Δ", "peak MB")
+    work = ""
+    for row in found.measured:
+        if row.work != work:
+            work = row.work
+            table.add(work, style="bold")
+        table.add(
+            f"  {row.way}",
+            f"{row.seconds:.3f}",
+            f"{row.times_faster:,.2g}x" if row.times_faster < 10 else f"{row.times_faster:,.0f}x",
+            "–" if row.max_difference is None else f"{row.max_difference:.1e}",
+            "–" if row.peak_bytes is None else f"{row.peak_bytes / 1e6:,.0f}",
+        )
+    console.print(table)
+
+
+@app.command("warehouse")
+def warehouse(
+    share: Annotated[
+        float, typer.Option(min=0.001, max=1, help="Share of the benchmarks' documents to use.")
+    ] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Import generated scores of twelve models on five benchmarks, open the warehouse and query accuracies.
+
+    In full, 2.6 million choices: the sizes of MMLU, BBH, MuSR, GPQA and GSM8K, without token lists.
+    """
+    from benchmarks.speed.warehouse import bench_warehouse
+
+    found = bench_warehouse(share)
+    if as_json:
+        print_json(found._asdict())
+        return
+    typer.echo(f"{found.choice_rows:,} choices imported in {found.import_seconds:.1f} s")
+    typer.echo(f"{found.parquet_bytes / 1e6:.1f} MB of Parquet")
+    typer.echo(f"opened in {found.open_seconds:.2f} s, every accuracy in {found.query_seconds:.2f} s")
+
+
+@app.command("training")
+def training(
+    documents: Annotated[int, typer.Option(min=60, help="Generated train rows.")] = 2_000,
+    seeds: Annotated[str, typer.Option(metavar="K,...", help="Seeds trained side by side.")] = "1,10",
+    scales: Annotated[str, typer.Option(metavar="N,...", help="Pool sizes to time.")] = "12,24,48,96",
+    queries: Annotated[int, typer.Option(min=10, help="Queries per phase for the loop.")] = 200,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Per phase.", show_default="as many as training takes")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare environment steps per second, updates included, with the released algorithm's loop.
+
+    The loop answers one query at a time with autograd on throughout, computes all eight terms of its weighted
+    metric (or only the two with a non-zero weight) and records no stack traces.
+    """
+    from benchmarks.speed.training import bench_training
+
+    found = bench_training(
+        documents,
+        whole_numbers(seeds, "--seeds"),
+        whole_numbers(scales, "--scales"),
+        queries,
+        episodes,
+        on_progress=progress_line,
+    )
+    if as_json:
+        print_json(found)
+        return
+    console = _console()
+    console.print(f"{documents:,} train rows of four choices; at most {found.peak_mb:,.0f} MB of memory")
+    table = Listing("way", "steps", "seconds", "steps/s", "faster")
+    setting = None
+    for row in found.speeds:
+        if (row.models, row.window) != setting:
+            setting = (row.models, row.window)
+            table.add(f"{row.models} models, window {row.window}", style="bold")
+        way = row.way if row.way != "rl_focal" else f"rl_focal, {counted(row.seeds, 'seed')}"
+        rate = row.steps / row.seconds
+        table.add(
+            f"  {way}", f"{row.steps:,}", f"{row.seconds:.2f}", f"{rate:,.0f}", f"{row.times_faster:,.1f}x"
+        )
+    console.print(table)
+    if found.growth:
+        times = ", ".join(f"{row.models} models {row.seconds:.1f} s" for row in found.growth)
+        power = "" if found.exponent is None else f": as models^{found.exponent:.2f}"
+        console.print(f"the same training with {times}{power}")
+
+
+@app.command("decision")
+def decision(
+    models: Annotated[int, typer.Option(min=2, help="Models in the pool.")] = 16,
+    decisions: Annotated[int, typer.Option(min=100, help="Of which the median is taken.")] = 2_000,
+    as_json: Json = False,
+) -> None:
+    """Measure the microseconds from a question to its answer, without the models' own time.
+
+    The agents are trained on generated logits of four choices and loaded from a checkpoint. A query to a
+    Router is all of its calls: which models to ask, until enough have answered, and the answer. No text is
+    embedded.
+    """
+    from benchmarks.speed.decision import bench_decision
+
+    found = bench_decision(models, decisions)
+    if as_json:
+        print_json(found)
+        return
+    console = _console()
+    table = Listing(f"{found.models} models", "median µs", "99 % µs", "faster")
+    for row in found.latencies:
+        table.add(row.way, f"{row.median:.1f}", f"{row.p99:.1f}", f"{row.times_faster:.1f}x")
+    console.print(table)
+
+
+def whole_numbers(given: str, option: str) -> list[int]:
+    """The numbers of a list like "1,10". Raises InputError for anything else."""
+    try:
+        return [int(part) for part in given.split(",") if part.strip()]
+    except ValueError as error:
+        raise InputError(f"{option} {given!r} is not a list of whole numbers such as 1,10") from error
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else WIDTH)
+
+
+if __name__ == "__main__":
+    guarded(lambda: run(app, "python -m benchmarks"))

@@ -1,0 +1,143 @@
+"""How long one decision takes, from the question's arrival to the answer, without the models' own time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.speed.training import CHOICES, generated
+from rlfocal.agents import RL_FOCAL
+from rlfocal.dataset import Dataset
+from rlfocal.methods import CheckpointStore, RLFocal
+from rlfocal.policy import decide
+from rlfocal.router import Router
+from rlfocal.routing.outputs import Output
+
+if TYPE_CHECKING:
+    from rlfocal.agents.shared.variant import SomeAgents
+
+WORDS = 60
+"""Of a generated question."""
+WARM_UP = 50
+"""Decisions before the first that counts."""
+BATCH = 1_000
+"""Documents decided at once."""
+BATCHES = 11
+"""Of which the first does not count."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Microseconds of one decision."""
+
+    way: str
+    median: float
+    p99: float
+    times_faster: float
+    """the first way's median over this one's"""
+
+
+@dataclass(frozen=True)
+class DecisionBench:
+    """All that was measured in one run."""
+
+    models: int
+    choices: int
+    decisions: int
+    latencies: list[Latency]
+
+
+def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> DecisionBench:
+    """Times agents of each method that a Router takes, trained briefly on generated logits, saved and loaded.
+
+    The reference is one document given to `decide`; compared are a document's share of a batch, and queries
+    to a Router, without and with a question's text: which models to ask, step by step until enough have
+    answered, and the answer.
+    """
+    from rlfocal.agents.shared.threads import one_thread
+
+    rows = asked(generated(600, models, CHOICES, seed), seed)
+    documents = [rows.rows(np.arange(len(rows)) == row) for row in range(WARM_UP + decisions // 20)]
+    batch = rows.take(np.arange(BATCH) % len(rows))
+    outputs = [dict(zip(rows.models, of_document, strict=True)) for of_document in rows.logprobs.tolist()]
+    at = [row % len(rows) for row in range(WARM_UP + decisions)]
+    silent = [("", outputs[row]) for row in at]
+    worded = [(rows.questions[row], outputs[row]) for row in at]
+    timed: dict[str, list[float]] = {}
+    with one_thread():
+        for name, agents in _loaded(rows, seed).items():
+            router = Router(agents)
+            timed[f"{name}, a document to decide"] = _microseconds(partial(decide, agents), documents)
+            per_batch = _microseconds(partial(decide, agents), [batch] * BATCHES, warm_up=1)
+            timed[f"{name}, a document of {BATCH:,} to decide"] = [us / BATCH for us in per_batch]
+            for about, queries in (("", silent), (f" of {WORDS} words", worded)):
+                queries_timed = [_timed(router, *query) for query in queries][WARM_UP:]
+                timed[f"{name}, a query{about}"] = [sum(steps) for steps in queries_timed]
+                timed[f"{name}, a query{about}, each step"] = [
+                    step for steps in queries_timed for step in steps
+                ]
+    reference = float(np.median(next(iter(timed.values()))))
+    latencies = [
+        Latency(way, float(np.median(us)), float(np.quantile(us, 0.99)), reference / float(np.median(us)))
+        for way, us in timed.items()
+    ]
+    return DecisionBench(models, CHOICES, decisions, latencies)
+
+
+def asked(rows: Dataset, seed: int) -> Dataset:
+    """The same documents with questions of random words."""
+    drawn = np.random.default_rng(seed).integers(0, 3_000, size=(len(rows), WORDS))
+    return replace(rows, questions=tuple(" ".join(f"word{word}" for word in of) for of in drawn))
+
+
+def _loaded(rows: Dataset, seed: int) -> dict[str, SomeAgents]:
+    """Agents by method, from their checkpoints."""
+    from rlfocal.agents.checkpoint import load_checkpoint
+    from rlfocal.agents.rl_focal.config import RLFocalConfig
+
+    loaded = {}
+    with TemporaryDirectory() as folder:
+        for name in RL_FOCAL[:2]:
+            settings = (
+                RLFocalConfig(decider_episodes=0, fusion_episodes=0, joint_episodes=2)
+                if name == "rl_focal"
+                else None
+            )
+            method = RLFocal(name, settings, CheckpointStore(Path(folder)))
+            method.fit(rows, [seed])
+            loaded[name] = load_checkpoint(method.checkpoint(rows, seed), rows.models)
+    return loaded
+
+
+def _timed(router: Router, question: str, said: Mapping[str, Output]) -> list[float]:
+    """Microseconds of every `choose` and of `fuse`."""
+    taken = []
+    heard: dict[str, Output] = {}
+    while True:
+        started = time.perf_counter_ns()
+        wanted = router.choose(question, heard)
+        taken.append((time.perf_counter_ns() - started) / 1e3)
+        if not wanted:
+            break
+        heard |= {model: said[model] for model in wanted}
+    started = time.perf_counter_ns()
+    router.fuse(heard)
+    return [*taken, (time.perf_counter_ns() - started) / 1e3]
+
+
+def _microseconds(
+    decide: Callable[[Dataset], object], documents: list[Dataset], warm_up: int = WARM_UP
+) -> list[float]:
+    taken = []
+    for document in documents:
+        started = time.perf_counter_ns()
+        decide(document)
+        taken.append((time.perf_counter_ns() - started) / 1e3)
+    return taken[warm_up:]

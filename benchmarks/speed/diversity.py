@@ -1,0 +1,234 @@
+"""Diversity in numpy and in SQL on made-up answers, compared with enumeration by definition, in one run."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.eq8 import focal_diversity_of_pool
+from benchmarks.speed.memory import peak_megabytes
+from rlfocal.dataset import load_dataset
+from rlfocal.errors import RunError
+from rlfocal.jobs.processes import Send, run_each
+from rlfocal.statistics import diversity
+from rlfocal.statistics.votes import plurality
+from warehouse import Warehouse, open_warehouse
+from warehouse.scripts import script
+
+WINDOW = 500
+POOL = 5
+LARGE_POOL, LARGE_POOLS = 10, 1000
+SAMPLE = 20  # pools or windows on which a slow reference is measured
+
+
+@dataclass(frozen=True)
+class Sizes:
+    models: int = 12
+    """Of which every pool is taken."""
+    documents: int = 14_042
+    many_models: int = 100
+    many_documents: int = 1_000_000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One way to do one piece of work."""
+
+    work: str
+    way: str
+    seconds: float
+    times_faster: float
+    """Than the reference, which is the first way of the same work."""
+    max_difference: float | None = None
+    """Largest difference from the reference, where both say the same."""
+    peak_bytes: int | None = None
+    """Of the process's memory, Python and all, where it did nothing else."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    cores: int
+    sizes: Sizes
+    sampled: int
+    """Pools or windows that a reference which is marked as scaled was measured on."""
+    measured: list[Measured]
+
+
+@dataclass(frozen=True)
+class Timed:
+    seconds: float
+    value: Any
+
+
+def bench_diversity(sizes: Sizes, on_progress: Callable[[str], None]) -> Bench:
+    """Makes two warehouses in a temporary folder, of about 8 bytes per model and document, and measures."""
+    measured: list[Measured] = []
+    with tempfile.TemporaryDirectory() as folder:
+        on_progress(f"{sizes.models} models × {sizes.documents:,} documents × 4 choices")
+        with _made(Path(folder) / "few", sizes.models, sizes.documents, choices=4) as warehouse:
+            measured += _every_pool(warehouse, on_progress)
+            measured += _over_time(warehouse, on_progress)
+        measured += _batch(sizes, on_progress)
+        on_progress(f"{sizes.many_models} models × {sizes.many_documents:,} documents × 2 choices")
+        place = Path(folder) / "many"
+        _made(place, sizes.many_models, sizes.many_documents, choices=2).close()
+        measured += _one_pool_of_many(place, sizes, on_progress)
+    return Bench(len(os.sched_getaffinity(0)), sizes, SAMPLE, measured)
+
+
+def _made(place: Path, models: int, documents: int, choices: int) -> Warehouse:
+    warehouse = open_warehouse(place)
+    size = {"documents": documents, "choices": choices}
+    with warehouse.transaction("make up answers"):
+        for statement in warehouse.connection.extract_statements(script("bench/documents")):
+            named = {**size, "models": models}
+            warehouse.connection.execute(statement, {n: named[n] for n in statement.named_parameters})
+        for model in range(models):  # one file each, as an extraction writes them
+            warehouse.connection.execute(script("bench/scores"), {**size, "model": model})
+    return warehouse
+
+
+def _every_pool(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Iterator[Measured]:
+    data = load_dataset(warehouse, "made-up")
+    n_models = len(data.models)
+    pools = diversity.every_pool(n_models, n_models)
+    at = np.random.default_rng(0).choice(len(pools), min(SAMPLE, len(pools)), replace=False)
+    scale = len(pools) / len(at)
+
+    work = f"focal diversity of every pool ({len(pools):,}) of 2 to {n_models} models"
+    on_progress(work)
+    eq8 = _timed(lambda: [focal_diversity_of_pool(data.correct[:, pools[i]]) for i in at], scale)
+    ours = _timed(lambda: diversity.focal_diversity(data.correct, pools))
+    yield Measured(work, "Eq (8) pool by pool, scaled", eq8.seconds, 1.0)
+    yield _row(work, "rlfocal", ours, eq8, at)
+
+    work = "with plurality accuracy"
+    on_progress(work)
+
+    def literally() -> list[float]:
+        votes = (plurality(data.predictions, pools[i], "choices") for i in at)
+        return [float((said == data.labels).mean()) for said in votes]
+
+    voted = _timed(literally, scale)
+    both = Timed(eq8.seconds + voted.seconds, voted.value)
+    accuracy = _timed(lambda: diversity.plurality_accuracy(data.predictions, data.labels, pools))
+    sql = "SELECT plurality_accuracy FROM all_pools('made-up', ?)"
+    table = _timed(lambda: _numbers(warehouse, sql, [n_models])[:, 0])
+    yield Measured(work, "Eq (8) and a vote pool by pool, scaled", both.seconds, 1.0)
+    yield _row(work, "rlfocal", Timed(ours.seconds + accuracy.seconds, accuracy.value), both, at)
+    yield _row(work, "SQL: all_pools", table, both, at)
+
+    work = f"focal diversity of every pool at every document, window {WINDOW}"
+    on_progress(work)
+    steps = _timed(
+        lambda: [diversity.pool_diversity_over_time(*_answers(data), pools[i], WINDOW) for i in at], scale
+    )
+
+    def each_step() -> np.ndarray:
+        blocks = diversity.focal_diversity_over_time(data.correct, pools, WINDOW)
+        return np.vstack([block[:, at] for _, block in blocks]).T
+
+    slid = _timed(each_step)
+    yield Measured(work, "all statistics pool by pool, scaled", steps.seconds, 1.0)
+    expected = np.array([s.focal_diversity for s in steps.value])
+    yield _row(work, "rlfocal", slid, Timed(steps.seconds, expected))
+
+
+def _over_time(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Iterator[Measured]:
+    data = load_dataset(warehouse, "made-up")
+    size = min(POOL, len(data.models))
+    pool = np.arange(len(data.models)) < size
+    work = f"all statistics of a pool of {size} at every document, window {WINDOW}"
+    on_progress(work)
+    ends = np.random.default_rng(0).choice(len(data), min(SAMPLE, len(data)), replace=False)
+
+    def anew() -> list[float]:
+        windows = (slice(max(0, end - WINDOW), end) for end in ends)
+        each = (diversity.pool_diversity(data.predictions[w], data.labels[w], pool[None]) for w in windows)
+        return [float(s.kappa[0]) for s in each]
+
+    reference = _timed(anew, len(data) / len(ends))
+    ours = _timed(lambda: diversity.pool_diversity_over_time(*_answers(data), pool, WINDOW).kappa)
+    sql = "SELECT kappa FROM pool_diversity_over_time('made-up', ?, ?) ORDER BY position"
+    table = _timed(lambda: _numbers(warehouse, sql, [list(data.models[:size]), WINDOW])[:, 0])
+    yield Measured(work, "every window anew, scaled", reference.seconds, 1.0)
+    yield _row(work, "rlfocal", ours, reference, ends)
+    yield _row(work, "SQL: pool_diversity_over_time", table, reference, ends)
+
+
+def _batch(sizes: Sizes, on_progress: Callable[[str], None]) -> Iterator[Measured]:
+    """Pools out of many models, on answers that are right more often on easy documents."""
+    rng = np.random.default_rng(0)
+    shape, size = (sizes.documents, sizes.many_models), min(LARGE_POOL, sizes.many_models)
+    labels = rng.integers(0, 4, sizes.documents)
+    knows = rng.random(shape) < rng.random((sizes.documents, 1))
+    predictions = np.where(knows, labels[:, None], rng.integers(0, 4, shape))
+    chosen = rng.random((LARGE_POOLS, sizes.many_models)).argsort(axis=1) < size
+    work = f"all statistics of {LARGE_POOLS:,} pools of {size} of {sizes.many_models} models"
+    on_progress(work)
+    correct = predictions == labels[:, None]
+    at = np.arange(min(SAMPLE, LARGE_POOLS))
+    eq8 = _timed(lambda: [focal_diversity_of_pool(correct[:, chosen[i]]) for i in at], LARGE_POOLS / len(at))
+    ours = _timed(lambda: diversity.pool_diversity(predictions, labels, chosen).focal_diversity)
+    yield Measured(work, "focal diversity alone: Eq (8) pool by pool, scaled", eq8.seconds, 1.0)
+    yield _row(work, "rlfocal", ours, eq8, at)
+
+
+def _one_pool_of_many(place: Path, sizes: Sizes, on_progress: Callable[[str], None]) -> Iterator[Measured]:
+    size = min(LARGE_POOL, sizes.many_models)
+    names = [f"model {i * sizes.many_models // size:03}" for i in range(size)]
+    work = f"a pool of {size} of {sizes.many_models} models over {sizes.many_documents:,} documents"
+    # Each in a process of its own, whose memory is then its own.
+    ways = {
+        "accuracy of its models alone, by view": "bench/accuracy_of_models",
+        "SQL: pool_diversity": "bench/one_pool",
+    }
+    found: dict[str, tuple[float, int]] = {}
+
+    def note(way: str, event: Any) -> None:
+        found[way] = event
+
+    on_progress(work)
+    jobs = {way: (str(place), sql, names) for way, sql in ways.items()}
+    for way, reason in run_each(_query, jobs, at_once=1, on_event=note).items():
+        if reason:
+            raise RunError(f"{way}: {reason}")
+    reference = found[next(iter(ways))][0]
+    for way in ways:
+        seconds, peak = found[way]
+        yield Measured(work, way, seconds, reference / seconds, peak_bytes=peak)
+
+
+def _query(send: Send, place: str, name: str, models: list[str]) -> None:
+    """Runs in a process of its own."""
+    with open_warehouse(place, read_only=True) as warehouse:
+        timed = _timed(partial(warehouse.rows, script(name), [models]))
+    send((timed.seconds, round(1e6 * peak_megabytes())))
+
+
+def _answers(data: Any) -> tuple[Any, Any]:
+    return data.predictions, data.labels
+
+
+def _numbers(warehouse: Warehouse, sql: str, params: list[Any]) -> np.ndarray:
+    """(rows, columns), NaN for NULL."""
+    return np.array(warehouse.rows(sql, params), dtype=np.float64)
+
+
+def _timed(work: Callable[[], Any], scale: float = 1.0) -> Timed:
+    started = perf_counter()
+    value = work()
+    return Timed(scale * (perf_counter() - started), value)
+
+
+def _row(work: str, way: str, timed: Timed, reference: Timed, at: Any = slice(None)) -> Measured:
+    difference = float(np.nanmax(np.abs(timed.value[at] - np.asarray(reference.value))))
+    return Measured(work, way, timed.seconds, reference.seconds / timed.seconds, difference)

@@ -1,0 +1,180 @@
+"""How fast agents train, compared with the released algorithm's own loop, on generated logits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.speed.memory import peak_megabytes
+from rlfocal.dataset import Dataset
+
+if TYPE_CHECKING:
+    from rlfocal.agents.rl_focal.config import RLFocalConfig
+
+SETTINGS = ((5, 50), (16, 500))
+"""(models, window) of the speeds."""
+CHOICES = 4
+SCALES = (12, 24, 48, 96)
+"""Models of the growth."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One way to train on one setting."""
+
+    models: int
+    window: int
+    way: str
+    seeds: int
+    steps: int
+    """environment steps, each with its share of the update"""
+    seconds: float
+    times_faster: float
+    """steps/s over the released loop's"""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The same training with another number of models."""
+
+    models: int
+    seconds: float
+    steps_per_second: float
+
+
+@dataclass(frozen=True)
+class TrainingBench:
+    """All that was measured in one run."""
+
+    documents: int
+    speeds: list[Speed]
+    growth: list[Growth]
+    exponent: float | None
+    """p of seconds ~ models^p, least squares; None for fewer than two sizes"""
+    peak_mb: float
+    """most memory this process has held, torch included"""
+
+
+def bench_training(
+    documents: int = 2_000,
+    seeds: Sequence[int] = (1, 10),
+    scales: Sequence[int] = SCALES,
+    queries: int = 200,
+    episodes: int | None = None,
+    *,
+    on_progress: Callable[[str], None] = lambda line: None,
+) -> TrainingBench:
+    """Train on generated logits: `documents` train rows, once per number of seeds.
+
+    The reference goes through `queries` documents a phase. `episodes` caps both phases, for a quick look.
+    """
+    speeds = []
+    _grown(generated(100, 2, CHOICES, seed=0))  # torch's own start is nobody's training
+    for models, window in SETTINGS:
+        rows = generated(documents, models, CHOICES, seed=0)
+        looked_back = min(window, documents // 4)
+        on_progress(f"{models} models, window {looked_back}: the released loop")
+        reference = _reference(rows, looked_back, queries, all_terms=True)
+        fewer = _reference(rows, looked_back, queries, all_terms=False)
+        speeds += [reference, replace(fewer, times_faster=reference.seconds / fewer.seconds)]
+        for n in seeds:
+            on_progress(f"{models} models, window {looked_back}: {n} seed{'s' if n > 1 else ''}")
+            speeds.append(_ours(rows, looked_back, n, episodes, reference))
+    growth = []
+    for models in scales:
+        on_progress(f"{models} models")
+        growth.append(_grown(generated(1_000, models, CHOICES, seed=0)))
+    return TrainingBench(documents, speeds, growth, _exponent(growth), peak_megabytes())
+
+
+def generated(documents: int, models: int, choices: int, seed: int) -> Dataset:
+    """Train rows whose models are right about half the time, and tend to err together."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, choices, size=documents)
+    logits = rng.normal(size=(documents, models, choices)) + rng.normal(size=(documents, 1, choices))
+    logits[np.arange(documents), :, labels] += rng.uniform(0.5, 2.0, size=models)
+    logprobs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return Dataset(
+        benchmark="generated",
+        kind="choices",
+        models=tuple(f"model-{at:03d}" for at in range(models)),
+        prices=np.ones(models),
+        tasks=np.full(documents, "task"),
+        doc_ids=np.arange(documents),
+        probs=np.exp(logprobs),
+        logprobs=logprobs,
+        n_choices=np.full(documents, choices),
+        predictions=logits.argmax(axis=-1),
+        labels=labels,
+        is_train=np.ones(documents, dtype=np.bool_),
+        slots=(),
+        snapshot=0,
+    )
+
+
+def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> Speed:
+    """The released loop, both phases, on one thread as its products are too small for more."""
+    import torch
+
+    from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
+    from rlfocal.agents.shared.threads import one_thread
+
+    n_models, choices = rows.probs.shape[1:]
+    with one_thread(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        networks = Decider(n_models), Fusion(n_models, choices)
+        settings = Settings(window=window, all_terms=all_terms)
+        loop = ReleasedLoop(rows.probs, rows.labels, *networks, settings, torch.rand)
+        documents = loop.documents()[:queries]
+        started = time.perf_counter()
+        for phase in ("decider", "fusion"):
+            loop.start()
+            loop.episode(phase, documents)
+        seconds = time.perf_counter() - started
+    way = "released loop" if all_terms else "released loop, two terms"
+    return Speed(n_models, window, way, 1, 2 * len(documents), seconds, 1.0)
+
+
+def _ours(rows: Dataset, window: int, n_seeds: int, episodes: int | None, reference: Speed) -> Speed:
+    from rlfocal.agents.rl_focal.config import rl_focal_config
+
+    config = replace(rl_focal_config(len(rows)), window=window)
+    if episodes is not None:
+        config = replace(config, decider_episodes=0, fusion_episodes=0, joint_episodes=episodes)
+    steps, seconds = _train(rows, config, n_seeds)
+    one_step = reference.seconds / reference.steps
+    return Speed(len(rows.models), window, "rl_focal", n_seeds, steps, seconds, steps * one_step / seconds)
+
+
+def _grown(rows: Dataset) -> Growth:
+    """Few episodes, in the proportion of a whole training on as long a stream as MMLU's."""
+    from rlfocal.agents.rl_focal.config import RLFocalConfig
+
+    config = RLFocalConfig(
+        window=min(500, len(rows)), decider_episodes=1, fusion_episodes=1, joint_episodes=1
+    )
+    steps, seconds = _train(rows, config, n_seeds=4)
+    return Growth(len(rows.models), seconds, steps / seconds)
+
+
+def _train(rows: Dataset, config: RLFocalConfig, n_seeds: int) -> tuple[int, float]:
+    """Environment steps and the seconds they took, preparation included."""
+    from rlfocal.agents.rl_focal.environment import train_environment, train_stream
+    from rlfocal.agents.rl_focal.training import train
+
+    environment = train_environment(train_stream(rows, config), config, n_seeds)
+    episodes = config.decider_episodes + config.fusion_episodes + config.joint_episodes
+    started = time.perf_counter()
+    train(rows, config, range(n_seeds))
+    return environment.length * environment.n_parallel * n_seeds * episodes, time.perf_counter() - started
+
+
+def _exponent(growth: Sequence[Growth]) -> float | None:
+    if len(growth) < 2:
+        return None
+    sizes, seconds = np.log([row.models for row in growth]), np.log([row.seconds for row in growth])
+    return float(np.polyfit(sizes, seconds, 1)[0])
