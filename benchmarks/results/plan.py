@@ -89,6 +89,7 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
     "frozen": [Evaluated(benchmark, ("all",), budgets=("1", "2", "4")) for benchmark in BENCHMARKS],
     "ours": [*map(_ours, BENCHMARKS), _PER_TASK],
     "tasks": [_WITH_TASK],
+    "paper": [Evaluated(b, ("rl_focal_literal", "rl_focal_released")) for b in BENCHMARKS],
     "texts": [Evaluated(b, (*OURS, *(f"{name}-text" for name in OURS)), above=OURS) for b in ("bbh", "mmlu")],
     "online": [
         *(Evaluated(b, (*LEARNING, *_beside(b, ONLINE)), protocol="online") for b in BENCHMARKS),
@@ -99,7 +100,8 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
     "labels": [Studied("labels", "mmlu", values=(30, 100, 300), beside=("best_single", "log_linear"))],
     "studies": [
         *(Studied(study, "bbh", seeds=2) for study in ("size-penalty", "metrics", "discount", "window")),
-        *(Studied(study, "bbh", seeds=2) for study in ("pool-size", "success", "switch")),
+        Studied("pool-size", "bbh", seeds=2, values=(2, 3, 4, 5)),
+        *(Studied(study, "bbh", seeds=2) for study in ("success", "switch")),
         Studied(
             "artefacts", "bbh", "rl_focal_released", 2, ARTEFACTS, ("decider_episodes=4", "fusion_episodes=4")
         ),
