@@ -14,6 +14,7 @@ from benchmarks.results.revisions import current
 from rlfocal.atomic import write_file
 from rlfocal.errors import InputError
 from rlfocal.imports.predictions import import_predictions
+from rlfocal.imports.prices import import_prices
 from warehouse import Warehouse
 
 _LIBRARIES = ("rlfocal", "numpy", "scipy", "scikit-learn", "torch")
@@ -81,7 +82,10 @@ def mark(path: Path) -> list[str]:
 
 
 def import_data(warehouse: Warehouse, folder: Path) -> None:
-    """Import every NAME-docs.parquet and NAME-scores.parquet of a folder. Raises InputError without any."""
+    """Import every NAME-docs.parquet and NAME-scores.parquet of a folder, and the public list prices.
+
+    Raises InputError without any.
+    """
     documents = sorted(folder.glob("*-docs.parquet"))
     if not documents:
         raise InputError(
@@ -89,6 +93,7 @@ def import_data(warehouse: Warehouse, folder: Path) -> None:
         )
     for docs in documents:
         import_predictions(warehouse, docs, docs.with_name(docs.name.replace("-docs.", "-scores.")))
+    import_prices(warehouse)
 
 
 def _versions() -> str:

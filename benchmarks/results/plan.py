@@ -19,6 +19,8 @@ from rlfocal.statistics.metrics import METRICS
 
 BENCHMARKS = ("bbh", "gsm8k", "mmlu")
 OURS = ("rl_focal", "rl_focal_sequential", "gated_log_linear")
+LEARNING = OURS[:2]
+"""Those that go on learning online."""
 BESIDE = ("best_log_linear", "cascade", "guarded_knn", "outputs_knn", "log_linear", "stacking")
 """The rivals that are hardest to beat."""
 ONLINE = ("online_log_linear", "hedge", "sliding_best", "latest_correct", "linucb", "thompson")
@@ -42,6 +44,12 @@ _PER_TASK = Evaluated(
     seeds=2,
     per="task",
     above=("best_single", "best_log_linear", "log_linear", "outputs_knn"),
+)
+
+_WITH_TASK = Evaluated(
+    "bbh",
+    tuple(f"{name}+task" for name in (*LEARNING, "best_log_linear", "knn", *BESIDE[3:], "best_single")),
+    above=("best_single+task", "log_linear+task"),
 )
 
 PARTS = {
@@ -80,17 +88,20 @@ def _parts(benchmark: str, split: str) -> list[Evaluated]:
 RESULTS_OF: Mapping[str, Sequence[Step]] = {
     "frozen": [Evaluated(benchmark, ("all",), budgets=("1", "2", "4")) for benchmark in BENCHMARKS],
     "ours": [*map(_ours, BENCHMARKS), _PER_TASK],
+    "tasks": [_WITH_TASK],
+    "paper": [Evaluated(b, ("rl_focal_literal", "rl_focal_released")) for b in BENCHMARKS],
     "texts": [Evaluated(b, (*OURS, *(f"{name}-text" for name in OURS)), above=OURS) for b in ("bbh", "mmlu")],
     "online": [
-        *(Evaluated(b, (*OURS, *_beside(b, ONLINE)), protocol="online") for b in BENCHMARKS),
-        Streamed((*OURS, *ONLINE)),
+        *(Evaluated(b, (*LEARNING, *_beside(b, ONLINE)), protocol="online") for b in BENCHMARKS),
+        Streamed((*LEARNING, *ONLINE)),
     ],
     "parts": _parts("mmlu", "train-tasks:1/3"),
     "demo": [Demo(RESULTS.parent / "lab-mmlu.svg")],
     "labels": [Studied("labels", "mmlu", values=(30, 100, 300), beside=("best_single", "log_linear"))],
     "studies": [
         *(Studied(study, "bbh", seeds=2) for study in ("size-penalty", "metrics", "discount", "window")),
-        *(Studied(study, "bbh", seeds=2) for study in ("pool-size", "success", "switch")),
+        Studied("pool-size", "bbh", seeds=2, values=(2, 3, 4, 5)),
+        *(Studied(study, "bbh", seeds=2) for study in ("success", "switch")),
         Studied(
             "artefacts", "bbh", "rl_focal_released", 2, ARTEFACTS, ("decider_episodes=4", "fusion_episodes=4")
         ),
