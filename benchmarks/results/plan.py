@@ -89,7 +89,6 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
     "frozen": [Evaluated(benchmark, ("all",), budgets=("1", "2", "4")) for benchmark in BENCHMARKS],
     "ours": [*map(_ours, BENCHMARKS), _PER_TASK],
     "tasks": [_WITH_TASK],
-    "paper": [Evaluated(b, ("rl_focal_literal", "rl_focal_released")) for b in BENCHMARKS],
     "texts": [Evaluated(b, (*OURS, *(f"{name}-text" for name in OURS)), above=OURS) for b in ("bbh", "mmlu")],
     "online": [
         *(Evaluated(b, (*LEARNING, *_beside(b, ONLINE)), protocol="online") for b in BENCHMARKS),
