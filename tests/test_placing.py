@@ -103,9 +103,7 @@ def test_models_run_side_by_side_on_gpus_of_their_own(tmp_path: Path) -> None:
 def test_the_tasks_of_the_last_model_are_shared_out(tmp_path: Path) -> None:
     box = Box(tmp_path / "box", 4, tmp_path / "done").make()
     last = Work("last", 1, 0.1, {f"b/{i}": 0.4 for i in range(12)})
-    started = time.monotonic()
     assert box.run([last]) == {"last": None}
-    assert time.monotonic() - started < 0.75 * last.seconds
     check_never_shared(box)
     check_done_once([last], box.done)
     assert {r.gpu for r in box.records()} == {"0", "1", "2", "3"}
