@@ -96,7 +96,7 @@ def test_parquet_holds_all_rows(filled: Warehouse, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     with_rows = {t.table for t in report.tables}
     assert with_rows == set(FOLDERS) - {
-        *("models", "prompts", "training_history", "corrections", "renames", "ruled_out")
+        *("prompts", "training_history", "corrections", "renames", "ruled_out")
     }
     for written in report.tables:
         expected = in_order(filled.query(f"FROM {written.table}"))
@@ -123,7 +123,7 @@ def test_parquet_goes_back_into_a_warehouse(filled: Warehouse, tmp_path: Path) -
 def test_predictions_round_trip(filled: Warehouse, tmp_path: Path) -> None:
     kept = ("b", "answers", "flagged")
     report = export(filled, tmp_path / "out", format="predictions", benchmarks=kept, questions=True)
-    assert {t.table: t.rows for t in report.tables} == {"docs": 25, "scores": 5 * 5 + 10}
+    assert {t.table: t.rows for t in report.tables} == {"docs": 25, "scores": 5 * 5 + 10, "models": 2}
     files = [tmp_path / "out" / name for name in ("docs.parquet", "scores.parquet")]
     with open_warehouse(tmp_path / "again") as again:
         import_predictions(again, *files, allow_missing=True)
@@ -162,8 +162,8 @@ def test_only_what_is_asked_for(filled: Warehouse, tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = export(filled, out, benchmarks=["b"], models=["m"])
     assert {t.table for t in report.tables} == {
-        *("benchmarks", "tasks", "docs", "choice_logprobs", "extractions", "evaluations", "decisions"),
-        "doc_digests",
+        *("models", "benchmarks", "tasks", "docs", "choice_logprobs", "extractions", "evaluations"),
+        *("decisions", "doc_digests"),
     }
     for table in ("choice_logprobs", "extractions"):
         assert read(out, table).project("model").distinct().fetchall() == [("m",)]

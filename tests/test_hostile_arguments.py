@@ -62,10 +62,10 @@ def test_a_variable_that_is_no_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_wrong_usage_names_the_help(cli: Cli) -> None:
-    result = cli("sql", "SELECT 1", "--snapshot", "one")
+    result = cli("evaluate", "-b", "b", "--seeds", "one")
     assert result.code == 2
-    assert result.err.startswith("error: Invalid value for '--snapshot': ")
-    assert result.err.endswith("; `rlfocal sql --help` shows how\n")
+    assert result.err.startswith("error: Invalid value for '--seeds': ")
+    assert result.err.endswith("; `rlfocal evaluate --help` shows how\n")
     assert cli("--version").code == 0
     alone = cli()
     assert alone.code == 2

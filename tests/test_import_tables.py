@@ -19,6 +19,7 @@ from rlfocal.errors import InputError
 from rlfocal.exporting import export
 from rlfocal.imports.tables import import_tables
 from warehouse import open_warehouse
+from warehouse.prompts import prompt_hash
 from warehouse.scripts import definitions
 from warehouse.upkeep.corrections import rename_model
 from warehouse.upkeep.integrity import examine
@@ -49,7 +50,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for model in ("*", "m1")
         ]
         warehouse.put_partition(
-            given.append_column("prompt_hash", [["h0", "h1"]]),
+            given.append_column("prompt_hash", [[prompt_hash(f"* {at}", None, None) for at in (0, 1)]]),
             rows,
             extraction("m1") | place | {"settings": {"a": [1, None]}},
             prompts=pa.Table.from_pylist(asked),
@@ -140,7 +141,7 @@ def test_decisions_that_schema_10_exported(source: Path, tmp_path: Path) -> None
     with open_warehouse(tmp_path / "w") as warehouse:
         import_tables(warehouse, tmp_path / "out")
         found = warehouse.rows("SELECT DISTINCT benchmark, prediction, answer FROM decisions ORDER BY ALL")
-    assert found == [("answers = 1/2", None, "2"), ("b", 2, None)]
+    assert found == [("a", None, "2"), ("answers = 1/2", None, "2"), ("b", 2, None)]
 
 
 def test_what_is_no_export(tmp_path: Path) -> None:
