@@ -124,7 +124,7 @@ def test_a_command_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "their_commands").mkdir()
     (tmp_path / "their_commands" / "greeting.py").write_text(
         "import typer\n\nfrom rlfocal.cli.support.commands import command\n\n\n"
-        '@command("greet", "Measure rlfocal")\ndef greet(name: str) -> None:\n'
+        '@command("greet", "Keep a warehouse")\ndef greet(name: str) -> None:\n'
         '    """Greets."""\n    typer.echo(f"hello {name}")\n'
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -134,4 +134,4 @@ def test_a_command_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     commands.add_all(app, "their_commands", [str(tmp_path / "their_commands")])
     done = CliRunner().invoke(app, ["greet", "you"])
     assert (done.exit_code, done.output) == (0, "hello you\n")
-    assert "Measure rlfocal" in CliRunner().invoke(app, ["--help"]).output
+    assert "Keep a warehouse" in CliRunner().invoke(app, ["--help"]).output

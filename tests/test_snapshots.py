@@ -60,6 +60,7 @@ def test_each_commit_is_told(warehouse: Warehouse) -> None:
         RowChange("choice_logprobs", 6, 0, 0),
         RowChange("docs", 2, 0, 0),
         RowChange("extractions", 1, 0, 0),
+        RowChange("models", 1, 0, 0),
         RowChange("tasks", 1, 0, 0),
     )
     assert first.partitions == (PartitionChange("added", "m", "b", "t"),)

@@ -118,7 +118,9 @@ def test_help_of_sql_lists_all_there_is(warehouse: Warehouse) -> None:
     shown = CliRunner().invoke(app, ["sql", "--help"]).output
     text = " ".join(shown.split())
     assert all(definition.name in text for definition in found)
-    assert "all_pools(benchmark, max_size, task := '*', split := '*', models := '*')" in text
+    assert (
+        "all_pools(benchmark, max_size, task := '*', split := '*', models := '*', snapshot := 'now')" in text
+    )
 
 
 @pytest.mark.parametrize("pool", ["lab", "small", "paper"])
