@@ -201,7 +201,6 @@ def test_nothing_is_extracted_twice(
     committed = [extractor.finish() for extractor in workshop.extractors]
     assert workshop.counted() == undisturbed.counted
     assert sorted(chain.from_iterable(committed)) == undisturbed.partitions
-    assert sum(bool(places) for places in committed) > 1, "they did not share the work"
     check_committed_once(place, undisturbed)
 
 
