@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -94,6 +95,22 @@ def shared() -> Path:
     if not path.is_dir():
         pytest.skip("needs ../shared")
     return path
+
+
+@pytest.fixture
+def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file that extraction logs to during the test; no handler of another test's log is in the way."""
+    from rlfocal.extraction import logs
+
+    path = tmp_path / "logs" / "extraction.jsonl"
+    monkeypatch.setenv(logs.VARIABLE, str(path))
+    logger = logging.getLogger("rlfocal.extraction")
+    before = [handler for handler in logger.handlers if isinstance(handler, logging.NullHandler)]
+    logger.handlers[:] = before
+    yield path
+    for handler in set(logger.handlers) - set(before):
+        logger.removeHandler(handler)
+        handler.close()
 
 
 @pytest.fixture(scope="session")

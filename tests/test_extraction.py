@@ -376,14 +376,11 @@ def test_progress_counts_documents(pool: PoolSpec, tmp_path: Path) -> None:
     assert [type(event) for event in seen[:2]] == [AlreadyCommitted] * 2, "bars begin where they stopped"
 
 
-def test_an_engine_that_does_not_start_is_in_the_log(
-    pool: PoolSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RLFOCAL_LOG", str(tmp_path / "log"))
+def test_an_engine_that_does_not_start_is_in_the_log(pool: PoolSpec, tmp_path: Path, log_file: Path) -> None:
     [model] = pool.choose(["llama"]).models
     broken = model.model_copy(update={"engine_args": {"hf": {"batch_sise": 8}}})
     report = extract_pool(tmp_path / "w", pool.model_copy(update={"models": (broken,)}))
-    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    lines = [json.loads(line) for line in log_file.read_text().splitlines()]
     assert {(line["event"], line["level"], line["model"]) for line in lines} == {
         ("partition failed", "error", "llama")
     }

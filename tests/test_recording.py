@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -72,18 +71,6 @@ def job(task: str, sampling: Sampling | None = None) -> Job:
         Document(i, f"{task}{i}", "q", None if sampling else 0, "18", choices, "q", choices) for i in range(5)
     )
     return Job(TaskDocuments("b", task, "1", documents, ("train",) * 5, sampling, 5, task), f"of {task}")
-
-
-@pytest.fixture
-def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    path = tmp_path / "logs" / "extraction.jsonl"
-    monkeypatch.setenv(logs.VARIABLE, str(path))
-    logger = logging.getLogger("rlfocal.extraction")
-    before = list(logger.handlers)
-    yield path
-    for handler in set(logger.handlers) - set(before):
-        logger.removeHandler(handler)
-        handler.close()
 
 
 def run(monkeypatch: pytest.MonkeyPatch, location: Path, engine: Scripted, *jobs: Job) -> list[Any]:
@@ -189,6 +176,7 @@ def test_without_a_log_nothing_is_printed(
         assert warehouse.rows("SELECT retries, gpus FROM extractions") == [(1, None)]
 
 
+@pytest.mark.usefixtures("log_file")
 def test_a_log_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(logs.VARIABLE, str(tmp_path))
     with pytest.raises(InputError, match=r"RLFOCAL_LOG=.* cannot be written \(Is a directory\)"):
