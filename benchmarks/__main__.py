@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.terminal import Listing
+from rlfocal.base.wording import counted
 from rlfocal.cli import guarded
 from rlfocal.cli.support.arguments import run
 from rlfocal.cli.support.options import Json, names, print_json
 from rlfocal.cli.support.progress import progress_line
-from rlfocal.errors import InputError, unknown
-from rlfocal.terminal import Listing
-from rlfocal.wording import counted
 
 ENGINES = ("vllm", "hf")
 WIDTH = 110  # of a table in a file

@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 from pydantic import BaseModel, Field
 
-from rlfocal.drift import Drift, Thresholds, drift_since, markdown, sentences
+from rlfocal.upkeep.drift import Drift, Thresholds, drift_since, markdown, sentences
 from warehouse import open_warehouse
 from warehouse.store import Committed, PartitionKey
 

@@ -15,15 +15,15 @@ from flows.support.ending import ended
 from flows.support.parameters import Count, Name, Names
 from flows.support.progress import shown, tell
 from flows.support.summary import sentence
-from rlfocal.errors import RunError
+from rlfocal.base.errors import RunError
+from rlfocal.base.failures import plain
+from rlfocal.base.wording import counted
+from rlfocal.extraction.running.events import share_of_tasks
+from rlfocal.extraction.running.runner import ModelOutcome
+from rlfocal.extraction.running.runner import extract_model as extract_now
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.failures import plain
-from rlfocal.jobs.events import share_of_tasks
-from rlfocal.jobs.runner import ModelOutcome
-from rlfocal.jobs.runner import extract_model as extract_now
 from rlfocal.pool import PoolSpec, load_pool
 from rlfocal.pool.specs import Backend
-from rlfocal.wording import counted
 
 RETRIES = 2
 FIRST_DELAY = 5

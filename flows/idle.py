@@ -8,8 +8,8 @@ from time import perf_counter
 
 from flows.support.summary import Summary
 from rlfocal.evaluation import Evaluation, evaluate
+from rlfocal.extraction.running.missing import is_filled
 from rlfocal.extraction.tasks import TaskDocuments, load_each
-from rlfocal.jobs.lacking import is_filled
 from rlfocal.pool import PoolSpec, load_pool
 from rlfocal.report.html import report_inputs
 from rlfocal.report.inputs import is_made_from

@@ -13,11 +13,11 @@ from flows import REPORT
 from flows.support.ending import ended
 from flows.support.pages import accuracies, publish_boards, report_line
 from flows.support.parameters import Count, Name, Names
+from rlfocal.base.wording import counted
 from rlfocal.evaluation import Evaluation, TrainingReport
 from rlfocal.evaluation import evaluate as evaluate_now
 from rlfocal.evaluation import train as train_now
 from rlfocal.report import write_report
-from rlfocal.wording import counted
 from warehouse import open_warehouse
 
 

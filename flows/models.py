@@ -15,13 +15,13 @@ from flows.extracting import extract
 from flows.support.summary import ALL
 from flows.support.threads import Turns
 from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
+from rlfocal.base.failures import plain
+from rlfocal.base.wording import counted
+from rlfocal.extraction.running.events import Failure
+from rlfocal.extraction.running.missing import describe_and_find_lacking
+from rlfocal.extraction.running.runner import ModelOutcome, default_jobs
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.failures import plain
-from rlfocal.jobs.events import Failure
-from rlfocal.jobs.lacking import describe_and_find_lacking
-from rlfocal.jobs.runner import ModelOutcome, default_jobs
 from rlfocal.pool import ModelSpec, PoolSpec
-from rlfocal.wording import counted
 from warehouse import open_warehouse
 from warehouse.store import PartitionKey
 

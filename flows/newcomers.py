@@ -13,12 +13,12 @@ from prefect.client.schemas.objects import State
 from flows.support.ending import ended
 from flows.support.parameters import Count, Name
 from flows.support.progress import tell
-from rlfocal import newcomers
-from rlfocal.errors import RunError
-from rlfocal.newcomers import Newcomer
+from rlfocal import new_model as newcomers
+from rlfocal.base.errors import RunError
+from rlfocal.base.wording import counted
+from rlfocal.new_model import Newcomer
 from rlfocal.pool import ModelSpec
 from rlfocal.pool.specs import Backend
-from rlfocal.wording import counted
 
 
 @flow(name="add-model", flow_run_name="add {entry.model} to {pool}", persist_result=False)

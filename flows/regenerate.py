@@ -30,11 +30,11 @@ from flows.support.server import prefect_server
 from flows.support.silence import end_silent_runs
 from flows.support.summary import ALL, IncompleteError, Summary
 from flows.support.threads import in_thread
+from rlfocal.base.failures import plain
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.extraction.engines.backends import check_backend
+from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.tasks import TaskDocuments, load_each
-from rlfocal.failures import plain
-from rlfocal.jobs.events import Failure
 from rlfocal.pool import PoolSpec, load_pool
 from rlfocal.pool.specs import Backend, Benchmark
 from rlfocal.report import write_report

@@ -11,10 +11,10 @@ from prefect.client.schemas.objects import State
 
 from flows.support.ending import ended
 from flows.support.parameters import Count, Name
-from rlfocal.agents.storage.tensorfiles import trained_on
-from rlfocal.doctor.checks import diagnose
-from rlfocal.errors import RunError
-from rlfocal.wording import counted
+from rlfocal.base.errors import RunError
+from rlfocal.base.wording import counted
+from rlfocal.methods.agents.tensorfiles import trained_on
+from rlfocal.upkeep.doctor.checks import diagnose
 from warehouse import open_warehouse
 from warehouse.upkeep.expiry import expire, merge
 

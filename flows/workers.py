@@ -34,7 +34,7 @@ from prefect.tasks import Task, exponential_backoff
 from flows.support.progress import tell
 from flows.support.silence import end_if_silent
 from flows.support.threads import Turns
-from rlfocal.jobs.runner import default_jobs
+from rlfocal.extraction.running.runner import default_jobs
 
 DEPLOYMENT = "extract-model/extract-model"
 LIMIT = "rlfocal-models"

@@ -17,10 +17,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlfocal.dataset import load_dataset
+    from rlfocal.data.dataset import load_dataset
     from rlfocal.evaluation import evaluate, train
-    from rlfocal.jobs.library import extract
-    from rlfocal.router import Router
+    from rlfocal.extraction.running.library import extract
+    from rlfocal.serving.router import Router
     from rlfocal.statistics import agreement, calibration, diversity, normalised
     from warehouse import open_warehouse
 
@@ -40,10 +40,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Router": "rlfocal.router",
+    "Router": "rlfocal.serving.router",
     "evaluate": "rlfocal.evaluation",
-    "extract": "rlfocal.jobs.library",
-    "load_dataset": "rlfocal.dataset",
+    "extract": "rlfocal.extraction.running.library",
+    "load_dataset": "rlfocal.data.dataset",
     "open_warehouse": "warehouse",
     "train": "rlfocal.evaluation",
 }

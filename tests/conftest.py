@@ -124,7 +124,7 @@ def empty_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def real_warehouse(shared: Path, made_once: MadeOnce) -> Path:
     """A warehouse with the three real data sets, through the import that users have, to copy."""
-    from rlfocal.imports.predictions import import_predictions
+    from rlfocal.exchange.imports.predictions import import_predictions
 
     def make(folder: Path) -> None:
         tool = shared / "tools" / "to_predictions.py"
@@ -140,7 +140,7 @@ def real_warehouse(shared: Path, made_once: MadeOnce) -> Path:
 @pytest.fixture(scope="session")
 def lab_warehouse(made_once: MadeOnce) -> Path:
     """A warehouse with every answer of the embedded pool, to read or to copy: filling it takes minutes."""
-    from rlfocal.jobs.runner import extract_pool
+    from rlfocal.extraction.running.runner import extract_pool
     from rlfocal.pool import load_pool
 
     def make(folder: Path) -> None:

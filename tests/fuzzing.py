@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from rlfocal.errors import InputError
-from rlfocal.failures import LONGEST, plain
+from rlfocal.base.errors import InputError
+from rlfocal.base.failures import LONGEST, plain
 
 ASKED = os.environ.get("RLFOCAL_FUZZ")
 SECONDS = 60  # on a busy machine; what is checked takes milliseconds

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from rlfocal.sql import run_sql
+from rlfocal.exchange.sql import run_sql
 from warehouse import open_warehouse
 from warehouse.documentation import meanings
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-FOCAL, SEQUENTIAL = "rlfocal/agents/rl_focal/", "rlfocal/agents/rl_focal_sequential/"
+FOCAL, SEQUENTIAL = "rlfocal/methods/rl_focal/", "rlfocal/methods/rl_focal_sequential/"
 METHODS = "rlfocal/methods/"
-PLACEMENT = "rlfocal/placement/"
+PLACEMENT = "rlfocal/extraction/gpus/"
 MOST_SECONDS = 300
 
 
@@ -43,7 +43,7 @@ UNHEARD = "test_online_learning.py::test_models_that_were_not_asked_are_never_he
 TURNED = "test_online_learning.py::test_a_stream_that_turns_is_followed_and_a_steady_one_costs_little"
 BRUTE = "test_gated_log_linear.py::test_what_a_model_more_is_worth_by_brute_force"
 LIMITS = "test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_kept_without_texts"
-GATED = "rlfocal/agents/gated_log_linear/"
+GATED = "rlfocal/methods/gated_log_linear/"
 LITERAL_LOOP = "test_released_variant.py::test_rewards_are_the_literal_loops"
 TURNS = "test_online_policies.py::test_who_learns_follows_a_stream_that_turns"
 UP_TO = "test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
@@ -197,11 +197,11 @@ MUTANTS = (
         "self._surplus < -ALARM * self._variance**0.5", "False", TURNED,
     ),
     Mutant(
-        "online, the vote leads by the noise", "rlfocal/agents/shared/tracking.py",
+        "online, the vote leads by the noise", "rlfocal/methods/agents/tracking.py",
         "CLEARLY = 1.5", "CLEARLY = 0.0", CLEARLY_AHEAD,
     ),
     Mutant(
-        "online, the vote leads when behind", "rlfocal/agents/shared/tracking.py",
+        "online, the vote leads when behind", "rlfocal/methods/agents/tracking.py",
         "float(compared[1]) - float(compared[0])", "float(compared[0]) - float(compared[1])", CLEARLY_AHEAD,
     ),
     Mutant(
@@ -303,15 +303,15 @@ MUTANTS = (
         "test_placement.py::test_a_lease_ends_with_the_last_process_of_its_engine",
     ),
     Mutant(
-        "GPUs: a lease ends with the engine's first process", "rlfocal/jobs/processes.py",
+        "GPUs: a lease ends with the engine's first process", "rlfocal/extraction/running/processes.py",
         "lease.guard()", "pass", "test_placement.py::test_a_lease_ends_with_the_last_process_of_its_engine",
     ),
     Mutant(
-        "GPUs: whoever gave a lease keeps it", "rlfocal/jobs/processes.py",
+        "GPUs: whoever gave a lease keeps it", "rlfocal/extraction/running/processes.py",
         "lease.close()", "pass", "test_placement.py::test_a_job_that_ends_gives_its_gpus_back",
     ),
     Mutant(
-        "GPUs: an engine sees all of them", "rlfocal/jobs/placing.py",
+        "GPUs: an engine sees all of them", "rlfocal/extraction/running/gpu_jobs.py",
         "sees_only(lease.devices)", "sees_only(self.devices)",
         "test_placing.py::test_models_run_side_by_side_on_gpus_of_their_own",
     ),

@@ -17,11 +17,11 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlfocal.jobs.events import AlreadyCommitted, Extracted
-from rlfocal.jobs.placing import Jobs, run_on_gpus
-from rlfocal.jobs.processes import Send
-from rlfocal.placement.devices import Device
-from rlfocal.placement.schedule import Work, in_order
+from rlfocal.extraction.gpus.devices import Device
+from rlfocal.extraction.gpus.schedule import Work, in_order
+from rlfocal.extraction.running.events import AlreadyCommitted, Extracted
+from rlfocal.extraction.running.gpu_jobs import Jobs, run_on_gpus
+from rlfocal.extraction.running.processes import Send
 
 
 class Record(NamedTuple):

@@ -10,10 +10,10 @@ import numpy as np
 from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits, only
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, Budgeted, Decisions, Policy, SeesAll
 from rlfocal.methods import entries, make_method
 from rlfocal.methods.registry import Making
-from rlfocal.policy import Budget, Budgeted, Decisions, Policy, SeesAll
 
 
 def fitted(name: str, train: Dataset, seed: int = 0, **given: Any) -> Policy:

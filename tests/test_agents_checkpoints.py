@@ -10,11 +10,11 @@ import pytest
 import torch
 from test_agents_training import TINY, parameters, skilled
 
-from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.agents.rl_focal.agents import RLFocalAgents
-from rlfocal.agents.rl_focal.training import train
-from rlfocal.errors import InputError
-from rlfocal.policy import decide
+from rlfocal.base.errors import InputError
+from rlfocal.data.policy import decide
+from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.rl_focal.agents import RLFocalAgents
+from rlfocal.methods.rl_focal.training import train
 
 
 def test_checkpoints_come_back_whole(tmp_path: Path) -> None:

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.config import RLFocalConfig, rl_focal_config
-from rlfocal.agents.rl_focal.environment import (
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.methods.agents.stream import MODELS_TABULATED
+from rlfocal.methods.rl_focal.config import RLFocalConfig, rl_focal_config
+from rlfocal.methods.rl_focal.environment import (
     Choose,
     Environment,
     Fuse,
     train_environment,
     train_stream,
 )
-from rlfocal.agents.shared.stream import MODELS_TABULATED
-from rlfocal.dataset import Dataset, Kind
-from rlfocal.errors import InputError
 from rlfocal.statistics.diversity import pool_diversity
 from rlfocal.statistics.metrics import METRICS
 from rlfocal.statistics.outcomes import MODELS_RANKED, Outcomes

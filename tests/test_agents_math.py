@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlfocal.agents.rl_focal.mappo import clipped_surrogate, gae, normalised
-from rlfocal.agents.shared.policies import (
+from rlfocal.methods.agents.policies import (
     branch_entropy,
     branch_log_probs,
     choice_entropy,
@@ -24,6 +23,7 @@ from rlfocal.agents.shared.policies import (
     sample_pool,
     sample_slot,
 )
+from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae, normalised
 
 
 def test_advantages_are_the_discounted_sum_of_td_errors() -> None:

@@ -12,19 +12,19 @@ import pytest
 import torch
 from test_agents_environment import random_dataset
 
-from rlfocal.agents.rl_focal.agents import RLFocalAgents
-from rlfocal.agents.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
-from rlfocal.agents.rl_focal.driver import PoolDriver
-from rlfocal.agents.rl_focal.log_linear import LEAST
-from rlfocal.agents.rl_focal.networks import Networks
-from rlfocal.agents.rl_focal.training import TOGETHER, train
-from rlfocal.agents.shared.networks import Sizes
-from rlfocal.agents.shared.optimiser import StackedAdam
-from rlfocal.dataset import Dataset, Kind
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.data.outputs import Given, nothing_given
+from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.policy import decide
-from rlfocal.routing.outputs import Given, nothing_given
+from rlfocal.methods.agents.networks import Sizes
+from rlfocal.methods.agents.optimiser import StackedAdam
+from rlfocal.methods.rl_focal.agents import RLFocalAgents
+from rlfocal.methods.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
+from rlfocal.methods.rl_focal.driver import PoolDriver
+from rlfocal.methods.rl_focal.log_linear import LEAST
+from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.training import TOGETHER, train
 from rlfocal.statistics.metrics import METRICS
 
 TINY = replace(

@@ -16,7 +16,7 @@ from datasets.exceptions import DatasetNotFoundError
 from fake_hub import fake_hub
 from mirror import MUSR, gpqa_rows, make_mirror, write_gpqa, write_musr
 
-from rlfocal.errors import InputError, RunError
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.lm_eval_tasks import HubDataset, dataset_failure, stock_tasks
 from rlfocal.extraction.mirror import mirror_datasets, write_config
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks

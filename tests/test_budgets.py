@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from test_evaluation import put_choices
 
-from rlfocal.calls import Answered, Calls
+from rlfocal.base.errors import InputError
 from rlfocal.cli import main
-from rlfocal.dataset import Dataset, load_dataset
-from rlfocal.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset, load_dataset
+from rlfocal.data.policy import Budget
 from rlfocal.evaluation import Candidate, Setup, evaluate
 from rlfocal.evaluation.budgets import budget_curves
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.merits import merits
 from rlfocal.evaluation.runs import run_method
 from rlfocal.evaluation.storing import stored
-from rlfocal.merit.curves import apgr
-from rlfocal.policy import Budget
+from rlfocal.statistics.cost_curves import apgr
 from warehouse import Warehouse
 
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_yardsticks import make_answers, make_logits
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import SeesAll, decide
 from rlfocal.evaluation.runs import decide_groups
 from rlfocal.methods import make_method, methods_for
-from rlfocal.policy import SeesAll, decide
 
 ANSWERS = [("aabbc", "a"), ("dcbaa", "b"), ("eeeab", "z"), ("bbcd-", "c"), ("-----", "a")] * 8
 

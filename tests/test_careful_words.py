@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from rlfocal.evaluation.guessing import note_guessing
-from rlfocal.merit.intervals import Difference
-from rlfocal.newcomers.copying import Errors, most_like
-from rlfocal.newcomers.pools import BestPools, Pool
+from rlfocal.new_model.copies import Errors, most_like
+from rlfocal.new_model.pools import BestPools, Pool
+from rlfocal.statistics.intervals import Difference
 from warehouse import Warehouse
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tiny_models import tiny_model, tiny_tokenizer
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.tokens import Encoder

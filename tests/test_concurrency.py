@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from test_evaluation import put_choices
 
-from rlfocal.agents.checkpoint import save_checkpoint
-from rlfocal.agents.shared.variant import SomeAgents
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.evaluation import evaluate, train
-from rlfocal.imports.predictions import import_predictions
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.methods.agents.checkpoint import save_checkpoint
+from rlfocal.methods.agents.variant import SomeAgents
 from warehouse import open_warehouse
 from warehouse.snapshots import snapshots
 
@@ -45,7 +45,7 @@ def import_models(location: str, folder: Path, models: list[str]) -> None:
 def processes() -> ForkServerContext:
     """Processes that have the library imported already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "pyarrow.parquet", "rlfocal.imports.predictions"])
+    context.set_forkserver_preload(["pytest", "pyarrow.parquet", "rlfocal.exchange.imports.predictions"])
     return context
 
 
@@ -113,7 +113,7 @@ def test_evaluations_at_once_fit_a_method_once(place: str, monkeypatch: pytest.M
         trained.append(path)
         save_checkpoint(agents, path)
 
-    monkeypatch.setattr("rlfocal.agents.checkpoint.save_checkpoint", save)
+    monkeypatch.setattr("rlfocal.methods.agents.checkpoint.save_checkpoint", save)
     with open_warehouse(place) as warehouse:
         put_choices(warehouse, {m: [i % 5 != shift for i in range(80)] for shift, m in enumerate("abc")})
 

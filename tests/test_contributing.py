@@ -39,7 +39,7 @@ with open_warehouse("rights") as warehouse:
 """
 READ = """
 import numpy as np
-from rlfocal.dataset import load_dataset
+from rlfocal.data.dataset import load_dataset
 from rlfocal.statistics.diversity import pool_diversity
 from warehouse import open_warehouse
 data = load_dataset(open_warehouse("rights", read_only=True), "b")

@@ -12,15 +12,15 @@ import pytest
 from test_warehouse import SCORES, answer_rows, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
-from rlfocal.agents.checkpoint import load_checkpoint
+from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
-from rlfocal.dataset import load_dataset
-from rlfocal.errors import InputError
+from rlfocal.data.dataset import load_dataset
 from rlfocal.evaluation import evaluate, train
-from rlfocal.imports.labels import correct_from_file
+from rlfocal.evaluation.studies.findings import Findings, load, save
+from rlfocal.exchange.imports.labels import correct_from_file
+from rlfocal.methods.agents.checkpoint import load_checkpoint
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.pools import pool_choice
-from rlfocal.studies.findings import Findings, load, save
 from warehouse import Warehouse, open_warehouse
 from warehouse.snapshots import diff, snapshots
 from warehouse.upkeep.corrections import first_names, remove_from_benchmarks, remove_model, rename_model

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from test_evaluation import put_choices
 
-from rlfocal.dataset import load_dataset
+from rlfocal.data.dataset import load_dataset
 from rlfocal.evaluation import evaluate
 from warehouse import Warehouse
 

@@ -12,11 +12,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from rlfocal.errors import InputError
-from rlfocal.imports.labels import correct_from_file
-from rlfocal.imports.leaderboard import read_leaderboard
-from rlfocal.imports.lm_eval import read_lm_eval
-from rlfocal.imports.predictions import import_predictions, read_predictions
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.labels import correct_from_file
+from rlfocal.exchange.imports.leaderboard import read_leaderboard
+from rlfocal.exchange.imports.lm_eval import read_lm_eval
+from rlfocal.exchange.imports.predictions import import_predictions, read_predictions
 from warehouse import Warehouse
 
 N = 400

@@ -21,17 +21,17 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 from test_agents_training import TINY, skilled
 
-from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.agents.rl_focal.artefacts import ReleasedConfig
-from rlfocal.agents.rl_focal.training import train
-from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.agents.shared.variant import SomeAgents
-from rlfocal.agents.storage.tensorfiles import CHECKPOINT, TRAINING, read_about, read_tensors, write_tensors
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.policy import decide
-from rlfocal.router import Router
+from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.agents.tensorfiles import CHECKPOINT, TRAINING, read_about, read_tensors, write_tensors
+from rlfocal.methods.agents.variant import SomeAgents
+from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
+from rlfocal.methods.rl_focal.training import train
+from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.serving.router import Router
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
 CONFIGS = {

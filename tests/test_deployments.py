@@ -27,8 +27,8 @@ from night import ROOT, Night
 from flows.support.deploying import TAG
 from flows.workers import LIMIT
 from flows.workers import TAG as HANDED_OVER
-from rlfocal.doctor.server import check_server
 from rlfocal.pool import load_pool
+from rlfocal.upkeep.doctor.server import check_server
 from warehouse import open_warehouse
 
 PATIENCE = 900

@@ -26,7 +26,7 @@ from pool_oracles import (
     same,
 )
 
-from rlfocal.dataset import Kind
+from rlfocal.data.dataset import Kind
 from rlfocal.statistics import diversity
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import SCHEMA, script

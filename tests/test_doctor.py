@@ -17,8 +17,8 @@ from test_warehouse import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
-from rlfocal.doctor.checks import check_versions
-from rlfocal.doctor.server import check_server
+from rlfocal.upkeep.doctor.checks import check_versions
+from rlfocal.upkeep.doctor.server import check_server
 from warehouse import Warehouse, open_warehouse
 from warehouse.snapshots import snapshots
 from warehouse.upkeep.integrity import examine, repair

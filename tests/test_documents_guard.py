@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from tiny_models import save_model, write_tasks
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.evaluation import evaluate
-from rlfocal.jobs.runner import extract_pool
+from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse

@@ -21,7 +21,10 @@ from test_cli import toy as toy
 from test_snapshots import put, put_answers
 from test_warehouse import SCORES, THREE, choice_rows, docs, extraction
 
-from rlfocal.drift import (
+from rlfocal.base.errors import InputError
+from rlfocal.report.drift import drift_part
+from rlfocal.statistics.counts import paired_counts
+from rlfocal.upkeep.drift import (
     FULL,
     LOW,
     Drift,
@@ -33,9 +36,6 @@ from rlfocal.drift import (
     markdown,
     sentences,
 )
-from rlfocal.errors import InputError
-from rlfocal.merit.counts import paired_counts
-from rlfocal.report.drift import drift_part
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.corrections import correct_labels, remove_model
 
@@ -403,7 +403,7 @@ def test_noise_of_many_partitions_raises_no_alarm() -> None:
 @pytest.mark.slow
 def test_the_embedded_pool(lab_warehouse: Path, tmp_path: Path) -> None:
     """One in a hundred log-probs of one model moved is reported; the model extracted again is not."""
-    from rlfocal.jobs.runner import extract_pool
+    from rlfocal.extraction.running.runner import extract_pool
     from rlfocal.pool import load_pool
 
     shutil.copytree(lab_warehouse, tmp_path / "w")

@@ -12,9 +12,10 @@ import pytest
 from rival_data import accuracy, fitted, telling
 from test_every_method import answers, choices
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import ONE_TASK, Dataset, load_dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import ONE_TASK, Dataset, load_dataset
+from rlfocal.data.policy import Policy, decide
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.planning import group_rows
@@ -22,7 +23,6 @@ from rlfocal.evaluation.runs import decide_groups, fit_groups
 from rlfocal.methods import Entry, entries, every_method, make_method, reads_task, register
 from rlfocal.methods import registry as of_register
 from rlfocal.methods._by_task import FEWEST, ByTask
-from rlfocal.policy import Policy, decide
 from warehouse import open_warehouse
 
 PLUS = sorted(name for name in entries() if reads_task(name) and isinstance(make_method(name), ByTask))

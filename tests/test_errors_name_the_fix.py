@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 from tiny_models import save_model
 
-from rlfocal import sql
-from rlfocal.errors import InputError, RunError
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.failures import plain
+from rlfocal.exchange import sql
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import hf, openai
 from rlfocal.extraction.engines.tokens import load_tokenizer
 from rlfocal.extraction.recording import count_ties
-from rlfocal.failures import plain
 from rlfocal.pool.hub import local_weights
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from test_methods import make_dataset
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset, load_dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset, load_dataset
+from rlfocal.data.policy import decide
 from rlfocal.evaluation import Candidate, Evaluation, Setup, evaluate
 from rlfocal.evaluation.planning import group_rows
 from rlfocal.evaluation.runs import run_method
 from rlfocal.evaluation.storing import stored
-from rlfocal.imports.predictions import import_predictions
+from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.methods import make_method, methods_for
 from rlfocal.methods.reference import Plurality
-from rlfocal.policy import decide
 from warehouse import Warehouse, open_warehouse
 
 DETERMINISTIC = ["best_single", "plurality", "soft_vote", "constant_choice", "oracle"]

@@ -16,9 +16,9 @@ from test_cli import cli as cli  # a fixture
 from test_export import filled as filled  # a fixture
 from test_import_every_eval_ever import FOREIGN, write
 
-from rlfocal.errors import InputError
-from rlfocal.exporting.every_eval_ever import EvalExport, export_every_eval_ever
-from rlfocal.imports.every_eval_ever import import_every_eval_ever
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.exports.every_eval_ever import EvalExport, export_every_eval_ever
+from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
 from warehouse import Warehouse, open_warehouse
 
 Row = dict[str, Any]

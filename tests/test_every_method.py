@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from test_yardsticks import make_answers, make_logits
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, Budgeted, decide
 from rlfocal.methods import check_methods, every_method, make_method
 from rlfocal.methods.registry import Making, entry_of, settable
-from rlfocal.policy import Budget, Budgeted, decide
 
 SPOKEN = [("aabb", "a"), ("dcba", "b"), ("eeea", "z"), ("bbcd", "c"), ("----", "a"), ("abab", "b")]
 

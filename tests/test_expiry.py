@@ -12,9 +12,9 @@ import torch
 from test_warehouse import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
-from rlfocal.agents.storage.tensorfiles import CHECKPOINT, write_tensors
+from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
-from rlfocal.errors import InputError
+from rlfocal.methods.agents.tensorfiles import CHECKPOINT, write_tensors
 from warehouse import Warehouse, open_warehouse
 from warehouse.snapshots import diff, snapshots
 from warehouse.upkeep.expiry import expire, merge

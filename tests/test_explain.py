@@ -19,26 +19,26 @@ from test_cli import toy as toy
 from test_methods import make_dataset
 from test_yardsticks import make_answers
 
-from rlfocal.agents.rl_focal.agents import RLFocalAgents, stand_ins
-from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.agents.shared.variant import CallingAgents
-from rlfocal.agents.variants import VARIANTS
-from rlfocal.calls import Calls
-from rlfocal.dataset import Dataset
-from rlfocal.explain.findings import Explanation, Loss, OfModel
-from rlfocal.explain.keeping import keep, kept
-from rlfocal.explain.observing import Observed, observe
-from rlfocal.explain.running import summarised
-from rlfocal.explain.summarising import (
+from rlfocal.data.calls import Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.outputs import Output
+from rlfocal.data.policy import decide
+from rlfocal.evaluation.explain.findings import Explanation, Loss, OfModel
+from rlfocal.evaluation.explain.keeping import keep, kept
+from rlfocal.evaluation.explain.observing import Observed, observe
+from rlfocal.evaluation.explain.running import summarised
+from rlfocal.evaluation.explain.summarising import (
     of_models,
 )
-from rlfocal.merit.intervals import Interval
-from rlfocal.policy import decide
+from rlfocal.methods.agents.variant import CallingAgents
+from rlfocal.methods.agents.variants import VARIANTS
+from rlfocal.methods.rl_focal.agents import RLFocalAgents, stand_ins
+from rlfocal.methods.rl_focal.config import RLFocalConfig
+from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.report.explained import print_explanation
 from rlfocal.report.explained.words import sentences
-from rlfocal.router import Router
-from rlfocal.routing.outputs import Output
+from rlfocal.serving.router import Router
+from rlfocal.statistics.intervals import Interval
 
 SEQUENTIAL = SequentialConfig(
     mean_pool=2.5, folds=3, word_directions=0, recipes=(Recipe(100), Recipe(0, shared=0.2, votes=5))

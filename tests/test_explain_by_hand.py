@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from test_methods import make_dataset
 
-from rlfocal.explain.examples import against, despite, examples
-from rlfocal.explain.findings import MARGIN, Loss
-from rlfocal.explain.observing import Observed
-from rlfocal.explain.summarising import (
+from rlfocal.evaluation.explain.examples import against, despite, examples
+from rlfocal.evaluation.explain.findings import MARGIN, Loss
+from rlfocal.evaluation.explain.observing import Observed
+from rlfocal.evaluation.explain.summarising import (
     LEAST_CHANCE,
     alike_in_error,
     belief,
@@ -23,7 +23,7 @@ from rlfocal.explain.summarising import (
     pools,
     stops,
 )
-from rlfocal.merit.intervals import Interval
+from rlfocal.statistics.intervals import Interval
 
 
 def by_hand(**changes: Any) -> Observed:

@@ -17,9 +17,9 @@ import pytest
 from test_warehouse import SCORES, answer_rows, choice_rows, docs, extraction
 
 import rlfocal
-from rlfocal.errors import InputError
-from rlfocal.exporting import Format, export
-from rlfocal.imports.predictions import import_predictions
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.exports import Format, export
+from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.keys import FOLDERS
 

@@ -13,8 +13,8 @@ import pytest
 from test_cli import Cli, toy  # noqa: F401
 from test_cli import cli as cli  # a fixture
 
-from rlfocal.errors import InputError
-from rlfocal.exporting.decisions import canonical_json, export_decisions
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.exports.decisions import canonical_json, export_decisions
 from warehouse import Warehouse, open_warehouse
 
 KEYS = [
@@ -30,7 +30,7 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from test_cli import write as write_table
 
     from rlfocal.evaluation import evaluate
-    from rlfocal.imports.predictions import import_predictions
+    from rlfocal.exchange.imports.predictions import import_predictions
 
     folder = tmp_path_factory.mktemp("evaluated")
     parts = [

@@ -24,14 +24,14 @@ import pyarrow as pa
 import pytest
 from tiny_models import save_model, write_tasks
 
-from rlfocal.errors import InputError, RunError
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.failures import plain
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.running.events import AlreadyCommitted, Extracted, Failure, Progress, share_of_tasks
+from rlfocal.extraction.running.faults import over_time
+from rlfocal.extraction.running.processes import Send, run_each
+from rlfocal.extraction.running.runner import ExtractionReport, extract_model, extract_pool
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.failures import plain
-from rlfocal.jobs.events import AlreadyCommitted, Extracted, Failure, Progress, share_of_tasks
-from rlfocal.jobs.faults import over_time
-from rlfocal.jobs.processes import Send, run_each
-from rlfocal.jobs.runner import ExtractionReport, extract_model, extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 
@@ -141,7 +141,7 @@ def test_second_run_extracts_nothing_and_loads_no_model(
     spec.write_text(pool.model_dump_json())
     code = (
         "import sys; from pathlib import Path; from rlfocal.pool.specs import PoolSpec;"
-        "from rlfocal.jobs.runner import extract_pool;"
+        "from rlfocal.extraction.running.runner import extract_pool;"
         f"pool = PoolSpec.model_validate_json(Path({str(spec)!r}).read_text());"
         f"report = extract_pool({str(location)!r}, pool);"
         "print(len(report.committed), report.n_skipped, len(report.missing), 'torch' in sys.modules)"
@@ -159,7 +159,7 @@ def test_works_from_an_unguarded_script_on_stdin(folder: Path, pool: PoolSpec, t
     one = pool.choose(models=["llama"], benchmarks=["tiny-a"])
     script = (
         "import sys\nfrom rlfocal.pool.specs import PoolSpec\n"
-        "from rlfocal.jobs.runner import extract_pool\n"
+        "from rlfocal.extraction.running.runner import extract_pool\n"
         f"pool = PoolSpec.model_validate_json({one.model_dump_json()!r})\n"
         "report = extract_pool('warehouse', pool, limit=5)\n"
         "print(len(report.committed), report.n_docs, report.missing)\n"
@@ -264,7 +264,7 @@ def _kill_children(stop: threading.Event, delay: float) -> None:
 def test_children_die_with_their_parent(pool: PoolSpec, tmp_path: Path, ending: signal.Signals) -> None:
     code = (
         "import sys; from rlfocal.pool.specs import PoolSpec;"
-        "from rlfocal.jobs.runner import extract_pool;"
+        "from rlfocal.extraction.running.runner import extract_pool;"
         f"pool = PoolSpec.model_validate_json({pool.model_dump_json()!r});"
         "extract_pool('w', pool, on_progress=lambda event: print(event, flush=True))"
     )

@@ -27,10 +27,10 @@ from test_kill import KEYS, kill_tree
 from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Progress
+from rlfocal.extraction.running.partitions import Job
+from rlfocal.extraction.running.worker import extract
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.jobs.events import AlreadyCommitted, Event, Extracted, Progress
-from rlfocal.jobs.partitions import Job
-from rlfocal.jobs.worker import extract
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
@@ -44,7 +44,7 @@ SHARD = 200 if WHOLE else 16
 EXTRACTION = """
 import json, multiprocessing, sys
 from pathlib import Path
-from rlfocal.jobs import runner
+from rlfocal.extraction.running import runner
 from rlfocal.pool.specs import PoolSpec
 
 pool = PoolSpec.model_validate_json(Path(sys.argv[1]).read_text())

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.errors import InputError, RunError, unknown
-from rlfocal.failures import LONGEST, on_one_line, path_error, plain, shortened
-from rlfocal.wording import counted
+from rlfocal.base.errors import InputError, RunError, unknown
+from rlfocal.base.failures import LONGEST, on_one_line, path_error, plain, shortened
+from rlfocal.base.wording import counted
 
 
 @given(st.text(), st.text(), st.integers(1, 200), st.sampled_from([InputError, RunError, ValueError]))

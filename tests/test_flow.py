@@ -15,7 +15,7 @@ import yaml
 from night import ROOT
 from tiny_models import save_model, write_tasks
 
-from rlfocal.errors import InputError, RunError
+from rlfocal.base.errors import InputError, RunError
 from warehouse import open_warehouse
 
 

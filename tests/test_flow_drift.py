@@ -12,7 +12,7 @@ from test_flow import write_pool
 from tiny_models import save_model, write_tasks
 
 from flows.drift import DriftLimits, to_train_on
-from rlfocal.drift import drift_since
+from rlfocal.upkeep.drift import drift_since
 from warehouse import open_warehouse
 from warehouse.store import Committed, PartitionKey
 

@@ -35,9 +35,9 @@ from flows.support import progress
 from flows.support.deploying import TAG, crash_silent_runs
 from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
 from flows.support.silence import HEARTBEAT, end_silent_runs
-from rlfocal.errors import InputError
-from rlfocal.jobs.events import Extracted, Failure
-from rlfocal.jobs.runner import ModelOutcome
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.running.events import Extracted, Failure
+from rlfocal.extraction.running.runner import ModelOutcome
 
 pytestmark = pytest.mark.slow
 SECRET = "postgresql://me:PlantedPassword@host/db"

@@ -20,11 +20,11 @@ from test_import_llmrouterbench import write as write_result
 from test_import_routerbench import row
 from test_import_routerbench import write as write_table
 
-from rlfocal.exporting.decisions import export_decisions
-from rlfocal.exporting.every_eval_ever import export_every_eval_ever
-from rlfocal.imports.every_eval_ever import import_every_eval_ever
-from rlfocal.imports.llmrouterbench import import_llmrouterbench
-from rlfocal.imports.routerbench import import_routerbench
+from rlfocal.exchange.exports.decisions import export_decisions
+from rlfocal.exchange.exports.every_eval_ever import export_every_eval_ever
+from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
+from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
+from rlfocal.exchange.imports.routerbench import import_routerbench
 from warehouse import Warehouse, open_warehouse
 
 N_KILLS = 5  # of each
@@ -105,7 +105,7 @@ def duration(context: Any, work: Callable[..., None], arguments: tuple[Any, ...]
 @pytest.fixture(scope="module")
 def context() -> Any:
     made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["pytest", "pyarrow.parquet", "rlfocal.imports.routerbench"])
+    made.set_forkserver_preload(["pytest", "pyarrow.parquet", "rlfocal.exchange.imports.routerbench"])
     return made
 
 

@@ -14,9 +14,9 @@ from test_import_every_eval_ever import FOREIGN
 from test_import_llmrouterbench import MIXED, result
 from test_import_routerbench import ROWS
 
-from rlfocal.imports.every_eval_ever import import_every_eval_ever
-from rlfocal.imports.llmrouterbench import import_llmrouterbench
-from rlfocal.imports.routerbench import import_routerbench
+from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
+from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
+from rlfocal.exchange.imports.routerbench import import_routerbench
 from warehouse import Warehouse
 
 RESULT = result(MIXED[:2])

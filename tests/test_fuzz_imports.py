@@ -19,10 +19,10 @@ from test_import_lm_eval import DATE, answer_row, choice_row
 from test_import_predictions import choice_docs, choice_scores
 from test_import_released import write_letters, write_questions, write_runs
 
-from rlfocal.imports.labels import correct_from_file
-from rlfocal.imports.lm_eval import import_lm_eval
-from rlfocal.imports.predictions import import_predictions
-from rlfocal.imports.released import import_released
+from rlfocal.exchange.imports.labels import correct_from_file
+from rlfocal.exchange.imports.lm_eval import import_lm_eval
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.released import import_released
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.corrections import remove_model
 

@@ -12,9 +12,9 @@ from fuzzing import FUZZ, SECONDS, changed, check_message, ends_well, spliced
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.errors import InputError
-from rlfocal.planning.gpus import GPUS
-from rlfocal.planning.plan import plan_pool
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.plan.gpus import GPUS
+from rlfocal.extraction.plan.plan import plan_pool
 from rlfocal.pool import add_to_pool, load_entry, load_pool, remove_from_pool
 
 SIZE = {"documents": 10, "choices": 4, "preamble_tokens": 0, "document_tokens": 90.5, "choice_tokens": 1}

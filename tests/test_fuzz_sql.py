@@ -11,8 +11,8 @@ from fuzzing import FUZZ, check_message, ends_well, spliced
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.errors import InputError
-from rlfocal.sql import WRITERS, Select, sandbox
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.sql import WRITERS, Select, sandbox
 from warehouse import open_warehouse
 
 STATEMENTS = [

@@ -11,13 +11,13 @@ from test_agents_environment import random_dataset
 from test_agents_training import asked_about, stream
 from torch import Tensor
 
-from rlfocal.agents.gated_log_linear.learning import WORST, weigh_pools
-from rlfocal.agents.gated_log_linear.training import train
-from rlfocal.agents.rl_focal.agents import GatedAgents
-from rlfocal.agents.rl_focal.config import GatedConfig
-from rlfocal.dataset import Dataset, Kind
-from rlfocal.errors import InputError
-from rlfocal.policy import Budget, decide
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.data.policy import Budget, decide
+from rlfocal.methods.gated_log_linear.learning import WORST, weigh_pools
+from rlfocal.methods.gated_log_linear.training import train
+from rlfocal.methods.rl_focal.agents import GatedAgents
+from rlfocal.methods.rl_focal.config import GatedConfig
 
 SHORT = GatedConfig(steps=60)
 

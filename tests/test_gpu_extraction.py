@@ -10,9 +10,9 @@ from threading import current_thread
 import pytest
 from test_extractions_at_once import commits, tables
 
+from rlfocal.extraction.running import runner
+from rlfocal.extraction.running.runner import default_jobs, extract_pool
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.jobs import runner
-from rlfocal.jobs.runner import default_jobs, extract_pool
 from rlfocal.pool import load_pool
 from warehouse import open_warehouse
 

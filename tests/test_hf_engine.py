@@ -14,7 +14,7 @@ import torch
 from tiny_models import ARCHITECTURES, tiny_model, tiny_tokenizer, write_tasks
 from transformers.generation.logits_process import TopPLogitsWarper
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms

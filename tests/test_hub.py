@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hub_server import Hub, serve
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.lab import weights_dir
@@ -28,7 +28,7 @@ FIRST, SECOND = "1" * 40, "2" * 40
 TOKEN = "hf_" + "PlantedSecret" * 3
 RESOLVE = """
 import sys
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.extraction.fingerprint import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import pinned

@@ -18,10 +18,10 @@ import yaml
 from tiny_models import save_model, write_tasks
 
 from flows.idle import find_done
-from rlfocal.agents import RL_FOCAL
 from rlfocal.evaluation import evaluate, train
-from rlfocal.jobs.runner import extract_pool
+from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.methods import make_method
+from rlfocal.methods.agents import RL_FOCAL
 from rlfocal.methods.fusing.stacking import Stacking
 from rlfocal.pool import load_pool
 from rlfocal.report import write_report

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from rlfocal.errors import InputError
-from rlfocal.imports.every_eval_ever import import_every_eval_ever
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
 from warehouse import Warehouse
 
 Row = dict[str, Any]

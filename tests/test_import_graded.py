@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlfocal.errors import InputError
-from rlfocal.imports.graded import UNKNOWN, GradedAnswer, GradedRows, forms, is_right
-from rlfocal.imports.reading.numbering import natural, numbers
-from rlfocal.imports.rows import Source, check_rows
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.graded import UNKNOWN, GradedAnswer, GradedRows, forms, is_right
+from rlfocal.exchange.imports.reading.numbering import natural, numbers
+from rlfocal.exchange.imports.rows import Source, check_rows
 from warehouse.answers import normalise
 
 WORDS = st.sampled_from(

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rlfocal.imports.predictions import import_predictions
-from rlfocal.imports.rows import ImportReport
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.rows import ImportReport
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.expiry import delete_leftovers, orphans
 
@@ -59,7 +59,7 @@ def started(context: ForkServerContext, folder: Path, model: str) -> ForkServerP
 @pytest.mark.slow
 def test_a_killed_import_lands_whole_or_not_at_all(tmp_path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "pyarrow.parquet", "rlfocal.imports.predictions"])
+    context.set_forkserver_preload(["pytest", "pyarrow.parquet", "rlfocal.exchange.imports.predictions"])
     models = [f"m{attempt:02}" for attempt in range(N_KILLS)]
     undisturbed = ["u0", "u1", "u2"]
     write_files(tmp_path, models + undisturbed)

@@ -10,9 +10,9 @@ import pytest
 from test_cli import Cli
 from test_cli import cli as cli  # a fixture
 
-from rlfocal.dataset import load_dataset
-from rlfocal.errors import InputError
-from rlfocal.imports.llmrouterbench import import_llmrouterbench
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import load_dataset
+from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
 from warehouse import Warehouse
 
 Row = dict[str, Any]

@@ -23,15 +23,15 @@ from hypothesis import strategies as st
 from tiny_models import save_model, write_tasks
 from typer.testing import CliRunner
 
+from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
-from rlfocal.errors import InputError
+from rlfocal.data.prompts import load_prompts
+from rlfocal.exchange.imports.leaderboard import import_leaderboard
+from rlfocal.exchange.imports.lm_eval import import_lm_eval, read_lm_eval
+from rlfocal.exchange.imports.reading.samples import sample
 from rlfocal.extraction.answers import extract_answer
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.imports.leaderboard import import_leaderboard
-from rlfocal.imports.lm_eval import import_lm_eval, read_lm_eval
-from rlfocal.imports.reading.samples import sample
 from rlfocal.pool import Benchmark
-from rlfocal.prompts import load_prompts
 from warehouse import Warehouse
 
 Row = dict[str, Any]

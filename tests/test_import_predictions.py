@@ -15,9 +15,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from rlfocal.errors import InputError
-from rlfocal.imports.predictions import import_predictions
-from rlfocal.imports.rows import ImportReport
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.rows import ImportReport
 from warehouse import Warehouse, open_warehouse
 
 Row = dict[str, Any]

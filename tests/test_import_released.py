@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from typer.testing import CliRunner
 
+from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
-from rlfocal.errors import InputError
-from rlfocal.imports.reading.pickles import load_arrays
-from rlfocal.imports.released import PICKLED_MODELS, import_released
+from rlfocal.exchange.imports.reading.pickles import load_arrays
+from rlfocal.exchange.imports.released import PICKLED_MODELS, import_released
 from warehouse import Warehouse
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from test_cli import Cli
 from test_cli import cli as cli  # a fixture
 
-from rlfocal.errors import InputError
-from rlfocal.imports.routerbench import import_routerbench, read_routerbench, spoken
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.routerbench import import_routerbench, read_routerbench, spoken
 from warehouse import Warehouse, open_warehouse
 
 Row = dict[str, Any]

@@ -14,10 +14,10 @@ from test_foreign_writes import MODELS, fill
 from test_warehouse import answer_rows, docs, extraction
 from typer.testing import CliRunner
 
+from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
-from rlfocal.errors import InputError
-from rlfocal.exporting import export
-from rlfocal.imports.tables import import_tables
+from rlfocal.exchange.exports import export
+from rlfocal.exchange.imports.tables import import_tables
 from warehouse import open_warehouse
 from warehouse.prompts import prompt_hash
 from warehouse.scripts import definitions

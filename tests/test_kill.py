@@ -23,7 +23,7 @@ import pyarrow as pa
 import pytest
 from tiny_models import save_model, write_tasks
 
-from rlfocal.jobs.runner import extract_pool
+from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.locations import locate
@@ -36,7 +36,7 @@ KEYS = {
 EXTRACTION = """
 import multiprocessing, sys, time
 from pathlib import Path
-from rlfocal.jobs.runner import PRELOADED, extract_pool
+from rlfocal.extraction.running.runner import PRELOADED, extract_pool
 from rlfocal.pool.specs import PoolSpec
 
 spec, location, backend = sys.argv[1:]

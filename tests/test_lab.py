@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from ruamel.yaml import YAML
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.lab import BENCHMARKS_FILE, TASKS_DIR, WEIGHTS_DIR, build, weights_dir
 from rlfocal.lab.beliefs import believed_facts
 from rlfocal.lab.building import fingerprint, train_model

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlfocal.jobs.runner import extract_pool
+from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.lab import TASKS_DIR, weights_dir
 from rlfocal.pool import PoolSpec, load_pool
 from warehouse import Warehouse, open_warehouse
@@ -124,7 +124,7 @@ def test_ten_passes_of_every_word_problem_are_there(opened: Warehouse) -> None:
 
 
 def test_a_new_model_shows_accuracy_and_diversity(opened: Warehouse) -> None:
-    from rlfocal.newcomers.standing import see
+    from rlfocal.new_model.standing import see
 
     for benchmark in ("lab-gsm8k", *CHOICES):
         seen = see(opened, benchmark, "lab-phi", MODELS)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from flows.support.threads import Turns
+from rlfocal.extraction.running import missing as lacking
+from rlfocal.extraction.running.missing import describe_and_find_lacking, is_filled
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.jobs import lacking
-from rlfocal.jobs.lacking import describe_and_find_lacking, is_filled
 from rlfocal.pool import ModelSpec, load_pool
 from rlfocal.pool.hub import HubError
 from warehouse import Warehouse

@@ -8,12 +8,12 @@ import torch
 from test_agents_environment import random_dataset
 from test_agents_training import JOINT, asked_about
 
-from rlfocal.agents.rl_focal.environment import network_sizes, train_stream
-from rlfocal.agents.rl_focal.log_linear import LEAST, LogLinear, accuracies
-from rlfocal.agents.rl_focal.networks import Networks
-from rlfocal.agents.rl_focal.questions import fit_questions
-from rlfocal.agents.shared.networks import Sizes
-from rlfocal.dataset import Kind
+from rlfocal.data.dataset import Kind
+from rlfocal.methods.agents.networks import Sizes
+from rlfocal.methods.rl_focal.environment import network_sizes, train_stream
+from rlfocal.methods.rl_focal.log_linear import LEAST, LogLinear, accuracies
+from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.questions import fit_questions
 
 SIZES = Sizes(models=3, slots=4, metrics=2, past_rewards=0, question=2)
 DRAW = np.random.default_rng(0)

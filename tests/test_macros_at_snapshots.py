@@ -11,9 +11,9 @@ from test_even_inputs import KNOWN, MACROS, rounded
 from test_warehouse import THREE, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
+from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
-from rlfocal.errors import InputError
-from rlfocal.sql import run_sql
+from rlfocal.exchange.sql import run_sql
 from warehouse import open_warehouse
 from warehouse.connecting import connect, quoted
 

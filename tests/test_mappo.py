@@ -14,17 +14,17 @@ from test_agents_environment import random_dataset
 from test_agents_training import TINY, asked_about, skilled
 from torch import Tensor
 
-from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.agents.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
-from rlfocal.agents.rl_focal.mappo import Diagnostics, Learner, collect_rollout, gae, turn_advantages
-from rlfocal.agents.rl_focal.multiplier import Multiplier
-from rlfocal.agents.rl_focal.networks import Networks
-from rlfocal.agents.rl_focal.questions import Questions, fit_questions
-from rlfocal.agents.rl_focal.training import train
-from rlfocal.agents.shared.networks import StackedLinear
-from rlfocal.agents.storage.event_files import write_event_files
-from rlfocal.dataset import Kind
+from rlfocal.data.dataset import Kind
 from rlfocal.methods import CheckpointStore, RLFocal
+from rlfocal.methods.agents.event_files import write_event_files
+from rlfocal.methods.agents.networks import StackedLinear
+from rlfocal.methods.rl_focal.config import RLFocalConfig
+from rlfocal.methods.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
+from rlfocal.methods.rl_focal.mappo import Diagnostics, Learner, collect_rollout, gae, turn_advantages
+from rlfocal.methods.rl_focal.multiplier import Multiplier
+from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.questions import Questions, fit_questions
+from rlfocal.methods.rl_focal.training import train
 
 CONFIG = RLFocalConfig(
     decider_hidden=(6,), fusion_hidden=(5,), critic_hidden=(5,), past_rewards=2, word_directions=2,
@@ -367,6 +367,6 @@ def test_tensorboard_reads_the_event_files(tmp_path: Path) -> None:
 def test_without_tensorboard_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlfocal.agents.storage.event_files.find_spec", lambda name: None)
+    monkeypatch.setattr("rlfocal.methods.agents.event_files.find_spec", lambda name: None)
     with pytest.raises(Exception, match=r"pip install 'rlfocal\[tensorboard\]'"):
         write_event_files([], tmp_path / "seed-0")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rlfocal.errors import InputError
-from rlfocal.sql import run_sql
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.sql import run_sql
 from warehouse import open_warehouse
 from warehouse.errors import RunError
 

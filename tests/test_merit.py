@@ -11,9 +11,17 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rlfocal.errors import InputError
-from rlfocal.merit.curves import aiq, apgr, cpt, non_decreasing_hull, pareto_distance, pareto_front, pgr
-from rlfocal.merit.gains import cost_save, gap_to_oracle, oracle_with_cost, perf_gain
+from rlfocal.base.errors import InputError
+from rlfocal.statistics.cost_curves import (
+    aiq,
+    apgr,
+    cpt,
+    non_decreasing_hull,
+    pareto_distance,
+    pareto_front,
+    pgr,
+)
+from rlfocal.statistics.gains import cost_save, gap_to_oracle, oracle_with_cost, perf_gain
 
 Floats = NDArray[np.float64]
 NAN = math.nan

@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from statsmodels.stats.multitest import multipletests
 
-from rlfocal.errors import InputError
-from rlfocal.merit import intervals
-from rlfocal.merit.intervals import Difference, holm, mean_over_tasks, paired_bootstrap, paired_over_tasks
+from rlfocal.base.errors import InputError
+from rlfocal.statistics import intervals
+from rlfocal.statistics.intervals import (
+    Difference,
+    holm,
+    mean_over_tasks,
+    paired_bootstrap,
+    paired_over_tasks,
+)
 
 Floats = NDArray[np.float64]
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import decide
 from rlfocal.methods import check_methods, make_method
-from rlfocal.policy import decide
 
 
 def make_dataset(probs: np.ndarray, labels: np.ndarray, n_train: int) -> Dataset:

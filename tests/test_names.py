@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.pool import load_entry, load_pool
 from warehouse import open_warehouse
 
@@ -103,7 +103,7 @@ def test_commands_refuse_them_and_write_nothing(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("model", ["../../x", "org/model", "/abs/x", "ü" * 50])
 def test_an_imported_models_name_is_a_value_and_no_path(model: str, tmp_path: Path) -> None:
-    from rlfocal.imports.predictions import import_predictions
+    from rlfocal.exchange.imports.predictions import import_predictions
 
     docs, scores = tmp_path / "docs.jsonl", tmp_path / "scores.jsonl"
     docs.write_text(json.dumps({"benchmark": "b", "task": "t", "doc_id": 0, "label": 0}))

@@ -20,21 +20,21 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from statsmodels.stats.proportion import proportion_confint
 
-from rlfocal.errors import InputError
-from rlfocal.newcomers.beside import Beside, said_beside
-from rlfocal.newcomers.clearing import Gain, gains, ruled_out, shrunk_mean
-from rlfocal.newcomers.copying import Errors, common_errors, most_like
-from rlfocal.newcomers.entry import check_entry
-from rlfocal.newcomers.figures import Pair, Price, Score, Standing, superfluous
-from rlfocal.newcomers.page import Newcomer
-from rlfocal.newcomers.plausibility import (
+from rlfocal.base.errors import InputError
+from rlfocal.new_model.copies import Errors, common_errors, most_like
+from rlfocal.new_model.early_stop import Gain, gains, ruled_out, shrunk_mean
+from rlfocal.new_model.entry import check_entry
+from rlfocal.new_model.figures import Pair, Price, Score, Standing, superfluous
+from rlfocal.new_model.page import Newcomer
+from rlfocal.new_model.paired_answers import Beside, said_beside
+from rlfocal.new_model.plausibility import (
     Answered,
     Scored,
     faults_of_answers,
     faults_of_choices,
     faults_of_tokenizer,
 )
-from rlfocal.newcomers.pools import best_for_money, best_pools, every_pool_of, losses
+from rlfocal.new_model.pools import best_for_money, best_pools, every_pool_of, losses
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.evaluation.leaderboard import cents, percent
-from rlfocal.jobs.placing import run_on_gpus
-from rlfocal.newcomers import Newcomer, add_model, remove_model
-from rlfocal.newcomers.plausibility import Fault
-from rlfocal.newcomers.showing import parts
+from rlfocal.extraction.running.gpu_jobs import run_on_gpus
+from rlfocal.new_model import Newcomer, add_model, remove_model
+from rlfocal.new_model.plausibility import Fault
+from rlfocal.new_model.showing import parts
 from rlfocal.pool import find_pool, load_pool, remove_from_pool
 from rlfocal.pool.shipped import weights_dir
 from warehouse import Warehouse, open_warehouse
@@ -326,7 +326,7 @@ def test_a_model_that_cannot_work_is_refused(
     spoil: Callable[[Any], None], figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rlfocal.newcomers.smoke.DOCUMENTS", 60)
+    monkeypatch.setattr("rlfocal.new_model.smoke.DOCUMENTS", 60)
     pool, entry = tmp_path / "mine.yaml", tmp_path / "entry.yaml"
     pool.write_text(mine(["lab-gpqa"]))
     folder = spoiled(tmp_path / "model", spoil)
@@ -341,7 +341,7 @@ def test_a_model_that_cannot_work_is_refused(
 
 def test_it_is_taken_in_by_force_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = Fault("b: 0 of 20 right", "guessing gets 1", "Look.")
-    monkeypatch.setattr("rlfocal.newcomers.adding.look", lambda *_: [fault])
+    monkeypatch.setattr("rlfocal.new_model.adding.look", lambda *_: [fault])
     pool, entry, place = tmp_path / "mine.yaml", tmp_path / "entry.yaml", str(tmp_path / "warehouse")
     pool.write_text(mine(["lab-gpqa"]))
     entry.write_text(ENTRY)
@@ -362,8 +362,8 @@ def test_as_many_engines_may_run_as_there_are_gpus(tmp_path: Path, monkeypatch: 
         at_once.append((len(arguments[2]), given["at_once"]))
         return run_on_gpus(*arguments, **given)
 
-    monkeypatch.setattr("rlfocal.jobs.runner.run_on_gpus", run)
-    monkeypatch.setattr("rlfocal.newcomers.adding.look", lambda *_: [])
+    monkeypatch.setattr("rlfocal.extraction.running.runner.run_on_gpus", run)
+    monkeypatch.setattr("rlfocal.new_model.adding.look", lambda *_: [])
     monkeypatch.setenv("RLFOCAL_GPUS", "0,1")
     monkeypatch.setenv("RLFOCAL_LEASES", str(tmp_path / "leases"))
     pool, entry = tmp_path / "mine.yaml", tmp_path / "entry.yaml"

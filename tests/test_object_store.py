@@ -16,11 +16,11 @@ from postgres_server import PostgresServer
 from test_warehouse import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.cli.app import app
-from rlfocal.errors import InputError, RunError
-from rlfocal.exporting import export
-from rlfocal.imports.predictions import import_predictions
-from rlfocal.sql import run_sql
+from rlfocal.exchange.exports import export
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.sql import run_sql
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import connect
 from warehouse.object_store import use_object_store

@@ -14,14 +14,14 @@ import torch
 from test_agents_training import TINY, skilled
 from test_sequential import SMALL
 
-from rlfocal.agents.rl_focal_sequential.fitting import fit_stage
-from rlfocal.agents.rl_focal_sequential.holding import hold_out
-from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows
-from rlfocal.agents.shared.tracking import Tracker
-from rlfocal.agents.shared.variant import SomeAgents
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import decide
 from rlfocal.methods import RLFocal
-from rlfocal.policy import decide
+from rlfocal.methods.agents.tracking import Tracker
+from rlfocal.methods.agents.variant import SomeAgents
+from rlfocal.methods.rl_focal_sequential.fitting import fit_stage
+from rlfocal.methods.rl_focal_sequential.folds import hold_out
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
 
 UPDATE_PERIOD = TINY.update_period
 GOOD, BAD = [0.9, 0.85, 0.3, 0.35], [0.3, 0.35, 0.9, 0.85]
@@ -76,7 +76,7 @@ def test_online_rl_focal_learns_and_does_not_only_watch(monkeypatch: pytest.Monk
     """Past rewards and the window alone change what it sees; its updates change what it does with that."""
     agents, rows = trained("rl_focal"), turned()
     learned = agents.decide_online(rows)
-    monkeypatch.setattr("rlfocal.agents.rl_focal.online.OnlineLearner.learn", lambda self, rollout: None)
+    monkeypatch.setattr("rlfocal.methods.rl_focal.online.OnlineLearner.learn", lambda self, rollout: None)
     watched = agents.decide_online(rows)
     np.testing.assert_array_equal(watched.pools[:UPDATE_PERIOD], learned.pools[:UPDATE_PERIOD])
     differs = (watched.pools != learned.pools).any(axis=1) | (watched.predictions != learned.predictions)

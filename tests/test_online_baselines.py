@@ -15,15 +15,15 @@ from test_methods import make_dataset
 from test_online_policies import turning
 from test_yardsticks import make_answers, make_logits, texts
 
-from rlfocal.calls import Calls
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide, decide_online
 from rlfocal.methods import check_methods, make_method
 from rlfocal.methods.fusing.log_linear import evidence, fit_log_linear
 from rlfocal.methods.online.hedge import RATES, Hedge, reweighed, weights_along
 from rlfocal.methods.online.online_log_linear import RIDGE, OnlineLogLinear, features, newton_step, seen
 from rlfocal.methods.online.sliding_best import SlidingBest
-from rlfocal.policy import Decisions, Method, OnlineLearner, decide, decide_online
 
 FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
 

@@ -12,12 +12,12 @@ from test_agents_environment import LiteralEnvironment, random_dataset
 from test_agents_training import JOINT, TINY, asked_about
 
 from benchmarks.results.streams import best_constant, turning
-from rlfocal.agents.rl_focal.agents import RLFocalAgents
-from rlfocal.agents.rl_focal.config import RLFocalConfig, rl_focal_config
-from rlfocal.agents.rl_focal.online import AskedStream
-from rlfocal.agents.rl_focal.training import train
-from rlfocal.dataset import Dataset, Kind
-from rlfocal.policy import decide
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.data.policy import decide
+from rlfocal.methods.rl_focal.agents import RLFocalAgents
+from rlfocal.methods.rl_focal.config import RLFocalConfig, rl_focal_config
+from rlfocal.methods.rl_focal.online import AskedStream
+from rlfocal.methods.rl_focal.training import train
 from rlfocal.statistics.windows import observed_metrics
 
 WAYS = {"rl_focal": replace(JOINT, update_period=7), "literal": replace(TINY, update_period=7)}

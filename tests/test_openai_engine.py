@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 from tiny_models import save_model
 
-from rlfocal.errors import RunError
+from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines import hf, openai
 from rlfocal.pool import ModelSpec

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
+from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
-from rlfocal.errors import InputError
-from rlfocal.openended import PAPER, OpenEndedConfig, evaluate_scores, read_scores, train_decider
-from rlfocal.openended.scores import ScoreTable
+from rlfocal.evaluation.openended import PAPER, OpenEndedConfig, evaluate_scores, read_scores, train_decider
+from rlfocal.evaluation.openended.scores import ScoreTable
 
 QUICK = OpenEndedConfig(episodes=12)
 

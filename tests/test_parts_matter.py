@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.results.streams import turning
-from rlfocal.agents.rl_focal.agents import RLFocalAgents
-from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.agents.rl_focal.environment import train_environment, train_stream
-from rlfocal.agents.rl_focal.training import train
-from rlfocal.agents.shared.policies import next_modal_pool
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.methods.agents.policies import next_modal_pool
+from rlfocal.methods.rl_focal.agents import RLFocalAgents
+from rlfocal.methods.rl_focal.config import RLFocalConfig
+from rlfocal.methods.rl_focal.environment import train_environment, train_stream
+from rlfocal.methods.rl_focal.training import train
 
 SHORT = RLFocalConfig(
     metrics=(), window=10, size_penalty=0, mean_pool=0, budgets=(), word_directions=0, fusion_episodes=0,

@@ -18,11 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlfocal.errors import InputError
-from rlfocal.jobs.processes import Processes, Send
-from rlfocal.placement.devices import Device, find_gpus, parsed, sees_only, used_by_others, visible
-from rlfocal.placement.leases import FOLDER, lease_folder, offered
-from rlfocal.placement.schedule import (
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.gpus.devices import Device, find_gpus, parsed, sees_only, used_by_others, visible
+from rlfocal.extraction.gpus.leases import FOLDER, lease_folder, offered
+from rlfocal.extraction.gpus.schedule import (
     Bar,
     Running,
     Schedule,
@@ -34,6 +33,7 @@ from rlfocal.placement.schedule import (
     ordered,
     simulate,
 )
+from rlfocal.extraction.running.processes import Processes, Send
 
 LISTED = [Device(str(i), f"GPU-{i}{i}{i}", "NVIDIA H100 80GB HBM3", is_shared=True) for i in range(4)]
 BOX = [Device(str(i), str(i)) for i in range(4)]

@@ -21,10 +21,10 @@ import pytest
 from recording_engines import Box, Record, finished
 from test_kill import kill_tree
 
-from rlfocal.jobs import placing
-from rlfocal.placement.devices import Device
-from rlfocal.placement.leases import offered
-from rlfocal.placement.schedule import Work
+from rlfocal.extraction.gpus.devices import Device
+from rlfocal.extraction.gpus.leases import offered
+from rlfocal.extraction.gpus.schedule import Work
+from rlfocal.extraction.running import gpu_jobs as placing
 
 N_POOLS = int(os.environ.get("RLFOCAL_POOLS", "2"))
 N_KILLS = 4

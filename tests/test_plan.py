@@ -14,17 +14,17 @@ import pytest
 from hub_server import serve
 from mirror import make_mirror
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.gpus.schedule import Bar, Schedule
+from rlfocal.extraction.plan.drawing import letters, rows
+from rlfocal.extraction.plan.estimate import Cost, cost, too_large, weights_gb
+from rlfocal.extraction.plan.gpus import GPU, GPUS, find_gpu
+from rlfocal.extraction.plan.plan import plan_pool
+from rlfocal.extraction.plan.workload import Workload, of_documents, of_size
+from rlfocal.extraction.plan.works import work
+from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.jobs.runner import extract_pool
-from rlfocal.placement.schedule import Bar, Schedule
-from rlfocal.planning.drawing import letters, rows
-from rlfocal.planning.estimate import Cost, cost, too_large, weights_gb
-from rlfocal.planning.gpus import GPU, GPUS, find_gpu
-from rlfocal.planning.plan import plan_pool
-from rlfocal.planning.workload import Workload, of_documents, of_size
-from rlfocal.planning.works import work
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import Benchmark, BenchmarkSize, ModelSpec, SamplingSpec
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.pool import add_to_pool, find_pool, load_entry, load_pool
 
 POOL = """\

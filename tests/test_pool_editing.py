@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool, remove_from_pool
 from rlfocal.pool.editing import with_entry, without_entry
 from rlfocal.pool.specs import ModelSpec

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rlfocal.errors import InputError
-from rlfocal.imports.prices import SHIPPED, import_prices, read_prices
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.prices import SHIPPED, import_prices, read_prices
 from warehouse import Warehouse, open_warehouse
 
 NAMES = "phi gpt nobody"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tiny_models import save_model, write_tasks
 
-from rlfocal.errors import InputError
-from rlfocal.jobs.runner import ExtractionReport, extract_pool
+from rlfocal.base.errors import InputError
+from rlfocal.data.prompts import load_prompts
+from rlfocal.extraction.running.runner import ExtractionReport, extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
-from rlfocal.prompts import load_prompts
 from warehouse import open_warehouse
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"

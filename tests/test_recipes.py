@@ -18,18 +18,17 @@ from typing import Any
 
 import pytest
 
-from rlfocal.agents import TRAINED
-from rlfocal.agents.recipes import configure, online_recipe, recipe
 from rlfocal.methods import entries, make_method
+from rlfocal.methods.agents import TRAINED
+from rlfocal.methods.agents.recipes import configure, online_recipe, recipe
 
 TABLE = Path(__file__).with_name("recipes.json")
 CARRIERS = {
-    "rlfocal.dataset",  # what it holds is in a run's name
-    *(f"rlfocal.agents.storage.{name}" for name in ("header", "resuming", "tensorfiles")),
-    *(
-        f"rlfocal.{name}"
-        for name in ("agents.shared.variant", "errors", "methods.registry", "methods.spaces", "policy")
-    ),
+    "rlfocal.data.dataset",  # what it holds is in a run's name
+    "rlfocal.base.errors",
+    "rlfocal.data.policy",
+    *(f"rlfocal.methods.agents.{name}" for name in ("header", "resuming", "tensorfiles", "variant")),
+    *(f"rlfocal.methods.{name}" for name in ("registry", "spaces")),
 }
 """Modules that change no decision."""
 
@@ -91,7 +90,7 @@ def as_it_is() -> dict[str, Any]:
     for name in TRAINED:
         revision = json.loads(recipe(name, configure(name, 100)))[0]
         is_of_paper = name in ("rl_focal_literal", "rl_focal_released")
-        room = f"rlfocal.agents.{'rl_focal' if is_of_paper else name}"
+        room = f"rlfocal.methods.{'rl_focal' if is_of_paper else name}"
         of[name] = f"{revision}{online_recipe(name)}", f"{room}.training"
     methods = {name: {"recipe": told, "modules": sorted(needed(at))} for name, (told, at) in of.items()}
     every = sorted({module for method in methods.values() for module in method["modules"]})

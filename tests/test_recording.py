@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.extraction import logs
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines import backends
 from rlfocal.extraction.recording import begin, gpus
+from rlfocal.extraction.running import worker
+from rlfocal.extraction.running.events import Extracted, Failure
+from rlfocal.extraction.running.partitions import Job
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.jobs import worker
-from rlfocal.jobs.events import Extracted, Failure
-from rlfocal.jobs.partitions import Job
 from rlfocal.pool.specs import ModelSpec
 from warehouse import open_warehouse
 from warehouse.opening import SCHEMA_VERSION

@@ -14,20 +14,20 @@ from test_agents_training import skilled
 from torch import Tensor, nn
 
 from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
-from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.agents.rl_focal.artefacts import ARTEFACTS, Artefacts, ReleasedConfig, released_config
-from rlfocal.agents.rl_focal.environment import train_environment, train_stream
-from rlfocal.agents.rl_focal.mappo import walk
-from rlfocal.agents.rl_focal.networks import Networks
-from rlfocal.agents.rl_focal.released import released_accuracy
-from rlfocal.agents.rl_focal.released_agents import ReleasedAgents
-from rlfocal.agents.rl_focal.released_learning import ReleasedLearner
-from rlfocal.agents.rl_focal.training import train_agents
-from rlfocal.agents.shared.networks import Sizes
-from rlfocal.dataset import Kind
-from rlfocal.errors import InputError
-from rlfocal.methods.rl_focal import RLFocal
-from rlfocal.policy import Decisions, decide
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Kind
+from rlfocal.data.policy import Decisions, decide
+from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.agents.method import RLFocal
+from rlfocal.methods.agents.networks import Sizes
+from rlfocal.methods.rl_focal.artefacts import ARTEFACTS, Artefacts, ReleasedConfig, released_config
+from rlfocal.methods.rl_focal.environment import train_environment, train_stream
+from rlfocal.methods.rl_focal.mappo import walk
+from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.released import released_accuracy
+from rlfocal.methods.rl_focal.released_agents import ReleasedAgents
+from rlfocal.methods.rl_focal.released_learning import ReleasedLearner
+from rlfocal.methods.rl_focal.training import train_agents
 
 train = partial(train_agents, ReleasedAgents)
 SHORT = ReleasedConfig(window=9, update_period=7, decider_episodes=3, fusion_episodes=3)

@@ -24,21 +24,21 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy.stats import bootstrap
 
-from rlfocal.agents import RL_FOCAL
-from rlfocal.agents.settings import readable
-from rlfocal.dataset import load_dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import load_dataset
+from rlfocal.data.policy import PHASES
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import Board, Standing
-from rlfocal.merit.intervals import paired_bootstrap
 from rlfocal.methods import methods_for, named
-from rlfocal.policy import PHASES
+from rlfocal.methods.agents import RL_FOCAL
+from rlfocal.methods.agents.settings import readable
 from rlfocal.report import leaderboard, print_table
 from rlfocal.report.curves import caption, learning
 from rlfocal.report.figures.cost import cost_accuracy
 from rlfocal.report.figures.ours import TITLES, learning_curves
 from rlfocal.report.html import write_report
 from rlfocal.report.pools import pool_choice
+from rlfocal.statistics.intervals import paired_bootstrap
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.corrections import remove_model
 

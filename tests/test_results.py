@@ -21,9 +21,9 @@ from benchmarks.results.plan import RESULTS_OF
 from benchmarks.results.revisions import current, revision
 from benchmarks.results.streams import TRAIN, best_constant, turning
 from benchmarks.results.studied import Studied
-from rlfocal.dataset import load_dataset
-from rlfocal.errors import InputError
-from rlfocal.merit.intervals import paired_bootstrap, paired_over_tasks
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import load_dataset
+from rlfocal.statistics.intervals import paired_bootstrap, paired_over_tasks
 from warehouse import Warehouse, open_warehouse
 
 

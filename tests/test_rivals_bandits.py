@@ -18,15 +18,15 @@ from worded_data import (
 )
 
 from benchmarks.results.streams import turning
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.policy import OnlineLearner, decide, decide_online
+from rlfocal.data.text import TFIDF
 from rlfocal.methods import check_methods, make_method
 from rlfocal.methods._text import fit_directions
 from rlfocal.methods.online._bandits import Arms, contexts_of
 from rlfocal.methods.online._fading import FadingArms
 from rlfocal.methods.online.linucb import LinUcb
 from rlfocal.methods.online.thompson import Thompson
-from rlfocal.policy import OnlineLearner, decide, decide_online
-from rlfocal.text import TFIDF
 
 
 def test_what_an_arm_learns_by_hand() -> None:

@@ -12,13 +12,13 @@ from rival_data import ANSWERS, CHOICES, accuracy, best_single, fitted, sampled,
 from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import decide
 from rlfocal.methods.fusing._candidates import Ranked, candidates_of, right_and_wrong
 from rlfocal.methods.fusing._pair_encoder import PairEncoder, fit_pair_encoder, texts_of
 from rlfocal.methods.fusing.llm_blender import LLMBlender
 from rlfocal.methods.fusing.pairwise_log_linear import FeatureRanker, features, fit_features
-from rlfocal.policy import decide
 
 
 def test_candidates_and_pairs_by_hand() -> None:

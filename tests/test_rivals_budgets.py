@@ -15,14 +15,14 @@ from worded_data import (
     policy_of,
 )
 
-from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.agents.rl_focal.training import train as train_rl_focal
-from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.agents.rl_focal_sequential.training import train as train_sequential
-from rlfocal.agents.shared.variant import AtMost, CallingAgents
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, Budgeted, decide
 from rlfocal.methods import RLFocal
-from rlfocal.policy import Budget, Budgeted, decide
+from rlfocal.methods.agents.variant import AtMost, CallingAgents
+from rlfocal.methods.rl_focal.config import RLFocalConfig
+from rlfocal.methods.rl_focal.training import train as train_rl_focal
+from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
 
 
 @pytest.mark.parametrize("name", ["best_plurality", "best_soft_vote", "best_log_linear"])

@@ -15,12 +15,12 @@ from rival_data import CHOICES, accuracy, best_single, fitted, sampled, telling,
 from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits
 
+from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.cascades import _cascades
 from rlfocal.methods.cascades._cascades import Chain, Table, best_chain, run
 from rlfocal.methods.cascades._confidence import entropy_of, fit_logistic, margin_of, top_probability_of
 from rlfocal.methods.pools.dylan import Dylan, importance
 from rlfocal.methods.pools.more_agents import MoreAgents
-from rlfocal.policy import Budget, decide
 
 CASCADES = ("cascade", "frugalgpt")
 

@@ -10,7 +10,7 @@ import pytest
 from rival_data import CHOICES, EDGES, accuracy, admitted, best_single, fitted, shuffled, within
 from test_yardsticks import make_logits
 
-from rlfocal.policy import Budget, Budgeted, decide
+from rlfocal.data.policy import Budget, Budgeted, decide
 
 CASCADES = ("cascade", "frugalgpt")
 OTHER_DES = tuple(f"des:{name}" for name in ("knora_u", "dews", "meta_des", "des_p"))

@@ -24,15 +24,15 @@ from worded_data import (
     strange,
 )
 
-from rlfocal.agents.shared.networks import stacked_mlp
-from rlfocal.calls import Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, Budgeted, decide
 from rlfocal.methods import entries, make_method
+from rlfocal.methods.agents.networks import stacked_mlp
 from rlfocal.methods.pools._budgets import affordable, most_affordable
 from rlfocal.methods.pools._mlp import Training, fit_mlps
 from rlfocal.methods.pools._teams import Search, fitness
 from rlfocal.methods.pools.topla import numbered_as_called
-from rlfocal.policy import Budget, Budgeted, decide
 
 METHODS = (*TEXT, "topla", *RLAE, *BANDITS)
 

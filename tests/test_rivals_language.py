@@ -12,12 +12,12 @@ from test_evaluation import put_choices
 from test_every_method import choices
 from test_rivals_routers import ODD, TOPICS, accuracy, by_topic, odd, policy_of
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.policy import Budget, decide
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import check_methods, entries, every_method
 from rlfocal.methods.routers._language import parts_of
 from rlfocal.methods.routers.routellm_bert import STRONG, TIE, WEAK, outcomes
-from rlfocal.policy import Budget, decide
 from rlfocal.report.paper import paper_tables
 from warehouse import Warehouse
 

@@ -16,11 +16,11 @@ from test_rivals_routers import Words, answered, by_topic, policy_of
 from test_rivals_routers import accuracy as accuracy_of
 from worded_data import accuracy, knowers, topical
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.routers._towers import Towers
 from rlfocal.methods.routers.eagle import Eagle, EagleRouter, Games, draw_games, mean_ratings
-from rlfocal.policy import Budget, decide
 
 Floats = NDArray[np.float64]
 

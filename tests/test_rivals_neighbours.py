@@ -12,15 +12,15 @@ from rival_data import CHOICES, accuracy, best_single, fitted, sampled, telling,
 from test_methods import make_dataset
 from test_yardsticks import make_logits
 
-from rlfocal.calls import Calls
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, decide
 from rlfocal.methods import check_methods
 from rlfocal.methods._neighbours import Neighbours
 from rlfocal.methods.neighbours._competence import COMPETENCES
 from rlfocal.methods.neighbours._likeness import TEXT_WEIGHT, alike, fit_likeness, local_mean
 from rlfocal.methods.neighbours.outputs_knn import OutputsKnn, Selector, _best
-from rlfocal.policy import Budget, decide
 
 NAMES = tuple(COMPETENCES)
 

@@ -10,12 +10,12 @@ import pytest
 from rival_data import accuracy, best_single, fitted, sampled
 from worded_data import TOPICS
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import decide
 from rlfocal.methods import check_methods
 from rlfocal.methods._sampling import majority_of
 from rlfocal.methods.cascades.model_switch import internal_weights, passes_of
 from rlfocal.methods.routers.best_route import SampledRouter
-from rlfocal.policy import decide
 
 
 def passes(T: int = 400, seed: int = 0) -> Dataset:
@@ -114,7 +114,7 @@ def test_best_route_asks_the_cheapest_that_will_do() -> None:
 
 
 def test_data_without_passes_or_prices_are_refused() -> None:
-    from rlfocal.errors import InputError
+    from rlfocal.base.errors import InputError
 
     data = passes(T=20)
     check_methods(["best_route", "model_switch"], data)

@@ -12,10 +12,10 @@ from scipy.special import log_softmax
 from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits
 
+from rlfocal.data.policy import decide
 from rlfocal.methods.pools._growing import grow
 from rlfocal.methods.pools.likelihood_pool import TEMPERATURES, LikelihoodPool, calibrate
 from rlfocal.methods.pools.mutual_information_pool import MutualInformationPool, mutual_information
-from rlfocal.policy import decide
 
 
 def test_mutual_information_by_hand() -> None:

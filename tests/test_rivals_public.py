@@ -12,7 +12,9 @@ from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
 from test_rivals_routers import Words, accuracy, answered, by_topic, mean_price, odd, policy_of
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.policy import Budget, decide
+from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods import check_methods
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
@@ -25,8 +27,6 @@ from rlfocal.methods.routers.hybrid_llm import weak_suffices
 from rlfocal.methods.routers.model_sat import Matched
 from rlfocal.methods.routers.router_dc import Cosines, against_models, against_samples
 from rlfocal.methods.routers.uniroute import MappedClusters
-from rlfocal.policy import Budget, decide
-from rlfocal.text import TFIDF, fit_encoder
 
 SCORED = ("mlp", "svm", "carrot_knn", "carrot_linear", "uniroute", "router_dc", "graph_router", "model_sat")
 ALL = (*SCORED, "hybrid_llm")

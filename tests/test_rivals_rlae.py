@@ -17,11 +17,11 @@ from worded_data import (
     topical,
 )
 
-from rlfocal.agents.shared.networks import stacked_mlp
+from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import fit_directions
+from rlfocal.methods.agents.networks import stacked_mlp
 from rlfocal.methods.rlae._rlae import states_of
 from rlfocal.methods.rlae._rlae_learning import Learning, Weighers, learn, rewards
-from rlfocal.text import TFIDF
 
 
 def test_the_reward_of_weights_by_hand() -> None:

@@ -11,8 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from test_methods import make_dataset
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, Budgeted, Decisions, Policy, decide
 from rlfocal.methods import entries, make_method
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.neighbours.avengers import MixedRouter, RankedRouter
@@ -30,7 +31,6 @@ from rlfocal.methods.routers.routellm_sw import (
     bradley_terry,
     wins_of,
 )
-from rlfocal.policy import Budget, Budgeted, Decisions, Policy, decide
 
 Floats = NDArray[np.float64]
 

@@ -40,7 +40,7 @@ TASKS = ("astronomy", "botany")
 LIMIT = 16
 """Documents of each."""
 COUNTING = """
-from rlfocal.jobs import runner
+from rlfocal.extraction.running import runner
 
 runner.PRELOADED = {"hf": (*runner.PRELOADED["hf"], "counted_engine")}
 """

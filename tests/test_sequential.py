@@ -23,20 +23,25 @@ from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits, texts
 from threadpoolctl import threadpool_limits
 
-from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.agents.rl_focal_sequential import training
-from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
-from rlfocal.agents.rl_focal_sequential.asking import asking_order
-from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig, sequential_config
-from rlfocal.agents.rl_focal_sequential.decider import (
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset, Kind, load_dataset
+from rlfocal.data.policy import decide
+from rlfocal.evaluation import evaluate
+from rlfocal.methods import CheckpointStore, RLFocal, make_method
+from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.rl_focal_sequential import training
+from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
+from rlfocal.methods.rl_focal_sequential.asking import asking_order
+from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig, sequential_config
+from rlfocal.methods.rl_focal_sequential.decider import (
     N_FEATURES,
     StageView,
     fit_decider,
     fit_within,
     stop_stages,
 )
-from rlfocal.agents.rl_focal_sequential.fitting import Stage, fit_stage, mixture
-from rlfocal.agents.rl_focal_sequential.observations import (
+from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage, mixture
+from rlfocal.methods.rl_focal_sequential.observations import (
     About,
     Outputs,
     about,
@@ -46,14 +51,9 @@ from rlfocal.agents.rl_focal_sequential.observations import (
     silenced,
     stage_rows,
 )
-from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise
-from rlfocal.agents.rl_focal_sequential.training import train
-from rlfocal.dataset import Dataset, Kind, load_dataset
-from rlfocal.errors import InputError
-from rlfocal.evaluation import evaluate
-from rlfocal.methods import CheckpointStore, RLFocal, make_method
-from rlfocal.policy import decide
-from rlfocal.router import Router
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise
+from rlfocal.methods.rl_focal_sequential.training import train
+from rlfocal.serving.router import Router
 from warehouse import Warehouse, open_warehouse
 
 SMALL = SequentialConfig(
@@ -267,7 +267,7 @@ def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
 def test_the_callers_number_of_threads_is_put_back() -> None:
     """In a process of its own: engines and libraries that other tests ran set theirs."""
     script = (
-        "import torch\nfrom rlfocal.agents.shared.threads import one_thread\n"
+        "import torch\nfrom rlfocal.methods.agents.threads import one_thread\n"
         "torch.set_num_threads(3)\n"
         "with one_thread():\n    print(torch.get_num_threads())\n"
         "print(torch.get_num_threads())"

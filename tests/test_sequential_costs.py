@@ -15,18 +15,18 @@ from test_methods import make_dataset
 from test_sequential import ANSWERS, CHOICES, SMALL, letters, right, trained
 from test_yardsticks import make_answers, make_logits
 
-from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.agents.recipes import configure
-from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
-from rlfocal.agents.rl_focal_sequential.asking import asking_order, paid_by_stage, price_shares
-from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.agents.rl_focal_sequential.decider import Ledger, StageView, fit_decider, worthwhile_stages
-from rlfocal.agents.rl_focal_sequential.training import train
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.policy import decide
-from rlfocal.router import Router
+from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.agents.recipes import configure
+from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
+from rlfocal.methods.rl_focal_sequential.asking import asking_order, paid_by_stage, price_shares
+from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, fit_decider, worthwhile_stages
+from rlfocal.methods.rl_focal_sequential.training import train
+from rlfocal.serving.router import Router
 from rlfocal.statistics.calibration import reliability
 from rlfocal.statistics.temperature import fit_temperature, tempered
 

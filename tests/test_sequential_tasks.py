@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from test_methods import make_dataset
 from test_sequential import SMALL, right
 
-from rlfocal.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.agents.rl_focal_sequential.agents import SequentialAgents
-from rlfocal.agents.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.agents.rl_focal_sequential.fitting import fit_stage, mixture
-from rlfocal.agents.rl_focal_sequential.holding import task_counts
-from rlfocal.agents.rl_focal_sequential.softmax_regression import Priors, Rows, fit_groups, fit_many
-from rlfocal.agents.rl_focal_sequential.training import train
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import decide
 from rlfocal.methods import make_method
-from rlfocal.policy import decide
-from rlfocal.router import Router
+from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
+from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.fitting import fit_stage, mixture
+from rlfocal.methods.rl_focal_sequential.folds import task_counts
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_groups, fit_many
+from rlfocal.methods.rl_focal_sequential.training import train
+from rlfocal.serving.router import Router
 
 TASKS = 12
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rlfocal.jobs.faults import explained, killed
-from rlfocal.jobs.shards import Shard, Shards, discard, identity, shard_folder
+from rlfocal.extraction.running.faults import explained, killed
+from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
 from warehouse import open_warehouse
 from warehouse.disk import DiskFullError
 from warehouse.opening import SCHEMA_VERSION

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from test_warehouse import SCORES, THREE, answer_rows, choice_rows, docs, extraction
 
-from rlfocal.errors import InputError
-from rlfocal.sql import run_sql
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.sql import run_sql
 from warehouse import Warehouse, open_warehouse
 from warehouse.snapshots import QUANTILES, PartitionChange, RowChange, diff, snapshots
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rlfocal.errors import InputError
-from rlfocal.sql import Select, run_sql, sandbox
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.sql import Select, run_sql, sandbox
 from warehouse import open_warehouse
 
 MODELS = 40

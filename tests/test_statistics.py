@@ -29,9 +29,9 @@ from sklearn.metrics import brier_score_loss
 
 import rlfocal
 from benchmarks.speed.eq8 import focal_diversity_of_pool
-from rlfocal.agents.rl_focal.config import RLFocalConfig
-from rlfocal.dataset import Kind
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Kind
+from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.statistics import diversity, metrics, votes, windows
 from rlfocal.statistics.calibration import brier_score, reliability
 from rlfocal.statistics.outcomes import Outcomes

@@ -305,7 +305,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 
 PRELOADING = """
-from rlfocal.jobs.processes import run_each
+from rlfocal.extraction.running.processes import run_each
 run_each(print, {"x": ()}, at_once=1, on_event=print, preload=["takes_long"])
 """
 

@@ -9,11 +9,11 @@ import pytest
 from test_calls import ANSWERS
 from test_yardsticks import make_answers, make_logits
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import decide_online
+from rlfocal.data.stream import Stream, Turn
 from rlfocal.evaluation.runs import decide_groups
-from rlfocal.policy import decide_online
-from rlfocal.stream import Stream, Turn
 
 KINDS = pytest.mark.parametrize(
     "data", [make_logits(0, T=40, N=5), make_answers(*ANSWERS)], ids=["choices", "answers"]

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_yardsticks import make_answers, make_logits
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.splits import split_anew
-from rlfocal.studies.stress import failing, few_labels, noisy, permuted, shuffled
+from rlfocal.evaluation.studies.stress import failing, few_labels, noisy, permuted, shuffled
 
 CHOICES = make_logits(0, T=200, N=4, C=4)
 ANSWERS = make_answers(*[("aabb", "a"), ("dcba", "b"), ("eeea", "z"), ("bb--", "b")] * 20)

@@ -16,24 +16,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rlfocal.agents.recipes import recipe
-from rlfocal.agents.rl_focal.config import rl_focal_config
-from rlfocal.agents.settings import shown
+from rlfocal.base.errors import InputError
 from rlfocal.cli import main
-from rlfocal.dataset import load_dataset
-from rlfocal.errors import InputError
+from rlfocal.data.dataset import load_dataset
+from rlfocal.data.policy import decide
 from rlfocal.evaluation import Setup, evaluate
+from rlfocal.evaluation.studies import STUDIES, Conditions, Findings, Point, load
+from rlfocal.evaluation.studies.arms import tuned_arm
+from rlfocal.evaluation.studies.artefacts import counted_as_released
+from rlfocal.evaluation.studies.pools import repeated
+from rlfocal.evaluation.studies.success import by_members, decisions
+from rlfocal.evaluation.studies.switch import furthest_apart, stream, stretches
+from rlfocal.evaluation.studies.tuned import changed, parse, written
 from rlfocal.methods import Making, RLFocal, make_method
-from rlfocal.policy import decide
+from rlfocal.methods.agents.recipes import recipe
+from rlfocal.methods.agents.settings import shown
+from rlfocal.methods.rl_focal.config import rl_focal_config
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.studies import figure
-from rlfocal.studies import STUDIES, Conditions, Findings, Point, load
-from rlfocal.studies.arms import tuned_arm
-from rlfocal.studies.artefacts import counted_as_released
-from rlfocal.studies.pools import repeated
-from rlfocal.studies.success import by_members, decisions
-from rlfocal.studies.switch import furthest_apart, stream, stretches
-from rlfocal.studies.tuned import changed, parse, written
 from warehouse import Warehouse, open_warehouse
 
 FAST: dict[str, dict[str, Any]] = {

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.text import TFIDF, fit_encoder
 
 QUESTIONS = [
     "How many apples does Ann have?",

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 from test_methods import make_dataset
 
-from rlfocal.calls import Answered, Calls
+from rlfocal.base.errors import InputError
 from rlfocal.cli import main
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.budgets import budget_curves
 from rlfocal.evaluation.leaderboard import leaderboard

@@ -16,12 +16,12 @@ from tiny_models import tiny_model, tiny_tokenizer, write_tasks
 from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
-from rlfocal.exporting import export
+from rlfocal.exchange.exports import export
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.fingerprint import fingerprint, holds
+from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.extraction.unconditional import alone, with_unconditional
-from rlfocal.jobs.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.opening import SCHEMA_VERSION
@@ -156,7 +156,7 @@ def test_extract_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         asked.append(pool)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rlfocal.jobs.runner.extract_pool", extract)
+    monkeypatch.setattr("rlfocal.extraction.running.runner.extract_pool", extract)
     CliRunner().invoke(app, ["extract", "--pool", "lab", "--unconditional", "-w", str(tmp_path / "w")])
     assert {b.unconditional for b in asked[0].benchmarks if b.kind == "choices"} == {True}
     assert {b.unconditional for b in asked[0].benchmarks if b.kind == "answers"} == {False}

@@ -10,11 +10,11 @@ import pytest
 import torch
 from tiny_models import save_model, tiny_model, tiny_tokenizer, write_tasks
 
-from rlfocal.dataset import load_dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import load_dataset
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
-from rlfocal.jobs.runner import extract_pool
+from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 
-from rlfocal.dataset import Kind
+from rlfocal.data.dataset import Kind
 from rlfocal.statistics.agreement import agreement, consensus
 from rlfocal.statistics.calibration import reliability
 from rlfocal.statistics.normalised import likelier_predictions, normalised_predictions

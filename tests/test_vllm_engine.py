@@ -14,13 +14,13 @@ import pytest
 from mirror import make_mirror
 from tiny_models import tiny_model, tiny_tokenizer, write_tasks
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.requests import Request
+from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.extraction.unconditional import alone
-from rlfocal.jobs.runner import extract_pool
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec, load_benchmarks
 from warehouse import open_warehouse
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import connect

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from test_evaluation import put_choices
 from test_methods import datasets, make_dataset
 
-from rlfocal.agents import RL_FOCAL
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Decisions, OnlineLearner, decide, decide_online
+from rlfocal.data.stream import Stream, Turn
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.planning import group_rows
 from rlfocal.evaluation.runs import decide_groups, fit_groups
@@ -31,10 +32,9 @@ from rlfocal.methods import (
     named,
     with_references,
 )
+from rlfocal.methods.agents import RL_FOCAL
 from rlfocal.methods.fusing.log_linear import LogLinearPool, fit_log_linear
 from rlfocal.methods.fusing.stacking import Stacking
-from rlfocal.policy import Decisions, OnlineLearner, decide, decide_online
-from rlfocal.stream import Stream, Turn
 from warehouse import Warehouse
 
 FROZEN = [name for name in methods_for(9) if name not in {*RL_FOCAL, "oracle"}]

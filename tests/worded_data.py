@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from test_methods import make_dataset
 from test_yardsticks import make_answers, make_logits, only
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Decisions, OnlineLearner, Policy, SeesAll, decide, decide_online
 from rlfocal.methods import entries, make_method
-from rlfocal.policy import Decisions, OnlineLearner, Policy, SeesAll, decide, decide_online
 
 Floats = NDArray[np.float64]
 TOPICS = ("planets orbit the distant star", "tenants sue the careless landlord", "enzymes fold inside cells")

@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.results.making import import_data, make, mark
 from benchmarks.results.pages import PAGES, RESULTS, write_page
 from benchmarks.results.plan import RESULTS_OF
-from rlfocal.errors import InputError, unknown
-from rlfocal.jobs.runner import cores
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.extraction.running.runner import cores
 from warehouse import open_warehouse
 
 

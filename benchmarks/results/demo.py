@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results.evaluated import Evaluated
-from rlfocal.atomic import write_file
+from rlfocal.base.atomic import write_file
 from rlfocal.evaluation import leaderboard
-from rlfocal.jobs.runner import extract_pool
+from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.pool.files import load_pool
 from rlfocal.report.figures.cost import cost_accuracy
 from warehouse import Warehouse

@@ -15,7 +15,7 @@ from benchmarks.results.revisions import revision
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import correct_by_document
 from rlfocal.evaluation.planning import Per
-from rlfocal.merit.intervals import paired_bootstrap, paired_over_tasks
+from rlfocal.statistics.intervals import paired_bootstrap, paired_over_tasks
 from warehouse import Warehouse
 from warehouse.scripts import script
 

@@ -11,10 +11,10 @@ from platform import python_version
 from typing import Any, Protocol
 
 from benchmarks.results.revisions import current
-from rlfocal.atomic import write_file
-from rlfocal.errors import InputError
-from rlfocal.imports.predictions import import_predictions
-from rlfocal.imports.prices import import_prices
+from rlfocal.base.atomic import write_file
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.prices import import_prices
 from warehouse import Warehouse
 
 _LIBRARIES = ("rlfocal", "numpy", "scipy", "scikit-learn", "torch")

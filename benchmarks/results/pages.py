@@ -22,7 +22,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from rlfocal.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown
 from rlfocal.evaluation.leaderboard import points
 
 ROOT = Path(__file__).resolve().parents[2]

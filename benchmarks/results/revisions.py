@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.policy import RecipeOnline
 from rlfocal.evaluation.planning import parse_settings
 from rlfocal.methods import Making, make_method
 from rlfocal.methods.registry import settable
-from rlfocal.policy import RecipeOnline
 
 _SIZES = (100, 1_000, 10_000)
 """Train documents for which recipes are compared: defaults may depend on how many there are."""

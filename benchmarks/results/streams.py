@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results.revisions import revision
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Fitted
 from rlfocal.evaluation.runs import decide_groups
 from rlfocal.methods import make_method
-from rlfocal.policy import Fitted
 from warehouse import Warehouse
 
 TRAIN, TEST, TURN, LATER = 400, 900, 300, 300

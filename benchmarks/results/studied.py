@@ -9,10 +9,10 @@ from typing import Any
 from benchmarks.results.revisions import revision
 from rlfocal.evaluation import Setup
 from rlfocal.evaluation.planning import Per, read_dataset
+from rlfocal.evaluation.studies import STUDIES, Conditions
+from rlfocal.evaluation.studies.findings import Point
+from rlfocal.evaluation.studies.tuned import parse
 from rlfocal.methods import entries
-from rlfocal.studies import STUDIES, Conditions
-from rlfocal.studies.findings import Point
-from rlfocal.studies.tuned import parse
 from warehouse import Warehouse
 
 _ONLINE = ("order", "switch")

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.speed.training import CHOICES, generated
-from rlfocal.agents import RL_FOCAL
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.outputs import Output
+from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.policy import decide
-from rlfocal.router import Router
-from rlfocal.routing.outputs import Output
+from rlfocal.methods.agents import RL_FOCAL
+from rlfocal.serving.router import Router
 
 if TYPE_CHECKING:
-    from rlfocal.agents.shared.variant import SomeAgents
+    from rlfocal.methods.agents.variant import SomeAgents
 
 WORDS = 60
 """Of a generated question."""
@@ -61,7 +61,7 @@ def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> D
     to a Router, without and with a question's text: which models to ask, step by step until enough have
     answered, and the answer.
     """
-    from rlfocal.agents.shared.threads import one_thread
+    from rlfocal.methods.agents.threads import one_thread
 
     rows = asked(generated(600, models, CHOICES, seed), seed)
     documents = [rows.rows(np.arange(len(rows)) == row) for row in range(WARM_UP + decisions // 20)]
@@ -99,8 +99,8 @@ def asked(rows: Dataset, seed: int) -> Dataset:
 
 def _loaded(rows: Dataset, seed: int) -> dict[str, SomeAgents]:
     """Agents by method, from their checkpoints."""
-    from rlfocal.agents.checkpoint import load_checkpoint
-    from rlfocal.agents.rl_focal.config import RLFocalConfig
+    from rlfocal.methods.agents.checkpoint import load_checkpoint
+    from rlfocal.methods.rl_focal.config import RLFocalConfig
 
     loaded = {}
     with TemporaryDirectory() as folder:

@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.speed.eq8 import focal_diversity_of_pool
 from benchmarks.speed.memory import peak_megabytes
-from rlfocal.dataset import load_dataset
-from rlfocal.errors import RunError
-from rlfocal.jobs.processes import Send, run_each
+from rlfocal.base.errors import RunError
+from rlfocal.data.dataset import load_dataset
+from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.statistics import diversity
 from rlfocal.statistics.votes import plurality
 from warehouse import Warehouse, open_warehouse

@@ -25,11 +25,11 @@ from benchmarks.speed.questions import (
     save_random_model,
     unique_tokens,
 )
-from rlfocal.errors import RunError
+from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Engine, Sampling
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder
-from rlfocal.jobs.processes import Send, run_each
-from rlfocal.planning.gpus import GPU, gpu_of
+from rlfocal.extraction.plan.gpus import GPU, gpu_of
+from rlfocal.extraction.running.processes import Send, run_each
 
 PASSES = 10
 ANSWER_TOKENS = 60  # a tenth of the prompt

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.speed.memory import peak_megabytes
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
 
 if TYPE_CHECKING:
-    from rlfocal.agents.rl_focal.config import RLFocalConfig
+    from rlfocal.methods.rl_focal.config import RLFocalConfig
 
 SETTINGS = ((5, 50), (16, 500))
 """(models, window) of the speeds."""
@@ -121,7 +121,7 @@ def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> 
     import torch
 
     from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
-    from rlfocal.agents.shared.threads import one_thread
+    from rlfocal.methods.agents.threads import one_thread
 
     n_models, choices = rows.probs.shape[1:]
     with one_thread(), torch.random.fork_rng(devices=[]):
@@ -140,7 +140,7 @@ def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> 
 
 
 def _ours(rows: Dataset, window: int, n_seeds: int, episodes: int | None, reference: Speed) -> Speed:
-    from rlfocal.agents.rl_focal.config import rl_focal_config
+    from rlfocal.methods.rl_focal.config import rl_focal_config
 
     config = replace(rl_focal_config(len(rows)), window=window)
     if episodes is not None:
@@ -152,7 +152,7 @@ def _ours(rows: Dataset, window: int, n_seeds: int, episodes: int | None, refere
 
 def _grown(rows: Dataset) -> Growth:
     """Few episodes, in the proportion of a whole training on as long a stream as MMLU's."""
-    from rlfocal.agents.rl_focal.config import RLFocalConfig
+    from rlfocal.methods.rl_focal.config import RLFocalConfig
 
     config = RLFocalConfig(
         window=min(500, len(rows)), decider_episodes=1, fusion_episodes=1, joint_episodes=1
@@ -163,8 +163,8 @@ def _grown(rows: Dataset) -> Growth:
 
 def _train(rows: Dataset, config: RLFocalConfig, n_seeds: int) -> tuple[int, float]:
     """Environment steps and the seconds they took, preparation included."""
-    from rlfocal.agents.rl_focal.environment import train_environment, train_stream
-    from rlfocal.agents.rl_focal.training import train
+    from rlfocal.methods.rl_focal.environment import train_environment, train_stream
+    from rlfocal.methods.rl_focal.training import train
 
     environment = train_environment(train_stream(rows, config), config, n_seeds)
     episodes = config.decider_episodes + config.fusion_episodes + config.joint_episodes

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rlfocal.imports.predictions import import_predictions
+from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import open_warehouse
 
 N_MODELS = 12

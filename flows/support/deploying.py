@@ -16,7 +16,7 @@ from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import deployment
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 
 TAG = "rlfocal"
 """Of every run: prefect.yaml gives it to deployments."""

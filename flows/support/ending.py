@@ -14,8 +14,8 @@ from prefect.states import Failed
 from flows.support.deploying import check_checkout
 from flows.support.parameters import check_no_password
 from flows.support.summary import IncompleteError, sentence
-from rlfocal.errors import InputError, RunError
-from rlfocal.failures import plain
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.failures import plain
 
 T = TypeVar("T")
 

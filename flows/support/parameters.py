@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from warehouse.locations import without_password
 
 Name = Annotated[str, Field(min_length=1)]

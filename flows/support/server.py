@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import NamedTuple
 
-from rlfocal.errors import RunError
+from rlfocal.base.errors import RunError
 
 ENVIRONMENT = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 SECONDS_TO_END = 2.0

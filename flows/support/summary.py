@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlfocal.drift import Drift
-from rlfocal.errors import RunError
+from rlfocal.base.errors import RunError
 from rlfocal.evaluation import Evaluation
-from rlfocal.jobs.events import Failure
+from rlfocal.extraction.running.events import Failure
+from rlfocal.upkeep.drift import Drift
 
 ALL = "*"
 

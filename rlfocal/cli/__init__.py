@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Callable
 
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.failures import path_error, plain
 from rlfocal.cli.support.stopping import stopped_by_signals
-from rlfocal.errors import InputError, RunError
-from rlfocal.failures import path_error, plain
 
 
 def main() -> None:

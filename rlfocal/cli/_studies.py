@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.agents import TRAINED
+from rlfocal.base.errors import InputError
 from rlfocal.cli.learning import Benchmark, Per
 from rlfocal.cli.support.options import Json, Location, Models, Seeds, names, print_json
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.errors import InputError
-from rlfocal.studies import STUDIES, Conditions, Study
+from rlfocal.evaluation.studies import STUDIES, Conditions, Study
+from rlfocal.methods.agents import TRAINED
 
 studies = typer.Typer()
 
@@ -61,8 +61,8 @@ def _command(asked: Study) -> Callable[..., None]:
     ) -> None:
         from rlfocal.evaluation import Setup
         from rlfocal.evaluation.planning import read_dataset
+        from rlfocal.evaluation.studies.tuned import parse
         from rlfocal.report.studies import print_findings, write_figure
-        from rlfocal.studies.tuned import parse
         from warehouse import open_warehouse
 
         folder = out or Path()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlfocal.base.errors import unknown
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.options import Benchmarks, Json, names, print_json
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.errors import unknown
 
 if TYPE_CHECKING:
     from rlfocal.pool import Benchmark

@@ -15,7 +15,7 @@ from rlfocal.cli.support.options import Json, Location, names, print_json
 from rlfocal.cli.support.progress import progress_bars
 
 if TYPE_CHECKING:
-    from rlfocal.imports.rows import CheckedRows
+    from rlfocal.exchange.imports.rows import CheckedRows
 
 AllowMissing = Annotated[
     bool,
@@ -63,7 +63,7 @@ def import_predictions(
 
     Without a split, the first 80 % of each task are train. Importing the same files again changes nothing.
     """
-    from rlfocal.imports.predictions import read_predictions
+    from rlfocal.exchange.imports.predictions import read_predictions
 
     read = partial(read_predictions, docs, scores, models, allow_missing=allow_missing)
     _import(lambda _: read(), warehouse, as_json=as_json)
@@ -83,8 +83,8 @@ def import_tables(
     From SQLite to Postgres and back, or from another host. Files that were changed are refused. Rows that the
     warehouse has stay as they are.
     """
-    from rlfocal.imports.tables import check_tables
-    from rlfocal.imports.tables import import_tables as write
+    from rlfocal.exchange.imports.tables import check_tables
+    from rlfocal.exchange.imports.tables import import_tables as write
     from warehouse import open_warehouse
 
     check_tables(folder)
@@ -113,7 +113,7 @@ def import_lm_eval(
     Choices come with their log-likelihoods, generated texts with the answers read from them. Importing the
     same logs again changes nothing; of several runs of one task the latest counts.
     """
-    from rlfocal.imports.lm_eval import read_lm_eval
+    from rlfocal.exchange.imports.lm_eval import read_lm_eval
 
     read = partial(read_lm_eval, paths, model=model, benchmark=benchmark, allow_missing=allow_missing)
     _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
@@ -139,7 +139,7 @@ def import_leaderboard(
 
     An id is fetched from the hub: `rlfocal import leaderboard meta-llama/Meta-Llama-3-70B`.
     """
-    from rlfocal.imports.leaderboard import read_leaderboard
+    from rlfocal.exchange.imports.leaderboard import read_leaderboard
 
     read = partial(read_leaderboard, sources, model=model, benchmark=benchmark, allow_missing=allow_missing)
     _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
@@ -169,7 +169,7 @@ def import_released(
     Only numpy arrays are read from a pickle, and nothing in it is run. Labels stay as they were released: in
     7 of its 24 BBH tasks they do not index the task's own choices.
     """
-    from rlfocal.imports.released import read_released
+    from rlfocal.exchange.imports.released import read_released
 
     named = names(models)
     read = partial(read_released, paths, models=named, benchmark=benchmark, allow_missing=allow_missing)
@@ -201,7 +201,7 @@ def import_llmrouterbench(
     The score alone says whether an answer is right, not its text; data sets with scores between 0 and 1 are
     left out and listed. Of several runs of a model the latest counts; demos are ignored.
     """
-    from rlfocal.imports.llmrouterbench import read_llmrouterbench
+    from rlfocal.exchange.imports.llmrouterbench import read_llmrouterbench
 
     read = partial(read_llmrouterbench, paths, benchmark=benchmark, allow_missing=allow_missing)
     _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
@@ -224,7 +224,7 @@ def import_routerbench(
     between 0 and 1 (MT-Bench) are left out and listed. Its own files are pickles, which are refused: loading
     one runs code. If you trust the file, convert it with pandas' `read_pickle(FILE).to_csv(...)`.
     """
-    from rlfocal.imports.routerbench import read_routerbench
+    from rlfocal.exchange.imports.routerbench import read_routerbench
 
     read = partial(read_routerbench, path, benchmark=benchmark, allow_missing=allow_missing)
     _import(lambda on_progress: read(on_progress=on_progress), warehouse, as_json=as_json)
@@ -255,7 +255,7 @@ def import_every_eval_ever(
     `is_correct` says whether an answer is right. Scores without answers are left out and listed. What
     `rlfocal export every-eval-ever` wrote comes back complete, including its log-probs.
     """
-    from rlfocal.imports.every_eval_ever import read_every_eval_ever
+    from rlfocal.exchange.imports.every_eval_ever import read_every_eval_ever
 
     read = partial(
         read_every_eval_ever, paths, benchmark=benchmark, metric=metric, allow_missing=allow_missing
@@ -281,7 +281,7 @@ def import_model_prices(
     The shipped list has public list prices of many LLMs, with date and source. A price per million tokens
     also gives a flat price: that of a query of 800 prompt tokens and 200 answered ones.
     """
-    from rlfocal.imports.prices import SHIPPED, import_prices
+    from rlfocal.exchange.imports.prices import SHIPPED, import_prices
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, create=False) as opened:

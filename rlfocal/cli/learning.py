@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from rlfocal.agents import TRAINED
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.listing import ListsMethods
 from rlfocal.cli.support.options import Json, Location, Models, Seeds, Snapshot, names, print_json
 from rlfocal.cli.support.progress import progress_bars
+from rlfocal.methods.agents import TRAINED
 
 Benchmark = Annotated[
     str,
@@ -161,7 +161,7 @@ def evaluate(
     from rlfocal.evaluation import evaluate as run
     from rlfocal.evaluation.budgets import budget_curves
     from rlfocal.evaluation.over_tasks import over_tasks
-    from rlfocal.jobs.runner import cores
+    from rlfocal.extraction.running.runner import cores
     from rlfocal.report import leaderboard, print_table
     from rlfocal.report.merits import print_budgets, print_over_tasks
     from warehouse import open_warehouse
@@ -250,9 +250,9 @@ def methods(
     """List the methods that `rlfocal evaluate` knows: which models each asks, how it answers, its needs."""
     from rich.console import Console
 
+    from rlfocal.base.terminal import Listing
     from rlfocal.methods import entries
     from rlfocal.report.methods import markdown_rows
-    from rlfocal.terminal import Listing
 
     if as_json:
         facts = ["name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models"]

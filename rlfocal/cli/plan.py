@@ -28,9 +28,9 @@ from rlfocal.cli.support.options import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlfocal.placement.schedule import Schedule
-    from rlfocal.planning.plan import Plan
-    from rlfocal.terminal import Listing
+    from rlfocal.base.terminal import Listing
+    from rlfocal.extraction.gpus.schedule import Schedule
+    from rlfocal.extraction.plan.plan import Plan
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
@@ -63,9 +63,9 @@ def plan(
     which model has which GPU when, and how long everything takes.
     """
     with _offline():
-        from rlfocal.placement.devices import find_gpus
-        from rlfocal.planning.gpus import find_gpu
-        from rlfocal.planning.plan import GPUS_OF_A_BOX, plan_pool
+        from rlfocal.extraction.gpus.devices import find_gpus
+        from rlfocal.extraction.plan.gpus import find_gpu
+        from rlfocal.extraction.plan.plan import GPUS_OF_A_BOX, plan_pool
         from rlfocal.pool import load_pool
 
         chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
@@ -135,7 +135,7 @@ def _print(made: Plan) -> None:
 
 
 def _benchmark_table(made: Plan) -> Listing:
-    from rlfocal.terminal import Listing
+    from rlfocal.base.terminal import Listing
 
     columns = [
         "tasks",
@@ -165,7 +165,7 @@ def _benchmark_table(made: Plan) -> Listing:
 
 
 def _model_table(made: Plan) -> Listing:
-    from rlfocal.terminal import Listing
+    from rlfocal.base.terminal import Listing
 
     columns = ["GPUs", "to run", "done", "requests", "prefill", "decode", "hours", "$", "lm-eval"]
     title = f"What is left to run, in tokens and {made.gpu}-hours (lm-eval: of its prefill)"
@@ -210,7 +210,7 @@ def _print_schedule(console: Console, made: Plan) -> None:
     """A bar per GPU over time, and whose the letters are."""
     from rich.text import Text
 
-    from rlfocal.planning.drawing import letters, rows
+    from rlfocal.extraction.plan.drawing import letters, rows
 
     schedule = made.schedule
     hours, bound = schedule.makespan / 3600, schedule.lower_bound / 3600

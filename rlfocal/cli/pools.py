@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows import quieten
-from rlfocal.agents import RL_FOCAL
+from rlfocal.base.errors import InputError
+from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.extraction import (
@@ -38,8 +39,7 @@ from rlfocal.cli.support.options import (
     print_json,
 )
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
-from rlfocal.errors import InputError
-from rlfocal.wording import counted
+from rlfocal.methods.agents import RL_FOCAL
 
 if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
@@ -75,8 +75,8 @@ def regenerate(
     typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
     quieten()
     from flows.idle import find_done
-    from rlfocal.drift import sentences
     from rlfocal.report import leaderboard, print_table
+    from rlfocal.upkeep.drift import sentences
     from warehouse import open_warehouse
 
     asked: dict[str, Any] = {
@@ -141,7 +141,7 @@ def extract(
     One process per model; a partition (model, task) is committed whole or not at all, and a killed run
     continues where it stopped. A model that fails affects only its own partitions (exit code 1).
     """
-    from rlfocal.jobs.runner import extract_pool
+    from rlfocal.extraction.running.runner import extract_pool
     from rlfocal.pool import load_pool
 
     chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
@@ -208,8 +208,8 @@ def add_model(
     rlfocal is copied to ./pools (in a checkout of rlfocal, ./.rlfocal/pools); its name then means the copy.
     `remove-model` undoes it.
     """
-    from rlfocal.atomic import write_file
-    from rlfocal.newcomers import add_model as add
+    from rlfocal.base.atomic import write_file
+    from rlfocal.new_model import add_model as add
 
     with progress_bars() as on_progress:
         found = add(
@@ -272,7 +272,7 @@ def remove_model(
         return
     if benchmarks is not None:
         raise InputError("--benchmarks is for a model without a pool: give the model alone")
-    from rlfocal.newcomers import remove_model as remove
+    from rlfocal.new_model import remove_model as remove
 
     removed = remove(pool, model, warehouse=warehouse, keep_answers=keep_answers)
     if as_json:

@@ -42,6 +42,6 @@ def sql(
     For example `FROM pool_diversity('lab-mmlu', ['lab-llama', 'lab-phi'])`, `FROM all_pools('lab-mmlu', 3)`.
     Arguments with `:=` are optional. warehouse/README.md is the guide.
     """
-    from rlfocal.sql import run_sql
+    from rlfocal.exchange.sql import run_sql
 
     typer.echo(run_sql(warehouse, statement, format, snapshot=number_or_time(snapshot)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-from rlfocal.dataset import Kind
+from rlfocal.data.dataset import Kind
 from rlfocal.evaluation.guessing import note_guessing
 from rlfocal.evaluation.planning import TUNED
 from rlfocal.methods import entries, reads_task

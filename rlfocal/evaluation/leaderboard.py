@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.agents import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.evaluation.comparable import (
     SINGLE,
     BoardKey,
@@ -24,9 +23,10 @@ from rlfocal.evaluation.comparable import (
     known,
     notes,
 )
-from rlfocal.merit.intervals import Difference, paired_bootstrap
 from rlfocal.methods import entries, methods_for, named, reads_of
+from rlfocal.methods.agents import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.methods.registry import PLUS_TASK, Reads
+from rlfocal.statistics.intervals import Difference, paired_bootstrap
 from warehouse import Warehouse
 from warehouse.scripts import script
 

@@ -13,10 +13,10 @@ import numpy as np
 from rlfocal.evaluation.budgets import BudgetCurve, budget_curves
 from rlfocal.evaluation.leaderboard import CEILING, Board, Standing
 from rlfocal.evaluation.over_tasks import OverTasks, over_tasks
-from rlfocal.merit.curves import aiq, apgr, cpt, pareto_distance
-from rlfocal.merit.gains import cost_save, gap_to_oracle, perf_gain
-from rlfocal.merit.intervals import Difference, holm
 from rlfocal.statistics.calibration import brier_score, reliability
+from rlfocal.statistics.cost_curves import aiq, apgr, cpt, pareto_distance
+from rlfocal.statistics.gains import cost_save, gap_to_oracle, perf_gain
+from rlfocal.statistics.intervals import Difference, holm
 from warehouse import Warehouse
 from warehouse.scripts import script
 

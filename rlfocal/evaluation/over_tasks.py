@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlfocal.evaluation.leaderboard import Board, correct_by_document
-from rlfocal.merit.intervals import (
+from rlfocal.statistics.intervals import (
     Difference,
     Hits,
     Interval,

@@ -8,13 +8,13 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from rlfocal.errors import RunError
+from rlfocal.base.errors import RunError
+from rlfocal.base.wording import counted
+from rlfocal.data.policy import Budget
 from rlfocal.evaluation.candidates import run_named
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset
-from rlfocal.jobs.processes import run_each
+from rlfocal.extraction.running.processes import run_each
 from rlfocal.methods.registry import Settings
-from rlfocal.policy import Budget
-from rlfocal.wording import counted
 from warehouse import open_warehouse
 from warehouse.locations import Location
 

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset, load_dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset, load_dataset
+from rlfocal.data.policy import Budget, RecipeOnline
 from rlfocal.evaluation.splits import GIVEN, split_anew
 from rlfocal.methods import CheckpointStore, Method
 from rlfocal.methods.registry import Settings
-from rlfocal.policy import Budget, RecipeOnline
 from warehouse import Warehouse, open_warehouse
 
 Per = Literal["benchmark", "task"]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from rlfocal.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.data.policy import Budget
 from rlfocal.evaluation.candidates import run_ids_of, run_named
 from rlfocal.evaluation.parallel import Shared, run_side_by_side
 from rlfocal.evaluation.planning import (
@@ -32,7 +33,6 @@ from rlfocal.methods import (
     named,
     with_references,
 )
-from rlfocal.policy import Budget
 from warehouse import Warehouse
 
 

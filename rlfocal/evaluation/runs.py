@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, Budgeted, Episode, Fitted, OnlineAgents, decide, decide_online
 from rlfocal.evaluation.planning import Candidate, Mask, Run, Setup, visible
 from rlfocal.evaluation.storing import learning_curves, online_updates, rule_out, store, stored_runs
 from rlfocal.methods import Decisions, Method, OnlineLearner
 from rlfocal.methods.reference import Oracle
-from rlfocal.policy import Budget, Budgeted, Episode, Fitted, OnlineAgents, decide, decide_online
 
 
 def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:

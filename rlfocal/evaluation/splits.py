@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.data.dataset import Dataset
 
 Mask = NDArray[np.bool_]
 

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Fitted
 from rlfocal.evaluation.planning import Mask, Run, Setup
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import Decisions, Learned
-from rlfocal.policy import Fitted
 from warehouse import Warehouse
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlfocal.agents import RL_FOCAL
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
 from rlfocal.evaluation.runs import fit_groups, fitting_lock
 from rlfocal.methods import RLFocal
+from rlfocal.methods.agents import RL_FOCAL
 from rlfocal.methods.registry import PLUS_TASK
 from warehouse import Warehouse
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError, RunError
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.planning import Mask, Per, group_rows
 from rlfocal.evaluation.runs import decide_groups, fit_groups
 from rlfocal.methods import Method, settable

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from rlfocal.errors import InputError, RunError, unknown
+from rlfocal.base.errors import InputError, RunError, unknown
 from rlfocal.extraction.card import read_card
 from rlfocal.pool.files import packaged
 from rlfocal.pool.hub import COMMIT

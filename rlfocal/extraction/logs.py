@@ -14,7 +14,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 
 VARIABLE = "RLFOCAL_LOG"
 _LOGGER = logging.getLogger("rlfocal.extraction")

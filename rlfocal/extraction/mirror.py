@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ruamel.yaml import YAML
 
-from rlfocal.atomic import replacing, write_file
-from rlfocal.errors import InputError, RunError
+from rlfocal.base.atomic import replacing, write_file
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.card import CARD, read_card
 from rlfocal.extraction.lm_eval_tasks import (
     HubDataset,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rlfocal.atomic import write_file
+from rlfocal.base.atomic import write_file
 from warehouse import Warehouse
 from warehouse.disk import writing_to
 

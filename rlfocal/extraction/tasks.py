@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlfocal.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown
 from rlfocal.extraction.answers import extract_answer
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.lm_eval_tasks import (

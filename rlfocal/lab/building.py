@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlfocal.atomic import replacing
-from rlfocal.errors import RunError, unknown
-from rlfocal.jobs.processes import Send, run_each
+from rlfocal.base.atomic import replacing
+from rlfocal.base.errors import RunError, unknown
+from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.lab.documents import training_mixture
 from rlfocal.lab.recipes import RECIPES, Recipe
 

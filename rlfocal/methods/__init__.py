@@ -5,10 +5,9 @@ A folder holds the methods of one family and, in files whose names begin with `_
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import walk_packages
-
-from rlfocal.calls import Answered, Calls
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.policy import Decisions, Learned, Method, OnlineLearner, Policy
+from rlfocal.methods.agents.method import RLFocal
 from rlfocal.methods.registry import (
     PROTOCOLS,
     CheckpointStore,
@@ -27,8 +26,6 @@ from rlfocal.methods.registry import (
     settable,
     with_references,
 )
-from rlfocal.methods.rl_focal import RLFocal
-from rlfocal.policy import Decisions, Learned, Method, OnlineLearner, Policy
 
 __all__ = [
     "PROTOCOLS",
@@ -56,8 +53,3 @@ __all__ = [
     "settable",
     "with_references",
 ]
-
-# Importing a module registers its methods.
-for _module in walk_packages(__path__, f"{__name__}."):
-    if not _module.name.rpartition(".")[2].startswith("_"):
-        import_module(_module.name)

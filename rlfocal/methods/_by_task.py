@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
-from rlfocal.policy import Budget, Budgeted, Fitted, Method, Policy
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, Budgeted, Fitted, Method, Policy
 
 FEWEST = 30
 """Train documents of a task that has a fit of its own."""

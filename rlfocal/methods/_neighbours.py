@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.text import Encoder
+from rlfocal.data.text import Encoder
 
 Floats = NDArray[np.float64]
 

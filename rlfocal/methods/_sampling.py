@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered
+from rlfocal.data.calls import Answered
 
 
 def majority_of(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Calls
-from rlfocal.dataset import Dataset
-from rlfocal.text import Encoder, fit_encoder
+from rlfocal.data.calls import Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Decisions
 from rlfocal.methods.registry import Entry, register
-from rlfocal.policy import Decisions
 from rlfocal.statistics.votes import plurality, soft_vote
 
 

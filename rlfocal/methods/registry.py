@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from rlfocal.dataset import Dataset, Kind
-from rlfocal.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import ByTask
 from rlfocal.methods.spaces import Space
-from rlfocal.policy import Method, OwnSettings
 
 PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "samples", "prices", "tasks"]
@@ -164,6 +166,8 @@ _WORDS: dict[Need, str] = {
     "prices": "the price of every model",
     "tasks": "several tasks in one fit",
 }
+FAMILIES = ("cascades", "fusing", "neighbours", "online", "pools", "rlae", "routers")
+"""The folders of methods, one file each."""
 _ENTRIES: dict[str, Entry] = {}
 Made = TypeVar("Made", bound=Callable[..., Method])
 
@@ -210,9 +214,22 @@ def _plus_task(entry: Entry) -> Entry:
 
 def entries() -> Mapping[str, Entry]:
     """All methods by name, in the order of their roles. Raises InputError if a plug-in package is broken."""
+    _load_methods()
     _load_packages()
     roles = get_args(Role)
     return dict(sorted(_ENTRIES.items(), key=lambda item: (roles.index(item[1].role), item[0])))
+
+
+@cache
+def _load_methods() -> None:
+    # Importing a module registers its methods. Here and not in the package, as workers need only their own.
+    for name in ("reference", "agents.method"):
+        import_module(f"rlfocal.methods.{name}")
+    for family in FAMILIES:
+        package = import_module(f"rlfocal.methods.{family}")
+        for module in iter_modules(package.__path__):
+            if not module.name.startswith("_"):
+                import_module(f"{package.__name__}.{module.name}")
 
 
 @cache

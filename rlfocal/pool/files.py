@@ -13,9 +13,9 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from rlfocal.atomic import replacing
-from rlfocal.errors import InputError, unknown
-from rlfocal.failures import without_secrets
+from rlfocal.base.atomic import replacing
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.failures import without_secrets
 from rlfocal.pool.editing import with_entry, without_entry
 from rlfocal.pool.reading import read_text, read_yaml
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlfocal.errors import InputError
-from rlfocal.failures import plain, without_secrets
+from rlfocal.base.errors import InputError
+from rlfocal.base.failures import plain, without_secrets
 from rlfocal.pool.specs import ModelSpec
 
 LAB_PREFIX = "rlfocal-lab/"

@@ -16,7 +16,7 @@ from ruamel.yaml.events import (
     NodeEvent,
 )
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 
 LARGEST = 200_000  # bytes
 DEEPEST = 30  # levels

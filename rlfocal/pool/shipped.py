@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlfocal.errors import unknown
+from rlfocal.base.errors import unknown
 
 _LAB = Path(__file__).parents[1] / "lab"
 WEIGHTS_DIR = _LAB / "weights"

@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from rlfocal.errors import InputError, unknown
-from rlfocal.failures import place_of_secret
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.failures import place_of_secret
 
 LARGEST = 1_000_000_000  # what a pool counts or weighs comes nowhere near
 

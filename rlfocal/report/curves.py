@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.policy import PHASES
+from rlfocal.data.policy import PHASES
 from warehouse import Warehouse
 from warehouse.scripts import script
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import duckdb
 
-from rlfocal.drift import Drift, before_last_extraction, drift_since, sentences
-from rlfocal.drift.wording import HEADER, LISTED, cells
-from rlfocal.errors import InputError
-from rlfocal.wording import counted
+from rlfocal.base.errors import InputError
+from rlfocal.base.wording import counted
+from rlfocal.upkeep.drift import Drift, before_last_extraction, drift_since, sentences
+from rlfocal.upkeep.drift.wording import HEADER, LISTED, cells
 from warehouse import Warehouse
 
 

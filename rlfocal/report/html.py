@@ -13,10 +13,11 @@ from platform import python_version
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from rlfocal.atomic import write_file
-from rlfocal.errors import InputError
+from rlfocal.base.atomic import write_file
+from rlfocal.base.errors import InputError
 from rlfocal.evaluation.comparable import SINGLE
 from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
+from rlfocal.evaluation.studies.findings import Findings, load
 from rlfocal.report.curves import caption, learning
 from rlfocal.report.drift import drift_part
 from rlfocal.report.explained import explained_part
@@ -25,7 +26,6 @@ from rlfocal.report.inputs import inputs_digest, is_made_from, marked
 from rlfocal.report.paper import paper_tables
 from rlfocal.report.pools import PoolChoice, pool_choice
 from rlfocal.report.tables import spread, tuning
-from rlfocal.studies.findings import Findings, load
 from warehouse import Warehouse
 
 PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers")

@@ -8,12 +8,12 @@ from math import isnan
 from rich.console import Console
 from rich.text import Text
 
+from rlfocal.base.terminal import Listing
 from rlfocal.evaluation.budgets import BudgetCurve
 from rlfocal.evaluation.leaderboard import CEILING, Board, percent
 from rlfocal.evaluation.merits import Merits, mean_gain
 from rlfocal.evaluation.over_tasks import OverTasks
 from rlfocal.report.tables import heading, interval
-from rlfocal.terminal import Listing
 
 _MEANING = (
     "gain: accuracy / best single - 1. save: 1 - cost / best single's, for methods no less accurate. gap: "

@@ -10,13 +10,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.base.terminal import Listing
 from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE
 from rlfocal.evaluation.leaderboard import Board, leaderboard, percent
+from rlfocal.evaluation.studies.findings import load
 from rlfocal.methods import entry_of
 from rlfocal.pool.reading import read_yaml
-from rlfocal.studies.findings import load
-from rlfocal.terminal import Listing
 from warehouse import Warehouse
 
 PRINTED = Path(__file__).with_name("paper.yaml")

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
+from rlfocal.base.terminal import Listing
 from rlfocal.evaluation.leaderboard import cents, percent
+from rlfocal.evaluation.studies.findings import OURS, Findings, Point
 from rlfocal.report.svg import ACCENT, BLUE, INK, MUTED, inline, style
-from rlfocal.studies.findings import OURS, Findings, Point
-from rlfocal.terminal import Listing
 
 WIDTH = 7.0  # inches
 COLOURS = (ACCENT, BLUE, INK, MUTED)

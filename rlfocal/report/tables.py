@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from rlfocal.base.terminal import Listing
+from rlfocal.base.wording import counted
 from rlfocal.evaluation.comparable import GIVEN_ROWS
 from rlfocal.evaluation.leaderboard import (
     CEILING,
@@ -17,9 +19,7 @@ from rlfocal.evaluation.leaderboard import (
     percent,
     points,
 )
-from rlfocal.merit.intervals import Difference
-from rlfocal.terminal import Listing
-from rlfocal.wording import counted
+from rlfocal.statistics.intervals import Difference
 
 SHOWN = 6
 """How many of the most accurate rivals are compared under a table; the report has all."""

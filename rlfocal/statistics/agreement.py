@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Kind
+from rlfocal.data.dataset import Kind
 from rlfocal.statistics.votes import plurality
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 
 
 class Reliability(NamedTuple):

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Kind
+from rlfocal.data.dataset import Kind
 from rlfocal.statistics import metrics
 from rlfocal.statistics.metrics import METRICS, Counts, PairCounts, focal_correlation, mean_over_pairs, ratio
 from rlfocal.statistics.votes import blocks, pluralities

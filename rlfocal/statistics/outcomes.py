@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rlfocal.dataset import Kind
+from rlfocal.data.dataset import Kind
 from rlfocal.statistics.windows import Window
 
 MODELS_RANKED = 18

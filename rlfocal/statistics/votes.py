@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Kind
+from rlfocal.data.dataset import Kind
 
 _BLOCK = 1 << 24  # numbers in one temporary array
 

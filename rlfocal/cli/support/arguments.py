@@ -9,7 +9,7 @@ from typing import NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 
 
 def run(app: typer.Typer, name: str = "rlfocal") -> NoReturn:

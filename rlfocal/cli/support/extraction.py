@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rlfocal.base.wording import counted
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.jobs.events import Event, Failure, share_of_tasks
-from rlfocal.wording import counted
+from rlfocal.extraction.running.events import Event, Failure, share_of_tasks
 
 if TYPE_CHECKING:
-    from rlfocal.jobs.runner import ExtractionReport
+    from rlfocal.extraction.running.runner import ExtractionReport
     from rlfocal.pool import PoolSpec
 
 
@@ -54,7 +54,7 @@ def print_failures(failures: Sequence[Failure], what: str) -> None:
     """One line per model and reason, on stderr; `what` is what failed."""
     from rich.console import Console
 
-    from rlfocal.terminal import Listing
+    from rlfocal.base.terminal import Listing
 
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
     for f in failures:

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from flows import REPORT as REPORT
+from rlfocal.base.errors import InputError
 from rlfocal.cli.support import completion
-from rlfocal.errors import InputError
 
 Location = Annotated[
     str | None,

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json
-from rlfocal.wording import counted
 
 Model = Annotated[
     str,
@@ -35,7 +35,7 @@ def correct_labels(
     Models' answers stay, so accuracies change at once; evaluations against the old labels stay as history.
     A correction survives importing or extracting the document again with its old label.
     """
-    from rlfocal.imports.labels import correct_from_file
+    from rlfocal.exchange.imports.labels import correct_from_file
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, create=False) as opened:
@@ -56,7 +56,7 @@ def rename_model(
 
     Repeating it writes nothing.
     """
-    from rlfocal.studies import findings
+    from rlfocal.evaluation.studies import findings
     from warehouse import open_warehouse
     from warehouse.upkeep.corrections import rename_model as rename
 

@@ -32,7 +32,7 @@ def doctor(
     Exit code 0: nothing is broken; 1: something is. `--repair` commits a new snapshot, and the next
     extraction or import adds what it dropped.
     """
-    from rlfocal.doctor.checks import diagnose
+    from rlfocal.upkeep.doctor.checks import diagnose
 
     with progress_bars() as on_progress:
         found = diagnose(warehouse, fix=fix, on_progress=lambda share: on_progress("files read", share))

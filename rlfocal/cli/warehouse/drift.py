@@ -58,7 +58,7 @@ def drift(
     New models, new tasks and corrected labels are not drift. Log-probs computed in other batches differ a
     little; only larger differences count, per model and task. `rlfocal diff` shows all of them.
     """
-    from rlfocal.drift import (
+    from rlfocal.upkeep.drift import (
         Thresholds,
         before_last_extraction,
         drift_between,
@@ -66,7 +66,7 @@ def drift(
         sentence,
         sentences,
     )
-    from rlfocal.drift import as_json as plain
+    from rlfocal.upkeep.drift import as_json as plain
     from warehouse import open_warehouse
 
     thresholds = Thresholds().changed(logprob, flipped, accuracy)

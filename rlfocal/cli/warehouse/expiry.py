@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from rlfocal.base.errors import InputError
+from rlfocal.base.wording import counted
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json
-from rlfocal.errors import InputError
-from rlfocal.wording import counted
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the changes; otherwise a dry run.")]
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -40,7 +40,7 @@ def expire(
     The newest is always kept, and so are those that evaluations or training runs read, so that `--snapshot N`
     can reproduce them.
     """
-    from rlfocal.agents.storage.tensorfiles import trained_on
+    from rlfocal.methods.agents.tensorfiles import trained_on
     from warehouse import open_warehouse
     from warehouse.upkeep.expiry import expire as let_go
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.options import (
@@ -21,7 +22,6 @@ from rlfocal.cli.support.options import (
     print_json,
 )
 from rlfocal.cli.support.progress import progress_bars, progress_line
-from rlfocal.wording import counted
 
 Benchmark = Annotated[
     str,
@@ -76,7 +76,7 @@ def export_tables(
 
     Texts of confidential documents are left out without `--questions`.
     """
-    from rlfocal.exporting import export as write
+    from rlfocal.exchange.exports import export as write
     from warehouse import open_warehouse
 
     with (
@@ -129,7 +129,7 @@ def export_every_eval_ever(
     DIR/data/BENCHMARK/DEVELOPER/MODEL/UUID.json holds the accuracies by task, UUID_samples.jsonl one line per
     document: question, answer, whether it is right. `rlfocal import every-eval-ever DIR` reads it back.
     """
-    from rlfocal.exporting.every_eval_ever import export_every_eval_ever as write
+    from rlfocal.exchange.exports.every_eval_ever import export_every_eval_ever as write
     from warehouse import open_warehouse
 
     with (
@@ -186,7 +186,7 @@ def export_decisions(
     are known: equal decisions give equal bytes, so anyone who gets the file later can check it with
     `sha256sum -c`.
     """
-    from rlfocal.exporting.decisions import export_decisions as write
+    from rlfocal.exchange.exports.decisions import export_decisions as write
     from warehouse import open_warehouse
 
     with (

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json
-from rlfocal.wording import counted
 
 if TYPE_CHECKING:
     from warehouse.snapshots import Difference, PartitionDifference

@@ -6,7 +6,7 @@ from importlib import import_module
 from time import perf_counter
 from typing import get_args
 
-from rlfocal.errors import InputError, unknown
+from rlfocal.base.errors import InputError, unknown
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.logs import log, start_log
 from rlfocal.pool.hub import local_weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
 

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 import openai
 
-from rlfocal.errors import RunError
+from rlfocal.base.errors import RunError
+from rlfocal.base.failures import plain
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.tokens import Encoder, Tokens, load_tokenizer, max_length
-from rlfocal.failures import plain
 from rlfocal.pool.specs import ModelSpec
 from warehouse.validity import ROUNDING
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rlfocal.errors import RunError
+from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines.groups import Scored, Window, choice_scores, groups
 from rlfocal.extraction.engines.tokens import Encoder, Tokens

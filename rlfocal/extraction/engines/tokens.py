@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from jinja2 import TemplateError
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.base.failures import plain
 from rlfocal.extraction.engine import Document
-from rlfocal.failures import plain
 
 DEFAULT_MAX_LENGTH = 2048
 UNLIMITED = 10**15  # tokenizers give something far beyond this for "no limit"

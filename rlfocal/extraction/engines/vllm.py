@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from rlfocal.errors import RunError
+from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
 from rlfocal.extraction.engines.memory import prompt_tokens

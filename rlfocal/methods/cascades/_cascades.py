@@ -11,10 +11,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget
 from rlfocal.methods.cascades._confidence import Logistic, fit_logistic, log_odds
-from rlfocal.policy import Budget
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

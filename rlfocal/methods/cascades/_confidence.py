@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
 
 Floats = NDArray[np.float64]
 _LEAST = 1e-6  # bound on probabilities, so that log-odds are finite

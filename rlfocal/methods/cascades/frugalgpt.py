@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
 from rlfocal.methods.cascades._cascades import AMONG, LONGEST, POINTS, Cascade, Floats, fit_cascade
 from rlfocal.methods.cascades._confidence import (
     Logistic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
 from rlfocal.methods.cascades._cascades import LONGEST, POINTS, Cascade, fit_cascade
 from rlfocal.methods.cascades._confidence import top_probability_of
 from rlfocal.methods.registry import Entry, register

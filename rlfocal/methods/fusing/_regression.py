@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered
+from rlfocal.data.calls import Answered
 from rlfocal.methods._text import RIDGES, ridge_by_folds
 from rlfocal.statistics.calibration import top_probability
 

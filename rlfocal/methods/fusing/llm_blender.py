@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
 from rlfocal.methods.fusing._candidates import Ranked, right_and_wrong
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range

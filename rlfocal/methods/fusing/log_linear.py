@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset, Kind
-from rlfocal.errors import RunError
+from rlfocal.base.errors import RunError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
 from rlfocal.statistics.calibration import top_probability

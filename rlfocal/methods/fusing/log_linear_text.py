@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset, Kind
-from rlfocal.errors import RunError
+from rlfocal.base.errors import RunError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._text import RIDGES, questions_of, ridge_by_folds
 from rlfocal.methods.fusing.log_linear import CONVERGED, RIDGE, evidence, highest
 from rlfocal.methods.registry import Entry, register
-from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
 from rlfocal.methods.fusing._candidates import Ranked, predicted, right_and_wrong
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.fusing._regression import TextRegression, fit_text_regression
 from rlfocal.methods.fusing.stacking import INVERSE_RIDGE, log_prob_features
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 
 @register(

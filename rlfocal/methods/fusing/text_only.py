@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.fusing._regression import TextRegression, fit_text_regression
 from rlfocal.methods.registry import Entry, register
-from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 
 @register(

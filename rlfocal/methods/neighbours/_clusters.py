@@ -10,10 +10,10 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, nearest, products, vectors_of
 from rlfocal.methods._text import questions_of
-from rlfocal.text import Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

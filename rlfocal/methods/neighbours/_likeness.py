@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import unknown
+from rlfocal.base.errors import unknown
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import Encoder, fit_encoder
 from rlfocal.methods._neighbours import Neighbours, closeness, nearest
 from rlfocal.methods._text import questions_of
-from rlfocal.text import Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
 

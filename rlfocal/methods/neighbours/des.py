@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF
 from rlfocal.methods.neighbours._competence import COMPETENCES, Competence
 from rlfocal.methods.neighbours._likeness import Likeness, fit_likeness
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
 from rlfocal.statistics.votes import soft_vote
-from rlfocal.text import TFIDF
 
 Floats = NDArray[np.float64]
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, decide
+from rlfocal.data.text import TFIDF
 from rlfocal.methods.fusing.log_linear import RIDGE, LogLinearPool, fit_log_linear
 from rlfocal.methods.neighbours._likeness import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-from rlfocal.policy import Budget, decide
-from rlfocal.text import TFIDF
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

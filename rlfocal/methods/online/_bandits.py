@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.stream import Stream
+from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import Directions, fit_directions, questions_of
-from rlfocal.stream import Stream
-from rlfocal.text import TFIDF
 
 Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
 from rlfocal.methods.online._bandits import Arms, Floats
 
 

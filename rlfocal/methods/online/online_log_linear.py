@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset, Kind
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.data.stream import Stream
 from rlfocal.methods.fusing.log_linear import LogLinearPool, evidence, fit_log_linear
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-from rlfocal.stream import Stream
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

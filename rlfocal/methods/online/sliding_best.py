@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.stream import Stream
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-from rlfocal.stream import Stream
 
 Mask = NDArray[np.bool_]
 

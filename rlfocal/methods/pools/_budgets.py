@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.policy import Budget
+from rlfocal.data.policy import Budget
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rlfocal.agents.shared.networks import stacked_mlp, weights_of_seed
-from rlfocal.agents.shared.optimiser import StackedAdam
-from rlfocal.agents.shared.threads import one_thread
+from rlfocal.methods.agents.networks import stacked_mlp, weights_of_seed
+from rlfocal.methods.agents.optimiser import StackedAdam
+from rlfocal.methods.agents.threads import one_thread
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget
 from rlfocal.methods.pools._budgets import affordable, most_affordable
-from rlfocal.policy import Budget
 from rlfocal.statistics.diversity import every_pool, focal_diversity, plurality_accuracy
 
 Floats = NDArray[np.float64]

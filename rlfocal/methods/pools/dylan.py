@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.registry import Entry, register
-from rlfocal.policy import Budget, decide
 from rlfocal.statistics.votes import plurality
 
 Floats = NDArray[np.float64]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.stream import Stream
 from rlfocal.methods.registry import Entry, register
-from rlfocal.stream import Stream
 
 BEST = 3
 """Number of models to pick from, unless a size is given."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
 from rlfocal.methods._sampling import majority_of
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, register

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget
 from rlfocal.methods.pools._growing import Grown, grow
 from rlfocal.methods.pools.constant_pools import LARGEST
 from rlfocal.methods.registry import Entry, register
-from rlfocal.policy import Budget
 from rlfocal.statistics.votes import first_given
 
 Floats = NDArray[np.float64]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget
 from rlfocal.methods.pools._teams import Search, fitness
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-from rlfocal.policy import Budget
 
 if TYPE_CHECKING:
     from torch import nn

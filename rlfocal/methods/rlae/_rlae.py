@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import Directions, fit_directions, questions_of
 from rlfocal.methods.spaces import Range, Space
 from rlfocal.statistics.votes import soft_vote
-from rlfocal.text import TFIDF
 
 if TYPE_CHECKING:
     from rlfocal.methods.rlae._rlae_learning import Weighers

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlfocal.agents.rl_focal.mappo import clipped_surrogate, normalised
-from rlfocal.agents.shared.networks import stacked_mlp
-from rlfocal.agents.shared.optimiser import StackedAdam
-from rlfocal.agents.shared.threads import one_thread
+from rlfocal.methods.agents.networks import stacked_mlp
+from rlfocal.methods.agents.optimiser import StackedAdam
+from rlfocal.methods.agents.threads import one_thread
+from rlfocal.methods.rl_focal.mappo import clipped_surrogate, normalised
 
 _START = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""

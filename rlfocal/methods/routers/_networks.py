@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
 from rlfocal.methods.routers._towers import Learning, learn, logistic
 
 if TYPE_CHECKING:

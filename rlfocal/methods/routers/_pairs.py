@@ -9,12 +9,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget
 from rlfocal.methods._routing import ask
 from rlfocal.methods._text import questions_of
-from rlfocal.policy import Budget
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

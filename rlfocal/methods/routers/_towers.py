@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.data.text import Encoder
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.text import Encoder
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -96,7 +96,7 @@ def learn(
     """
     import torch
 
-    from rlfocal.agents.shared.threads import one_thread
+    from rlfocal.methods.agents.threads import one_thread
 
     optimiser = torch.optim.Adam(list(parameters), lr=learning.rate, weight_decay=learning.decay)
     steps = max(learning.epochs * math.ceil(n / learning.batch), FEWEST_STEPS) if n else 0

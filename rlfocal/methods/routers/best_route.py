@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.calls import Answered, Calls
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._sampling import majority_of
 from rlfocal.methods._text import questions_of
@@ -19,7 +20,6 @@ from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._networks import Network, chances_of_right, fit_network
 from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.spaces import Range
-from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

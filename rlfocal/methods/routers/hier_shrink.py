@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF
 from rlfocal.methods._routing import ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-from rlfocal.text import TFIDF
 
 Floats = NDArray[np.float64]
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import unknown
+from rlfocal.base.errors import unknown
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
@@ -17,7 +18,6 @@ from rlfocal.methods.routers._networks import Network, chances_of_right, fit_net
 from rlfocal.methods.routers._pairs import Calibration, Pair, PairRouter, pair_of, route
 from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.spaces import Range
-from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._towers import ChancesOfRight, Learning, Towers, learn
 from rlfocal.methods.spaces import Range
-from rlfocal.text import TFIDF, fit_encoder
 
 
 @register(

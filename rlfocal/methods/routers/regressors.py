@@ -11,14 +11,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-from rlfocal.text import TFIDF, Encoder, fit_encoder
 
 Floats = NDArray[np.float64]
 
@@ -164,7 +164,7 @@ def _routed(
     from sklearn.base import clone
     from sklearn.exceptions import ConvergenceWarning
 
-    from rlfocal.agents.shared.threads import one_thread
+    from rlfocal.methods.agents.threads import one_thread
 
     if not settings.willingness > 0:
         raise InputError(f"{name}: willingness={settings.willingness:g}; it must be above 0")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter
 from rlfocal.methods._text import questions_of
@@ -17,7 +18,6 @@ from rlfocal.methods.routers._language import parts_of
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
 from rlfocal.methods.routers._towers import Learning, Towers, learn, logistic
 from rlfocal.methods.spaces import Range
-from rlfocal.text import TFIDF, fit_encoder
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, Encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter
 from rlfocal.methods._text import questions_of
@@ -19,7 +20,6 @@ from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._networks import chances_of_right, to_numpy, uniform
 from rlfocal.methods.routers._towers import Learning, learn
 from rlfocal.methods.spaces import Range
-from rlfocal.text import TFIDF, Encoder
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rlfocal.dataset import Dataset
-from rlfocal.errors import InputError
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
@@ -18,7 +19,6 @@ from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._networks import to_numpy
 from rlfocal.methods.routers._towers import Learning, learn
 from rlfocal.methods.spaces import Range
-from rlfocal.text import TFIDF
 
 Floats = NDArray[np.float64]
 

@@ -10,9 +10,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from rlfocal.evaluation.comparable import GIVEN_ROWS
+from rlfocal.evaluation.explain.findings import Explanation
+from rlfocal.evaluation.explain.keeping import EXPLAINED, kept, kept_at
 from rlfocal.evaluation.leaderboard import Board, Standing
-from rlfocal.explain.findings import Explanation
-from rlfocal.explain.keeping import EXPLAINED, kept, kept_at
 from rlfocal.report.explained.tables import about, lines, tables
 from rlfocal.report.explained.words import heading, sentences
 from warehouse import Warehouse

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlfocal.base.wording import counted
+from rlfocal.evaluation.explain.findings import MARGIN, Belief, Example, Explanation, OfModel
 from rlfocal.evaluation.leaderboard import points
-from rlfocal.explain.findings import MARGIN, Belief, Example, Explanation, OfModel
-from rlfocal.merit.intervals import Interval
 from rlfocal.report.explained.words import SEQUENTIAL, is_believed, listed, share
-from rlfocal.wording import counted
+from rlfocal.statistics.intervals import Interval
 
 MOST_BELIEVED = 3
 MOST_ANSWERS = 4

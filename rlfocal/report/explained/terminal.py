@@ -7,10 +7,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rlfocal.explain.findings import Explanation
+from rlfocal.base.terminal import Listing
+from rlfocal.evaluation.explain.findings import Explanation
 from rlfocal.report.explained.tables import about, lines, tables
 from rlfocal.report.explained.words import heading, sentences
-from rlfocal.terminal import Listing
 
 INDENT = (0, 0, 0, 2)
 

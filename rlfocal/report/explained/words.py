@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlfocal.agents import RL_FOCAL
+from rlfocal.base.wording import counted
+from rlfocal.evaluation.explain.findings import MARGIN, Belief, Explanation, OfModel
 from rlfocal.evaluation.leaderboard import percent, points
 from rlfocal.evaluation.splits import GIVEN
-from rlfocal.explain.findings import MARGIN, Belief, Explanation, OfModel
-from rlfocal.wording import counted
+from rlfocal.methods.agents import RL_FOCAL
 
 SEQUENTIAL = RL_FOCAL[1]
 LISTED = 6

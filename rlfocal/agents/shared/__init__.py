@@ -1,1 +1,0 @@
-"""What more than one variant needs; nothing here depends on a variant."""

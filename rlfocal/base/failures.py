@@ -1,0 +1,120 @@
+"""Errors of other libraries as one plain sentence, and what may never be printed or stored."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rlfocal.base.errors import InputError, RunError
+
+LONGEST = 300  # characters of a message
+LONGEST_WORD = 80  # of a name or a path in a message that is too long otherwise
+GAP = " ... "
+# Errors of a path that somebody gave, and not of the disk.
+PATH_ERRORS = frozenset(
+    {
+        *(errno.EEXIST, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY),
+        *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS),
+    }
+)
+SECRETS = (
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "OPENAI_API_KEY", "VLLM_API_KEY"),
+    *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
+)
+SHORTEST_SECRET = 4  # a shorter value is no secret, and blanking it would tear words apart
+DUCKDB_ERRORS = ("IOException", "InvalidInputException", "HTTPException", "SerializationException")
+DAMAGED = (
+    "; the file is damaged or missing: `rlfocal doctor` names all such files, `doctor --repair` drops them"
+)
+TOKEN = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,})")
+LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+SECRET_KEY = re.compile(r"(^|_)(token|api_key|apikey|secret|password)$", re.IGNORECASE)
+
+
+def plain(error: BaseException) -> str:
+    """What went wrong, in one line of at most LONGEST characters, without secrets.
+
+    >>> plain(ValueError("no such\\n  file"))
+    'ValueError: no such file'
+    """
+    if isinstance(error, InputError | RunError):
+        message = str(error)
+    else:
+        kind, said = type(error).__name__, " ".join(str(error).split())
+        message = f"{kind}: {said}" if said else kind
+        message += damage(error)
+    return shortened(on_one_line(without_secrets(message)))
+
+
+def damage(error: BaseException) -> str:
+    """What to do about a damaged file that DuckDB met; empty where it is none."""
+    is_file = type(error).__name__ in DUCKDB_ERRORS and ".parquet" in str(error)
+    return DAMAGED if is_file else ""
+
+
+def on_one_line(text: str) -> str:
+    """`text` with what cannot be printed (newlines, other controls, half surrogate pairs) escaped.
+
+    >>> on_one_line("a\\nb")
+    'a\\\\nb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """`text`, cut in the middle of its longest words, then in its own: the beginning and the end survive.
+
+    >>> shortened("no file " + 200 * "x" + "; give another", 104)
+    'no file xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx ... xxxxxxxxxxxxxxxxxxxxxxxxx; give another'
+    """
+    for word in sorted(re.findall(rf"\S{{{LONGEST_WORD + 1},}}", text), key=len, reverse=True):
+        excess = len(text) - longest
+        if excess > 0:
+            text = text.replace(word, _without_middle(word, max(LONGEST_WORD, len(word) - excess)))
+    return _without_middle(text, longest)
+
+
+def path_error(error: BaseException) -> InputError | None:
+    """The InputError for an OSError caused by a path that was given; else None."""
+    if not isinstance(error, OSError) or error.filename is None or error.errno not in PATH_ERRORS:
+        return None
+    return InputError(f"{os.fspath(error.filename)!r}: {error.strerror}; give another path")
+
+
+def without_secrets(text: str) -> str:
+    """`text` with the environment's tokens, whatever looks like one, and a URL's login replaced by ***.
+
+    >>> without_secrets("GET https://me:pass@host/v1")
+    'GET https://***@host/v1'
+    """
+    for name in SECRETS:
+        secret = os.environ.get(name, "").strip()
+        if len(secret) >= SHORTEST_SECRET:
+            text = text.replace(secret, "***")
+    return LOGIN.sub("***", TOKEN.sub("***", text))
+
+
+def place_of_secret(value: Any, key: str = "") -> str | None:
+    """The place of a secret in a value read from YAML, as dotted keys; None if there is none."""
+    if isinstance(value, Mapping):
+        items = [(f"{key}.{name}".lstrip("."), name, inner) for name, inner in value.items()]
+    elif isinstance(value, list | tuple):
+        items = [(f"{key}.{i}".lstrip("."), "", inner) for i, inner in enumerate(value)]
+    else:
+        return key if isinstance(value, str) and without_secrets(value) != value else None
+    for place, name, inner in items:
+        if SECRET_KEY.search(str(name)) and isinstance(inner, str) and inner:
+            return place
+        if found := place_of_secret(inner, place):
+            return found
+    return None
+
+
+def _without_middle(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    kept = longest - len(GAP)
+    return text[: -(-2 * kept // 3)] + GAP + text[len(text) - kept // 3 :]

@@ -1,0 +1,1 @@
+"""What methods read: data sets, outputs on request, streams, texts and the policy protocol."""

@@ -1,0 +1,154 @@
+"""Outputs on request: a policy sees only the outputs of models it called, and every call is counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.data.dataset import Dataset, Kind
+
+Mask = NDArray[np.bool_]
+
+
+class Answered(NamedTuple):
+    """What a policy answers to T documents."""
+
+    slots: NDArray[np.int64]
+    """(T,) the slot, -1 for no answer; of free answers, as `Calls` numbers them."""
+    probability: NDArray[np.float64] | None = None
+    """(T,) the policy's probability that its answer is right; None if it has no such figure."""
+
+
+class Calls:
+    """T documents to decide on; a model's outputs are hidden until that model is called.
+
+    The fields hold what is public: the questions and choices, their tasks, the prices. Slots of free answers
+    are numbered as calls bring them up: a call's new answers by their total probability among its models
+    (ties: the one that the alphabetically first of these gave). So the number of a slot reveals nothing about
+    models that were not called; if all are called at once, it is the dataset's own.
+    """
+
+    def __init__(self, documents: Dataset) -> None:
+        self.benchmark: str = documents.benchmark
+        self.kind: Kind = documents.kind
+        self.models = documents.models
+        self.prices = documents.prices
+        self.tasks = documents.tasks
+        self.doc_ids = documents.doc_ids
+        self.questions = documents.questions
+        self.choices = documents.choices
+        self.rounds = np.zeros(documents.predictions.shape, dtype=np.int64)
+        """(T, N) in which round of calls, from 1, a model was called; 0 where it was not."""
+        self._documents = documents.unlabelled()
+        self._places: NDArray[np.int64] | None = None
+        if self.kind == "answers":
+            self._places = np.full((len(documents), documents.probs.shape[2]), -1, dtype=np.int64)
+            """(T, C) the number that each of the dataset's slots has here; -1: no call gave it yet."""
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    @property
+    def n_choices(self) -> NDArray[np.int64]:
+        """(T,) how many slots exist: all of a document's choices, or the answers that calls brought up."""
+        if self._places is None:
+            return self._documents.n_choices
+        known: NDArray[np.int64] = (self._places >= 0).sum(axis=1)
+        return known
+
+    @property
+    def called(self) -> Mask:
+        """(T, N)"""
+        return self.rounds > 0
+
+    def part(self, rows: NDArray[np.int64]) -> Calls:
+        """Fresh calls for some of the documents, to be put back by `adopt`. Made before any call."""
+        return Calls(self._documents.take(rows))
+
+    def adopt(self, part: Calls, rows: NDArray[np.int64]) -> None:
+        """Counts the calls made by a `part`; its slots' numbers hold here too."""
+        self.rounds[rows] = part.rounds
+        if self._places is not None:
+            assert part._places is not None
+            self._places[rows] = part._places
+
+    def call(self, models: Mask) -> Dataset:
+        """Calls these models, (T, N), or (N,) for all documents; returns the outputs of all called so far.
+
+        The others have probability 0, log-prob 0, prediction -1. Models already called are not called again.
+        """
+        new = np.broadcast_to(models, self.rounds.shape) & ~self.called
+        self.rounds[new] = np.broadcast_to(self.rounds.max(axis=1, initial=0)[:, None] + 1, new.shape)[new]
+        if self._places is not None:
+            self._number_slots(new)
+        return self.outputs()
+
+    def call_all(self) -> Dataset:
+        """The outputs of every model."""
+        return self.call(np.ones(len(self.models), dtype=np.bool_))
+
+    def outputs(self) -> Dataset:
+        """The outputs of the models called so far, and nothing of the others."""
+        given, called = self._documents, self.called
+        if called.all() and (self._places is None or self._is_as_stored()):
+            return given
+        probs = np.where(called[:, :, None], given.probs, 0.0)
+        predictions = np.where(called, given.predictions, -1)
+        if self._places is None:
+            logprobs = np.where(called[:, :, None], given.logprobs, 0.0)
+            return replace(given, probs=probs, logprobs=logprobs, predictions=predictions)
+        order = self._order()
+        at = np.take_along_axis(self._places, np.maximum(predictions, 0), axis=1)
+        return replace(
+            given,
+            probs=np.take_along_axis(probs, order[:, None], axis=2),
+            predictions=np.where(predictions >= 0, at, -1),
+            n_choices=self.n_choices,
+            slots=tuple(
+                tuple(given.slots[row][slot] for slot in order[row, :n])
+                for row, n in enumerate(self.n_choices.tolist())
+            )
+            if given.slots
+            else (),
+        )
+
+    def stored_slots(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(T,) the dataset's own numbers of these slots."""
+        if self._places is None:
+            return slots
+        own = np.take_along_axis(self._order(), np.maximum(slots, 0)[:, None], axis=1)[:, 0]
+        is_known = (slots >= 0) & (slots < self.n_choices)
+        return np.where(is_known, own, -1)
+
+    def own_slots(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(T,) the numbers here of the dataset's slots; -1 for one that no call brought up."""
+        if self._places is None:
+            return slots
+        at = np.take_along_axis(self._places, np.maximum(slots, 0)[:, None], axis=1)[:, 0]
+        return np.where(slots >= 0, at, -1)
+
+    def _order(self) -> NDArray[np.int64]:
+        """(T, C) the dataset's slots in the order of their numbers here; those without one last."""
+        assert self._places is not None
+        last = np.where(self._places >= 0, self._places, self._places.shape[1])
+        return np.argsort(last, axis=1, kind="stable")
+
+    def _is_as_stored(self) -> bool:
+        order = self._order()
+        return bool((order == np.arange(order.shape[1])).all())
+
+    def _number_slots(self, new: Mask) -> None:
+        assert self._places is not None
+        given = np.where(new[:, :, None], self._documents.probs, 0.0)
+        is_new = (given > 0).any(axis=1) & (self._places < 0)
+        if not is_new.any():
+            return
+        # Shares such as 0.1 are inexact in binary, and a tie must not hang on the order of a sum.
+        total = given.sum(axis=1).round(9)
+        first = (given > 0).argmax(axis=1)
+        order = np.lexsort((first, -total, ~is_new), axis=1)
+        rank = np.argsort(order, axis=1, kind="stable")
+        self._places = np.where(is_new, self.n_choices[:, None] + rank, self._places)

@@ -1,0 +1,368 @@
+"""The warehouse's rows as tensors of one shape everywhere: documents × models × choices (T × N × C)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.base.errors import InputError, unknown
+from warehouse import Warehouse
+from warehouse.upkeep.corrections import first_names
+
+Kind = Literal["choices", "answers"]
+_PER_ROW = (
+    "tasks", "doc_ids", "probs", "logprobs", "n_choices", "predictions", "labels", "is_train", "token_costs",
+)  # fmt: skip
+
+ONE_TASK = "all"
+"""The task of every document where the tasks' names are hidden."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The answers of N models to T documents of one benchmark, in task and doc_id order.
+
+    For choices, slot c is choice c. For answers, the slots of a document are the distinct answers its models
+    gave, ordered by total probability (ties: the answer that the alphabetically first model gave).
+    """
+
+    benchmark: str
+    kind: Kind
+    models: tuple[str, ...]
+    """N names, in alphabetical order."""
+    prices: NDArray[np.float64]
+    """(N,) cents per 1,000 queries; NaN where unknown."""
+    tasks: NDArray[np.str_]
+    """(T,) task of each document."""
+    doc_ids: NDArray[np.int64]
+    """(T,) row in the task's own order."""
+    probs: NDArray[np.float64]
+    """(T, N, C) softmax over a document's choices, or the share of passes; 0 where there is no such slot."""
+    logprobs: NDArray[np.float64]
+    """(T, N, C) log-softmax over a document's choices, -inf where no slot is; (0, N, C) for answers."""
+    n_choices: NDArray[np.int64]
+    """(T,) how many of the C slots exist."""
+    predictions: NDArray[np.int64]
+    """(T, N) the slot each model predicts; -1 without an answer."""
+    labels: NDArray[np.int64]
+    """(T,) the right slot; -1 where no slot is right (no model gave the gold answer)."""
+    is_train: NDArray[np.bool_]
+    """(T,) whether the document belongs to the train split."""
+    slots: tuple[tuple[str, ...], ...]
+    """Per document, the answers its slots stand for (answers only; else empty)."""
+    snapshot: int
+    """The warehouse snapshot that was read."""
+    questions: tuple[str, ...] = ()
+    """(T,) what was asked; empty where the warehouse has no text."""
+    choices: tuple[tuple[str, ...], ...] = ()
+    """(T,) the texts of each document's choices; empty where the warehouse has none."""
+    token_costs: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    """(T, N) cents per 1,000 such queries by tokens, NaN where unknown; (0, 0) where no token has a price."""
+    first_names: tuple[str, ...] = ()
+    """(N,) each model's name before it was ever renamed; empty: the current names."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """(model, why) of models that are not in the dataset because they did not answer every document."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def costs(self) -> NDArray[np.float64]:
+        """(T, N) cents per 1,000 such queries: by tokens, else the flat price; NaN where neither is known."""
+        flat = np.broadcast_to(self.prices, self.predictions.shape)
+        return np.where(np.isnan(self.token_costs), flat, self.token_costs) if self.token_costs.size else flat
+
+    @property
+    def mean_costs(self) -> NDArray[np.float64]:
+        """(N,) what a query of each model costs on average."""
+        return self.costs.mean(axis=0) if self.token_costs.size and len(self) else self.prices
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether its scores can be log-probs, whose softmax is a distribution.
+
+        Min-max scaled ones lie in an interval of length 1: so does the spread over any document's choices.
+        """
+        exists = np.isfinite(self.logprobs)
+        spread = self.logprobs.max(axis=2, initial=-np.inf, where=exists) - self.logprobs.min(
+            axis=2, initial=np.inf, where=exists
+        )
+        return bool((spread > 1 + 1e-6).any())
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """(T, N) whether each model is right."""
+        right: NDArray[np.bool_] = (self.predictions == self.labels[:, None]) & (self.labels[:, None] >= 0)
+        return right
+
+    def rows(self, keep: NDArray[np.bool_]) -> Dataset:
+        """The documents where `keep` (T,) is true."""
+        return self.take(np.flatnonzero(keep))
+
+    def take(self, at: NDArray[np.int64]) -> Dataset:
+        """The documents at these positions, in this order."""
+        fields = {name: getattr(self, name)[at] for name in _PER_ROW if len(getattr(self, name))}
+        slots = tuple(self.slots[i] for i in at) if self.slots else ()
+        questions = tuple(self.questions[i] for i in at) if self.questions else ()
+        choices = tuple(self.choices[i] for i in at) if self.choices else ()
+        return replace(self, **fields, slots=slots, questions=questions, choices=choices)
+
+    def without_tasks(self) -> Dataset:
+        """The documents as a method sees them that does not read the tasks' names: all of one task."""
+        return replace(self, tasks=np.full(len(self), ONE_TASK))
+
+    def unlabelled(self) -> Dataset:
+        """The documents as a deciding policy sees them: without labels."""
+        return replace(self, labels=np.full(len(self), -1, dtype=np.int64))
+
+    @property
+    def train(self) -> Dataset:
+        return self.rows(self.is_train)
+
+    @property
+    def test(self) -> Dataset:
+        return self.rows(~self.is_train)
+
+    def by_task(self) -> Iterator[tuple[str, Dataset]]:
+        """(task, its documents), in order of first appearance."""
+        for task in dict.fromkeys(self.tasks.tolist()):
+            yield task, self.rows(self.tasks == task)
+
+    def fingerprint(self) -> str:
+        """A hash of all that a method learns from, decides on and is scored on, except prices.
+
+        Renaming a model changes it only if the model's place among the others changes, which breaks ties.
+        """
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        names = self.first_names or self.models
+        digest = sha256(repr((self.benchmark, self.kind, names, self.slots, self.questions)).encode())
+        for array in (self.doc_ids, self.probs, self.predictions, self.labels, self.is_train):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update("\n".join(self.tasks.tolist()).encode())
+        return digest.hexdigest()
+
+
+def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None = None) -> Dataset:
+    """Read one benchmark, all from one snapshot of the warehouse.
+
+    `models` restricts the pool; None takes every model that answered all documents.
+    Raises InputError for an unknown benchmark or model, for a named model that misses documents, and if no
+    model is left.
+    """
+    with warehouse.reading():
+        return _read(warehouse, benchmark, models)
+
+
+def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) -> Dataset:
+    docs = warehouse.query(
+        "SELECT task, doc_id, coalesce(question, '') AS question, choices, label, gold, "
+        "split = 'train' AS is_train FROM docs WHERE benchmark = ? "
+        "ORDER BY task, doc_id",
+        [benchmark],
+    ).to_pydict()
+    if not docs["task"]:
+        known = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
+        raise unknown("benchmark", benchmark, known, "the warehouse")
+    n_docs = len(docs["task"])
+    covered = _covered(warehouse, benchmark)
+    lacking = _lacking(warehouse, benchmark, covered, n_docs)
+    names = _models(covered, lacking, benchmark, models, n_docs)
+    prices = dict(warehouse.rows("SELECT model, price FROM models"))
+    token_costs = _token_costs(warehouse, benchmark, names, docs)
+    first = first_names(warehouse)
+    kind: Kind = "choices" if docs["label"][0] is not None else "answers"
+    read = _choices if kind == "choices" else _answers
+    answers = read(warehouse, benchmark, names, docs)
+    return Dataset(
+        benchmark=benchmark,
+        kind=kind,
+        models=names,
+        prices=np.array([prices.get(name) for name in names], dtype=np.float64),
+        tasks=np.array(docs["task"], dtype=np.str_),
+        doc_ids=np.array(docs["doc_id"], dtype=np.int64),
+        is_train=np.array(docs["is_train"], dtype=np.bool_),
+        snapshot=warehouse.snapshot(),
+        token_costs=token_costs,
+        questions=tuple(docs["question"]),
+        choices=tuple(tuple(texts or ()) for texts in docs["choices"]),
+        first_names=tuple(first.get(name, name) for name in names),
+        left_out=tuple(lacking.items()) if models is None else (),
+        **answers._asdict(),
+    )
+
+
+class _Answers(NamedTuple):
+    """The fields of a Dataset that hold what the models answered."""
+
+    probs: NDArray[np.float64]
+    logprobs: NDArray[np.float64]
+    n_choices: NDArray[np.int64]
+    predictions: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    slots: tuple[tuple[str, ...], ...]
+
+
+def _covered(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
+    """How many documents each model answered, with scores that count."""
+    counted = (
+        "WITH counted AS (SELECT model, count(*) AS n FROM predictions WHERE benchmark = $1 GROUP BY model "
+        "UNION ALL SELECT model, 0 FROM extractions WHERE benchmark = $1) "
+        "SELECT model, max(n) FROM counted GROUP BY model ORDER BY model"
+    )
+    return dict(warehouse.rows(counted, [benchmark]))
+
+
+def _lacking(warehouse: Warehouse, benchmark: str, covered: dict[str, int], n_docs: int) -> dict[str, str]:
+    """Why each model that has not answered every document has not."""
+    lacking = {model: n for model, n in covered.items() if n < n_docs}
+    if not lacking:
+        return {}
+    rows = warehouse.rows(
+        "SELECT model, count(DISTINCT (task, doc_id)) FROM choice_logprobs "
+        "WHERE benchmark = ? AND list_contains(?, model) GROUP BY model",
+        [benchmark, list(lacking)],
+    )
+    impossible = {model: n - lacking[model] for model, n in rows if n > lacking[model]}
+    return {
+        model: (
+            f"has scores that are NaN, infinite or positive on {impossible[model]} of {n_docs} documents of "
+            f"{benchmark!r}: extract it again"
+            if model in impossible
+            else f"answered {n} of {n_docs} documents of {benchmark!r}"
+        )
+        for model, n in lacking.items()
+    }
+
+
+def _models(
+    covered: dict[str, int],
+    lacking: dict[str, str],
+    benchmark: str,
+    wanted: Sequence[str] | None,
+    n_docs: int,
+) -> tuple[str, ...]:
+    """The models of the dataset, in alphabetical order."""
+    if wanted is not None and not wanted:
+        raise InputError(f"no model is left to answer {benchmark!r}: name at least one")
+    for name in wanted or ():
+        if name not in covered:
+            raise unknown("model", name, covered, f"benchmark {benchmark!r}")
+        if name in lacking:
+            raise InputError(
+                f"model {name!r} {lacking[name]}; extract the rest, or leave the model out of --models"
+            )
+    complete = covered.keys() - lacking.keys()
+    names = sorted(complete if wanted is None else set(wanted))
+    if not names:
+        why = "".join(f"; {model} {reason}" for model, reason in list(lacking.items())[:2])
+        raise InputError(
+            f"no model answered all {n_docs} documents of {benchmark!r}: extract or import the rest{why}"
+        )
+    return tuple(names)
+
+
+def _token_costs(
+    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
+) -> NDArray[np.float64]:
+    priced = "SELECT 1 FROM models WHERE price_input IS NOT NULL AND price_output IS NOT NULL LIMIT 1"
+    if not warehouse.rows(priced):
+        return np.empty((0, 0))
+    costs = np.full((len(docs["task"]), len(names)), np.nan)
+    place = {key: row for row, key in enumerate(zip(docs["task"], docs["doc_id"], strict=True))}
+    by_tokens = (
+        "SELECT task, doc_id, model, token_cost FROM query_costs "
+        "WHERE benchmark = ? AND list_contains(?, model) AND token_cost IS NOT NULL"
+    )
+    for task, doc_id, model, cost in warehouse.rows(by_tokens, [benchmark, list(names)]):
+        costs[place[task, doc_id], names.index(model)] = cost
+    return costs
+
+
+def _choices(
+    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
+) -> _Answers:
+    cells = warehouse.connection.execute(
+        """
+        WITH numbered AS (
+            SELECT task, doc_id, row_number() OVER (ORDER BY task, doc_id) - 1 AS row
+            FROM docs WHERE benchmark = $benchmark
+        )
+        SELECT row, list_position($models, model) - 1 AS model, choice, logprob
+        FROM choice_logprobs JOIN numbered USING (task, doc_id)
+        WHERE benchmark = $benchmark AND list_contains($models, model)
+        """,
+        {"benchmark": benchmark, "models": list(names)},
+    ).fetchnumpy()
+    shape = (len(docs["task"]), len(names), int(cells["choice"].max()) + 1)
+    scores = np.full(shape, -np.inf)
+    scores[cells["row"], cells["model"], cells["choice"]] = cells["logprob"]
+    top = scores.max(axis=2, keepdims=True)
+    logprobs = scores - top - np.log(np.exp(scores - top).sum(axis=2, keepdims=True))
+    return _Answers(
+        probs=np.exp(logprobs),
+        logprobs=logprobs,
+        n_choices=np.isfinite(scores[:, 0]).sum(axis=1).astype(np.int64),
+        predictions=scores.argmax(axis=2).astype(np.int64),
+        labels=np.array(docs["label"], dtype=np.int64),
+        slots=(),
+    )
+
+
+def _answers(
+    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
+) -> _Answers:
+    cells = warehouse.connection.execute(
+        """
+        WITH numbered AS (
+            SELECT task, doc_id, row_number() OVER (ORDER BY task, doc_id) - 1 AS row
+            FROM docs WHERE benchmark = $benchmark
+        ), counts AS (
+            SELECT row, model, answer, count(*) AS n, min(pass) AS first_pass
+            FROM answer_passes JOIN numbered USING (task, doc_id)
+            WHERE benchmark = $benchmark AND list_contains($models, model)
+            GROUP BY row, model, answer
+        )
+        SELECT
+            row, list_position($models, model) - 1 AS model, answer,
+            n / sum(n) OVER (PARTITION BY row, model)
+        FROM counts ORDER BY row, model, n DESC, first_pass
+        """,
+        {"benchmark": benchmark, "models": list(names)},
+    ).fetchall()
+    T, N = len(docs["task"]), len(names)
+    given: list[dict[str, dict[int, float]]] = [{} for _ in range(T)]  # row -> answer -> model -> share
+    first: dict[tuple[int, int], str] = {}
+    for row, model, answer, share in cells:
+        if answer is not None:
+            given[row].setdefault(answer, {})[model] = share
+            first.setdefault((row, model), answer)
+    # sorted() is stable, so equal totals keep the order in which the models, alphabetically, gave them
+    slots = tuple(tuple(sorted(g, key=lambda a: -round(sum(g[a].values()), 9))) for g in given)
+    width = max(1, max(map(len, slots)))
+    probs = np.zeros((T, N, width))
+    predictions = np.full((T, N), -1, dtype=np.int64)
+    labels = np.full(T, -1, dtype=np.int64)
+    for row, answers in enumerate(slots):
+        place = {answer: slot for slot, answer in enumerate(answers)}
+        labels[row] = place.get(str(docs["gold"][row]), -1)
+        for answer, by_model in given[row].items():
+            for model, share in by_model.items():
+                probs[row, model, place[answer]] = share
+                predictions[row, model] = place[first[row, model]]
+    return _Answers(
+        probs=probs,
+        logprobs=np.empty((0, N, width)),
+        n_choices=np.array([len(s) for s in slots], dtype=np.int64),
+        predictions=predictions,
+        labels=labels,
+        slots=slots,
+    )

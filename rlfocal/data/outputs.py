@@ -1,0 +1,150 @@
+"""The outputs of models for one query, checked and laid out as arrays."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from rlfocal.base.errors import InputError, unknown
+from warehouse.answers import normalise
+
+Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
+"""One model's output, as a list or array. Choices: a log-prob per choice, up to a constant. Answers: one, or
+one per sampled pass, normalised as on import ("$1,042" is "1042"). None: the model is down."""
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class Fused(NamedTuple):
+    """What trained agents answer to one query."""
+
+    slot: int
+    """-1 for none"""
+    probability: float | None
+    """Their probability that it is right; None without an answer, or if Fusion gave none."""
+
+
+NOTHING = Fused(-1, None)
+
+
+class Given:
+    """The models' outputs for one query."""
+
+    def __init__(
+        self, asked: Mask, is_down: Mask, probs: Floats, logprobs: Floats,
+        slots: NDArray[np.int64], answers: list[str],
+    ) -> None:  # fmt: skip
+        self.asked, self.is_down = asked, is_down
+        """(N,) which models were asked, and which of them are down"""
+        self.probs, self.logprobs = probs, logprobs
+        """(N, C) distributions, and log-softmax for choices, else (N, 0); zeros where nothing was given"""
+        self.slots = slots
+        """(N,) each model's slot; -1 for none"""
+        self.answers = answers
+        """What the slots stand for (answers only)."""
+        self.down = np.flatnonzero(is_down).tolist()
+
+
+def nothing_given(n_models: int) -> Given:
+    """Before any model was asked."""
+    nobody = np.zeros(n_models, dtype=np.bool_)
+    return Given(nobody, nobody, np.zeros((n_models, 0)), np.zeros((n_models, 0)), np.full(n_models, -1), [])
+
+
+class Heard:
+    """The outputs for one query as they come in."""
+
+    def __init__(self, models: Sequence[str], kind: str) -> None:
+        self._models, self._kind = models, kind
+        self._place = {name: at for at, name in enumerate(models)}
+        self._raw: dict[str, Output] = {}
+
+    def update(self, outputs: Mapping[str, Output]) -> tuple[Given, bool]:
+        """All outputs so far, and whether they only add to the earlier ones.
+
+        Raises InputError for a model or a value that cannot be used, naming it.
+        """
+        for name in outputs:
+            if name not in self._place:
+                raise unknown("model", name, self._models, "the router's pool")
+        adds = all(name in outputs and outputs[name] is said for name, said in self._raw.items())
+        if self._kind == "answers":  # a new answer may come before the others
+            adds = not self._raw
+        self._raw = dict(outputs)
+        read = _answers if self._kind == "answers" else _choices
+        return read(self._models, self._place, outputs), adds
+
+
+def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> Given:
+    rows: dict[int, list[float]] = {}
+    width = 0
+    for name, output in outputs.items():
+        if output is None:
+            continue
+        values = _plain(output)
+        if not isinstance(values, list | tuple) or not all(isinstance(v, _NUMBER) for v in values):
+            raise InputError(f"output of {name!r}: give one log-prob per choice, not {output!r}")
+        scores = [float(v) for v in values]
+        if not scores or not all(map(math.isfinite, scores)):
+            raise InputError(f"output of {name!r} is {scores}: every log-prob must be finite")
+        if width and len(scores) != width:
+            raise InputError(f"output of {name!r} has {len(scores)} choices, the ones before it {width}")
+        width = len(scores)
+        rows[place[name]] = scores
+    asked, is_down = _asked(models, outputs)
+    logprobs, slots = np.zeros((len(models), width)), np.full(len(models), -1)
+    if rows:
+        scores_of = np.array([*rows.values()])
+        logprobs[[*rows]] = log_softmax(scores_of, axis=1)
+        slots[[*rows]] = scores_of.argmax(axis=1)
+    probs = np.where((slots >= 0)[:, None], np.exp(logprobs), 0.0)
+    return Given(asked, is_down, probs, logprobs, slots, [])
+
+
+def _asked(models: Sequence[str], outputs: Mapping[str, Output]) -> tuple[Mask, Mask]:
+    """(N,) which models were asked, and which of them are down."""
+    asked = np.array([name in outputs for name in models], dtype=np.bool_)
+    return asked, np.array([name in outputs and outputs[name] is None for name in models], dtype=np.bool_)
+
+
+def _answers(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> Given:
+    asked, is_down = _asked(models, outputs)
+    counted: dict[int, Counter[str]] = {}
+    n_passes: dict[int, int] = {}
+    for name, output in outputs.items():
+        if output is None:
+            continue
+        values = _plain(output)
+        passes = [values] if isinstance(values, str) else values
+        if not isinstance(passes, list | tuple) or not all(isinstance(v, str | None) for v in passes):
+            raise InputError(f"output of {name!r}: give an answer or a list of answers, not {output!r}")
+        counted[place[name]] = Counter(a for a in map(normalise, passes) if a is not None)
+        n_passes[place[name]] = len(passes)
+    # As in a dataset: a model's most frequent answer is its vote, and the one given first among equals.
+    ranked = {at: [answer for answer, _ in counted[at].most_common()] for at in sorted(counted)}
+    answers = list(dict.fromkeys(answer for given in ranked.values() for answer in given))
+    shares = np.zeros((len(models), len(answers)))
+    for at, of_model in counted.items():
+        for answer, n in of_model.items():
+            shares[at, answers.index(answer)] = n / n_passes[at]
+    order = np.argsort(-shares.sum(axis=0).round(9), kind="stable")  # as a dataset orders its slots
+    answers = [answers[at] for at in order]
+    slots = np.full(len(models), -1)
+    for at, given in ranked.items():
+        slots[at] = answers.index(given[0]) if given else -1
+    return Given(asked, is_down, shares[:, order], shares[:, :0], slots, answers)
+
+
+_NUMBER = (int, float, np.number)
+
+
+def _plain(output: Any) -> Any:
+    """An array of numpy's or torch's as a list."""
+    return output.tolist() if hasattr(output, "tolist") else output

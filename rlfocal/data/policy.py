@@ -1,0 +1,204 @@
+"""The one protocol every method follows: `fit` on train rows, then decide per document."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.stream import Stream
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What a method did on T documents."""
+
+    pools: NDArray[np.bool_]
+    """(T, N) the models it asked."""
+    predictions: NDArray[np.int64]
+    """(T,) the slot it answered; -1 for no answer."""
+    rounds: NDArray[np.int64] | None = None
+    """(T, N) in which round of calls, from 1, it asked a model; 0 where it did not. None: all at once."""
+    probability: NDArray[np.float64] | None = None
+    """(T,) its probability that its answer is right; None if it has no such figure."""
+    updates: tuple[Episode, ...] = ()
+    """What its agents learned from labels on the way: one step of training per update of all of them."""
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A fitted method."""
+
+    def decide(self, calls: Calls) -> Answered:
+        """Calls models and answers, without labels and without outputs of models that it did not call."""
+        ...
+
+
+@runtime_checkable
+class SeesAll(Protocol):
+    """A policy that openly reads outputs it did not ask for: the ceiling, and the released code."""
+
+    def decide_seeing_all(self, documents: Dataset) -> Decisions: ...
+
+
+Fitted = Policy | SeesAll
+
+
+def decide(policy: Fitted, documents: Dataset) -> Decisions:
+    """What a policy does on documents; its calls are counted by `Calls`, not by itself."""
+    if isinstance(policy, SeesAll):
+        return policy.decide_seeing_all(documents)
+    calls = Calls(documents)
+    slots, probability = policy.decide(calls)
+    return Decisions(calls.called, calls.stored_slots(slots), calls.rounds, probability)
+
+
+@runtime_checkable
+class OnlineLearner(Protocol):
+    """A policy that can keep learning during test: each label is revealed after its document's answer."""
+
+    def decide_along(self, stream: Stream) -> None:
+        """Answers the documents as they come. What it learns ends with the stream."""
+        ...
+
+
+@runtime_checkable
+class OnlineAgents(Protocol):
+    """Agents that are given a whole stream, because they learn from it in batches.
+
+    They must ensure that no label reaches its own answer or an earlier one, which is tested.
+    """
+
+    def decide_online(self, documents: Dataset) -> Decisions: ...
+
+
+def decide_online(policy: OnlineLearner | OnlineAgents, documents: Dataset) -> Decisions:
+    """What a policy does on documents if each label is revealed after its answer."""
+    if isinstance(policy, OnlineAgents):
+        return policy.decide_online(documents)
+    stream = Stream(documents)
+    policy.decide_along(stream)
+    return Decisions(stream.rounds > 0, stream.answers, stream.rounds)
+
+
+PHASES = ("decider", "fusion", "joint", "stage", "online")
+"""What learns in an episode, in the order of training: the Decider, then Fusion, then both agents together;
+or Fusion, fitted once for each number of models that have answered; and both agents, online."""
+
+
+class Episode(NamedTuple):
+    """One step of training: a pass over train, averaged over its parallel environments, or a stage."""
+
+    phase: str
+    """One of `PHASES`."""
+    episode: int
+    """Pass or stage, from 0 in each phase."""
+    reward: float | None
+    """None at a stage, which is fitted and earns nothing."""
+    accuracy: float
+    """On the pass; at a stage, on train documents that Fusion was not fitted on."""
+    mean_pool_size: float
+    policy_loss: float | None = None
+    """This and what follows: means over the episode's updates, None if training has no such thing."""
+    value_loss: float | None = None
+    entropy: float | None = None
+    approx_kl: float | None = None
+    clip_fraction: float | None = None
+    explained_variance: float | None = None
+    actor_grad_norm: float | None = None
+    critic_grad_norm: float | None = None
+
+
+@runtime_checkable
+class Learned(Protocol):
+    """A policy that was trained in episodes, with their history."""
+
+    @property
+    def history(self) -> Sequence[Episode]: ...
+
+
+class Method(Protocol):
+    """A way to choose and fuse."""
+
+    @property
+    def seeded(self) -> bool:
+        """Whether a seed changes the result; if not, `fit` is called with one seed and may ignore it."""
+        ...
+
+    def recipe(self, n_train: int) -> str:
+        """Changes whenever the method would fit `n_train` documents differently than before."""
+        ...
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> Sequence[Fitted]:
+        """One policy per seed, fitted on train rows alone."""
+        ...
+
+
+@runtime_checkable
+class OwnSettings(Protocol):
+    """A method whose settings are not its fields."""
+
+    def settable(self) -> dict[str, Any]:
+        """The settings with their defaults."""
+        ...
+
+    def with_settings(self, given: Mapping[str, str]) -> Method:
+        """The method with these settings, parsed from text. Raises InputError if one cannot be parsed."""
+        ...
+
+
+@runtime_checkable
+class RecipeOnline(Protocol):
+    """A method whose online decisions have their own version, beside its fit."""
+
+    @property
+    def online_recipe(self) -> str:
+        """Changes whenever they do."""
+        ...
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a document may cost on average."""
+
+    amount: float
+    unit: Literal["models", "cents"] = "models"
+    """models called, or cents per 1,000 queries"""
+
+    def __str__(self) -> str:
+        return f"{self.amount:g}" + ("c" if self.unit == "cents" else "")
+
+    def costs(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(N,) what a call of each model uses of the budget, by `prices` (N,); infinite where unknown."""
+        return np.ones(len(prices)) if self.unit == "models" else np.where(np.isnan(prices), math.inf, prices)
+
+    @classmethod
+    def of(cls, text: str) -> Budget:
+        """From "4" or "all" (models), or "120c" (cents per 1,000 queries). Raises InputError for others."""
+        if text == "all":
+            return cls(math.inf)
+        number, unit = (text[:-1], "cents") if text.endswith("c") else (text, "models")
+        try:
+            amount = float(number)
+        except ValueError:
+            amount = math.nan
+        if not amount > 0:
+            raise InputError(f"{text!r} is not a budget; give a number of models (4, all) or of cents (120c)")
+        return cls(amount, "cents" if unit == "cents" else "models")
+
+
+@runtime_checkable
+class Budgeted(Protocol):
+    """A policy that trades cost for accuracy: fitted once, it decides at any budget."""
+
+    def within(self, budget: Budget) -> Policy | None:
+        """The policy that keeps to the budget on average over train; None if it cannot (it always asks more,
+        or a price is unknown)."""
+        ...

@@ -1,0 +1,111 @@
+"""Questions as vectors, for every method that reads them: built-in TF-IDF, or a sentence encoder by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.base.errors import InputError
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+Floats = NDArray[np.float64]
+
+TFIDF = "tfidf"
+"""Needs no download: words and pairs of words, weighted by TF-IDF, along their principal directions."""
+DIMENSIONS = 128
+_TERMS = 50_000
+
+
+class Encoder(Protocol):
+    """Turns texts into vectors."""
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """(T, D) of length 1; zeros for a text without known words."""
+        ...
+
+
+def fit_encoder(name: str, train: Sequence[str]) -> Encoder:
+    """The encoder of that name, fitted on train questions if it learns from them.
+
+    `name`: "tfidf", or a sentence-transformers model by its directory or its name on the hub. Cached for
+    equal texts. Raises InputError for a model that cannot be loaded.
+    """
+    return _fitted_tfidf(tuple(train)) if name == TFIDF else _loaded(name)
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity, as its encoded texts are cached by it
+class Tfidf:
+    """Latent semantic analysis (Deerwester et al., 1990) by scikit-learn."""
+
+    vectorizer: TfidfVectorizer | None
+    """None if train has no word."""
+    directions: Floats | None
+    """(terms, D) contiguous in memory, so that encoding one text is fast; None if train is too small."""
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        if self.vectorizer is None:
+            return np.zeros((len(texts), 1))
+        weighed = self.vectorizer.transform(texts)
+        dense = weighed.toarray() if self.directions is None else weighed @ self.directions
+        return _unit_length(np.asarray(dense, dtype=np.float64))
+
+
+@lru_cache(maxsize=8)
+def _fitted_tfidf(train: tuple[str, ...]) -> Tfidf:
+    # scikit-learn takes a second to import, and listing the methods must not.
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), max_features=_TERMS)
+    try:
+        weighed = vectorizer.fit_transform(train)
+    except ValueError:  # no words at all
+        return Tfidf(None, None)
+    kept = min(DIMENSIONS, weighed.shape[1] - 1, len(set(train)) - 1)
+    if kept < 1:
+        return Tfidf(vectorizer, None)
+    components = TruncatedSVD(kept, random_state=0).fit(weighed).components_
+    return Tfidf(vectorizer, np.ascontiguousarray(components.T))
+
+
+@dataclass(frozen=True)
+class SentenceEncoder:
+    """A model of sentence-transformers."""
+
+    model: Any
+    """sentence_transformers.SentenceTransformer"""
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        vectors = self.model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
+        return _unit_length(np.asarray(vectors, dtype=np.float64).reshape(len(texts), -1))
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str) -> SentenceEncoder:
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise InputError(
+            f"encoder {name!r} needs sentence-transformers; install it (pip install 'rlfocal[text]'), or use "
+            f"the encoder {TFIDF!r}"
+        ) from None
+    try:
+        return SentenceEncoder(SentenceTransformer(name))
+    except Exception as error:
+        raise InputError(
+            f"encoder {name!r} cannot be loaded ({error}); give a directory of a sentence-transformers "
+            f"model, its name on the hub, or {TFIDF!r}"
+        ) from error
+
+
+def _unit_length(vectors: Floats) -> Floats:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Floats = vectors / np.maximum(lengths, 1e-12)
+    return unit

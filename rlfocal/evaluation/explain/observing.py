@@ -1,0 +1,113 @@
+"""What frozen agents do on test documents, with all models and without each one in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.data.calls import Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.methods.agents.variant import CallingAgents
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The agents on T test documents of N models."""
+
+    test: Dataset
+    """With labels."""
+    train_accuracy: Floats
+    """(N,)"""
+    rounds: NDArray[np.int64]
+    """(T, N) the round of calls, from 1, in which a model was asked; 0 where it was not"""
+    slots: NDArray[np.int64]
+    """(T,) their answer as a slot of the dataset; -1 for none"""
+    probability: Floats
+    """(T,) their probability that their answer is right"""
+    chance: Floats
+    """(T,) their probability of the right answer; 0 where no model asked gave it"""
+    pulls: Floats | None
+    """(T, N) as `Account.pulls`"""
+    slots_without: NDArray[np.int64]
+    """(N, T) their answers without each model"""
+    chance_without: Floats
+    """(N, T)"""
+
+    @property
+    def right(self) -> Mask:
+        """(T,) whether they are right."""
+        return is_right(self.slots, self.test)
+
+    @property
+    def pools(self) -> Mask:
+        """(T, N) which models they ask."""
+        return self.rounds > 0
+
+
+def is_right(slots: NDArray[np.int64], test: Dataset) -> Mask:
+    """(..., T) whether these slots (..., T) are the documents' right ones."""
+    return np.asarray((slots == test.labels) & (test.labels >= 0))
+
+
+def observe(
+    dataset: Dataset,
+    groups: Sequence[Mask],
+    agents: Sequence[CallingAgents],
+    on_progress: Callable[[float], None] | None = None,
+) -> Observed:
+    """Each group's agents on the group's test rows. `groups` are masks (T,) of the dataset's rows.
+
+    No label is used before everything is decided. `on_progress` is given the finished share.
+    """
+    test, n_models = dataset.test, len(dataset.models)
+    rounds = np.zeros((len(test), n_models), dtype=np.int64)
+    slots = np.full(len(test), -1, dtype=np.int64)
+    probability, chance = np.zeros(len(test)), np.zeros(len(test))
+    pulls = np.zeros((len(test), n_models))
+    slots_without = np.full((n_models, len(test)), -1, dtype=np.int64)
+    chance_without = np.zeros((n_models, len(test)))
+    is_sum = True
+    for number, (mask, one) in enumerate(zip(groups, agents, strict=True)):
+        rows = np.flatnonzero(mask[~dataset.is_train])
+        documents = test.take(rows)
+        calls = Calls(documents)
+        account = one.account(calls)
+        rounds[rows], slots[rows] = calls.rounds, calls.stored_slots(account.slots)
+        probability[rows] = account.distribution.max(axis=1, initial=0.0)
+        chance[rows] = _chance(account.distribution, calls, documents)
+        is_sum &= account.pulls is not None
+        pulls[rows] = 0.0 if account.pulls is None else account.pulls
+        for model in range(n_models):
+            slots_without[model, rows], chance_without[model, rows] = slots[rows], chance[rows]
+            if calls.called[:, model].any():
+                without = Calls(documents)
+                left = one.account(without, np.arange(n_models) == model)
+                slots_without[model, rows] = without.stored_slots(left.slots)
+                chance_without[model, rows] = _chance(left.distribution, without, documents)
+            if on_progress is not None:
+                on_progress((number + (model + 1) / n_models) / len(groups))
+    return Observed(
+        test,
+        dataset.train.correct.mean(axis=0),
+        rounds,
+        slots,
+        probability,
+        chance,
+        pulls if is_sum else None,
+        slots_without,
+        chance_without,
+    )
+
+
+def _chance(distribution: Floats, calls: Calls, documents: Dataset) -> Floats:
+    """(T,) probability of the right slots, by distributions (T, C) over the slots as `calls` numbers them."""
+    at = calls.own_slots(documents.labels)
+    is_there = (at >= 0) & (at < distribution.shape[1])
+    held = np.take_along_axis(distribution, np.where(is_there, at, 0)[:, None], axis=1)[:, 0]
+    return np.where(is_there, held, 0.0)

@@ -1,0 +1,127 @@
+"""Explains one seed's agents on a benchmark, and keeps what it found for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.evaluation.candidates import run_id_of
+from rlfocal.evaluation.explain.examples import against, despite, examples
+from rlfocal.evaluation.explain.findings import Explanation
+from rlfocal.evaluation.explain.keeping import EXPLAINED, keep, kept_at
+from rlfocal.evaluation.explain.observing import Observed, observe
+from rlfocal.evaluation.explain.summarising import of_models, of_tasks, own_answers, pools, stops
+from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
+from rlfocal.evaluation.runs import fit_groups, fitting_lock
+from rlfocal.evaluation.splits import GIVEN
+from rlfocal.methods import RLFocal
+from rlfocal.methods.agents import RL_FOCAL
+from rlfocal.methods.agents.variant import CallingAgents
+from rlfocal.pool import load_benchmarks
+from warehouse import Warehouse
+
+
+def explain(
+    warehouse: Warehouse,
+    benchmark: str,
+    *,
+    method: str = EXPLAINED[0],
+    models: Sequence[str] | None = None,
+    seed: int = 0,
+    per: Per = "benchmark",
+    split: str = GIVEN,
+    on_progress: Progress | None = None,
+) -> Explanation:
+    """What one seed's agents learned: which models they ask, believe and could drop, and where they stop.
+
+    Uses stored outputs on the split's test rows, frozen. The agents are those of `rlfocal train` and
+    `rlfocal evaluate`; without a checkpoint for these rows they are trained now. The explanation is kept
+    beside the warehouse, and the report shows it.
+    Raises InputError for another method, an unknown benchmark or model, and for data without test rows.
+    """
+    if method == RL_FOCAL[3]:
+        raise InputError(
+            f"{method} reads the outputs of all models, asked or not; explain {' or '.join(EXPLAINED)}"
+        )
+    if method not in EXPLAINED:
+        raise unknown("method", method, EXPLAINED, "the methods with agents to explain")
+    if seed < 0:
+        raise InputError(f"seed {seed} does not exist; seeds count from 0")
+    dataset = read_dataset(warehouse, benchmark, models, split=split)
+    setup = Setup(warehouse, dataset, 1, per, split=split, on_progress=on_progress)
+    agents = _agents(setup, method, seed)
+    progress = setup.progress(f"{benchmark} explain") if per == "benchmark" else None
+    seen = observe(visible(dataset, setup.groups), setup.groups, agents, progress)
+    seen = replace(seen, test=dataset.test)  # to tell how well they do on each task
+    found = summarised(
+        seen,
+        method=method,
+        per=per,
+        split=split,
+        seed=seed,
+        data=dataset.fingerprint(),
+        n_train=int(dataset.is_train.sum()),
+        confidential=_confidential(warehouse, benchmark),
+    )
+    keep(found, kept_at(warehouse, run_id_of(setup, method, seed)))
+    return found
+
+
+def summarised(
+    seen: Observed,
+    *,
+    method: str,
+    per: str,
+    split: str,
+    seed: int,
+    data: str,
+    n_train: int,
+    confidential: set[tuple[str, int]],
+) -> Explanation:
+    """Turns observations into an explanation."""
+    own = own_answers(seen)
+    return Explanation(
+        benchmark=seen.test.benchmark,
+        method=method,
+        per=per,
+        split=split,
+        seed=seed,
+        data=data,
+        n=len(seen.test),
+        n_train=n_train,
+        accuracy=float(seen.right.mean()),
+        mean_pool_size=float(seen.pools.sum(axis=1).mean()),
+        best_single=seen.test.models[int(seen.train_accuracy.argmax())],
+        models=of_models(seen),
+        stops=stops(seen),
+        pools=pools(seen),
+        own=int(own.sum()),
+        own_accuracy=float(seen.right[own].mean()) if own.any() else 0.0,
+        tasks=of_tasks(seen),
+        against=int(against(seen).sum()),
+        despite=int(despite(seen).sum()),
+        examples=examples(seen, confidential),
+    )
+
+
+def _agents(setup: Setup, method: str, seed: int) -> list[CallingAgents]:
+    """One seed's agents for each group of rows: loaded, or trained now."""
+    dataset = visible(setup.dataset, setup.groups)
+    own = RLFocal(method, store=setup.store, on_progress=setup.progress(f"{dataset.benchmark} {method}"))
+    rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
+    if all(own.is_current(of, seed) for of in rows):
+        [found] = fit_groups(own, dataset, setup.groups, [seed])
+    else:
+        with fitting_lock(setup, method):
+            [found] = fit_groups(own, dataset, setup.groups, [seed])
+    agents = [one for one in found if isinstance(one, CallingAgents)]
+    assert len(agents) == len(setup.groups)
+    return agents
+
+
+def _confidential(warehouse: Warehouse, benchmark: str) -> set[tuple[str, int]]:
+    """(task, doc_id) of documents whose texts may not be shown: confidential, or in such a benchmark."""
+    named = [one.name for one in load_benchmarks().values() if one.confidential]
+    marked = "SELECT task, doc_id FROM docs WHERE benchmark = ? AND (confidential OR list_contains(?, ?))"
+    return set(warehouse.rows(marked, [benchmark, named, benchmark.partition("@")[0]]))

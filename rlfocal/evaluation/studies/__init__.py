@@ -1,0 +1,136 @@
+"""Studies: questions about RL-Focal, each answered by one command."""
+
+from __future__ import annotations
+
+from rlfocal.evaluation.studies import stress
+from rlfocal.evaluation.studies.arms import Conditions
+from rlfocal.evaluation.studies.artefacts import artefacts
+from rlfocal.evaluation.studies.findings import Findings, Point, load
+from rlfocal.evaluation.studies.pools import scale, sizes
+from rlfocal.evaluation.studies.search import TRIALS, search
+from rlfocal.evaluation.studies.study import Study
+from rlfocal.evaluation.studies.success import success
+from rlfocal.evaluation.studies.sweeps import branching, metrics, sweep, windows
+from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
+from rlfocal.statistics.metrics import METRICS
+
+__all__ = ["STUDIES", "Conditions", "Findings", "Point", "Study", "load"]
+
+_STUDIES = (
+    Study(
+        "size-penalty",
+        "What does punishing large teams cost in accuracy, and save in models asked?",
+        "size penalty α",
+        sweep("size_penalty", "α", ("best_single",)),
+        (0, 0.1, 0.6, 1.5, 3),
+    ),
+    Study(
+        "window",
+        "How many past documents should diversity be measured on?",
+        "window, documents",
+        windows,
+        (50, 100, 250, 500, "all"),
+    ),
+    Study(
+        "discount",
+        "How far should Fusion look ahead?",
+        "Fusion's discount γ",
+        sweep("fusion_gamma", "γ", ("best_single",)),
+        (0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
+    ),
+    Study(
+        "metrics",
+        "Which diversity metric helps the Decider, compared with none and with asking all models?",
+        "metric the Decider sees",
+        metrics,
+        ("none", *METRICS),
+    ),
+    Study(
+        "branching",
+        "Is a branch per model better than a single branch?",
+        "the Decider's action",
+        branching,
+        ("true", "false"),
+    ),
+    Study(
+        "pool-scale",
+        "How do time and accuracy change with the size of the pool, models repeated?",
+        "models to choose from",
+        scale,
+        (8, 16, 24, 40, 80, 120),
+        beside="seconds",
+    ),
+    Study(
+        "pool-size",
+        "How does a small team compare with picking one model at random, or the one that was right last?",
+        "models in the team",
+        sizes,
+        (2, 3, 4, 5, 6),
+    ),
+    Study(
+        "success",
+        "How often is the fused answer right when exactly k members of the team are?",
+        "right members of the team",
+        success,
+        beside=None,
+    ),
+    Study(
+        "switch",
+        "What does continued learning save when the stream turns to another task?",
+        "documents since the switch",
+        switch,
+        (FURTHEST_APART,),
+        beside=None,
+    ),
+    Study(
+        "artefacts",
+        "What is each artefact of the released code worth?",
+        "released behaviour",
+        artefacts,
+        ("all",),
+        method="rl_focal_released",
+    ),
+    Study(
+        "labels",
+        "How many labels does each method need?",
+        "train documents",
+        stress.labels,
+        (10, 30, 100, 300, 1000, 3000, "all"),
+    ),
+    Study(
+        "failures",
+        "What is left when a share of the models' answers is missing?",
+        "share of answers missing in test",
+        stress.failures,
+        (0, 0.1, 0.3, 0.5),
+    ),
+    Study(
+        "label-noise",
+        "What is left when a share of the labels in train is wrong?",
+        "share of wrong labels in train",
+        stress.noise,
+        (0, 0.1, 0.2, 0.4),
+    ),
+    Study(
+        "order",
+        "Does online learning depend on the order of the documents?",
+        "order of the stream",
+        stress.order,
+        stress.ORDERS,
+    ),
+    Study(
+        "choices",
+        "What is left when the choices of every document are permuted?",
+        "order of the choices",
+        stress.choices,
+        stress.CHOICES,
+    ),
+    Study(
+        "search",
+        "Which settings do best on train rows, and what are they worth on test rows?",
+        "settings",
+        search,
+        (TRIALS,),
+    ),
+)
+STUDIES = {study.name: study for study in _STUDIES}

@@ -1,0 +1,122 @@
+"""What a study found: plain values that a table, a figure and a file show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from math import isnan, sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from rlfocal.base.atomic import write_file
+from rlfocal.base.errors import InputError
+from rlfocal.base.wording import counted
+
+OURS = "RL-Focal"
+Beside = Literal["mean_pool_size", "seconds"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One thing that a study tried. Accuracies are fractions, means over seeds."""
+
+    series: str
+    """Points of one series are joined by a line."""
+    label: str
+    x: float | None
+    """Its position on the axis; None if the varied setting is not a number."""
+    n: int
+    """Documents; where every seed has its own, their mean."""
+    seeds: int
+    accuracy: float
+    stderr_seeds: float | None
+    """None if there are not two seeds."""
+    stderr_docs: float
+    """sqrt(p (1 - p) / n)."""
+    mean_pool_size: float | None = None
+    cost: float | None = None
+    """Cents per 1,000 queries; None if a price is unknown."""
+    seconds: float | None = None
+    """To train (almost none for agents that were trained before) and decide, per seed."""
+    runs: tuple[str, ...] = ()
+    """Run ids in `evaluations`."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that one run of a study shows."""
+
+    study: str
+    question: str
+    axis: str
+    """What is varied."""
+    benchmark: str
+    method: str
+    per: str
+    models: tuple[str, ...]
+    settings: str
+    """What differs from the method's defaults throughout; empty: nothing."""
+    points: tuple[Point, ...]
+    beside: Beside | None
+    """What the figure shows besides accuracy."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        settings = f" [{self.settings}]" if self.settings else ""
+        per = "" if self.per == "benchmark" else ", per task"
+        models = counted(len(self.models), "model")
+        return f"{self.study} on {self.benchmark}, {self.method}{settings}, {models}{per}"
+
+
+def point(
+    series: str,
+    label: str,
+    x: float | None,
+    n: int,
+    accuracies: Sequence[float],
+    **more: Any,
+) -> Point:
+    """The mean over seeds with both standard errors."""
+    p = fmean(accuracies)
+    spread = stdev(accuracies) / sqrt(len(accuracies)) if len(accuracies) > 1 else None
+    return Point(series, label, x, n, len(accuracies), p, spread, sqrt(p * (1 - p) / max(n, 1)), **more)
+
+
+def save(findings: Findings, folder: Path) -> Path:
+    """Keep the newest findings of a study on one benchmark and method; returns the JSON file."""
+    name = f"{findings.study}-{findings.benchmark}-{findings.method}".replace("/", "_")
+    path = folder / f"{name}.json"
+    write_file(path, json.dumps(asdict(findings), indent=1))
+    return path
+
+
+def load(path: Path) -> Findings:
+    """The inverse of `save`. Raises InputError for a file that holds something else."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        values["points"] = tuple(Point(**p | {"runs": tuple(p["runs"])}) for p in values["points"])
+        lists = {f.name for f in fields(Findings)} & {"models", "notes"}
+        return Findings(**values | {name: tuple(values[name]) for name in lists})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{path} holds no findings of a study ({error}); delete it and run the study again"
+        ) from error
+
+
+def rename_model(folder: Path, old: str, new: str) -> None:
+    """Renames a model in the findings that are kept; unreadable ones stay as they are."""
+    for path in folder.glob("*.json"):
+        with suppress(InputError):
+            found = load(path)
+            if old in found.models:
+                models = tuple(sorted({*found.models, new} - {old}))
+                save(replace(found, models=models), folder)
+
+
+def known(value: float | None) -> float | None:
+    """A number, or None if it is NULL or NaN."""
+    return None if value is None or isnan(value) else value

@@ -1,0 +1,64 @@
+"""What a study is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from rlfocal.base.errors import InputError
+from rlfocal.evaluation.studies.arms import Conditions
+from rlfocal.evaluation.studies.findings import Beside, Findings, Point, save
+from rlfocal.evaluation.studies.tuned import written
+from rlfocal.methods.agents import RL_FOCAL
+from rlfocal.methods.agents.settings import check_settings
+
+
+class Found(NamedTuple):
+    """What the study found."""
+
+    points: list[Point]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question, and how it is answered."""
+
+    name: str
+    question: str
+    axis: str
+    """What is varied."""
+    answer: Callable[[Conditions, Sequence[Any]], Found]
+    """Given the values to try."""
+    values: tuple[Any, ...] = ()
+    """What is tried unless other values are given; empty: there is nothing to choose."""
+    beside: Beside | None = "mean_pool_size"
+    method: str = RL_FOCAL[0]
+    """Which of RL-Focal's methods, unless another is given."""
+
+    def run(self, conditions: Conditions, values: Sequence[Any] | None = None) -> Findings:
+        """Run what the warehouse does not have yet, and keep what was found beside it.
+
+        Raises InputError for settings or values that cannot be.
+        """
+        if values and not self.values:
+            raise InputError(f"study {self.name} takes no values")
+        check_settings(conditions.method, conditions.settings)
+        conditions = replace(conditions, study=self.name)
+        found = self.answer(conditions, self.values if values is None else values)
+        findings = Findings(
+            study=self.name,
+            question=self.question,
+            axis=self.axis,
+            benchmark=conditions.setup.dataset.benchmark,
+            method=conditions.method,
+            per=conditions.setup.per,
+            models=conditions.setup.dataset.models,
+            settings=written(conditions.settings),
+            points=tuple(found.points),
+            beside=self.beside,
+            notes=tuple(found.notes),
+        )
+        save(findings, conditions.setup.warehouse.location.studies)
+        return findings

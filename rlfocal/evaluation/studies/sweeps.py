@@ -1,0 +1,76 @@
+"""Studies that vary one setting of RL-Focal, beside references that have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
+from rlfocal.evaluation.studies.study import Found
+from rlfocal.methods.agents.settings import check_settings, defaults, read_value
+
+ALL = "all"
+NONE = "none"
+
+
+def sweep(
+    setting: str, symbol: str, references: Sequence[str] = ()
+) -> Callable[[Conditions, Sequence[Any]], Found]:
+    """Tries the values of one setting that is a number or a switch."""
+
+    def answer(conditions: Conditions, values: Sequence[Any]) -> Found:
+        check_settings(conditions.method, [setting])
+        like = getattr(defaults(conditions.method), setting)
+        tried = [read_value(str(value), like, setting) for value in values]
+        arms = [_arm(conditions, setting, symbol, value) for value in tried]
+        return Found(run_arms(conditions, [*arms, *_references(conditions, references)]))
+
+    return answer
+
+
+def windows(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """Tries windows; those that cover all train documents are tried once, as "all"."""
+    check_settings(conditions.method, ["window"])
+    longest = max(conditions.setup.train_sizes)
+    lengths = [
+        longest if value == ALL else min(read_value(str(value), 1, "window"), longest) for value in values
+    ]
+    arms = [
+        tuned_arm(conditions, "all" if w == longest else str(w), float(w), {"window": w})
+        for w in dict.fromkeys(lengths)
+    ]
+    return Found(run_arms(conditions, [*arms, *_references(conditions, ("best_single",))]))
+
+
+def metrics(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """Tries each metric alone in the Decider's observation, none, and the default; beside all models."""
+    check_settings(conditions.method, ["metrics"])
+    own = tuned_arm(conditions, "the default metrics", None, {})
+    changes_weights = "weights" in {f.name for f in fields(defaults(conditions.method))}
+    arms = []
+    for value in values:
+        names = () if value == NONE else (str(value),)
+        settings: dict[str, Any] = {"metrics": names}
+        if changes_weights:
+            settings["weights"] = (1.0,) * len(names)
+        arms.append(tuned_arm(conditions, "no metric" if value == NONE else str(value), None, settings))
+    references = _references(conditions, ("soft_vote", "plurality", "best_single"))
+    return Found(run_arms(conditions, [*arms, own, *references]))
+
+
+def branching(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """Tries a branch per model and a single branch."""
+    check_settings(conditions.method, ["branching"])
+    named = {True: "a branch per model", False: "a single branch"}
+    tried = [read_value(str(value), True, "branching") for value in values]
+    arms = [tuned_arm(conditions, named[value], None, {"branching": value}) for value in tried]
+    return Found(run_arms(conditions, [*arms, *_references(conditions, ("best_single",))]))
+
+
+def _arm(conditions: Conditions, setting: str, symbol: str, value: float) -> Arm:
+    return tuned_arm(conditions, f"{symbol} = {value:g}", float(value), {setting: value})
+
+
+def _references(conditions: Conditions, names: Sequence[str]) -> list[Arm]:
+    return [reference_arm(conditions, name) for name in names]

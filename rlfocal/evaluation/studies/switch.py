@@ -1,0 +1,94 @@
+"""A stream that turns from one task to another, for frozen agents and for agents that keep learning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.data.dataset import Dataset
+from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arm, tuned_arm
+from rlfocal.evaluation.studies.findings import Point, point
+from rlfocal.evaluation.studies.study import Found
+from rlfocal.evaluation.studies.success import decisions
+
+FURTHEST_APART = "furthest-apart"
+STRETCH = 50
+"""Number of documents of the stream per point."""
+
+
+def switch(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """Agents trained on one task answer its test rows, then every row of another, frozen and online."""
+    before, after = _pair(conditions.setup.dataset, [str(value) for value in values])
+    data = stream(conditions.setup.dataset, before, after)
+    about = {"switch": [before, after]}
+    arms = [
+        replace(tuned_arm(conditions, protocol, data=data, beside=about), protocol=protocol)
+        for protocol in ("frozen", "online")
+    ]
+    arms.append(reference_arm(conditions, "best_single", data=data, beside=about))
+    n_before = int((data.test.tasks == before).sum())
+    points = [p for arm in arms for p in _points(conditions, arm, data.test, n_before)]
+    best = data.models[int(data.test.correct[n_before:].sum(axis=0).argmax())]
+    alone = float(data.test.correct[n_before:, data.models.index(best)].mean())
+    notes = [
+        f"Trained on {before}; after its {n_before} test documents come all {len(data.test) - n_before} of "
+        f"{after}. In hindsight the best single model there is {best}, with {100 * alone:.2f} %."
+    ]
+    return Found(points, notes)
+
+
+def stream(data: Dataset, before: str, after: str) -> Dataset:
+    """The rows of one task as they are, then all rows of the other as test rows."""
+    order = np.concatenate([np.flatnonzero(data.tasks == task) for task in (before, after)])
+    chosen = data.take(order)
+    return replace(chosen, is_train=chosen.is_train & (chosen.tasks == before))
+
+
+def furthest_apart(train: Dataset) -> tuple[str, str]:
+    """The tasks (A, B) for which the best model of A loses most to the best of B on B; ties: the first."""
+    accuracy = {task: rows.correct.mean(axis=0) for task, rows in train.by_task()}
+    pairs = [(a, b) for a in accuracy for b in accuracy if a != b]
+    return max(pairs, key=lambda ab: accuracy[ab[1]].max() - accuracy[ab[1]][accuracy[ab[0]].argmax()])
+
+
+def _pair(data: Dataset, named: Sequence[str]) -> tuple[str, str]:
+    tasks = list(dict.fromkeys(data.tasks.tolist()))
+    if len(tasks) < 2:
+        raise InputError(f"benchmark {data.benchmark!r} has one task; a switch needs two")
+    if not named or named[0] == FURTHEST_APART:
+        return furthest_apart(data.train)
+    for task in named:
+        if task not in tasks:
+            raise unknown("task", task, tasks, f"benchmark {data.benchmark!r}")
+    if len(set(named)) != 2:
+        raise InputError("a switch is between two tasks: give --values BEFORE,AFTER")
+    return named[0], named[1]
+
+
+def _points(conditions: Conditions, arm: Arm, test: Dataset, n_before: int) -> list[Point]:
+    """A point for each stretch of the stream; x counts documents from the switch to the stretch's middle."""
+    rows = run_arm(conditions, arm)
+    correct = [decisions(conditions.setup.warehouse, row.run_id, test).correct for row in rows]
+    points = []
+    for start, end in stretches(n_before, len(test)):
+        x = (start + end) / 2 - n_before
+        accuracies = [float(hits[start:end].mean()) for hits in correct]
+        points.append(
+            point(arm.label, f"documents {start - n_before} to {end - n_before}", x, end - start, accuracies)
+        )
+    return points
+
+
+def stretches(n_before: int, total: int) -> list[tuple[int, int]]:
+    """(first, last + 1) of the stretches, none of which lies across the switch, about `STRETCH` long."""
+    bounds: list[int] = []
+    for start, end in ((0, n_before), (n_before, total)):
+        parts = max(1, round((end - start) / STRETCH))
+        bounds += [start + (end - start) * i // parts for i in range(parts)]
+    bounds.append(total)
+    return [(a, b) for a, b in pairwise(bounds) if b > a]

@@ -1,0 +1,1 @@
+"""Data from and to other tools: imports, exports, SQL."""

@@ -1,0 +1,123 @@
+"""Decisions without labels: a file to publish before the labels, and its hash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.wording import counted
+from rlfocal.exchange.exports.staging import staged_file
+from warehouse import Warehouse
+from warehouse.disk import writing_to
+from warehouse.locations import expanded
+from warehouse.scripts import script
+
+_AT_ONCE = 10_000  # rows
+
+
+@dataclass(frozen=True)
+class ExportedDecisions:
+    """What an export of decisions wrote."""
+
+    path: Path
+    sha256: str
+    n_lines: int
+    n_runs: int
+    snapshot: int
+    """The one that was exported."""
+
+
+def export_decisions(
+    warehouse: Warehouse,
+    target: str | Path,
+    benchmark: str,
+    *,
+    method: str | None = None,
+    seed: int | None = None,
+    models: Sequence[str] | None = None,
+    protocol: str = "frozen",
+    on_progress: Callable[[float], None] | None = None,
+) -> ExportedDecisions:
+    """Writes the newest runs' decisions on test documents to the new file `target`, one JSON object per line.
+
+    Keys: answer (a choice's index, or the answer's text; null for none), benchmark, doc_hash, doc_id, method,
+    models (those that were asked), per, protocol, seed, task. Lines are sorted by method, seed, per, task and
+    doc_id, and JSON keys alphabetically, without spaces: equal decisions give equal bytes.
+    `models` names the pool that was chosen from. `on_progress` gets the share of lines that are written.
+
+    Raises InputError for an unknown name, if no run is left, if runs chose from different pools, and for a
+    target that exists.
+    """
+    path = expanded(target)
+    with staged_file(path) as stage, warehouse.reading(), writing_to(stage.parent):
+        asked = {"method": method, "seed": seed, "models": None if models is None else list(models)}
+        runs = _runs(warehouse, benchmark, protocol, asked)
+        digest, n_lines = sha256(), 0
+        with stage.open("wb") as file:
+            for share, lines in _lines(warehouse, runs):
+                for line in lines:
+                    digest.update(line)
+                    file.write(line)
+                n_lines += len(lines)
+                if on_progress is not None:
+                    on_progress(share)
+        return ExportedDecisions(path, digest.hexdigest(), n_lines, len(runs), warehouse.snapshot())
+
+
+def _runs(warehouse: Warehouse, benchmark: str, protocol: str, asked: dict[str, Any]) -> list[str]:
+    given = {"benchmark": benchmark, "protocol": protocol}
+    everything = dict.fromkeys(asked, None)
+    known = warehouse.connection.execute(script("exports/decided_runs"), given | everything).fetchall()
+    if not known:
+        names = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs ORDER BY 1")]
+        if benchmark not in names:
+            raise unknown("benchmark", benchmark, names, "the warehouse")
+        raise InputError(
+            f"no {protocol} run on {benchmark}; `rlfocal evaluate -b {benchmark} --protocol {protocol}` "
+            "makes some"
+        )
+    if asked["method"] is not None and asked["method"] not in (methods := {row[1] for row in known}):
+        raise unknown("method", asked["method"], sorted(methods), f"the {protocol} runs on {benchmark}")
+    found = warehouse.connection.execute(script("exports/decided_runs"), given | asked).fetchall()
+    if not found:
+        pools = sorted({",".join(sorted(row[4])) for row in known})
+        seeds = sorted({row[2] for row in known if row[2] is not None})
+        raise InputError(
+            f"no {protocol} run on {benchmark} matches; there are seeds {seeds}, and runs "
+            f"that chose from --models {' or '.join(pools)}"
+        )
+    pools = sorted({",".join(sorted(row[4])) for row in found})
+    if len(pools) > 1:
+        raise InputError(
+            f"{counted(len(found), 'run')} on {benchmark} chose from {len(pools)} pools; name one: --models "
+            + " or --models ".join(pools)
+        )
+    return [run_id for run_id, *_ in found]
+
+
+def _lines(warehouse: Warehouse, runs: Sequence[str]) -> Iterator[tuple[float, list[bytes]]]:
+    """Batches of lines, each with the share that is done after it."""
+    total = warehouse.rows("SELECT count(*) FROM decisions WHERE list_contains(?, run_id)", [list(runs)])[0][
+        0
+    ]
+    result = warehouse.connection.execute(script("exports/decisions"), {"runs": list(runs)})
+    names = [column[0] for column in result.description]
+    n_read = 0
+    while rows := result.fetchmany(_AT_ONCE):
+        n_read += len(rows)
+        yield n_read / total, [canonical_json(dict(zip(names, row, strict=True))) for row in rows]
+
+
+def canonical_json(value: dict[str, Any]) -> bytes:
+    """One line: keys in alphabetical order, no spaces, UTF-8.
+
+    >>> canonical_json({"b": [1.0, None], "a": "é"})
+    b'{"a":"\\xc3\\xa9","b":[1.0,null]}\\n'
+    """
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return f"{text}\n".encode()

@@ -1,0 +1,217 @@
+"""Exports: the warehouse's tables as plain Parquet, a Hugging Face `datasets` folder, or files to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import duckdb
+
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.wording import counted
+from rlfocal.exchange.exports.staging import staged_folder, withhold
+from warehouse import Warehouse
+from warehouse.connecting import quoted
+from warehouse.disk import writing_to
+from warehouse.locations import expanded
+from warehouse.scripts import script
+from warehouse.upkeep.keys import FOLDERS, KEYS
+
+Format = Literal["parquet", "datasets", "predictions"]
+Progress = Callable[[str, float], None]
+"""Called with a table's name and the share of it that is written, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class ExportedTable:
+    """One table of an export."""
+
+    table: str
+    rows: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What an export wrote."""
+
+    path: Path
+    format: Format
+    snapshot: int
+    """The one that was exported."""
+    withheld: int
+    """Confidential documents whose texts stayed out."""
+    tables: tuple[ExportedTable, ...]
+    """Those with rows."""
+
+
+def export(
+    warehouse: Warehouse,
+    target: str | Path,
+    *,
+    format: Format = "parquet",
+    benchmarks: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    tables: Sequence[str] | None = None,
+    questions: bool = False,
+    on_progress: Progress | None = None,
+) -> ExportReport:
+    """Write tables, as one snapshot shows them, into the new or empty folder `target`: all or nothing.
+
+    `parquet`: TABLE/benchmark=B/task=T/[model=M/]*.parquet, the columns in a folder's name left out of its
+    files. `datasets`: whole files and a README.md, so that `load_dataset(target, TABLE)` works; the documents
+    are split into train and test. `predictions`: docs.parquet, scores.parquet and models.parquet, which
+    `import predictions` takes, and no other table. With `models`, runs that also chose from others are left
+    out. Texts of confidential documents (question, choices, gold answer, the models' texts, the choices'
+    token ids) are left out unless `questions`.
+
+    Raises InputError for an unknown name and a target that is not empty, DiskFullError if the disk is full.
+    """
+    if format not in get_args(Format):
+        raise unknown("format", format, get_args(Format))
+    folder = expanded(target)
+    known = _there(warehouse) if format != "predictions" else ("docs", "scores", "models")
+    names = _chosen("table", tables, known)
+    with staged_folder(folder) as stage, _one_thread(warehouse), warehouse.reading(), writing_to(stage):
+        withheld = _prepare(warehouse, benchmarks, models, questions=questions)
+        written: list[ExportedTable] = []
+        for name in names:
+            if on_progress is not None:
+                on_progress(name, 0)
+            rows = _WRITERS[format](warehouse, name, stage)
+            if rows:
+                files = sorted(stage.rglob(f"{name}/**/*.parquet")) or [stage / f"{name}.parquet"]
+                written.append(ExportedTable(name, rows, len(files), sum(f.stat().st_size for f in files)))
+            if on_progress is not None:
+                on_progress(name, 1)
+        if not written:
+            raise InputError("nothing to export: the warehouse has no rows that match")
+        report = ExportReport(folder, format, warehouse.snapshot(), withheld, tuple(written))
+        if format == "datasets":
+            (stage / "README.md").write_text(_card(report, stage), encoding="utf-8")
+    return report
+
+
+@contextmanager
+def _one_thread(warehouse: Warehouse) -> Iterator[None]:
+    """Several threads would write a folder's files in any order."""
+    [(threads,)] = warehouse.rows("SELECT current_setting('threads')")
+    warehouse.connection.execute("SET threads = 1")
+    try:
+        yield
+    finally:
+        warehouse.connection.execute(f"SET threads = {threads}")
+
+
+def _prepare(
+    warehouse: Warehouse, benchmarks: Sequence[str] | None, models: Sequence[str] | None, *, questions: bool
+) -> int:
+    """Makes the temporary views that are written; returns how many documents' texts they leave out."""
+    in_docs = warehouse.rows("SELECT benchmark FROM docs UNION SELECT benchmark FROM evaluations")
+    answering = warehouse.rows("SELECT model FROM models UNION SELECT model FROM extractions")
+    chosen = {
+        "benchmarks": _chosen("benchmark", benchmarks, (name for (name,) in in_docs)),
+        "models": _chosen("model", models, (name for (name,) in answering)),
+    }
+    connection = warehouse.connection
+    for name, value in chosen.items():
+        connection.execute(f"SET VARIABLE {name} = ?::VARCHAR[]", [value])
+    connection.execute("SET VARIABLE whole_pool = ?", [models is None])
+    withhold(warehouse, questions=questions)
+    for statement in connection.extract_statements(script("exports/views")):
+        with suppress(duckdb.CatalogException):  # a snapshot may lack the table
+            connection.execute(statement)
+    count = "SELECT count(*) FROM temp.withheld SEMI JOIN temp.kept_benchmarks USING (benchmark)"
+    return int(warehouse.rows(count)[0][0])
+
+
+def _there(warehouse: Warehouse) -> list[str]:
+    """The tables that the exported snapshot has."""
+    there = warehouse.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = 'warehouse'")
+    return [table for table in FOLDERS if (table,) in there]
+
+
+def _chosen(kind: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:
+    """Those wanted, each once; all if none are given."""
+    there = list(known)
+    for name in wanted or ():
+        if name not in there:
+            raise unknown(kind, name, there, "the warehouse")
+    return there if wanted is None else list(dict.fromkeys(wanted))
+
+
+def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
+    """TABLE/benchmark=B/task=T/..., one benchmark at a time; returns the number of rows."""
+    folder = stage / table
+    partitions = FOLDERS[table]
+    if not partitions:
+        return _copy(warehouse, f"FROM temp.{table} ORDER BY {_order(table)}", folder / "data.parquet")
+    options = f"PARTITION_BY ({', '.join(partitions)}), OVERWRITE_OR_IGNORE"
+    benchmarks = warehouse.rows(f"SELECT DISTINCT benchmark FROM temp.{table} ORDER BY 1")
+    return sum(
+        _copy(
+            warehouse,
+            f"FROM temp.{table} WHERE benchmark = {quoted(name)} ORDER BY {_order(table)}",
+            folder,
+            options,
+        )
+        for (name,) in benchmarks
+    )
+
+
+def _order(table: str) -> str:
+    """Equal tables become equal files."""
+    return ", ".join(KEYS.get(table, ("ALL",)))
+
+
+def _write_splits(warehouse: Warehouse, table: str, stage: Path) -> int:
+    """TABLE/train.parquet, and for documents TABLE/test.parquet; returns the number of rows."""
+    folder = stage / table
+    if table != "docs":
+        return _copy(warehouse, f"FROM temp.{table}", folder / "train.parquet")
+    return sum(
+        _copy(warehouse, f"FROM temp.docs WHERE split = '{split}' ORDER BY ALL", folder / f"{split}.parquet")
+        for split in ("train", "test")
+    )
+
+
+def _write_file(warehouse: Warehouse, table: str, stage: Path) -> int:
+    """TABLE.parquet, as `import predictions` takes it; returns the number of rows."""
+    return _copy(warehouse, f"FROM temp.imported_{table} ORDER BY ALL", stage / f"{table}.parquet")
+
+
+_WRITERS: dict[Format, Callable[[Warehouse, str, Path], int]] = {
+    "parquet": _write_folders,
+    "datasets": _write_splits,
+    "predictions": _write_file,
+}
+
+
+def _copy(warehouse: Warehouse, query: str, path: Path, options: str = "") -> int:
+    """Writes the rows of a query, if it has any; returns how many."""
+    if not warehouse.rows(f"SELECT 1 FROM ({query}) LIMIT 1"):
+        return 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    how = ", ".join(filter(None, ("FORMAT parquet", "COMPRESSION zstd", options)))
+    return int(warehouse.rows(f"COPY ({query}) TO {quoted(str(path))} ({how})")[0][0])
+
+
+def _card(report: ExportReport, stage: Path) -> str:
+    """The README.md that tells `datasets` which files are which configuration."""
+    lines = ["---", "configs:"]
+    for written in report.tables:
+        lines += [f"- config_name: {written.table}", "  data_files:"]
+        for path in sorted((stage / written.table).glob("*.parquet"), reverse=True):
+            lines += [f"  - split: {path.stem}", f"    path: {written.table}/{path.name}"]
+        if written.table == report.tables[0].table:
+            lines.append("  default: true")
+    lines += ["---", "", "# What a pool of LLMs answered", ""]
+    lines.append(f"Exported by rlfocal from snapshot {report.snapshot}. The tables:")
+    lines += ["", *(f"- `{written.table}`: {counted(written.rows, 'row')}" for written in report.tables)]
+    if report.withheld:
+        lines += ["", f"The texts of {counted(report.withheld, 'confidential document')} were left out."]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,88 @@
+"""Models' prices from a file, or from the list that is shipped: public list prices, with date and source."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.reading.files import load_table
+from warehouse import Warehouse
+
+SHIPPED = Path(__file__).with_name("prices.csv")
+PROMPT_TOKENS, ANSWERED_TOKENS = 800, 200
+"""Tokens of the query that a flat price is of, where a file has prices per million tokens alone."""
+_COLUMNS = {
+    "model": "VARCHAR",
+    "price": "DOUBLE",
+    "price_input": "DOUBLE",
+    "price_output": "DOUBLE",
+    "source": "VARCHAR",
+}
+_PRICES = ("price", "price_input", "price_output")
+_NAMED = ", ".join(_PRICES)
+Prices = dict[str, tuple[float | None, ...]]
+"""By model: cents per 1,000 queries, and per million prompt and answered tokens; None where unknown."""
+
+
+@dataclass(frozen=True)
+class PricesReport:
+    """What `import_prices` did."""
+
+    priced: int
+    """Models of the warehouse whose prices changed."""
+    unpriced: tuple[str, ...]
+    """Models of the warehouse without a price, still."""
+
+    def __str__(self) -> str:
+        done = f"prices of {self.priced} models changed" if self.priced else "nothing to do: no price changed"
+        return done + (f"; without a price: {', '.join(self.unpriced)}" if self.unpriced else "")
+
+
+def import_prices(warehouse: Warehouse, path: str | Path = SHIPPED) -> PricesReport:
+    """Sets the prices of the warehouse's models that a file names. Repeating it writes nothing.
+
+    Raises InputError for a file that `read_prices` refuses. Nothing is written then.
+    """
+    given = read_prices(path)
+    stored = {
+        model: tuple(prices) for model, *prices in warehouse.rows(f"SELECT model, {_NAMED} FROM models")
+    }
+    changed = {model: given[model] for model in given.keys() & stored.keys() if given[model] != stored[model]}
+    if changed:
+        with warehouse.transaction("prices"):
+            for model, prices in sorted(changed.items()):
+                warehouse.connection.execute(
+                    "UPDATE models SET price = ?, price_input = ?, price_output = ? WHERE model = ?",
+                    [*prices, model],
+                )
+    after = stored | changed
+    return PricesReport(len(changed), tuple(sorted(model for model in after if after[model][0] is None)))
+
+
+def read_prices(path: str | Path) -> Prices:
+    """From a Parquet, CSV or JSONL file of model and price, or price_input and price_output.
+
+    A flat price that is not given is that of a query of 800 prompt tokens and 200 answered ones. Raises
+    InputError for a model named twice or without a price, and for a price that is no number from 0 on.
+    """
+    with closing(duckdb.connect()) as scratch:
+        load_table(scratch, "prices", Path(path), _COLUMNS, ("model",))
+        rows = scratch.execute(f"SELECT row, model, {_NAMED} FROM prices ORDER BY row").fetchall()
+    found: Prices = {}
+    for row, model, flat, prompt, answered in rows:
+        where = f"{path}, row {row}"
+        for name, value in zip(_PRICES, (flat, prompt, answered), strict=True):
+            if value is not None and not 0 <= value < float("inf"):
+                raise InputError(f"{where}: {name} of {model!r} is {value:g}; give cents from 0 on")
+        if (prompt is None) != (answered is None) or (flat is None and prompt is None):
+            raise InputError(f"{where}: {model!r} needs price, or price_input and price_output, in cents")
+        if model in found:
+            raise InputError(f"{where}: {model!r} is named twice; give each model one price")
+        if flat is None:
+            flat = round((PROMPT_TOKENS * prompt + ANSWERED_TOKENS * answered) / 1000, 6)
+        found[model] = (flat, prompt, answered)
+    return found

@@ -1,0 +1,211 @@
+"""Rows of a Parquet, CSV or JSONL file as typed tables of a scratch DuckDB; errors name the value."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from rlfocal.base.errors import InputError
+
+_FORMATS = (".parquet", ".csv", ".jsonl")
+_SIMILAR = 0.8  # of two names, by difflib
+_MEANING = {
+    "BIGINT": "a whole number such as 12",
+    "DOUBLE": "a number",
+    "BOOLEAN": "true or false",
+    "BIGINT[]": "a list of whole numbers",
+    "BOOLEAN[]": "a list of true and false",
+    "DOUBLE[]": "a list of numbers",
+    "VARCHAR[]": "a list of texts",
+}
+
+
+def load_table(
+    scratch: duckdb.DuckDBPyConnection,
+    table: str,
+    path: Path,
+    columns: Mapping[str, str],
+    required: tuple[str, ...],
+) -> None:
+    """Creates `table` from a file: `row` (from 1; in JSONL the line) and `columns` (name: DuckDB type).
+
+    Columns the file lacks are NULL. Raises InputError: no such file, an unreadable one, a missing required
+    column, one that is misspelt, or a value of the wrong type.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    reader = {".parquet": parquet_columns, ".csv": csv_columns, ".jsonl": _lines}.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(f"{path}: give a file that ends in {', '.join(_FORMATS)}")
+    if reader is not parquet_columns:
+        check_encoding(path)
+    raw = reader(path)
+    is_json = "line" in raw.column_names and path.suffix.lower() == ".jsonl"
+    if is_json:
+        _check_lines(scratch, raw, path)
+    _check_spelling(scratch, raw, path, columns, is_json=is_json)
+    if not is_json:
+        _check_columns(raw, path, required)
+    scratch.register("raw", raw)
+    present = columns if is_json else [name for name in columns if name in raw.column_names]
+    lists = {
+        f.name: f.type.value_type
+        for f in raw.schema
+        if pa.types.is_list(f.type) or pa.types.is_large_list(f.type)
+    }
+    typed = {name: _typed(name, columns[name], is_json=is_json, values=lists.get(name)) for name in present}
+    selected = ", ".join(f'{typed.get(n, (f"NULL::{t}", ""))[0]} AS "{n}"' for n, t in columns.items())
+    row = "row" if is_json else "row_number() OVER ()"
+    where = "WHERE line IS NOT NULL" if is_json else ""
+    scratch.execute(f"CREATE TEMP TABLE {table} AS SELECT {row} AS row, {selected} FROM raw {where}")
+    for name, (_, text) in typed.items():
+        if not scratch.execute(f'SELECT 1 FROM {table} WHERE "{name}" IS NULL LIMIT 1').fetchone():
+            continue  # it need not be made text again
+        wrong = scratch.execute(
+            f"SELECT t.row, r.text FROM {table} AS t "
+            f"JOIN (SELECT {row} AS row, {text} AS text FROM raw {where}) AS r USING (row) "
+            f'WHERE r.text IS NOT NULL AND t."{name}" IS NULL ORDER BY t.row LIMIT 1'
+        ).fetchone()
+        if wrong is not None:
+            raise InputError(f"{path}, row {wrong[0]}: {name} {wrong[1]!r} is not {_MEANING[columns[name]]}")
+    scratch.unregister("raw")
+
+
+def _typed(name: str, kind: str, *, is_json: bool, values: pa.DataType | None) -> tuple[str, str]:
+    """SQL of a column's value in its type, and of the text it is read from; `values`: what its lists hold."""
+    value = f"line -> '{name}'" if is_json else f'"{name}"'
+    text = f"(line ->> '{name}')" if is_json else f'"{name}"::VARCHAR'
+    if kind == "VARCHAR":
+        return text, "NULL"
+    if kind == "BIGINT":
+        # pandas writes a missing number as NaN, and a column with one as floats.
+        number = f"nullif({text}, 'nan')"
+        whole = f"regexp_extract({number}, '^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$', 1)"
+        return f"TRY_CAST({whole} AS BIGINT)", number
+    # A JSON or Parquet boolean would become 0 or 1.
+    if kind == "DOUBLE[]" and not (values is not None and pa.types.is_floating(values)):
+        value = f"CASE WHEN {text} NOT SIMILAR TO '.*(true|false).*' THEN {value} END"
+    if is_json or values is not None:
+        return f"TRY_CAST({value} AS {kind})", text
+    return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), TRY_CAST({value} AS {kind}))", text
+
+
+def check_encoding(path: Path) -> None:
+    """Raises InputError for UTF-16, in which spreadsheets and PowerShell save what they call Unicode."""
+    with path.open("rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise InputError(f"{path} is UTF-16; save it as UTF-8")
+
+
+def parquet_columns(path: Path) -> pa.Table:
+    """All columns of a Parquet file. Raises InputError if it is none."""
+    try:
+        table = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path} is not a readable Parquet file: {first_line(error)}") from None
+    # DuckDB reads no half precision, in which logits are often kept.
+    return table.cast(pa.schema([field.with_type(_without_halves(field.type)) for field in table.schema]))
+
+
+def _without_halves(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_list(kind):
+        return pa.list_(_without_halves(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_without_halves(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_without_halves(kind.value_type), kind.list_size)
+    return kind
+
+
+def csv_columns(path: Path) -> pa.Table:
+    """All columns of a CSV file, as text; an empty cell is NULL. Raises InputError if it is none."""
+    # One thread, because only then does an error say which row it is in.
+    read = pyarrow.csv.ReadOptions(use_threads=False)
+    try:
+        header = pyarrow.csv.open_csv(path, read, _MULTILINE).schema.names
+        text = dict.fromkeys(header, pa.string())
+        options = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
+        table = pyarrow.csv.read_csv(path, read, _MULTILINE, options)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path} is not a readable CSV file: {first_line(error)}") from None
+    if len(set(header)) < len(header):
+        raise InputError(f"{path}: duplicate column name in {', '.join(header)}")
+    return table
+
+
+def _lines(path: Path) -> pa.Table:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not valid UTF-8 (byte {error.start})") from None
+    text = pa.array([line if line.strip() else None for line in lines], pa.large_string())
+    return pa.table({"row": pa.array(range(1, len(lines) + 1), pa.int64()), "line": text})
+
+
+def _check_lines(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) -> None:
+    scratch.register("lines", lines)
+    broken = scratch.execute(
+        "SELECT row, line[:60] FROM lines "
+        "WHERE NOT json_valid(line) OR json_type(CASE WHEN json_valid(line) THEN line END) <> 'OBJECT' "
+        "ORDER BY row LIMIT 1"
+    ).fetchone()
+    repeated = scratch.execute(
+        "SELECT k.row, k.key "
+        "FROM (SELECT row, unnest(json_keys(line)) AS key FROM lines WHERE json_valid(line)) AS k "
+        "GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
+    ).fetchone()
+    scratch.unregister("lines")
+    if broken is not None:
+        raise InputError(f"{path}, line {broken[0]}: not a JSON object: {broken[1]}")
+    if repeated is not None:
+        raise InputError(f"{path}, line {repeated[0]}: duplicate key {repeated[1]!r}; keep one of its values")
+
+
+def _check_columns(raw: pa.Table, path: Path, required: tuple[str, ...]) -> None:
+    lacking = [name for name in required if name not in raw.column_names]
+    if lacking:
+        found = ", ".join(raw.column_names)
+        raise InputError(f"{path} has no column {lacking[0]!r}; it has {found}")
+
+
+def _check_spelling(
+    scratch: duckdb.DuckDBPyConnection,
+    raw: pa.Table,
+    path: Path,
+    columns: Mapping[str, str],
+    *,
+    is_json: bool,
+) -> None:
+    """Raises InputError for a column whose name is close to a known one that the file lacks."""
+    found = list(raw.column_names)
+    if is_json:
+        scratch.register("lines", raw)
+        keys = "SELECT DISTINCT unnest(json_keys(line)) FROM lines WHERE line IS NOT NULL ORDER BY 1"
+        found = [name for (name,) in scratch.execute(keys).fetchall()]
+        scratch.unregister("lines")
+    lacking = [name for name in columns if name not in found]
+    for name in found:
+        if name in columns:
+            continue
+        plain = name.strip().lower().replace("-", "_").replace(" ", "_")
+        if meant := get_close_matches(plain, lacking, n=1, cutoff=_SIMILAR):
+            raise InputError(
+                f"{path}: unknown column {name!r}; did you mean {meant[0]!r}? Rename it, or leave it out"
+            )
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a library's message, which may continue with a dump."""
+    return str(error).strip().split("\n", 1)[0]
+
+
+_MULTILINE = pyarrow.csv.ParseOptions(newlines_in_values=True)

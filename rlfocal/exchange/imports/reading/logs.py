@@ -1,0 +1,176 @@
+"""Finding lm-eval's logs: files of samples, and the results file of the same run beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.reading.samples import parse_json
+from rlfocal.extraction.lm_eval_tasks import hub_dataset
+
+_DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
+_SAMPLES = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})")
+# A data set of the hub as Parquet: folders, or file names, of ORG__MODEL__TASK.
+_CONFIGURATION = re.compile(r"(?P<model>.+?__.+?)__(?P<task>leaderboard_\w+)")
+# lm-eval's folder of a model that has a hub id.
+_FOLDER = re.compile(r"(?P<model>[^_].*?__.+)")
+_SUFFIXES = (".jsonl", ".json", ".parquet")
+
+
+class Log(NamedTuple):
+    """The samples of one model on one task."""
+
+    path: Path
+    task: str
+    """lm-eval's name of it."""
+    date: str
+    model: str
+    run: Mapping[str, Any]
+    """The results file; empty where there is none."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The task's definition; empty where the results file has none."""
+        found = _part(self.run, "configs", self.task)
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def asks_all_alike(self) -> bool:
+        """Whether its prompts are those of every model: known of a run without a chat template."""
+        return bool(self.run) and not (self.run.get("chat_template_sha") or self.run.get("chat_template"))
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What an import records of the run."""
+        n_whole = _part(self.run, "n-samples", self.task, "original")
+        known = {
+            "samples": self.path.name,
+            "lm_eval": self.run.get("lm_eval_version"),
+            "task_version": _part(self.run, "versions", self.task),
+            "num_fewshot": _part(self.run, "n-shot", self.task),
+            "chat_template_sha": self.run.get("chat_template_sha"),
+            "n_whole": n_whole if isinstance(n_whole, int) and 0 < n_whole < 2**31 else None,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What it says of its task: columns of `tasks`."""
+        n_fewshot, version = self.details.get("num_fewshot"), self.details.get("task_version")
+        texts = {name: value for name, value in self.config.items() if isinstance(value, str)}
+        found = hub_dataset(texts)
+        return {
+            "lm_eval_task": self.task,
+            "version": None if version is None else str(version),
+            "num_fewshot": n_fewshot if isinstance(n_fewshot, int) and 0 <= n_fewshot < 2**31 else None,
+            "dataset": found and found.repo,
+            "dataset_config": found and found.config,
+            "tag": texts.get("tag"),
+        }
+
+
+def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[list[Log], list[str]]:
+    """The latest log of every model and task under files and folders, and what was left out.
+
+    `model` names the model instead of the results file. Raises InputError if there are no logs, or no
+    model's name.
+    """
+    logs = [_log(path, model) for path in _sample_files(paths)]
+    named = sorted({_logged_name(log.run, log.path) or "" for log in logs} - {""})
+    if model is not None and len(named) > 1:
+        raise InputError(
+            f"--model {model} names one model, but these are runs of {', '.join(named)}; "
+            "import each separately"
+        )
+    latest: dict[tuple[str, str], Log] = {}
+    left = []
+    for log in sorted(logs, key=lambda log: (log.date, str(log.path))):
+        if (earlier := latest.get((log.model, log.task))) is not None:
+            left.append(f"{earlier.path} (an earlier run of {log.task} by {log.model})")
+        latest[log.model, log.task] = log
+    for key in [key for key in latest if _is_group(key, latest)]:
+        left.append(f"{latest.pop(key).path} (a group; its tasks have their own files)")
+    return sorted(latest.values(), key=lambda log: (log.model, log.task)), left
+
+
+def _is_group(key: tuple[str, str], logs: Iterable[tuple[str, str]]) -> bool:
+    """The leaderboard's data sets repeat the rows of all tasks of a group under its name."""
+    model, task = key
+    if not task.startswith("leaderboard_"):
+        return False
+    return any(other == model and name.startswith(f"{task}_") for other, name in logs)
+
+
+def _sample_files(paths: Iterable[str | Path]) -> list[Path]:
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        if not path.exists():
+            raise InputError(f"there is no file or folder {path}")
+        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+        chosen = [p for p in inside if p.suffix in _SUFFIXES and p.is_file() and _named(p) is not None]
+        if not chosen:
+            raise InputError(
+                f"{path} has no samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
+            )
+        found |= {p.absolute(): p for p in chosen}
+    return list(found.values())
+
+
+def _named(path: Path) -> re.Match[str] | None:
+    """A match with a task (and a date, or a model) of a file of samples."""
+    if match := _SAMPLES.fullmatch(path.stem):
+        return match
+    if path.suffix != ".parquet":
+        return None
+    names = (path.stem, *(parent.name for parent in path.parents))
+    return next((match for name in names if (match := _CONFIGURATION.fullmatch(name))), None)
+
+
+def _log(path: Path, model: str | None) -> Log:
+    match = _named(path)
+    assert match is not None
+    groups = match.groupdict()
+    # Splits of the hub's data sets are dates, and `latest`, which sorts after them.
+    date = groups.get("date") or path.parent.name
+    run = _results(path, date) if "date" in groups else {}
+    name = model or _logged_name(run, path)
+    if not name:
+        raise InputError(
+            f"{path}: there is no results_{date}.json with a model_name next to it; give --model"
+        )
+    return Log(path, groups["task"], date, name, run)
+
+
+def _logged_name(run: Mapping[str, Any], path: Path) -> str | None:
+    if name := run.get("model_name"):
+        if not isinstance(name, str):
+            raise InputError(f"{path}: the model_name of its run is not text but {name!r:.60}")
+        return name
+    match = _named(path)
+    configured = match.groupdict().get("model") if match else None
+    if configured is None and (folder := _FOLDER.fullmatch(path.parent.name)):
+        configured = folder["model"]
+    return configured.replace("__", "/", 1) if configured else None
+
+
+def _results(samples: Path, date: str) -> Mapping[str, Any]:
+    for path in sorted(samples.parent.glob(f"*_{date}.json")):
+        if path.name.startswith("samples_"):
+            continue
+        try:
+            content = parse_json(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}: not valid JSON ({error}); write the log again") from None
+        if isinstance(content, dict) and "results" in content:
+            return content
+    return {}
+
+
+def _part(run: Mapping[str, Any], *keys: str) -> Any:
+    value: Any = run
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,276 @@
+"""`import released`: the data of the RL-Focal release, in the three layouts its loaders read.
+
+mmlu_hf: MODEL/TASK.csv with a list of four log-likelihoods (`prediction`) and a letter (`label`).
+gsm8k: MODEL/{train,test}/run_N_predictions.npy, numbers of shape (questions, runs) with NaN where there was
+no answer, and GSM8K's own train.jsonl and test.jsonl beside the models.
+A pickle (bbh_data.pkl): [train, test], each a list of one array per task; its columns are every model's
+scores, then the label. The labels are taken as they were released.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.reading.files import first_line, load_table
+from rlfocal.exchange.imports.reading.pickles import load_arrays
+from rlfocal.exchange.imports.reading.samples import read_jsonl
+from rlfocal.exchange.imports.rows import CheckedRows, Gathered, ImportReport, Source, check_rows
+from rlfocal.extraction.answers import extract_answer
+from rlfocal.pool import load_benchmarks
+from warehouse import Warehouse
+from warehouse.memory import memory_settings
+
+PICKLED_MODELS = (
+    "meta-llama/Llama-2-70b-chat-hf",
+    "mistralai/Mixtral-8x7B-Instruct-v0.1",
+    "google/gemma-7b",
+    "microsoft/phi-2",
+    "mistralai/Mistral-7B-v0.1",
+)
+"""The order of the models' columns in bbh_data.pkl."""
+_LETTERS = "ABCD"
+_RUN = re.compile(r"run_(\d+)_predictions\.npy")
+
+
+def import_released(
+    warehouse: Warehouse,
+    paths: Sequence[str | Path],
+    *,
+    models: Sequence[str] | None = None,
+    benchmark: str | None = None,
+    allow_missing: bool = False,
+) -> ImportReport:
+    """Imports folders or pickles of the release in one transaction; repeating it is a no-op.
+
+    `models` names the models of a pickle's columns. A benchmark is called mmlu@released, gsm8k@released or
+    bbh@released: its documents are the release's own rows, which cannot be matched to those of an
+    extraction. Raises InputError with file, row and reason, and writes nothing, if something is wrong.
+    """
+    with read_released(paths, models=models, benchmark=benchmark, allow_missing=allow_missing) as checked:
+        return checked.write(warehouse)
+
+
+@contextmanager
+def read_released(
+    paths: Sequence[str | Path],
+    *,
+    models: Sequence[str] | None = None,
+    benchmark: str | None = None,
+    allow_missing: bool = False,
+) -> Iterator[CheckedRows]:
+    """Reads and checks the files, before any warehouse is created."""
+    if benchmark is not None and len(paths) > 1:
+        raise InputError(f"--benchmark {benchmark} names one path's benchmark; import each path separately")
+    rows, left = Gathered(), []
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
+        for path in map(Path, paths):
+            left += _read(path, rows, scratch, models, benchmark)
+        if not rows.scores:
+            raise InputError(f"{', '.join(map(str, paths))}: there are no rows to import")
+        rows.load(scratch)
+        source = Source(
+            kind="released",
+            title=", ".join(map(str, paths)),
+            place=lambda _, row: rows.place(row),
+            left=tuple(left),
+        )
+        yield check_rows(scratch, source, allow_missing=allow_missing)
+
+
+def _read(
+    path: Path,
+    rows: Gathered,
+    scratch: duckdb.DuckDBPyConnection,
+    models: Sequence[str] | None,
+    benchmark: str | None,
+) -> list[str]:
+    """Adds a path's rows. Returns what it leaves out."""
+    if not path.exists():
+        raise InputError(f"there is no file or folder {path}")
+    if path.is_file() and path.suffix in (".pkl", ".pickle"):
+        _pickled(path, rows, models or PICKLED_MODELS, benchmark or "bbh@released")
+        return []
+    if path.is_dir() and any(path.glob("*/*.csv")):
+        _letters(path, rows, scratch, benchmark or "mmlu@released")
+        return []
+    if path.is_dir() and any(path.glob("*/*/run_*_predictions.npy")):
+        return _numbers(path, rows, benchmark or "gsm8k@released")
+    raise InputError(
+        f"{path} does not have the layout of the release; give a folder of MODEL/TASK.csv, one of "
+        "MODEL/{train,test}/run_N_predictions.npy, or a .pkl"
+    )
+
+
+def _model(folder: str) -> str:
+    """The release writes a hub id's slash as two underscores."""
+    return folder.replace("__", "/", 1)
+
+
+def _letters(folder: Path, rows: Gathered, scratch: duckdb.DuckDBPyConnection, benchmark: str) -> None:
+    known: dict[tuple[str, int], tuple[str, int]] = {}
+    for path in sorted(folder.glob("*/*.csv")):
+        load_table(
+            scratch,
+            "csv",
+            path,
+            {"prediction": "DOUBLE[]", "label": "VARCHAR"},
+            ("prediction", "label"),
+        )
+        for number, prediction, label in scratch.execute("FROM csv ORDER BY row").fetchall():
+            row = rows.row(f"{path}, row", number)
+            if label not in tuple(_LETTERS):
+                raise InputError(f"{rows.place(row)}: label {label!r} is not one of {', '.join(_LETTERS)}")
+            keys = {"row": row, "benchmark": benchmark, "task": path.stem, "doc_id": number - 1}
+            said, first = known.setdefault((path.stem, number), (label, row))
+            if said != label:
+                raise InputError(
+                    f"{rows.place(row)}: label {label}, but {rows.place(first)} has {said}; the models "
+                    "answered different questions. Import each as its own benchmark (--benchmark)"
+                )
+            if first == row:
+                document = {"label": _LETTERS.index(label), "choices": list(_LETTERS)}
+                rows.docs.append({**keys, **document})
+            rows.scores.append({**keys, "model": _model(path.parent.name), "choice_logprobs": prediction})
+        scratch.execute("DROP TABLE csv")
+    # The release cuts the whole benchmark once, in the order of its files.
+    rows_in_order = sorted(
+        (doc for doc in rows.docs if doc["benchmark"] == benchmark), key=lambda d: (d["task"], d["doc_id"])
+    )
+    for place, doc in enumerate(rows_in_order):
+        doc["split"] = "train" if place < len(rows_in_order) * 8 // 10 else "test"
+
+
+def _numbers(folder: Path, rows: Gathered, benchmark: str) -> list[str]:
+    left = []
+    questions: list[tuple[str, str]] = []
+    for split in ("train", "test"):
+        runs, earlier = _runs(folder, split)
+        left += [f"{path} (an earlier run)" for path in earlier]
+        source = folder / f"{split}.jsonl"
+        start = len(questions)
+        if source.is_file():
+            questions += _questions(source)
+        elif runs:
+            raise InputError(f"there is no file {source}; put GSM8K's own {split}.jsonl there")
+        answers = {path: _array(path) for path in runs}
+        # Inference of the slowest model was not complete, and the release cuts the others to it.
+        n = min(map(len, answers.values()), default=0)
+        left += [
+            f"{path}, rows {n + 1} to {len(a)} (another model stops there)"
+            for path, a in answers.items()
+            if len(a) > n
+        ]
+        if n > len(questions) - start:
+            raise InputError(
+                f"{min(answers)} has {n} rows, but {source} has {len(questions) - start} questions; use the "
+                "file whose questions were asked"
+            )
+        for i in range(n):
+            question, gold = questions[start + i]
+            keys = {"benchmark": benchmark, "task": "main", "doc_id": start + i}
+            for path, each in answers.items():
+                row = rows.row(f"{path}, row", i + 1)
+                if path == min(answers):
+                    rows.docs.append({**keys, "row": row, "question": question, "gold": gold, "split": split})
+                model = _model(path.parent.parent.name)
+                rows.scores += [
+                    {**keys, "row": row, "model": model, "pass": p, "answer": _text(number)}
+                    for p, number in enumerate(each[i].tolist())
+                ]
+    return left
+
+
+def _runs(folder: Path, split: str) -> tuple[list[Path], list[Path]]:
+    """Every model's longest run, and the others."""
+    latest, earlier = [], []
+    for model in sorted(folder.glob(f"*/{split}")):
+        numbered = [(int(m[1]), path) for path in model.iterdir() if (m := _RUN.fullmatch(path.name))]
+        if numbered:
+            *others, (_, last) = sorted(numbered)
+            latest.append(last)
+            earlier += [path for _, path in others]
+    return latest, earlier
+
+
+def _questions(path: Path) -> list[tuple[str, str]]:
+    found = []
+    for number, row in read_jsonl(path):
+        question, answer = row.get("question"), row.get("answer")
+        gold = extract_answer(answer) if isinstance(answer, str) else None
+        if gold is None or not isinstance(question, str):
+            raise InputError(f"{path}, line {number}: expected a question, and an answer after ####")
+        found.append((question, gold))
+    return found
+
+
+def _text(number: float) -> str | None:
+    return np.format_float_positional(number, trim="-") if np.isfinite(number) else None
+
+
+def _array(path: Path) -> NDArray[np.float64]:
+    """Numbers of shape (questions, runs)."""
+    try:
+        found = np.load(path, allow_pickle=False)
+    # What numpy reads may be a broken zip, pickle or header, each with errors of its own.
+    except Exception as error:
+        raise InputError(f"{path} is not a readable array of numbers: {first_line(error)}") from None
+    if not (
+        isinstance(found, np.ndarray) and found.ndim in (1, 2) and found.size and found.dtype.kind in "iuf"
+    ):
+        raise InputError(f"{path}: the array must hold numbers of shape (questions, runs)")
+    return np.asarray(found.reshape(len(found), -1), np.float64)
+
+
+def _pickled(path: Path, rows: Gathered, models: Sequence[str], benchmark: str) -> None:
+    found = load_arrays(path)
+    if not (_is_list(found, 2) and _is_list(found[0]) and _is_list(found[1], len(found[0]))):
+        raise InputError(f"{path}: a pickle must be [train, test], each a list of one array per task")
+    names = list(load_benchmarks()["bbh"].tasks)
+    if len(found[0]) != len(names):
+        names = [f"task_{i:02}" for i in range(len(found[0]))]
+    for task, parts in zip(names, zip(*found, strict=True), strict=True):
+        doc_id = 0
+        for split, part in zip(("train", "test"), parts, strict=True):
+            where = f"{path}, {split} rows of {task}, row"
+            for number, values in enumerate(_pickled_rows(where, part, len(models)).tolist(), 1):
+                *scores, label = values
+                keys = {
+                    "row": rows.row(where, number),
+                    "benchmark": benchmark,
+                    "task": task,
+                    "doc_id": doc_id,
+                }
+                if not float(label).is_integer() or abs(label) >= 2**63:
+                    raise InputError(f"{where} {number}: label {label} is not a whole number of 64 bits")
+                rows.docs.append({**keys, "label": int(label), "split": split})
+                n = len(scores) // len(models)
+                rows.scores += [
+                    {**keys, "model": model, "choice_logprobs": list(map(float, scores[m * n : (m + 1) * n]))}
+                    for m, model in enumerate(models)
+                ]
+                doc_id += 1
+
+
+def _is_list(value: Any, length: int | None = None) -> bool:
+    return isinstance(value, list) and (length is None or len(value) == length)
+
+
+def _pickled_rows(where: str, part: Any, n_models: int) -> NDArray[Any]:
+    if not isinstance(part, np.ndarray) or part.ndim != 2:
+        raise InputError(f"{where} 1: not a two-dimensional array")
+    width = part.shape[1] - 1
+    if width < n_models or width % n_models:
+        raise InputError(
+            f"{where} 1: {width} scores do not divide among {n_models} models; name the models "
+            "of the columns with --models A,B,..."
+        )
+    return part

@@ -1,0 +1,362 @@
+"""Rows of any import: checked against each other, then written in one transaction, or all refused.
+
+A scratch DuckDB holds them as two tables, `docs` and `scores`, with a number for every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import rlfocal
+from rlfocal.base.errors import InputError
+from rlfocal.base.wording import counted
+from warehouse import Warehouse, writing
+from warehouse.answers import normalise
+from warehouse.scripts import script
+from warehouse.store import PartitionKey
+
+KEYS = {"benchmark": "VARCHAR", "task": "VARCHAR", "doc_id": "BIGINT"}
+DOCS = KEYS | {
+    "label": "BIGINT",
+    "question": "VARCHAR",
+    "choices": "VARCHAR[]",
+    "gold": "VARCHAR",
+    "split": "VARCHAR",
+}
+SCORES = KEYS | {
+    "model": "VARCHAR",
+    "choice_logprobs": "DOUBLE[]",
+    "answer": "VARCHAR",
+    "pass": "BIGINT",
+    "text": "VARCHAR",  # what the answer was read from; the answer itself where it is missing
+}
+# What only a log knows: its own hash of a document (a label of -1 stands for no right choice there), ...
+LOGGED_DOCS = {"doc_hash": "VARCHAR", "confidential": "BOOLEAN", "prompt_hash": "VARCHAR"}
+LOGGED_SCORES = {
+    "is_greedy": "BOOLEAN[]",
+    "choice_tokens": "BIGINT[]",
+    "text": "VARCHAR",
+    "n_tokens": "BIGINT",
+    "n_prompt_tokens": "BIGINT",
+    "cost": "DOUBLE",  # US dollars; only its sum is stored, with the extraction's settings
+}
+
+_KEYS = [("row", pa.int64()), ("benchmark", pa.string()), ("task", pa.string()), ("doc_id", pa.int64())]
+_DOC_ROWS = pa.schema(
+    [
+        *_KEYS,
+        ("label", pa.int64()),
+        ("question", pa.string()),
+        ("choices", pa.list_(pa.string())),
+        ("gold", pa.string()),
+        ("split", pa.string()),
+        ("doc_hash", pa.string()),
+        ("confidential", pa.bool_()),
+        ("prompt_hash", pa.string()),
+    ]
+)
+_SCORE_ROWS = pa.schema(
+    [
+        *_KEYS,
+        ("model", pa.string()),
+        ("choice_logprobs", pa.list_(pa.float64())),
+        ("answer", pa.string()),
+        ("pass", pa.int64()),
+        ("is_greedy", pa.list_(pa.bool_())),
+        ("choice_tokens", pa.list_(pa.int64())),
+        ("text", pa.string()),
+        ("n_tokens", pa.int64()),
+        ("n_prompt_tokens", pa.int64()),
+        ("cost", pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What an import read, left out and wrote. A partition is one model on one task."""
+
+    benchmarks: tuple[str, ...]
+    models: tuple[str, ...]
+    n_docs: int
+    n_scores: int
+    n_written: int
+    """Partitions written."""
+    n_unchanged: int
+    """Partitions that were in the warehouse already."""
+    n_unscored: int
+    """Described documents that no model scored: left out."""
+    n_unanswered: int
+    """Sampled answers that are empty or hold no answer: graded as wrong."""
+    missing: tuple[tuple[str, str, int], ...]
+    """(benchmark, model, documents it has no row for), admitted by allow_missing."""
+    left: tuple[str, ...] = ()
+    """What else was left out, and why."""
+    uneven: tuple[tuple[str, str, str, int, int], ...] = ()
+    """(benchmark, task, model, fewest, most): answers per document, where their number differs."""
+    notes: tuple[str, ...] = ()
+    """Anything else a reader of the figures should know."""
+
+    def __str__(self) -> str:
+        taken = (
+            f"{counted(self.n_scores, 'score')} of {counted(len(self.models), 'model')} on "
+            f"{counted(self.n_docs, 'document')} "
+            f"({', '.join(self.benchmarks)})"
+        )
+        written = f"{counted(self.n_written, 'partition')} written, {self.n_unchanged:,} already there"
+        lines = [f"{taken}: {written if self.n_written else 'nothing new, nothing written'}"]
+        if self.n_unscored:
+            lines.append(f"left out: {counted(self.n_unscored, 'document')} that no model scored")
+        if self.n_unanswered:
+            lines.append(f"no answer: {counted(self.n_unanswered, 'score')} without one, graded as wrong")
+        lines += [f"left out: {what}" for what in self.left]
+        lines += [f"gap: {model} lacks {counted(n, 'document')} of {name}" for name, model, n in self.missing]
+        for name, task, model, fewest, most in self.uneven:
+            lines.append(
+                f"uneven: {model} answered documents of {name}/{task} {fewest} to {most} times; "
+                "an answer's probability is its share of the answers to its document"
+            )
+        lines += [f"note: {what}" for what in self.notes]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from."""
+
+    kind: str
+    """The import's name, as in `rlfocal import KIND`."""
+    title: str
+    """The file or folder that a message about all rows names."""
+    place: Callable[[str, int], str]
+    """(docs or scores, row) to where that row stands, for messages."""
+    canonical: Callable[[str], str | None] = normalise
+    """The canonical answer of an answer's text."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[PartitionKey, Mapping[str, Any]] = field(default_factory=dict)
+    """Further settings of a partition; `n_whole` among them is how many documents its task has."""
+    facts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """Rows of `benchmarks` and `tasks`, by the table; None in them leaves what is stored."""
+    left: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    models: pa.Table | None = None
+    """Rows of `models`, which replace stored ones."""
+    prompts: pa.Table | None = None
+    """Rows of `prompts`; those stored already stay."""
+
+
+class Gathered:
+    """Rows that were read one by one, and where each stands."""
+
+    def __init__(self) -> None:
+        self.docs: list[dict[str, Any]] = []
+        self.scores: list[dict[str, Any]] = []
+        self._places: list[tuple[str, int]] = []
+
+    def row(self, where: str, number: int) -> int:
+        """The number of a new row, which messages call `where number` ("FILE, line" 3)."""
+        self._places.append((where, number))
+        return len(self._places)
+
+    def place(self, row: int) -> str:
+        where, number = self._places[row - 1]
+        return f"{where} {number}"
+
+    def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
+        """Makes the tables `docs` and `scores`."""
+        for table, rows, schema in (("docs", self.docs, _DOC_ROWS), ("scores", self.scores, _SCORE_ROWS)):
+            scratch.register("given", pa.Table.from_pylist(rows, schema=schema))
+            scratch.execute(f"CREATE TEMP TABLE {table} AS FROM given")
+            scratch.unregister("given")
+
+
+@dataclass(frozen=True)
+class CheckedRows:
+    """Rows that agree with each other, ready to be written."""
+
+    scratch: duckdb.DuckDBPyConnection
+    source: Source
+    allow_missing: bool
+
+    def write(self, warehouse: Warehouse) -> ImportReport:
+        """Commits the partitions that the warehouse lacks, in one transaction.
+
+        Raises InputError if a document is not the one stored under its number.
+        """
+        new = _new_partitions(self.scratch, warehouse)
+        if new:
+            _write(self, warehouse, new)
+        elif (
+            self.source.models is not None
+            and writing.changed_models(warehouse.connection, self.source.models).num_rows
+        ):
+            with warehouse.transaction("describe models"):
+                writing.put_models(warehouse.connection, self.source.models)
+        return _report(self.scratch, len(new), self.source)
+
+
+def check_rows(
+    scratch: duckdb.DuckDBPyConnection, source: Source, *, allow_missing: bool = False
+) -> CheckedRows:
+    """Checks the tables `docs` and `scores`. Raises InputError with the place of the first wrong row."""
+    for table, columns in (("docs", LOGGED_DOCS), ("scores", LOGGED_SCORES)):
+        for name, kind in columns.items():
+            scratch.execute(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}")
+    fault = scratch.execute(script("imports/faults")).fetchone()
+    if fault is not None:
+        raise InputError(f"{source.place(fault[0], fault[1])}: {fault[2]}")
+    _check_golds(scratch, source)
+    _canonical_answers(scratch, source.canonical)
+    scratch.execute(script("imports/prepare"))
+    if not allow_missing:
+        _check_coverage(scratch, source)
+    return CheckedRows(scratch, source, allow_missing)
+
+
+def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
+    row = scratch.execute(sql).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _check_golds(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Raises InputError for a gold answer that no answer can equal; a log may hold such a document."""
+    given = scratch.execute(
+        "SELECT row, gold FROM docs WHERE label IS NULL AND doc_hash IS NULL ORDER BY row"
+    )
+    for row, gold in given.fetchall():
+        if normalise(gold) is None:
+            raise InputError(f"{source.place('docs', row)}: gold {gold!r} holds no answer")
+
+
+def _canonical_answers(scratch: duckdb.DuckDBPyConnection, canonical_of: Callable[[str], str | None]) -> None:
+    given = [
+        a
+        for (a,) in scratch.execute("SELECT DISTINCT answer FROM scores WHERE answer IS NOT NULL").fetchall()
+    ]
+    canonical = pa.table(
+        {
+            "answer": pa.array(given, pa.string()),
+            "canonical": pa.array([canonical_of(a) for a in given], pa.string()),
+        }
+    )
+    scratch.register("normalised", canonical)
+    scratch.execute("CREATE TEMP TABLE canonical AS FROM normalised")
+
+
+def _check_coverage(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
+    gap = scratch.execute(
+        "SELECT model, benchmark, count(*), min_by({task: task, doc_id: doc_id, row: row}, row) FROM gaps "
+        "GROUP BY ALL ORDER BY ALL LIMIT 1"
+    ).fetchone()
+    if gap is not None:
+        model, benchmark, n, first = gap
+        document = f"document {first['doc_id']} of {benchmark}/{first['task']}"
+        raise InputError(
+            f"{source.title}: model {model} has no row for {document} "
+            f"({source.place('docs', first['row'])}), "
+            f"which others have; {n} such documents in all. "
+            "Add them, or record the gap with --allow-missing"
+        )
+
+
+def _new_partitions(scratch: duckdb.DuckDBPyConnection, warehouse: Warehouse) -> list[dict[str, Any]]:
+    known = warehouse.fingerprints()
+    partitions = scratch.execute("FROM partitions ORDER BY ALL").to_arrow_table().to_pylist()
+    return [p for p in partitions if known.get(_key(p)) != p["fingerprint"]]
+
+
+def _key(partition: Mapping[str, Any]) -> PartitionKey:
+    return PartitionKey(partition["model"], partition["benchmark"], partition["task"])
+
+
+def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]) -> None:
+    scratch = checked.scratch
+    scratch.register("new", pa.Table.from_pylist(new))
+    scratch.execute("CREATE TEMP TABLE wanted AS SELECT benchmark, task, model FROM new")
+    docs = scratch.execute(
+        "SELECT * EXCLUDE row FROM documents SEMI JOIN wanted USING (benchmark, task) "
+        "ORDER BY benchmark, task, doc_id"
+    ).to_arrow_table()
+    answers = {
+        b for (b,) in scratch.execute("SELECT DISTINCT benchmark FROM docs WHERE label IS NULL").fetchall()
+    }
+    message = f"import {checked.source.kind} of {counted(len({p['model'] for p in new}), 'model')}"
+    with warehouse.transaction(message):
+        writing.put_docs(warehouse.connection, docs)
+        for table, given in checked.source.facts.items():
+            writing.put_facts(warehouse.connection, table, given)
+        if checked.source.prompts is not None:
+            scratch.register("prompts", checked.source.prompts)
+            asked = scratch.execute("FROM prompts SEMI JOIN wanted USING (benchmark, task)").to_arrow_table()
+            writing.put_prompts(warehouse.connection, asked)
+        if checked.source.models is not None:
+            writing.put_models(warehouse.connection, checked.source.models)
+        for name in ("choice_rows", "answer_rows"):
+            chosen = [p for p in new if (p["benchmark"] in answers) == (name == "answer_rows")]
+            if chosen:
+                rows = scratch.execute(script(f"imports/{name}")).to_arrow_table()
+                records = [_record(p, checked.source) for p in chosen]
+                writing.put_partitions(warehouse.connection, rows, records)
+        if not checked.allow_missing:
+            _check_stored(warehouse, new)
+
+
+def _record(partition: dict[str, Any], source: Source) -> dict[str, Any]:
+    details = dict(source.details.get(_key(partition), {}))
+    return {
+        "model": partition["model"],
+        "benchmark": partition["benchmark"],
+        "task": partition["task"],
+        "fingerprint": partition["fingerprint"],
+        "backend": "import",
+        "n_whole": details.pop("n_whole", None),
+        "settings": {
+            "source": source.kind,
+            "missing": partition["missing"],
+            **source.settings,
+            **details,
+        },
+        "versions": {"rlfocal": rlfocal.__version__},
+        "n_docs": partition["n_docs"],
+    }
+
+
+def _check_stored(warehouse: Warehouse, new: list[dict[str, Any]]) -> None:
+    """Raises InputError if a task now has more documents than a stored model answered."""
+    warehouse.connection.register("imported", pa.Table.from_pylist(new))
+    uneven = warehouse.connection.execute(script("imports/uneven_partition")).fetchone()
+    warehouse.connection.unregister("imported")
+    if uneven is not None:
+        raise InputError(
+            "{0}/{1} has {4} documents now, but model {2} in the warehouse covers {3} of them. Import the "
+            "same documents for every model, or record the gap with --allow-missing".format(*uneven)
+        )
+
+
+def _report(scratch: duckdb.DuckDBPyConnection, n_written: int, source: Source) -> ImportReport:
+    missing = scratch.execute(
+        "SELECT benchmark, model, count(*) FROM gaps GROUP BY ALL ORDER BY ALL"
+    ).fetchall()
+    return ImportReport(
+        benchmarks=_names(scratch, "benchmark"),
+        models=_names(scratch, "model"),
+        n_docs=count(scratch, "SELECT count(*) FROM documents"),
+        n_scores=count(scratch, "SELECT count(*) FROM scores"),
+        n_written=n_written,
+        n_unchanged=count(scratch, "SELECT count(*) FROM partitions") - n_written,
+        n_unscored=count(scratch, "SELECT (SELECT count(*) FROM docs) - (SELECT count(*) FROM documents)"),
+        n_unanswered=count(scratch, script("imports/unanswered")),
+        missing=tuple((benchmark, model, n) for benchmark, model, n in missing),
+        left=source.left,
+        uneven=tuple(scratch.execute(script("imports/uneven_passes")).fetchall()),
+        notes=source.notes,
+    )
+
+
+def _names(scratch: duckdb.DuckDBPyConnection, column: str) -> tuple[str, ...]:
+    return tuple(n for (n,) in scratch.execute(f"SELECT DISTINCT {column} FROM scores ORDER BY 1").fetchall())

@@ -1,0 +1,181 @@
+"""`import tables`: what `export tables` wrote, into another warehouse, complete and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from rlfocal.base.errors import InputError
+from rlfocal.base.wording import counted
+from warehouse import Warehouse, writing
+from warehouse.connecting import quoted
+from warehouse.scripts import script
+from warehouse.store import PartitionKey
+from warehouse.upkeep.keys import FOLDERS, KEYS
+
+_RUNS = ("evaluations", "decisions", "training_history", "ruled_out")
+_NEVER_REPLACED = ("models", "benchmarks", "tasks", "corrections")
+"""Tables of which a stored row stays as it is."""
+_IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
+    **KEYS,
+    **dict.fromkeys(_RUNS, ("run_id",)),
+}
+"""The columns that tell whether a given row is stored."""
+_OLDER_DECISIONS = """
+    (SELECT d.* REPLACE (CASE WHEN k.has_choices THEN d.prediction::INT END AS prediction),
+        CASE WHEN k.has_choices IS NOT true THEN d.prediction END AS answer
+    FROM {} AS d LEFT JOIN (
+        SELECT benchmark, bool_or(label IS NOT NULL) AS has_choices FROM temp.given_docs GROUP BY benchmark
+    ) AS k USING (benchmark))
+"""
+"""Decisions that schema 10 exported, where every prediction is a text, as they are now."""
+
+
+@dataclass(frozen=True)
+class TablesReport:
+    """What an import of tables wrote."""
+
+    rows: dict[str, int]
+    """Rows written into each table."""
+    n_written: int
+    """Partitions written."""
+    n_unchanged: int
+    """Partitions that were in the warehouse already."""
+
+    def __str__(self) -> str:
+        lines = [f"{counted(self.n_written, 'partition')} written, {self.n_unchanged:,} already there"]
+        return "\n".join(
+            [*lines, *(f"  {table}: {counted(n, 'row')}" for table, n in self.rows.items() if n)]
+        )
+
+
+def check_tables(folder: Path) -> None:
+    """Raises InputError unless `folder` is what `rlfocal export tables` writes."""
+    if not any(_files(folder, "docs")) or not any(_files(folder, "doc_digests")):
+        raise InputError(
+            f"{folder} is not an export of tables: it has no docs/ and doc_digests/ with Parquet files; give "
+            "a folder that `rlfocal export tables DIR` wrote"
+        )
+
+
+def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
+    """Writes every row that an export of tables has and the warehouse lacks, in one transaction.
+
+    Stored rows stay: repeating it writes nothing. Record ids, times and snapshot numbers are kept as they
+    were exported. Raises InputError for a folder or file that is no such export, for one that was altered or
+    exported without the texts of confidential documents, for documents that are not the stored ones, and for
+    a partition that the warehouse holds with other rows.
+    """
+    path = Path(folder)
+    check_tables(path)
+    connection = warehouse.connection
+    with _staged(connection, path):
+        _check_digests(connection, path)
+        known = _known(warehouse, path)
+        records = connection.execute("FROM temp.given_extractions").to_arrow_table().to_pylist()
+        new = [r for r in records if _key(r) not in known]
+        before = _counts(warehouse)
+        if new or any(
+            connection.execute(f"FROM ({_missing(table)}) LIMIT 1").fetchone() for table in FOLDERS
+        ):
+            with warehouse.transaction(f"import tables of {counted(len(new), 'partition')}"):
+                _write(connection, new)
+        after = _counts(warehouse)
+    return TablesReport({t: after[t] - before[t] for t in FOLDERS}, len(new), len(records) - len(new))
+
+
+@contextmanager
+def _staged(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[None]:
+    """temp.given_TABLE of each table: the rows of its files, in the warehouse's types."""
+    try:
+        for table in FOLDERS:
+            connection.execute(f"CREATE OR REPLACE TEMP TABLE given_{table} AS FROM {table} LIMIT 0")
+            if not any(_files(folder, table)):
+                continue
+            files = quoted(str(folder / table / "**" / "*.parquet"))
+            hive = "hive_partitioning = true, hive_types_autocast = false"
+            read = f"read_parquet({files}, {hive}, union_by_name = true)"
+            try:
+                named = {name for name, *_ in connection.execute(f"DESCRIBE FROM {read}").fetchall()}
+                if table == "decisions" and "answer" not in named:
+                    read = _OLDER_DECISIONS.format(read)
+                connection.execute(f"INSERT INTO temp.given_{table} BY NAME SELECT * FROM {read}")
+            except duckdb.Error as error:
+                reason = str(error).strip().splitlines()[0]
+                raise InputError(f"{folder / table} cannot be imported: {reason}") from None
+        yield
+    finally:
+        for table in FOLDERS:
+            connection.execute(f"DROP TABLE IF EXISTS temp.given_{table}")
+
+
+def _check_digests(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    connection.execute(script("writes/digests"))
+    altered = connection.execute(script("imports/altered_tables")).fetchone()
+    if altered is not None:
+        benchmark, task, model = altered
+        what = f"the documents of {benchmark}/{task}" if model is None else f"{model} on {benchmark}/{task}"
+        raise InputError(
+            f"{folder}: {what} are not what was exported: files were changed or are missing, or the texts of "
+            "confidential documents stayed out (`rlfocal export tables DIR --questions` writes them)"
+        )
+
+
+def _known(warehouse: Warehouse, folder: Path) -> set[PartitionKey]:
+    """The given partitions that are stored. Raises InputError for one that is stored with other rows."""
+    stored = warehouse.rows(
+        "SELECT model, benchmark, task, g.digest = e.digest "
+        "FROM temp.given_extractions AS g JOIN extractions AS e USING (model, benchmark, task) ORDER BY ALL"
+    )
+    for model, benchmark, task, is_same in stored:
+        if not is_same:
+            raise InputError(
+                f"{folder}: {model} on {benchmark}/{task} is in the warehouse with other rows; run `rlfocal "
+                f"remove-model {model} --benchmarks {benchmark}` first, or import into another warehouse"
+            )
+    return {PartitionKey(*row[:3]) for row in stored}
+
+
+def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) -> None:
+    for table in _NEVER_REPLACED:  # before documents, which would give benchmarks and tasks rows of their own
+        connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
+    writing.put_docs(connection, connection.execute("FROM temp.given_docs").to_arrow_table())
+    for table in _NEVER_REPLACED:
+        connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
+    for table in ("choice_logprobs", "answer_passes"):
+        for benchmark in sorted({str(record["benchmark"]) for record in new}):
+            chosen = [record for record in new if record["benchmark"] == benchmark]
+            rows = connection.execute(
+                f"FROM temp.given_{table} ANTI JOIN warehouse.extractions USING (benchmark, task, model) "
+                f"WHERE benchmark = ? ORDER BY {', '.join(KEYS[table])}",
+                [benchmark],
+            ).to_arrow_table()
+            answered = set(zip(rows["model"].to_pylist(), rows["task"].to_pylist(), strict=True))
+            records = [r for r in chosen if (r["model"], r["task"]) in answered]
+            if records:
+                writing.put_partitions(connection, rows, records)
+    for table in ("prompts", "renames", *_RUNS):
+        connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
+    connection.execute(f"INSERT INTO extractions BY NAME {_missing('extractions')}")  # those without a row
+
+
+def _missing(table: str) -> str:
+    """A query of the given rows that the warehouse lacks."""
+    columns = ", ".join(_IDENTIFIED_BY[table])
+    return f"SELECT * FROM temp.given_{table} ANTI JOIN warehouse.{table} USING ({columns})"
+
+
+def _counts(warehouse: Warehouse) -> dict[str, int]:
+    return {table: warehouse.rows(f"SELECT count(*) FROM warehouse.{table}")[0][0] for table in FOLDERS}
+
+
+def _key(record: dict[str, object]) -> PartitionKey:
+    return PartitionKey(*(str(record[name]) for name in PartitionKey._fields))
+
+
+def _files(folder: Path, table: str) -> Iterator[Path]:
+    return (folder / table).glob("**/*.parquet")

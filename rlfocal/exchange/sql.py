@@ -1,0 +1,267 @@
+"""`rlfocal sql`: one read-only statement over the warehouse, in a DuckDB that can reach nothing else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.failures import damage
+from warehouse import Warehouse, open_warehouse
+from warehouse.connecting import METADATA
+from warehouse.locations import without_password
+from warehouse.memory import explain_memory
+
+Row = tuple[Any, ...]
+Select = Callable[[str], tuple[list[str], list[Row]]]
+
+# Any other table function could read files or change the catalogue; the warehouse's macros come on top.
+_TABLE_FUNCTIONS = frozenset(
+    {
+        *("range", "generate_series", "unnest", "summary", "show_tables"),
+        *("snapshots", "current_snapshot", "table_changes", "table_insertions", "table_deletions"),
+        *("duckdb_tables", "duckdb_views", "duckdb_columns", "duckdb_functions"),
+    }
+)
+
+# What shows a Postgres catalogue's password, or that database's other tables.
+_SECRETIVE = frozenset({METADATA, "duckdb_databases", "pragma_database_list"})
+
+_EXPLAIN = re.compile(r"\s*EXPLAIN(\s+ANALYZE)?\s", re.IGNORECASE)
+_POSITION = re.compile(r"\s+LINE (\d+): .*", re.DOTALL)  # and the line, with a caret below it
+_ONE = "give one read-only statement: SELECT, FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
+# Levels of a parsed statement; DuckDB's time doubles with each subquery, which counts as many.
+_DEEPEST = 400
+_SUBQUERY = 20
+_TOO_DEEP = "the statement is nested too deeply; split it up, for example using WITH"
+
+
+def run_sql(
+    location: str | Path | None,
+    statement: str,
+    output: str = "table",
+    *,
+    snapshot: int | datetime | None = None,
+) -> str:
+    """The result of one read-only statement (SELECT, FROM, WITH, PIVOT, UNPIVOT, DESCRIBE, SHOW, SUMMARIZE,
+    EXPLAIN) as a table, CSV or JSON objects.
+
+    Raises InputError for several statements, for one that writes, changes settings or reads anything but the
+    warehouse, and for anything DuckDB refuses.
+    """
+    if output not in WRITERS:
+        raise unknown("format", output, WRITERS)
+    with sandbox(location, snapshot=snapshot) as select:
+        names, rows = select(statement)
+        try:
+            return WRITERS[output](names, rows)
+        except RecursionError:
+            raise InputError("SQL: the result is nested too deeply to be shown") from None
+
+
+@contextmanager
+def sandbox(location: str | Path | None, *, snapshot: int | datetime | None = None) -> Iterator[Select]:
+    """A function from a statement to its column names and rows, over a warehouse opened read-only."""
+    with open_warehouse(location, read_only=True, snapshot=snapshot) as warehouse:
+        _lock(warehouse)
+        yield partial(_select, warehouse)
+
+
+def _select(warehouse: Warehouse, statement: str) -> tuple[list[str], list[Row]]:
+    try:
+        _check_text(statement)
+        explained = _EXPLAIN.match(statement)
+        _check(warehouse, statement[explained.end() :] if explained else statement, is_part=bool(explained))
+        result = warehouse.connection.execute(statement)
+        rows = result.fetchmany(MOST_ROWS + 1)
+        if len(rows) > MOST_ROWS:
+            raise InputError(
+                f"SQL: the result has more than {MOST_ROWS:,} rows, too many to show: add LIMIT, or "
+                "aggregate (`rlfocal export tables` writes whole tables)"
+            )
+        return [column[0] for column in result.description or ()], rows
+    except duckdb.Error as error:
+        raise InputError(f"SQL: {_reason(error, statement)}") from None
+    except RecursionError:
+        raise InputError(f"SQL: {_TOO_DEEP}") from None
+
+
+def _reason(error: duckdb.Error, statement: str) -> str:
+    """DuckDB's message in one line, with the line at fault if there are several."""
+    if "Max expression depth" in str(error):
+        return _TOO_DEEP
+    if (too_large := explain_memory(error)) is not None:
+        return too_large
+    place = r" (line \1)" if "\n" in statement.strip() else ""
+    return " ".join(_POSITION.sub(place, without_password(str(error))).split()) + damage(error)
+
+
+def _check_text(statement: str) -> None:
+    """Raises InputError for what DuckDB cannot take as text, or would read in part."""
+    try:
+        statement.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"SQL: character {error.start + 1} is not valid Unicode; leave it out") from None
+    if "\0" in statement:
+        raise InputError(f"SQL: character {statement.index(chr(0)) + 1} is a NUL; leave it out")
+
+
+def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
+    """Raises InputError unless the statement is read-only and calls known table functions only.
+
+    `is_part`: it stands after EXPLAIN.
+    """
+    statements = warehouse.connection.extract_statements(statement)
+    if is_part and len(statements) > 1:
+        raise InputError("SQL: EXPLAIN takes one read-only statement, a PIVOT only with IN (...)")
+    if _is_dynamic_pivot(statements):
+        named = set(re.findall(r"\w+", statement.lower()))
+        called = named & _table_functions(warehouse)
+    else:
+        if len(statements) != 1:
+            raise InputError(f"SQL: {_ONE}; {_counted(statements)}")
+        parsed = json.loads(warehouse.rows("SELECT json_serialize_sql(?)", [statement])[0][0])
+        if parsed["error"]:
+            kind = statements[0].type.name.replace("_", " ")
+            what = "this statement" if kind == "SELECT" else kind
+            raise InputError(f"SQL: {what} is refused: `rlfocal sql` only reads; {_ONE}")
+        called, named = _names(parsed)
+    for name in sorted(called - _known_functions(warehouse)):
+        raise InputError(f"SQL: the table function {name} is refused: `rlfocal sql` reads the warehouse only")
+    for name in sorted(named & _SECRETIVE):
+        raise InputError(f"SQL: {name} is refused: `rlfocal sql` reads the warehouse only")
+
+
+def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
+    """Whether DuckDB made them of one PIVOT without IN: an ENUM of the values found, then the SELECT.
+
+    Statements it made itself have no text, and DuckDB does not serialise them: the text's words are checked.
+    """
+    enums = statements[:-1]
+    return (
+        len(enums) > 0
+        and all(enum.type == duckdb.StatementType.CREATE and not enum.query for enum in enums)
+        and statements[-1].type == duckdb.StatementType.SELECT
+    )
+
+
+def _counted(statements: Sequence[duckdb.Statement]) -> str:
+    return f"got {len(statements)}" if statements else "got none"
+
+
+def _known_functions(warehouse: Warehouse) -> frozenset[str]:
+    """Also the macros that an older warehouse lacks, which are temporary."""
+    macros = "duckdb_functions() WHERE database_name IN ('warehouse', 'temp') AND NOT internal"
+    return _TABLE_FUNCTIONS | {name for (name,) in warehouse.rows(f"SELECT function_name FROM {macros}")}
+
+
+def _table_functions(warehouse: Warehouse) -> set[str]:
+    """All there are."""
+    kinds = "('table', 'table_macro', 'pragma')"
+    listed = f"SELECT lower(function_name) FROM duckdb_functions() WHERE function_type IN {kinds}"
+    return {name for (name,) in warehouse.rows(listed)}
+
+
+def _names(parsed: Any) -> tuple[set[str], set[str]]:
+    """Lower-case names in a parsed statement: of the table functions it calls; of tables and their schemas.
+
+    Raises InputError for subqueries that are nested too deeply.
+    """
+    called: set[str] = set()
+    named: set[str] = set()
+    rest = [(parsed, 0)]
+    while rest:
+        node, depth = rest.pop()
+        if isinstance(node, dict):
+            if node.get("type") == "TABLE_FUNCTION":
+                called.add(node["function"]["function_name"].lower())
+            if "table_name" in node:
+                places = ("catalog_name", "schema_name", "table_name")
+                named.update(str(node.get(place, "")).lower() for place in places)
+            depth += _SUBQUERY if node.get("class") == "SUBQUERY" else 0
+            node = list(node.values())
+        if depth > _DEEPEST:
+            raise InputError(f"SQL: {_TOO_DEEP}")
+        if isinstance(node, list):
+            rest += [(child, depth + 1) for child in node]
+    return called, named
+
+
+def _lock(warehouse: Warehouse) -> None:
+    """Restricts DuckDB to the warehouse's Parquet files, and locks that setting."""
+    for setting in (
+        f"allowed_directories = [{_literal(warehouse.data_path())}]",
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ):
+        warehouse.connection.execute(f"SET {setting}")
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _table(names: Sequence[str], rows: Sequence[Row]) -> str:
+    cells = [[_shown(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    if tuple(names) == ("explain_key", "explain_value"):
+        return "\n".join(str(plan) for _, plan in rows)
+    numeric = [all(isinstance(v, int | float | None) for v in column) for column in zip(*rows, strict=True)]
+    right = numeric or [False] * len(names)
+    lines = [names, ["-" * width for width in widths], *cells]
+    return "\n".join(
+        "  ".join(
+            c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value).replace("\n", "\\n")
+
+
+def _csv(names: Sequence[str], rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(
+        [json.dumps(v, default=str) if isinstance(v, list | dict) else v for v in row] for row in rows
+    )
+    return text.getvalue().rstrip("\n")
+
+
+def _json(names: Sequence[str], rows: Sequence[Row]) -> str:
+    objects = [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
+    return json.dumps(objects, indent=2, default=str, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity, and its keys are texts."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value
+
+
+MOST_ROWS = 5_000_000
+"""Of a result, all of which is held in memory."""
+WRITERS = {"table": _table, "csv": _csv, "json": _json}

@@ -1,0 +1,101 @@
+"""From a model and its workloads to GPU-hours: plain arithmetic on stated assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlfocal.extraction.plan.gpus import GPU
+from rlfocal.extraction.plan.workload import CHARACTERS_PER_TOKEN, ONE_TOKEN, Workload
+from rlfocal.pool.specs import ModelSpec
+
+PREFILL_UTILISATION = 0.4
+DECODE_UTILISATION = 0.6
+DECODE_BATCH = 64
+COMPUTED_ONE_TOKEN = 1.15
+COMPUTED_SUFFIXES = 2.0
+START_SECONDS = 120
+LOAD_GB_PER_SECOND = 1.0
+USABLE_MEMORY = 0.9
+BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "auto": 2.0}
+QUANTISED_BYTES = {"fp8": 1.0, "awq": 0.55, "awq_marlin": 0.55, "gptq": 0.55, "gptq_marlin": 0.55}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a model's workloads take, in hours of one GPU."""
+
+    prefill_hours: float
+    decode_hours: float
+    start_hours: float
+    lm_eval_prefill_hours: float
+    """Prefill of the same documents in lm-eval's way."""
+
+    @property
+    def hours(self) -> float:
+        return self.prefill_hours + self.decode_hours + self.start_hours
+
+
+def cost(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Cost:
+    """GPU-hours of one model; tensor parallelism only makes the start more expensive."""
+    if not workloads:
+        return Cost(0.0, 0.0, 0.0, 0.0)
+    computed = sum(
+        w.prefill_tokens * (COMPUTED_ONE_TOKEN if w.one_token else COMPUTED_SUFFIXES) for w in workloads
+    )
+    decoded = sum(w.decode_tokens for w in workloads)
+    per_step = max(
+        weights_gb(model) / (gpu.bandwidth_gb * DECODE_UTILISATION),
+        DECODE_BATCH * _prefill_seconds(model, 1, gpu),
+    )
+    start = model.tensor_parallel * (START_SECONDS + weights_gb(model) / LOAD_GB_PER_SECOND)
+    theirs = sum(w.lm_eval_prefill_tokens for w in workloads)
+    return Cost(
+        prefill_hours=_prefill_seconds(model, computed, gpu) / 3600,
+        decode_hours=decoded / DECODE_BATCH * per_step / 3600,
+        start_hours=start / 3600,
+        lm_eval_prefill_hours=_prefill_seconds(model, theirs, gpu) / 3600,
+    )
+
+
+def weights_gb(model: ModelSpec) -> float:
+    """1e9 bytes of weights."""
+    per_parameter = QUANTISED_BYTES.get(model.quantization or "", BYTES[model.dtype])
+    return model.params_b * per_parameter
+
+
+def too_large(model: ModelSpec, gpu: GPU) -> str | None:
+    """Why a model's weights do not fit into its GPUs, and what would; None if they do."""
+    usable = USABLE_MEMORY * gpu.memory_gb
+    if weights_gb(model) <= model.tensor_parallel * usable:
+        return None
+    needed = next(n for n in (2**i for i in range(20)) if weights_gb(model) <= n * usable)
+    return (
+        f"{model.model}: {weights_gb(model):,.0f} GB of weights do not fit into {model.tensor_parallel} x "
+        f"{gpu.memory_gb:g} GB; set tensor_parallel to {needed}, or take a quantised model"
+    )
+
+
+def assumptions(gpu: GPU, dollars: float) -> list[str]:
+    """Every assumption of an estimate, in words."""
+    return [
+        f"One token per {CHARACTERS_PER_TOKEN} characters; a choice of at most {ONE_TOKEN} characters is one "
+        "token.",
+        "Unique prefill: a task's shared preamble once, the rest of each prompt once, each choice once. "
+        "lm-eval's way: the whole prompt for every choice; its repeated passes find it in vLLM's cache.",
+        f"Computed prefill is {COMPUTED_ONE_TOKEN:g} x the unique one for choices of one token and for "
+        f"answers, {COMPUTED_SUFFIXES:g} x for longer choices: a KV cache kept in blocks may repeat some.",
+        f"Prefill: 2 operations per active parameter and token, at {PREFILL_UTILISATION:.0%} of {gpu.name}'s "
+        f"{gpu.tflops:g} TFLOPS (bfloat16). Attention itself is left out.",
+        f"Decoding: {DECODE_BATCH} texts at a time; a step reads all weights at {DECODE_UTILISATION:.0%} of "
+        f"{gpu.bandwidth_gb:g} GB/s, or computes, whichever is longer. Reading the key-value cache is left "
+        "out.",
+        f"Start: {START_SECONDS} s of an engine and its weights at {LOAD_GB_PER_SECOND:g} GB/s from a local "
+        "disk, on every GPU of the model. Downloads are left out.",
+        f"Money: {dollars:g} dollars per GPU-hour.",
+    ]
+
+
+def _prefill_seconds(model: ModelSpec, tokens: float, gpu: GPU) -> float:
+    active = (model.active_params_b or model.params_b) * 1e9
+    return 2 * active * tokens / (gpu.tflops * 1e12 * PREFILL_UTILISATION)

@@ -1,0 +1,247 @@
+"""A process of its own for every job: nothing it does to memory, the GPU or itself affects the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
+from time import monotonic
+from typing import Any, Self
+
+from rlfocal.extraction.gpus.leases import Lease
+from rlfocal.extraction.running import fork_server
+from rlfocal.extraction.running.faults import explained, killed, over_time
+
+Send = Callable[[Any], None]
+SECONDS_TO_EXIT = 60
+_starting = threading.Lock()
+
+
+class _Ended(str):
+    """A job's last message: why it failed, or nothing."""
+
+
+class Processes:
+    """Processes that run side by side, one per name; they and all they started die with the caller.
+
+    `on_event(name, event)` is called here for everything that a job sends. `preload`: modules to import
+    before processes fork; the first call decides. `seconds`: how long each may take before it is stopped.
+    """
+
+    def __init__(
+        self,
+        on_event: Callable[[str, Any], None],
+        preload: Sequence[str] = (),
+        seconds: float | None = None,
+    ) -> None:
+        self._on_event = on_event
+        self._preload = preload
+        self._seconds = math.inf if seconds is None else seconds
+        self._running: dict[str, tuple[Connection, BaseProcess]] = {}
+        self._until: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Kills the processes still running."""
+        for _, process in self._running.values():
+            _kill(process)
+
+    def start(
+        self,
+        name: str,
+        job: Callable[..., None],
+        arguments: tuple[Any, ...],
+        environment: Mapping[str, str] | None = None,
+        lease: Lease | None = None,
+    ) -> None:
+        """Runs `job(send, *arguments)`, in `environment` beside the caller's own.
+
+        The lease passes to the process, which imports the job's modules only once it has its environment.
+        """
+        self._running[name] = _start(job, arguments, self._preload, environment or {}, lease)
+        self._until[name] = monotonic() + self._seconds
+
+    def wait(self, seconds: float | None = None) -> dict[str, str | None]:
+        """Waits until a process sends something or ends, at most `seconds`.
+
+        Returns those that ended, by name, with None or the reason in one sentence why they ended early.
+        """
+        # The sentinel too: a grandchild may hold the connection open after its parent's death.
+        ends = [
+            end for connection, process in self._running.values() for end in (connection, process.sentinel)
+        ]
+        first = min((self._until[name] for name in self._running), default=math.inf) - monotonic()
+        least = min(math.inf if seconds is None else seconds, max(0.0, first))
+        ready = wait(ends, None if least == math.inf else least)
+        ended: dict[str, str | None] = {}
+        for name, (connection, process) in list(self._running.items()):
+            last = _forward(connection, partial(self._on_event, name))
+            if last is not None or process.sentinel in ready:
+                del self._running[name]
+                _finish(connection, process)
+                ended[name] = _reason(last, process.exitcode)
+            elif monotonic() >= self._until[name]:
+                del self._running[name]
+                _kill(process)
+                connection.close()
+                ended[name] = over_time(self._seconds)
+        return ended
+
+
+def run_each(
+    job: Callable[..., None],
+    arguments: Mapping[str, tuple[Any, ...]],
+    *,
+    at_once: int,
+    on_event: Callable[[str, Any], None],
+    preload: Sequence[str] = (),
+    seconds: float | None = None,
+) -> dict[str, str | None]:
+    """Runs `job(send, *arguments[name])` in a process per name, at most `at_once` of them at a time.
+
+    Calls `on_event(name, event)` here for everything a job sends. Returns, by name, None or the reason in one
+    sentence why the process ended early. Processes and all they started die with the caller. `preload`:
+    modules to import before processes fork; the first call decides. `seconds`: how long each may take before
+    it is stopped.
+    """
+    waiting = list(arguments)
+    ended: dict[str, str | None] = {}
+    with Processes(on_event, preload, seconds) as processes:
+        while waiting or processes:
+            while waiting and len(processes) < at_once:
+                name = waiting.pop(0)
+                processes.start(name, job, arguments[name])
+            ended |= processes.wait()
+    return ended
+
+
+def _forward(connection: Connection, on_event: Callable[[Any], None]) -> _Ended | None:
+    """Passes on what has arrived; returns the last message, if it has arrived."""
+    while (event := _received(connection)) is not None:
+        if isinstance(event, _Ended):
+            return event
+        on_event(event)
+    return None
+
+
+def _received(connection: Connection) -> Any:
+    try:
+        return connection.recv() if connection.poll() else None
+    except (EOFError, OSError):  # the process died, perhaps in the middle of a message
+        return None
+
+
+def _finish(connection: Connection, process: BaseProcess) -> None:
+    process.join(SECONDS_TO_EXIT)
+    _kill(process)
+    connection.close()
+
+
+def _kill(process: BaseProcess) -> None:
+    """Ends a process and all that it started: an engine's own processes would keep the GPU's memory."""
+    if process.pid is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # it may not lead a group yet
+    process.join()
+
+
+def _reason(last: _Ended | None, exitcode: int | None) -> str | None:
+    if last is not None:
+        return str(last) or None
+    if exitcode is not None and exitcode < 0:
+        return killed(signal.Signals(-exitcode).name)
+    return f"its process ended early with exit code {exitcode}"
+
+
+def _start(
+    job: Callable[..., None],
+    arguments: tuple[Any, ...],
+    preload: Sequence[str],
+    environment: Mapping[str, str],
+    lease: Lease | None,
+) -> tuple[Connection, BaseProcess]:
+    context = multiprocessing.get_context("forkserver")
+    receiver, sender = context.Pipe(duplex=False)
+    # Pickled apart: reading it imports the job's modules, which must find the environment as it is to be.
+    work = ForkingPickler.dumps((job, arguments))
+    given = (sender, {**os.environ, **environment}, lease, bytes(work))
+    # Not a daemon: an engine may need processes of its own.
+    process = context.Process(target=_run, args=given, daemon=False)
+    try:
+        with _starting, _main_hidden(), _deaf_to_ctrl_c(), fork_server.owned():
+            context.set_forkserver_preload([fork_server.__name__, *preload])
+            process.start()
+    finally:
+        sender.close()
+        if lease is not None:
+            lease.close()  # it is the process's from now on, and ends with it
+    return receiver, process
+
+
+@contextlib.contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """What is started here inherits a blocked SIGINT: the parent ends its children, so no tracebacks."""
+    resource_tracker.ensure_running()  # or it starts inside, and then unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Children need nothing from the caller's __main__; importing it again could run a script twice."""
+    main = sys.modules["__main__"]
+    hidden = {name: vars(main)[name] for name in ("__spec__", "__file__") if name in vars(main)}
+    main.__spec__ = None
+    main.__file__ = None
+    try:
+        yield
+    finally:
+        for name in ("__spec__", "__file__"):
+            if name in hidden:
+                setattr(main, name, hidden[name])
+            else:
+                delattr(main, name)
+
+
+def _run(sender: Connection, environment: dict[str, str], lease: Lease | None, work: bytes) -> None:
+    os.setsid()  # a group of its own, which ends as one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C too, and ends its children
+    if lease is not None:
+        lease.guard()
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    os.environ.update(environment)  # the fork server may have been started before a change
+    os.dup2(2, 1)  # stdout belongs to the caller's result
+    try:
+        job, arguments = pickle.loads(work)
+        job(sender.send, *arguments)
+    except Exception as error:
+        sender.send(_Ended(explained(error)))
+    else:
+        sender.send(_Ended(""))
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os.killpg(0, signal.SIGKILL)

@@ -1,0 +1,270 @@
+"""What one model's process does: start the engine once, answer every missing task, commit each when whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from logging import ERROR
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
+
+import pyarrow as pa
+
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.engine import Document, Engine
+from rlfocal.extraction.engines.backends import start_engine
+from rlfocal.extraction.logs import log
+from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows, prompt_rows
+from rlfocal.extraction.recording import begin, measured
+from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, Progress
+from rlfocal.extraction.running.faults import explained
+from rlfocal.extraction.running.partitions import Job, is_covered, partition_lock
+from rlfocal.extraction.running.processes import Send
+from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
+from rlfocal.extraction.tasks import TaskDocuments
+from rlfocal.extraction.unconditional import alone, with_unconditional
+from rlfocal.pool.specs import ModelSpec
+from warehouse import Warehouse
+from warehouse.alignment import shortening
+from warehouse.disk import DiskFullError
+from warehouse.store import PartitionKey
+from warehouse.validity import check_scores
+
+SECONDS_BETWEEN_LOOKS = 2.0
+ALONE = " alone"
+"""Part of the identity of shards whose documents are choices after an empty prompt."""
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """A loaded model, and where its answers go."""
+
+    model: str
+    engine: Engine
+    warehouse: Warehouse
+    send: Send
+    record: dict[str, Any]
+    """What every partition's record says: model, backend, settings, versions."""
+
+
+def extract(
+    send: Send,
+    location: str | Path | None,
+    model: ModelSpec,
+    backend: str,
+    jobs: Sequence[Job],
+    threads: int,
+) -> None:
+    """Runs in the model's own process. For each job it sends Progress, then one other event."""
+    from warehouse import open_warehouse
+
+    with open_warehouse(location, read_only=True) as warehouse:
+        jobs = _left(send, warehouse, model.model, jobs)
+    if not jobs:
+        return
+    engine = start_engine(model, backend, threads)
+    with open_warehouse(location) as warehouse:
+        extraction = _extraction(send, warehouse, model, backend, engine)
+        for job in _busy(extraction, jobs):
+            _run(extraction, job, wait=True)
+
+
+def extract_on_gpus(
+    send: Send,
+    location: str | Path | None,
+    model: ModelSpec,
+    backend: str,
+    jobs: Sequence[Job],
+    threads: int,
+    joins: bool,
+) -> None:
+    """Like `extract`, but keeps no GPU waiting: it leaves out partitions that others are extracting.
+
+    Unless it `joins`, it does nothing if another process has begun with the model.
+    """
+    from warehouse import open_warehouse
+
+    with open_warehouse(location) as warehouse, warehouse.lock(f"model {model.model}", wait=False) as first:
+        jobs = _left(send, warehouse, model.model, jobs)
+        if not (first or joins) or all(_is_made_elsewhere(warehouse, model.model, job) for job in jobs):
+            return
+        engine = start_engine(model, backend, threads)
+        _busy(_extraction(send, warehouse, model, backend, engine), jobs)
+
+
+def wait_for_others(
+    send: Send,
+    location: str | Path | None,
+    model: ModelSpec,
+    backend: str,
+    jobs: Sequence[Job],
+    threads: int,
+) -> None:
+    """Waits until other processes have committed these partitions, or have left one of them undone."""
+    from warehouse import open_warehouse
+
+    with open_warehouse(location) as warehouse:
+        is_held = True
+        while is_held:
+            with warehouse.lock(f"model {model.model}", wait=False) as mine:
+                jobs = _left(send, warehouse, model.model, jobs)
+            is_held = bool(jobs) and not mine
+            if is_held:
+                sleep(SECONDS_BETWEEN_LOOKS)
+        for job in jobs:  # others, who have joined, may be at these
+            with partition_lock(warehouse, job.key(model.model), wait=True):
+                if _left(send, warehouse, model.model, [job]):
+                    return
+
+
+def _extraction(
+    send: Send, warehouse: Warehouse, model: ModelSpec, backend: str, engine: Engine
+) -> Extraction:
+    slower = {} if engine.slower is None else {"slower": engine.slower}
+    record = {
+        "model": model.model,
+        "backend": backend,
+        "settings": {"hf_repo": model.hf_repo, "revision": model.revision, **engine.settings(), **slower},
+        "versions": engine.versions(),
+    }
+    return Extraction(model.model, engine, warehouse, send, record)
+
+
+def _busy(extraction: Extraction, jobs: Sequence[Job]) -> list[Job]:
+    """Runs the jobs; returns those that other processes have locked."""
+    return [job for job in jobs if not _run(extraction, job, wait=False)]
+
+
+def _is_made_elsewhere(warehouse: Warehouse, model: str, job: Job) -> bool:
+    with partition_lock(warehouse, job.key(model), wait=False) as mine:
+        return not mine
+
+
+def _left(send: Send, warehouse: Warehouse, model: str, jobs: Sequence[Job]) -> list[Job]:
+    """Without what another run committed since this one began: an engine may take minutes to start."""
+    committed = warehouse.committed(model)
+    left: list[Job] = []
+    for job in jobs:
+        key = job.key(model)
+        if is_covered(job, committed.get(key)):
+            send(AlreadyCommitted(*key))
+        else:
+            left.append(job)
+    return left
+
+
+def _run(extraction: Extraction, job: Job, *, wait: bool) -> bool:
+    """Runs one job; False if another process has the partition's lock and `wait` is not set."""
+    key = job.key(extraction.model)
+    try:
+        with partition_lock(extraction.warehouse, key, wait=wait) as mine:
+            if not mine:
+                return False
+            event = _commit(extraction, key, job)
+    except DiskFullError:
+        raise  # every further partition would fail too, after hours of work for nothing
+    except Exception as error:
+        event = Failure("extract", *key, explained(error), isinstance(error, InputError))
+        log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
+    extraction.send(event)
+    return True
+
+
+def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
+    """Extracts and commits a partition unless another run has. Needs the partition's lock."""
+    task, warehouse = job.task, extraction.warehouse
+    folder = shard_folder(warehouse.location.shards, key)
+    there = warehouse.committed(key.model, key.benchmark).get(key)
+    if is_covered(job, there):
+        return AlreadyCommitted(*key)
+    if there and not there.fault and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
+        raise InputError(reason)
+    extraction.engine.check(task.documents, task.sampling)
+    retries = begin(folder)
+    rows, seconds = _answers(extraction, job, folder)
+    made = measured(rows, seconds, retries, extraction.record["settings"])
+    written = warehouse.put_partition(
+        doc_rows(task),
+        rows,
+        {
+            **extraction.record,
+            "benchmark": task.benchmark,
+            "task": task.task,
+            "fingerprint": job.fingerprint,
+            "n_docs": len(task.documents),
+            "n_whole": task.n_whole,
+            "seconds": seconds,
+            **made,
+        },
+        prompts=prompt_rows(task, key.model, extraction.engine.texts(task.documents)),
+        replace_documents=job.replace_documents,
+        unless=lambda now: is_covered(job, now),  # if the lock was lost in the meantime
+    )
+    discard(folder)
+    if written:
+        log("partition committed", **key._asdict(), n_docs=len(task.documents), seconds=seconds, **made)
+    return Extracted(*key, len(task.documents), seconds) if written else AlreadyCommitted(*key)
+
+
+def _answers(extraction: Extraction, job: Job, folder: Path) -> Shard:
+    """The rows of a partition. The engine answers only documents that are in no saved shard."""
+    task, record = job.task, extraction.record
+    texts = alone(task.documents) if task.unconditional else []
+    total = len(task.documents) + len(texts)
+
+    def answered(documents: Sequence[Document], kind: str, done: int) -> Shard:
+        own = identity(job.fingerprint + kind, record["settings"], record["versions"])
+        return _sharded(extraction, task, documents, Shards(folder, own), done, total)
+
+    made = answered(task.documents, "", 0)
+    if not texts:
+        return made
+    scored = answered(texts, ALONE, len(task.documents))
+    rows = with_unconditional(made.rows, scored.rows, task.documents)
+    return Shard(rows, made.seconds + scored.seconds)
+
+
+def _sharded(
+    extraction: Extraction,
+    task: TaskDocuments,
+    documents: Sequence[Document],
+    shards: Shards,
+    done: int,
+    total: int,
+) -> Shard:
+    """The rows of some documents, from their shards if saved; `done` of `total` were answered before."""
+    schema = CHOICES if task.sampling is None else PASSES
+    about: dict[str, Any] = {"model": extraction.model, "benchmark": task.benchmark, "task": task.task}
+    made: list[Shard] = []
+    for number, group in enumerate(_groups(documents, extraction.engine.shard)):
+        doc_ids = [d.doc_id for d in group]
+        shard = shards.read(doc_ids, schema)
+        if shard is None:
+            shard = _ask(extraction, task, group)
+            log("shard answered", **about, shard=number, n_docs=len(group), seconds=shard.seconds)
+            if len(group) < total:  # a shard that is the partition is committed at once
+                shards.write(doc_ids, shard)
+        made.append(shard)
+        done += len(group)
+        extraction.send(Progress(**about, done=done, total=total))
+    return Shard(pa.concat_tables(s.rows for s in made), sum(s.seconds for s in made))
+
+
+def _groups(documents: Sequence[Document], size: int) -> Iterator[Sequence[Document]]:
+    """Groups by position alone, so that a resumed run asks exactly what an uninterrupted one would ask."""
+    for start in range(0, len(documents), size):
+        yield documents[start : start + size]
+
+
+def _ask(extraction: Extraction, task: TaskDocuments, documents: Sequence[Document]) -> Shard:
+    started = perf_counter()
+    if task.sampling is None:
+        rows = partial(choice_rows, scores=list(extraction.engine.score(documents)))
+    else:
+        rows = partial(pass_rows, samples=list(extraction.engine.sample(documents, task.sampling)))
+    seconds = perf_counter() - started
+    shard = Shard(rows(task, extraction.model, documents), seconds)
+    check_scores(shard.rows)  # before hours of work for rows that the warehouse would refuse
+    return shard

@@ -1,0 +1,48 @@
+"""Settings as frozen dataclasses, whose types and bounds pydantic checks."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
+
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.statistics.metrics import METRICS
+
+Settings = TypeVar("Settings")
+
+
+def _registered(metric: str) -> str:
+    if metric not in METRICS:
+        raise unknown("metric", metric, METRICS)
+    return metric
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Metrics = tuple[Annotated[str, AfterValidator(_registered)], ...]
+"""Names of diversity metrics."""
+
+
+@dataclass_transform(frozen_default=True)
+def checked(cls: type[Settings]) -> type[Settings]:
+    """A frozen dataclass of settings: `fields`, `replace` and `asdict` work on it.
+
+    Making one raises InputError for an unknown field, for a wrong type and for a value out of bounds.
+    """
+    made = dataclass(cls, frozen=True, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+    unchecked = made.__init__
+
+    @wraps(unchecked)
+    def init(self: Settings, *values: Any, **named: Any) -> None:
+        try:
+            unchecked(self, *values, **named)
+        except ValidationError as error:
+            [fault, *_] = error.errors(include_url=False)
+            place = ".".join((cls.__name__, *map(str, fault["loc"])))
+            what = fault["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+            raise InputError(f"{place} is {fault['input']!r}; {what}") from error
+
+    setattr(made, "__init__", init)  # noqa: B010, which mypy takes for another signature
+    return cast("type[Settings]", made)

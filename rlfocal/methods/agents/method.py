@@ -1,0 +1,288 @@
+"""RL-Focal's own methods: one pair of agents per seed, trained side by side."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.data.dataset import Dataset
+from rlfocal.methods.agents import RL_FOCAL, TRAINED, WITHOUT_TEXTS
+from rlfocal.methods.agents.recipes import configure, online_recipe, recipe
+from rlfocal.methods.agents.settings import Settings, check_settings, read_value, readable
+from rlfocal.methods.agents.tensorfiles import CHECKPOINT, UnusableError, read_about
+from rlfocal.methods.registry import PROTOCOLS, CheckpointStore, Entry, Making, Role, register
+from rlfocal.methods.spaces import Range, Space
+
+if TYPE_CHECKING:
+    from rlfocal.methods.agents.variant import SomeAgents
+
+_log = logging.getLogger(__name__)
+
+SPACES: Mapping[str, Mapping[str, Space]] = {
+    "rl_focal": {
+        "size_penalty": Range(1e-3, 1.0, log=True),
+        "weight_ridge": Range(0.5, 50.0, log=True),
+        "slots_ridge": Range(3.0, 300.0, log=True),
+        "words_ridge": Range(30.0, 3000.0, log=True),
+        "core_rate": Range(5e-3, 0.1, log=True),
+        "entropy": Range(0.0, 0.03),
+        "gae_lambda": Range(0.5, 1.0),
+    },
+    "gated_log_linear": {
+        "size_penalty": Range(5e-3, 0.5, log=True),
+        "weight_ridge": Range(0.5, 50.0, log=True),
+        "slots_ridge": Range(3.0, 300.0, log=True),
+        "words_ridge": Range(30.0, 3000.0, log=True),
+        "core_rate": Range(5e-3, 0.1, log=True),
+        "steps": Range(100, 1000, log=True),
+    },
+    "rl_focal_sequential": {
+        "size_penalty": Range(0.0, 0.2),
+        "shared_ridge": Range(0.5, 50.0, log=True),
+        "task_ridge": Range(3.0, 300.0, log=True),
+        "word_directions": Range(20, 120),
+    },
+    "rl_focal_released": {
+        "size_penalty": Range(0.0, 2.0),
+        "window": Range(50, 500, log=True),
+        "learning_rate": Range(3e-4, 5e-3, log=True),
+        "decider_gamma": Range(0.0, 0.99),
+        "fusion_gamma": Range(0.0, 0.99),
+    },
+}
+"""What `--tune` searches, by method; the paper's text sets what `rl_focal_literal` does."""
+
+
+@dataclass(frozen=True)
+class RLFocal:
+    """Raises InputError for a method that is not one of the trained agents."""
+
+    method: str = RL_FOCAL[0]
+    config: Any = None
+    """The settings; by default the method's own for that many train rows."""
+    store: CheckpointStore | None = None
+    """Without one, nothing is saved."""
+    on_progress: Callable[[float], None] | None = None
+    """Called with the share of a fit that is finished, from 0 to 1."""
+    reads_texts: bool = True
+    """Whether agents see the questions' texts; if trained without, they ignore texts later too."""
+    seeded: bool = True
+    changes: Settings = field(default_factory=dict)
+    """Overrides of the method's own settings, whatever the number of train rows."""
+
+    def __post_init__(self) -> None:
+        if self.method not in TRAINED:
+            raise unknown("method", self.method, TRAINED, "trained agents")
+        check_settings(self.method, self.changes)
+
+    def settable(self) -> dict[str, Any]:
+        return readable(self.method)
+
+    def with_settings(self, given: Mapping[str, str]) -> RLFocal:
+        known = self.settable()
+        return replace(
+            self, changes={name: read_value(text, known[name], name) for name, text in given.items()}
+        )
+
+    def recipe(self, n_train: int) -> str:
+        return recipe(self.method, self._settings(n_train))
+
+    @property
+    def online_recipe(self) -> str:
+        return online_recipe(self.method)
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SomeAgents]:
+        if not self.reads_texts:
+            train = replace(train, questions=(), choices=())
+        # torch takes seconds to import, and listing the methods must not.
+        from rlfocal.methods.agents.checkpoint import save_checkpoint
+        from rlfocal.methods.agents.event_files import require_tensorboard, write_event_files
+        from rlfocal.methods.agents.variants import VARIANTS
+
+        with_events = self.store is not None and self.store.event_files
+        if with_events:
+            require_tensorboard()  # before hours of training
+        fitted = self._trained_before(train, seeds)
+        missing = [seed for seed in seeds if seed not in fitted]
+        if missing:
+            kept = None if self.store is None else self.checkpoint(train, missing[0]).parent
+            settings = self._settings(len(train))
+            for agents in VARIANTS[self.method].train(train, settings, missing, self.on_progress, kept):
+                fitted[agents.seed] = agents
+                if self.store is not None:
+                    save_checkpoint(agents, self.checkpoint(train, agents.seed))
+        elif self.on_progress is not None:
+            self.on_progress(1.0)
+        if with_events:
+            for seed, agents in fitted.items():
+                write_event_files(agents.history, self.checkpoint(train, seed).with_suffix(""))
+        prices = tuple(train.mean_costs.tolist())
+        return [replace(fitted[seed], prices=prices) for seed in seeds]
+
+    def checkpoint(self, train: Dataset, seed: int) -> Path:
+        """The file of one seed's agents, named by everything that training depends on."""
+        assert self.store is not None
+        tasks = sorted(set(train.tasks.tolist()))
+        rows = tasks[0] if len(tasks) == 1 else "tasks"
+        about = f"{train.fingerprint()} {self.recipe(len(train))}"
+        if getattr(self._settings(len(train)), "price_penalty", 0):
+            about += f" {train.mean_costs.tolist()}"
+        digest = sha256(about.encode()).hexdigest()[:12]
+        return (
+            self.store.folder
+            / train.benchmark
+            / f"{self.method}-{rows}-{digest}"
+            / f"seed-{seed}.safetensors"
+        )
+
+    def is_trained(self, train: Dataset, seed: int) -> bool:
+        """Whether one seed's agents are saved already, in an undamaged file. Needs no torch."""
+        return self._about(train, seed) is not None
+
+    def is_current(self, train: Dataset, seed: int) -> bool:
+        """Whether they are saved, under the models' current names. Needs no torch."""
+        about = self._about(train, seed)
+        return about is not None and about.get("models") == list(train.models)
+
+    def _about(self, train: Dataset, seed: int) -> dict[str, Any] | None:
+        """The metadata of one seed's checkpoint; None if it is missing, damaged or of another training."""
+        try:
+            about = read_about(self.checkpoint(train, seed), CHECKPOINT)
+        except UnusableError:
+            return None
+        said = [about.get(name) for name in ("benchmark", "kind", "seed")]
+        return about if said == [train.benchmark, train.kind, seed] else None
+
+    def _trained_before(self, train: Dataset, seeds: Sequence[int]) -> dict[int, SomeAgents]:
+        """Saved agents by seed; logs a warning for each unusable checkpoint, which is then trained again."""
+        found: dict[int, SomeAgents] = {}
+        for seed in seeds:
+            stored = self._stored(train, seed)
+            if isinstance(stored, InputError):
+                _log.warning("%s (doing so now)", stored)
+            elif stored is not None:
+                found[seed] = stored
+        return found
+
+    def _stored(self, train: Dataset, seed: int) -> SomeAgents | InputError | None:
+        """One seed's saved agents; an error if they cannot be used; None if there are none.
+
+        If models were renamed since, the agents and their file take the new names.
+        """
+        from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
+
+        if self.store is None or not self.store.reuse or not self.checkpoint(train, seed).exists():
+            return None
+        path = self.checkpoint(train, seed)
+        try:
+            agents = load_checkpoint(path)
+        except InputError as error:
+            return error
+        expected = (train.benchmark, train.kind, seed, self._settings(len(train)))
+        if (agents.benchmark, agents.kind, agents.seed, agents.config) != expected:
+            return InputError(f"{path} holds agents of another training; train again with `rlfocal train`")
+        # The path is specific to these rows, and they include the order of the models.
+        if agents.models != train.models:
+            agents = replace(agents, models=train.models)
+            save_checkpoint(agents, path)
+        return agents
+
+    def _settings(self, n_train: int) -> Any:
+        return self.config or configure(self.method, n_train, self.changes)
+
+
+def _enter(
+    name: str,
+    asks: str,
+    answers: str,
+    *,
+    is_usual: bool = True,
+    role: Role = "rl_focal",
+    source: str = "",
+    protocols: tuple[str, ...] = PROTOCOLS,
+) -> None:
+    def make(making: Making) -> RLFocal:
+        return RLFocal(name, store=making.store, on_progress=making.on_progress)
+
+    register(
+        Entry(
+            name,
+            asks,
+            answers,
+            role=role,
+            source=source,
+            protocols=protocols,
+            reads=("question", "outputs"),
+            with_task="as an input" if is_usual else None,
+            has_budgets=is_usual,
+            fewest_models=2,
+            is_default=is_usual,
+            is_in_all=is_usual,
+            make=make,
+            space=SPACES.get(name, {}),
+        )
+    )(RLFocal)
+
+
+def _enter_without_texts(name: str, base: str) -> None:
+    register(
+        Entry(
+            name,
+            f"as `{base}`, but no agent sees the questions' texts",
+            f"as `{base}`",
+            role="control",
+            reads=("outputs",),
+            has_budgets=True,
+            fewest_models=2,
+            needs=("questions",),
+            is_default=False,
+            source=f"a control: what reading the questions is worth to `{base}`",
+            make=lambda making: RLFocal(
+                base, store=making.store, on_progress=making.on_progress, reads_texts=False
+            ),
+            space=SPACES[base],
+        )
+    )(RLFocal)
+
+
+_enter(
+    "rl_focal",
+    "the Decider: one pool per document, from the question, the last pool and its focal diversity",
+    "Fusion's actor, log-linear at its core; both learn by MAPPO from sampled pools and answers, with a "
+    "central critic",
+    source="RL-Focal (arXiv 2502.04492), Algorithms 1 and 2; departures: docs/agents.md",
+)
+_enter(
+    "rl_focal_sequential",
+    "the Decider: after each answer or two, stop or ask the next models, by fitted Q-iteration",
+    "softmax regressions over what was said so far",
+)
+_enter(
+    "gated_log_linear",
+    "the models that a mask learned from the question switches on",
+    "a log-linear pool with weights that depend on the question; both fitted by exact expectations over "
+    "train labels",
+    role="rival",
+    protocols=("frozen",),
+    source="ours; counterfactual baselines as in COMA (Foerster et al., 2018)",
+)
+for _name, _base in WITHOUT_TEXTS.items():
+    _enter_without_texts(_name, _base)
+_enter(
+    "rl_focal_literal",
+    "the Decider of the paper's text: one pool per document, from the last pool and its focal diversity",
+    "Fusion of the paper's text: a network on the selected models' distributions",
+    is_usual=False,
+    source="RL-Focal (arXiv 2502.04492), to the letter; what the text leaves open is ours: docs/agents.md",
+)
+_enter(
+    "rl_focal_released",
+    "the Decider of the authors' released code, with a switch for each of its artefacts",
+    "Fusion of the released code",
+    is_usual=False,
+)

@@ -1,0 +1,144 @@
+"""Tensors in safetensors, the rest as JSON in its metadata, and a digest over both. Reading runs no code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError, deserialize
+
+from rlfocal.base.atomic import write_file
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_KEY = "rlfocal"
+"""The one key of the metadata: safetensors writes several in no fixed order."""
+_OLDER = "rlfocal-"
+"""How the key began before files had a digest."""
+
+
+class Format(NamedTuple):
+    """What a file is for, and the version of its format."""
+
+    name: str
+    version: int
+
+
+CHECKPOINT = Format("checkpoint", 1)
+TRAINING = Format("unfinished training", 1)
+
+
+class UnusableError(Exception):
+    """A file that cannot be used. The message continues the file's name: "is damaged ..."."""
+
+
+class _Seal(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    format: str
+    version: int
+    about: dict[str, Any]
+    sha256: str
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], form: Format, about: Mapping[str, Any]) -> None:
+    """Writes one file, which appears whole or not at all. Equal contents give equal bytes."""
+    from safetensors.torch import save
+
+    whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    said = {"format": form.name, "version": form.version, "about": dict(about)}
+    sealed = json.dumps(said | {"sha256": _digest(said, _parts(save(whole)))})
+    write_file(path, save(whole, {_KEY: sealed}))
+
+
+def read_about(path: Path, form: Format) -> dict[str, Any]:
+    """The JSON of a file, after its digest is checked. Raises UnusableError."""
+    return _about(_content(path), form)
+
+
+def trained_on(checkpoints: Path) -> set[int]:
+    """The snapshots that the checkpoints under a folder were trained on."""
+    found = set()
+    for path in checkpoints.rglob("*.safetensors"):
+        with suppress(UnusableError):  # a damaged checkpoint pins nothing; training again replaces it
+            found.add(read_about(path, CHECKPOINT)["snapshot"])
+    return found
+
+
+def read_tensors(path: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The JSON and the tensors of a file, after its digest is checked. Raises UnusableError."""
+    from safetensors.torch import load
+
+    content = _content(path)
+    about = _about(content, form)
+    try:
+        # Copied to where torch puts its own tensors: sums depend on how numbers are aligned.
+        return about, {name: value.clone() for name, value in load(content).items()}
+    except KeyError as error:
+        raise UnusableError(f"holds numbers of a kind that torch does not know ({error})") from error
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start with `prefix`, with it removed."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first fault that pydantic found, and where."""
+    found = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, found["loc"]))
+    what = found["msg"].removeprefix("Value error, ")
+    return f"{place}: {what}" if place else what
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise UnusableError(f"cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def _about(content: bytes, form: Format) -> dict[str, Any]:
+    """The JSON beside the tensors, once the digest is known to match."""
+    try:
+        parts = _parts(content)
+        metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise UnusableError(f"is not a whole safetensors file ({error})") from error
+    if _KEY not in metadata:
+        by_older = any(key.startswith(_OLDER) for key in metadata)
+        raise UnusableError(
+            "was written by an older rlfocal" if by_older else "is a safetensors file, but not of rlfocal"
+        )
+    try:
+        seal = _Seal.model_validate_json(metadata[_KEY])
+    except ValidationError as error:
+        raise UnusableError(f"is damaged ({first_fault(error)})") from error
+    if _digest(seal.model_dump(exclude={"sha256"}), parts) != seal.sha256:
+        raise UnusableError("is damaged: its contents do not match their digest")
+    if seal.format != form.name:
+        raise UnusableError(f"holds something else: {seal.format}, not {form.name}")
+    if seal.version != form.version:
+        which = "an older" if seal.version < form.version else "a newer"
+        raise UnusableError(f"was written by {which} rlfocal")
+    return seal.about
+
+
+def _parts(content: bytes) -> list[tuple[str, dict[str, Any]]]:
+    """(name, its dtype, shape and data) of every tensor, by name."""
+    return sorted(deserialize(content), key=lambda part: part[0])  # type: ignore[no-untyped-call]
+
+
+def _digest(said: Mapping[str, Any], parts: Iterable[tuple[str, dict[str, Any]]]) -> str:
+    """SHA-256 of the JSON, and of every tensor's name, dtype, shape and bytes."""
+    digest = sha256(json.dumps(said, sort_keys=True).encode())
+    for name, tensor in parts:
+        digest.update(json.dumps([name, tensor["dtype"], tensor["shape"]]).encode())
+        digest.update(tensor["data"])
+    return digest.hexdigest()

@@ -1,0 +1,199 @@
+"""What the variants of RL-Focal have in common: how they are trained, stored, and asked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.data.outputs import Fused, Given, nothing_given
+from rlfocal.data.policy import Budget, Decisions, Episode
+from rlfocal.methods.agents.tracking import Tracker
+
+if TYPE_CHECKING:
+    from rlfocal.methods.agents.header import Header
+
+Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Progress = Callable[[float], None]
+"""Called with the finished share of a training, 0 to 1."""
+Parts = tuple[dict[str, Tensor], dict[str, Any]]
+"""Tensors by name, and what JSON can hold."""
+
+
+class Account(NamedTuple):
+    """Fusion's answers to T documents, and its view of each slot and model."""
+
+    slots: NDArray[np.int64]
+    """(T,) as `Calls` numbers them; -1 for no answer"""
+    distribution: NDArray[np.float64]
+    """(T, C) its probability that each slot is right; all 0 without an answer"""
+    pulls: NDArray[np.float64] | None
+    """(T, N) what each model's outputs add to the logit of the answer, less what they add to the other slots
+    on average, in nats; 0 for models that were not asked. None where logits are not a sum over models."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedAgents(ABC):
+    """One seed's agents."""
+
+    method: ClassVar[str]
+    """Their name in `evaluations.method`."""
+
+    benchmark: str
+    kind: Kind
+    models: tuple[str, ...]
+    seed: int
+    snapshot: int
+    """The warehouse snapshot that train rows were read from."""
+    history: tuple[Episode, ...]
+    config: Any
+    prices: tuple[float, ...] = ()
+    """(N,) today's cents per 1,000 queries, NaN where unknown; a checkpoint holds none."""
+
+    @abstractmethod
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """Act on T documents in order, learning each label after its answer; the agents stay as they are.
+
+        Raises InputError for documents of another pool, and for a probability that is not a finite number.
+        """
+
+    def document(self, question: str, task: str, given: Given | None = None) -> Dataset:
+        """A query to a Router, with what was given so far or nothing, as `decide` sees documents."""
+        given = nothing_given(len(self.models)) if given is None else given
+        n, width = given.probs.shape
+        return Dataset(
+            benchmark=self.benchmark, kind=self.kind, models=self.models, prices=np.zeros(n),
+            tasks=np.array([task]), doc_ids=np.zeros(1, dtype=np.int64), probs=given.probs[None],
+            logprobs=given.logprobs[None], n_choices=np.array([width]), predictions=given.slots[None],
+            labels=np.array([-1]), is_train=np.zeros(1, dtype=np.bool_),
+            slots=(tuple(given.answers),) * bool(given.answers),
+            snapshot=self.snapshot, questions=(question,),
+        )  # fmt: skip
+
+    def check(self, documents: Dataset | Calls) -> None:
+        """Raises InputError for documents of another pool."""
+        if documents.models != self.models or documents.kind != self.kind:
+            raise InputError(
+                f"these agents were trained on {self.kind} of {', '.join(self.models)}; the documents of "
+                f"{documents.benchmark!r} hold {documents.kind} of {', '.join(documents.models)}. "
+                "Train on this pool"
+            )
+
+
+class CallingAgents(TrainedAgents):
+    """Agents that see only the answers of the models they call."""
+
+    @abstractmethod
+    def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
+        """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
+
+        `most`: the most models called per document or, where calls have `costs` (N,), their highest sum.
+        Raises InputError as `decide_online` does.
+        """
+
+    @abstractmethod
+    def account(self, calls: Calls, down: Mask | None = None) -> Account:
+        """Act as `decide` does, and tell how the answers came about.
+
+        `down` (N,): models that give no answer when asked; others stand in, as for a Router whose models are
+        down. Raises InputError as `decide_online` does.
+        """
+
+    def within(self, budget: Budget) -> AtMost | None:
+        """The same agents within a budget of calls or cents; None for a budget below their least cost."""
+        unknown = (np.nan,) * len(self.models)
+        costs = None if budget.unit == "models" else budget.costs(np.array(self.prices or unknown))
+        most = (
+            budget.amount if costs is None else float(np.nan_to_num(budget.amount))
+        )  # none pays infinite costs
+        return AtMost(self, most, costs) if self.least_cost(costs) <= most else None
+
+    @abstractmethod
+    def least_cost(self, costs: Floats | None) -> float:
+        """The least that a document costs where calls have `costs` (N,), or 1 each; infinite for agents that
+        cannot keep to a limit."""
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """Frozen agents that spend at most `most` on a document."""
+
+    agents: CallingAgents
+    most: float
+    costs: Floats | None
+    """(N,) of calls; None: 1 for each model"""
+
+    def decide(self, calls: Calls) -> Answered:
+        return self.agents.decide(calls, self.most, self.costs)
+
+
+class SeeingAgents(TrainedAgents):
+    """Agents that also read the outputs of models they do not ask."""
+
+    @abstractmethod
+    def decide_seeing_all(self, documents: Dataset) -> Decisions:
+        """Act on T documents in order, frozen. Raises InputError as `decide_online` does."""
+
+
+SomeAgents = CallingAgents | SeeingAgents
+
+
+class Driver(Protocol):
+    """One seed's agents, asked one query at a time."""
+
+    def tracker(self) -> Tracker:
+        """Where learning from labels starts."""
+        ...
+
+    def begin(self, question: str, task: str) -> None:
+        """Starts the next query."""
+        ...
+
+    def forget(self) -> None:
+        """Answers to this query have changed; whatever was derived from them is dropped."""
+        ...
+
+    def wanted(self, given: Given) -> Mask:
+        """(N,) the models that should have been asked by now."""
+        ...
+
+    def fuse(self, given: Given) -> Fused:
+        """The slot, and how likely it is right."""
+        ...
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One variant of RL-Focal."""
+
+    header: type[Header]
+    """What its checkpoints hold besides tensors."""
+    train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[SomeAgents]]
+    """From train rows, settings, seeds, progress, and the folder from which a killed training resumes, one
+    pair of agents per seed. Raises InputError for data that cannot be learned from."""
+    to_parts: Callable[[Any], Parts]
+    """What a checkpoint of its agents holds."""
+    from_parts: Callable[[Any, Mapping[str, Tensor]], SomeAgents]
+    """The inverse, from header and tensors. Raises UnusableError for parts that do not fit."""
+    driver: Callable[[Any], Driver]
+    """Its agents for a Router. Raises InputError where they only act on whole streams."""
+
+
+def check_train(train: Dataset) -> None:
+    """Raises InputError for a pool of one model, or too few documents to learn from."""
+    if len(train.models) < 2:
+        raise InputError(f"benchmark {train.benchmark!r} has one model; RL-Focal needs at least 2")
+    if len(train) < 2:
+        raise InputError(
+            f"benchmark {train.benchmark!r} has {len(train)} train documents; RL-Focal needs at least 2"
+        )

@@ -1,0 +1,39 @@
+"""RL-Focal's variants by method name: how each is trained, stored, and driven by a Router."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rlfocal.base.errors import InputError
+from rlfocal.methods.agents.variant import Driver, Variant
+from rlfocal.methods.gated_log_linear.training import train as train_gated
+from rlfocal.methods.rl_focal import storing
+from rlfocal.methods.rl_focal.agents import LiteralAgents, RLFocalAgents
+from rlfocal.methods.rl_focal.driver import PoolDriver
+from rlfocal.methods.rl_focal.released_agents import ReleasedAgents
+from rlfocal.methods.rl_focal.training import train_agents
+from rlfocal.methods.rl_focal_sequential import storing as sequential
+from rlfocal.methods.rl_focal_sequential.driver import StageDriver
+from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
+
+
+def _no_driver(agents: ReleasedAgents) -> Driver:
+    raise InputError(
+        "a Router takes agents of rl_focal or rl_focal_sequential; these are of rl_focal_released"
+    )
+
+
+def _of_pools(header: type[storing.PoolHeader], train: Any, driver: Any = PoolDriver) -> Variant:
+    return Variant(header, train, storing.to_parts, storing.from_parts, driver)
+
+
+VARIANTS = {
+    "rl_focal": _of_pools(storing.RLFocalHeader, partial(train_agents, RLFocalAgents)),
+    "rl_focal_sequential": Variant(
+        sequential.SequentialHeader, train_sequential, sequential.to_parts, sequential.from_parts, StageDriver
+    ),
+    "gated_log_linear": _of_pools(storing.GatedHeader, train_gated),
+    "rl_focal_literal": _of_pools(storing.LiteralHeader, partial(train_agents, LiteralAgents)),
+    "rl_focal_released": _of_pools(storing.ReleasedHeader, partial(train_agents, ReleasedAgents), _no_driver),
+}

@@ -1,0 +1,326 @@
+"""Trained agents of the paper's RL-Focal: how they act frozen, and how they go on learning (Algorithm 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Decisions
+from rlfocal.methods.agents.networks import Sizes
+from rlfocal.methods.agents.policies import modal_answer, modal_move
+from rlfocal.methods.agents.slots import Slots, build_slots, slot_inputs
+from rlfocal.methods.agents.stream import Memory, Stream
+from rlfocal.methods.agents.variant import Account, CallingAgents, Mask, TrainedAgents
+from rlfocal.methods.rl_focal import released
+from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
+from rlfocal.methods.rl_focal.config import AgentsConfig, RLFocalConfig
+from rlfocal.methods.rl_focal.environment import Environment, Rollout, decider_observation, measure
+from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.online import AskedStream, OnlineLearner
+from rlfocal.methods.rl_focal.questions import Questions, to_decider
+from rlfocal.statistics.outcomes import Outcomes
+
+Array = NDArray[Any]
+Floats = NDArray[np.float32]
+Prices = NDArray[np.float64]
+
+
+class Fusing(NamedTuple):
+    """Fusion's answers to T documents."""
+
+    said: Answered
+    answer: Tensor
+    """(T,) the same among the slots that it sees"""
+    chances: Tensor
+    """(T, C) how likely it holds each of them to be right"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkAgents(TrainedAgents):
+    """One seed's networks that choose one pool per document, with what they remember of the end of train."""
+
+    networks: Networks
+    """Stacked networks of one seed (leading dimension 1)."""
+    memory: Memory
+    questions: Questions | None
+    sizes: Sizes
+    config: AgentsConfig
+
+    def heard(self, documents: Dataset, pools: Floats) -> Slots:
+        """What Fusion sees of the answers of the pools (T, N), one pool per document."""
+        probs, n_choices = slot_inputs(documents, self.sizes.slots)
+        asked, n_slots = torch.from_numpy(pools)[None], self.sizes.slots
+        if isinstance(self.config, ReleasedConfig):
+            return released.slots(probs, n_choices, asked, self.kind, n_slots, self.config)
+        return build_slots(probs, n_choices, asked, self.kind, n_slots)
+
+    @torch.no_grad()
+    def fuse(self, heard: Slots, known: Tensor) -> Fusing:
+        """Fusion's answers to T documents, from what it sees of them (P = 1) and question features (T, G)."""
+        past = self.memory.past_rewards.expand(1, len(known), -1)
+        given = torch.cat([heard.distributions.flatten(2), past, known[None]], -1)
+        logits = self.networks.fusion(given, heard.open)
+        answer = modal_answer(logits)
+        slots = heard.at.gather(2, answer[..., None])[0, :, 0]
+        chances = torch.softmax(logits, -1)
+        chance = torch.where(slots >= 0, chances.gather(2, answer[..., None])[0, :, 0], 0)
+        said = Answered(slots.numpy().astype(np.int64), chance.numpy().astype(np.float64))
+        return Fusing(said, answer[0], chances[0])
+
+    @property
+    def recent_accuracy(self) -> NDArray[np.float64]:
+        """(N,) each model's accuracy over the last documents of train."""
+        right = self.memory.predictions == self.memory.labels[:, None]
+        return np.asarray(right.double().mean(0).numpy())
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that the agents tell apart."""
+        return () if self.questions is None else self.questions.tasks
+
+    def known(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
+        """(T, G) question features, for answers within one of the budgets or none."""
+        if self.questions is None:
+            return torch.zeros(len(documents), 0)
+        return self.questions.numbers(documents, budget)
+
+    @torch.no_grad()
+    def branch_logits(self, pool: Tensor) -> Tensor:
+        """(N,) the trunk's part of the frozen Decider's logits after `pool` (N,), from the window at the end
+        of train."""
+        predictions, labels = self.memory.predictions, self.memory.labels
+        outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
+        looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
+        observed = decider_observation(looked_back.members, measure(looked_back, self.config), self.config)
+        return self.networks.decider.of_pool(observed)[0, 0]
+
+    @torch.no_grad()
+    def of_question(self, known: Tensor) -> Tensor:
+        """(..., N) what question features (..., G) add to those logits."""
+        n_budgets = 0 if self.questions is None else len(self.questions.budgets)
+        return to_decider(known, n_budgets) @ self.networks.decider.question[0]
+
+    def pools(
+        self, known: Tensor, choose: Callable[[Floats, Floats], Floats],
+        pool: Floats | None = None, after: dict[bytes, Floats] | None = None,
+    ) -> Floats:  # fmt: skip
+        """(T, N) the Decider's pools of 0 and 1, each from the previous one and question features (T, G). The
+        first follows `pool` (N,), or the last pool of train; `after` keeps what follows from each pool."""
+        after = {} if after is None else after
+        pool = self.memory.pool.numpy() if pool is None else pool
+        pools = np.zeros((len(known), len(self.models)), dtype=np.float32)
+        # In numpy, which takes a tenth of torch's time per document.
+        for row, of_question in enumerate(self.of_question(known).numpy()):
+            key = pool.tobytes()
+            if key not in after:
+                after[key] = self.branch_logits(torch.from_numpy(pool)).numpy()
+            pools[row] = pool = choose(after[key] + of_question, pool)
+        return pools
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolAgents(NetworkAgents, CallingAgents):
+    """Those that see only the answers of the models they ask."""
+
+    def least_cost(self, costs: Prices | None) -> float:
+        if not self.config.branching:
+            return np.inf
+        return 1.0 if costs is None else float(costs.min())
+
+    @torch.no_grad()
+    def decide(
+        self, calls: Calls, most: float = np.inf, costs: Prices | None = None, size: int | None = None
+    ) -> Answered:
+        """Frozen: everything is as it was at the end of train, and both policies take their modes.
+
+        Asks the `size` models whose branches are likeliest; without `size`, the `most` likeliest where `most`
+        is a budget that the agents know or less than the Decider would ask, else the Decider's modal pool.
+        With `costs`, asks the likeliest models that `most` still pays for, within the budget in models that
+        it allows. Choices beyond those seen in train are never answered. Raises InputError as `decide_online`
+        does.
+        """
+        self.check(calls)
+        told = self._told(most if size is None else size, costs)
+        known = self.known(calls, told)
+        choose = partial(chosen_pool, most=most, size=told if size is None else size, costs=costs)
+        pools = self.pools(known, choose)
+        return self.fuse(self.heard(calls.call(pools > 0), pools), known).said
+
+    @torch.no_grad()
+    def account(self, calls: Calls, down: Mask | None = None) -> Account:
+        """Models that are down do not change the pools chosen for later documents."""
+        self.check(calls)
+        known = self.known(calls)
+        pools = self.pools(known, chosen_pool)
+        if down is not None:
+            pools = stand_ins(pools > 0, down, self.recent_accuracy).astype(np.float32)
+        heard = self.heard(calls.call(pools > 0), pools)
+        said, answer, chances = self.fuse(heard, known)
+        at = heard.at[0].numpy()
+        rows, slots = np.nonzero(at >= 0)
+        distribution = np.zeros((len(calls), max(int(at.max(initial=0)) + 1, self.sizes.slots)))
+        distribution[rows, at[rows, slots]] = chances.numpy()[rows, slots]
+        core = self.networks.fusion.core
+        if core is None:
+            return Account(said.slots, distribution, None)
+        added = core.contributions(core.evidence(heard.distributions, heard.open), known[None])[0]
+        return Account(said.slots, distribution, pulls(added, answer, heard.open[0]))
+
+    def _told(self, most: float, costs: Prices | None) -> int | None:
+        """The budget in models that the agents act within, if any. With `costs`: none if `most` pays for the
+        unbudgeted pool, else the largest budget for which `most` pays in full, likeliest models first and
+        whatever the question; the smallest if there is none."""
+        budgets = () if self.questions is None else self.questions.budgets
+        if costs is None:
+            return int(most) if most in budgets else None
+        if not budgets:
+            return None
+        of_question = self.networks.decider.question[0].detach().numpy()
+        logits = self.branch_logits(self.memory.pool).numpy() + of_question[[0, *range(-len(budgets), 0)]]
+        if costs[logits[0] > 0].sum() <= most:
+            return None
+        pools = [chosen_pool(at, at, most, b, costs) for b, at in zip(budgets, logits[1:], strict=True)]
+        return max([b for b, pool in zip(budgets, pools, strict=True) if pool.sum() == b] or budgets[:1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLFocalAgents(PoolAgents):
+    """One seed's Decider, Fusion and critic."""
+
+    method: ClassVar[str] = "rl_focal"
+
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """Algorithm 2: both agents learn after every T_u labels (`OnlineLearner`).
+
+        Also raises InputError for agents without a branch per model.
+        """
+        self.check(documents)
+        config, n, lead = self.config, len(documents), len(self.memory.labels)
+        assert isinstance(config, RLFocalConfig)
+        if not config.branching:
+            raise InputError("online learning needs a Decider with a branch per model; train with branching")
+        known = self.known(documents)
+        stream = AskedStream(
+            _after_memory(self.memory, documents),
+            partial(measure, config=config),
+            n_slots=self.sizes.slots,
+            window=lead,
+            questions=torch.cat([known.new_zeros((lead, known.shape[1])), known]),
+            lead=lead,
+            n_metrics=len(config.metrics),
+        )
+        environment = Environment(stream, config, 1, stretches=1, copies=1, first=lead, length=n)
+        environment.go_on_from(self.memory.pool, self.memory.past_rewards)
+        learner = OnlineLearner(deepcopy(self.networks), config, self.questions, self.seed, self._found())
+        pools, answers = [], []
+        for start in range(0, n, config.update_period):
+            with torch.no_grad():
+                length = min(config.update_period, n - start)
+                rollout = environment.rollout(length, learner.choose, learner.fuse)
+            answers.append(answered(stream, rollout))
+            pools.append(rollout.pools[0, :, 0])
+            learner.learn(rollout)
+        predictions = torch.cat(answers).numpy().astype(np.int64)
+        return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=tuple(learner.history))
+
+    def _found(self) -> float:
+        """Share of the last train documents that a model of the last pool has right; 1 for choices."""
+        if self.kind == "choices":
+            return 1.0
+        right = self.memory.predictions == self.memory.labels[:, None]
+        return float(right[:, self.memory.pool > 0].any(1).float().mean())
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiteralAgents(RLFocalAgents):
+    """The same, trained by the paper's text to the letter."""
+
+    method: ClassVar[str] = "rl_focal_literal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedAgents(PoolAgents):
+    """One seed's mask and log-linear pool."""
+
+    method: ClassVar[str] = "gated_log_linear"
+
+    def decide_online(self, documents: Dataset) -> Decisions:
+        raise InputError("gated_log_linear does not learn online; leave out --protocol online")
+
+
+def answered(stream: Stream, rollout: Rollout) -> Tensor:
+    """(L,) the first answers of the one seed and environment, as slots of the dataset."""
+    at = stream.slots(rollout.pools[:, :, 0], rollout.rows[:, 0]).at
+    return at.gather(2, rollout.answers[:, :, 0, :1])[0, :, 0]
+
+
+def chosen_pool(
+    logits: Floats, pool: Floats, most: float = np.inf, size: int | None = None, costs: Prices | None = None
+) -> Floats:
+    """(N,) from the logits of N branches, the likeliest pool of at most `most` models, or of `size`; from
+    those of N+1 moves, the pool after the likeliest move from `pool`. With `costs` (N,), a pool of at most
+    `size` models that costs at most `most`."""
+    if len(logits) > len(pool):
+        moved: Floats = modal_move(torch.from_numpy(logits), torch.from_numpy(pool)).numpy()
+        return moved
+    if size is None:
+        chosen = logits > 0
+        n_chosen = int(np.count_nonzero(chosen))
+        if n_chosen and (n_chosen if costs is None else costs[chosen].sum()) <= most:
+            return chosen.astype(np.float32)
+        size = max(n_chosen, 1)  # at least one has to answer
+    likeliest = np.argsort(-logits, kind="stable")
+    asked = np.zeros(len(logits), dtype=np.float32)
+    if costs is None:
+        asked[likeliest[: int(min(size, most))]] = 1
+        return asked
+    for model in likeliest:
+        if asked.sum() < size and costs[model] <= most:
+            asked[model], most = 1, most - costs[model]
+    return asked
+
+
+def stand_ins(pools: Mask, down: Mask, accuracy: NDArray[np.float64]) -> Mask:
+    """(T, N) the pools, each model that is `down` (N,) replaced by the best one neither down nor asked, if
+    any."""
+    best = np.argsort(-accuracy, kind="stable")
+    free = (~pools & ~down)[:, best]
+    comes = free & (free.cumsum(axis=1) <= (pools & down).sum(axis=1, keepdims=True))
+    return np.asarray((pools & ~down) | comes[:, np.argsort(best)])
+
+
+def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> NDArray[np.float64]:
+    """(T, N) by how much each model raises the logit of the answer (T,) over the mean of the other open slots
+    (T, C), from what it adds to each logit (T, N, C); 0 where no other slot is open."""
+    others = is_open & (torch.arange(is_open.shape[1]) != answer[:, None])
+    usual = (added * others[:, None]).sum(2) / others.sum(1, keepdim=True).clamp(min=1)
+    own = added.gather(2, answer[:, None, None].expand(-1, added.shape[1], 1))[..., 0]
+    return np.asarray(torch.where(others.any(1, keepdim=True), own - usual, 0).double().numpy())
+
+
+def _after_memory(memory: Memory, documents: Dataset) -> Dataset:
+    """The remembered end of train, and the documents."""
+    blank = len(memory.labels)
+
+    def after(before: Array | Tensor, values: Array) -> Array:
+        return np.concatenate([np.asarray(before), values])
+
+    n_models, n_slots = documents.probs.shape[1:]
+    return replace(
+        documents,
+        probs=after(np.zeros((blank, n_models, n_slots)), documents.probs),
+        n_choices=after(np.ones(blank, np.int64), documents.n_choices),
+        predictions=after(memory.predictions, documents.predictions),
+        labels=after(memory.labels, documents.labels),
+    )

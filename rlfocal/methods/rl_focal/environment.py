@@ -1,0 +1,249 @@
+"""The train stream as a two-agent environment (paper, sections 1.2-1.4 and 1.9), many in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlfocal.data.dataset import Dataset
+from rlfocal.methods.agents.networks import Sizes
+from rlfocal.methods.agents.stream import Memory, Stream, slots_kept
+from rlfocal.methods.agents.variant import check_train
+from rlfocal.methods.rl_focal import released
+from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
+from rlfocal.methods.rl_focal.config import AgentsConfig, MappoConfig
+from rlfocal.methods.rl_focal.questions import Questions, to_decider
+from rlfocal.statistics.windows import Window, observed_metrics
+
+EACH = 3
+"""One stretch in this many has a budget (of 2, 3 and 4, the best on train rows)."""
+Choose = Callable[[int, Tensor, Tensor], Tensor]
+"""Maps step t, o^Dec_t (S, B, N+K+1+G) and the last pools (S, B, N) to the pools that answer document t."""
+Fuse = Callable[[Tensor, Tensor, Tensor], Callable[[int, Tensor], Tensor]]
+"""Maps the pools' outputs (S, L, B, N·C), the slots that exist (S, L, B, C) and the question features (S, L,
+B, G) to a function from step t and the past rewards (S, B, k) to sampled answers (S, B, Q), slots."""
+
+
+class Rollout(NamedTuple):
+    """L joint actions of S seeds × B parallel environments: for each document a pool, then an answer."""
+
+    decider: Tensor
+    """(S, L+1, B, N+K+1+G) o^Dec: what each document's pool is chosen from, and the next one's"""
+    pools: Tensor
+    """(S, L, B, N) the Decider's actions: the models asked, 0 or 1"""
+    fusion: Tensor
+    """(S, L, B, N·C+k+G) o^Fus: what each document is answered from"""
+    open: Tensor
+    """(S, L, B, C) the slots that exist"""
+    answers: Tensor
+    """(S, L, B, Q) Fusion's actions, Q independent samples; empty where the plurality answered"""
+    rewards: Tensor
+    """(S, L, B, Q) by Eq (6); Q is 1 where the plurality answered"""
+    right: Tensor
+    """(S, L, B, Q) 0 or 1"""
+    rows: Tensor
+    """(L, B) the documents"""
+
+    @property
+    def sizes(self) -> Tensor:
+        """(S, L, B) models asked"""
+        return self.pools.sum(-1)
+
+
+class Environment:
+    """B = copies × stretches parallel environments for each of S seeds: the stream is cut into stretches, and
+    every copy goes through each of them.
+
+    All move in step, so that stretch g stands at document `first + g * length + t`.
+    """
+
+    def __init__(
+        self, stream: Stream, config: MappoConfig, n_seeds: int,
+        *, stretches: int, copies: int, first: int, length: int, n_budgets: int = 0,
+    ) -> None:  # fmt: skip
+        self.stream, self.config, self.n_seeds = stream, config, n_seeds
+        self.stretches, self.copies, self.n_parallel = stretches, copies, stretches * copies
+        self.first, self.length, self.n_budgets = first, length, n_budgets
+        self._starts = first + length * torch.arange(stretches)
+        self.reset()
+
+    def reset(self, episode: int = 0) -> None:
+        """Puts every environment at its start, with the full pool and past rewards of 0. One stretch in three
+        has to be answered within a budget; which stretch and budget changes with every episode."""
+        shape = (self.n_seeds, self.n_parallel)
+        at = (torch.arange(self.stretches) + episode) % max(EACH * self.n_budgets, 1)
+        is_free = at % EACH > 0 if self.n_budgets else at == 0
+        self.is_free = is_free.repeat(self.copies) if is_free.any() else torch.ones(self.n_parallel) > 0
+        """(B,) where no budget holds; everywhere, if each has a budget"""
+        told = at[:, None] == EACH * torch.arange(self.n_budgets)
+        self._told = told.to(self.stream.questions.dtype)
+        self._t = 0
+        self._pools = torch.ones((*shape, self.stream.n_models))
+        self._past = torch.zeros((*shape, self.config.past_rewards))
+
+    def go_on_from(self, pool: Tensor, past_rewards: Tensor) -> None:
+        """Puts every environment at its start, but with this pool (N,) and these past rewards (k,)."""
+        self.reset()
+        self._pools = pool.expand_as(self._pools).clone()
+        self._past = past_rewards.expand_as(self._past).clone()
+
+    def rollout(self, length: int, choose: Choose, fuse: Fuse | None) -> Rollout:
+        """Answer `length` documents, each with the pool that is chosen for it; without `fuse`, the plurality
+        of the pool answers. Rewards follow Eq (6); an empty pool is wrong.
+
+        Fusion's answers do not change what the Decider sees, so the pools of all steps are chosen first.
+        """
+        decider, pools = self._choose(length, choose)
+        rows = self._starts + torch.arange(self._t, self._t + length)[:, None]
+        slots = self.stream.slots(self._by_document(pools), rows.flatten())
+        outputs = self._by_seed(slots.distributions.flatten(2))
+        is_open = self._by_seed(slots.open)
+        question = self._about(rows).expand(self.n_seeds, -1, -1, -1)
+        if fuse is None:
+            asked = self._by_document(pools).transpose(0, 1)
+            right = self._by_seed(self.stream.right(asked, rows.flatten()).T[..., None])
+            answers = right.new_zeros(0)
+            past = torch.cat([self._past, (2 * right[..., 0] - 1).transpose(1, 2)], -1)
+        else:
+            labels = self.stream.labels[rows].view(-1, 1)
+            is_right = self._by_seed(((slots.at == labels) & (slots.at >= 0)).to(outputs.dtype))
+            answers, past = self._answer(is_right, fuse(outputs, is_open, question))
+            right = is_right.gather(-1, answers)
+        k = self._past.shape[-1]
+        ends = torch.arange(length)[:, None] + torch.arange(k)
+        seen = past[..., ends].transpose(1, 2)
+        self._t += length
+        self._pools, self._past = pools[:, -1], past[..., past.shape[-1] - k :]
+        return Rollout(
+            decider, pools, torch.cat([outputs, seen, question], -1), is_open, answers,
+            self._rewards(right, pools, by_plurality=fuse is None), right, rows.repeat(1, self.copies),
+        )  # fmt: skip
+
+    def _rewards(self, right: Tensor, pools: Tensor, *, by_plurality: bool) -> Tensor:
+        """(S, L, B, Q) by Eq (6), or as in the released code."""
+        if isinstance(self.config, ReleasedConfig):
+            return released.rewards(right, pools, self.config, by_plurality=by_plurality)
+        wrong = -1 - self.config.size_penalty * pools.mean(-1)
+        return torch.where(right > 0, 1.0, wrong[..., None])
+
+    def memories(self) -> list[Memory]:
+        """Per seed, the state of its last environment."""
+        window = slice(-self.stream.window, None)
+        seen = self.stream.predictions[window], self.stream.labels[window]
+        return [Memory(*seen, self._past[s, -1], self._pools[s, -1]) for s in range(self.n_seeds)]
+
+    def _choose(self, length: int, choose: Choose) -> tuple[Tensor, Tensor]:
+        """(S, length+1, B, ...) the Decider's observations, and (S, length, B, N) the pools it chooses."""
+        pools, observed = [self._pools], [self._observe(self._pools, self._t)]
+        for t in range(length):
+            pools.append(choose(t, observed[-1], pools[-1]))
+            self.stream.note(self._starts + self._t + t, pools[-1])
+            observed.append(self._observe(pools[-1], self._t + t + 1))
+        return torch.stack(observed, 1), torch.stack(pools[1:], 1)
+
+    def _observe(self, pools: Tensor, t: int) -> Tensor:
+        """(S, B, N+K+1+G) o^Dec before the t-th document of each stretch, after these pools."""
+        by_stretch = pools.reshape(-1, self.stretches, pools.shape[-1]).transpose(0, 1)
+        looked_back = self.stream.metrics(by_stretch, self.first + t, self.length)
+        observed = decider_observation(by_stretch, looked_back, self.config)
+        observed = observed.transpose(0, 1).reshape(*pools.shape[:2], -1)
+        # No action depends on what follows the last document.
+        rows = (self._starts + t).clamp(max=self.stream.n_documents - 1)
+        question = to_decider(self._about(rows[None])[0], self.n_budgets)
+        return torch.cat([observed, question.expand(self.n_seeds, -1, -1)], -1)
+
+    def _about(self, rows: Tensor) -> Tensor:
+        """(L, B, G) question features of the documents `rows` (L, stretches), the same for every copy."""
+        known = self.stream.questions[rows]
+        if self.n_budgets:
+            told = self._told.expand(len(rows), -1, -1)
+            known = torch.cat([known[..., : -self.n_budgets], told], -1)
+        return known.repeat(1, self.copies, 1)
+
+    def _answer(self, is_right: Tensor, answer: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """(S, L, B, Q) Fusion's slots and (S, B, k+L) whether the first sample is right, as ±1, after the k
+        past ones."""
+        length, k = is_right.shape[1], self._past.shape[-1]
+        earned = torch.cat([self._past, self._past.new_empty((*self._past.shape[:2], length))], -1)
+        worth = 2 * is_right - 1
+        answers = []
+        for t in range(length):
+            answers.append(answer(t, earned[..., t : t + k]))
+            earned[..., t + k] = worth[:, t].gather(-1, answers[-1][..., :1])[..., 0]
+        return torch.stack(answers, 1), earned
+
+    def _by_document(self, by_seed: Tensor) -> Tensor:
+        """(S, L, B, ...) -> (S·copies, L·stretches, ...)."""
+        shape = (*by_seed.shape[:2], self.copies, self.stretches, *by_seed.shape[3:])
+        parted = by_seed.view(shape).transpose(1, 2)
+        return parted.flatten(0, 1).flatten(1, 2)
+
+    def _by_seed(self, documents: Tensor) -> Tensor:
+        """(S·copies, L·stretches, ...) -> (S, L, B, ...)."""
+        shape = (self.n_seeds, self.copies, -1, self.stretches)
+        return documents.reshape(*shape, *documents.shape[2:]).transpose(1, 2).flatten(2, 3)
+
+
+def measure(window: Window, config: AgentsConfig) -> Tensor:
+    """(E, P, K) what the Decider sees of the pools' answers in the window."""
+    if isinstance(config, ReleasedConfig):
+        return released.metrics(window, config)
+    return observed_metrics(window, config.metrics)
+
+
+def decider_observation(pools: Tensor, looked_back: Tensor, config: AgentsConfig) -> Tensor:
+    """(..., N+K+1) o^Dec = [pool; metrics; size], the size as m/N, on the scale of the rest; in the released
+    code as m."""
+    size = pools.sum(-1, keepdim=True) if isinstance(config, ReleasedConfig) else pools.mean(-1, keepdim=True)
+    return torch.cat([pools, looked_back, size], -1)
+
+
+def network_sizes(train: Dataset, config: AgentsConfig, questions: Questions | None) -> Sizes:
+    """The dimensions of the agents' networks on this data."""
+    n_slots = slots_kept(train, config.answer_slots)
+    known = 0 if questions is None else questions.columns.size
+    return Sizes(len(train.models), n_slots, config.n_observed, config.past_rewards, known)
+
+
+def train_stream(train: Dataset, config: MappoConfig, questions: Questions | None = None) -> Stream:
+    """The stream of the train documents. Raises InputError as `check_train` does."""
+    check_train(train)
+    stream = partial(released.ReleasedStream, config=config) if isinstance(config, ReleasedConfig) else Stream
+    return stream(
+        train,
+        partial(measure, config=config),
+        n_slots=slots_kept(train, config.answer_slots),
+        window=min(config.window, len(train)),
+        questions=None if questions is None else questions.numbers(train),
+    )
+
+
+def train_environment(stream: Stream, config: MappoConfig, n_seeds: int, n_budgets: int = 0) -> Environment:
+    """As many stretches as the configuration asks for, or fewer where that leaves out fewer documents."""
+    first, last = bounds(stream, config)
+    room = last - first
+    most = min(config.stretches, room)
+    stretches = max(range(-(-3 * most // 4), most + 1), key=lambda n: (n * (room // n), n))
+    return Environment(
+        stream, config, n_seeds, stretches=stretches, copies=config.copies,
+        first=first, length=room // stretches, n_budgets=n_budgets,
+    )  # fmt: skip
+
+
+def tail_environment(stream: Stream, config: MappoConfig, n_seeds: int) -> Environment:
+    """The last T_u train documents: where a stream stands when test begins."""
+    first = max(bounds(stream, config)[0], stream.n_documents - config.update_period)
+    length = stream.n_documents - first
+    return Environment(stream, config, n_seeds, stretches=1, copies=1, first=first, length=length)
+
+
+def bounds(stream: Stream, config: MappoConfig) -> tuple[int, int]:
+    """The documents to learn from: from the first with a full window before it, or the very first, to the
+    last; in the released code fewer."""
+    if isinstance(config, ReleasedConfig):
+        return released.bounds(stream.n_documents, config)
+    return (stream.window if stream.window < stream.n_documents else 0), stream.n_documents

@@ -1,0 +1,394 @@
+"""MAPPO as RL-Focal uses it, from the rollout to the optimiser's step (paper, Algorithm 1 and Eq (7)).
+
+Read it from top to bottom: an episode rolls the policies out on parallel environments, T_u steps at a time,
+and updates the agents of the phase and the central critic on every rollout. S seeds train side by side:
+tensors are (S, L, B, ...) for L steps of B parallel environments, or (S, M, ...) with M = L·B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rlfocal.data.policy import Episode
+from rlfocal.methods.agents.optimiser import StackedAdam
+from rlfocal.methods.agents.policies import (
+    branch_entropy,
+    branch_log_probs,
+    choice_entropy,
+    gumbel_noise,
+    logistic_noise,
+    move,
+    moves,
+    sample_pool,
+    sample_slot,
+)
+from rlfocal.methods.rl_focal.config import MappoConfig, PoolConfig
+from rlfocal.methods.rl_focal.environment import Environment, Rollout
+from rlfocal.methods.rl_focal.multiplier import Multiplier
+from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.questions import Columns, Questions
+
+
+def run_episode(
+    environment: Environment, learner: Learner, episode: int, generators: Sequence[torch.Generator]
+) -> list[Episode]:
+    """One pass of the parallel environments over their stretches of train: lines 3 to 25 of Algorithm 1.
+
+    Returns a history row per seed: means over steps and environments without a budget, and over updates for
+    the diagnostics.
+    """
+    environment.reset(episode)
+    rollouts, diagnostics = zip(*walk(environment, learner, generators), strict=True)
+    earned = [
+        torch.cat(parts, 1)[:, :, environment.is_free].flatten(1).mean(1)
+        for parts in zip(*[(r.rewards, r.right, r.sizes) for r in rollouts], strict=True)
+    ]
+    updates = [of_update for of_update in diagnostics if of_update is not None]
+    learned = [torch.stack(parts).mean(0) for parts in zip(*updates, strict=True)]
+    rows = torch.stack([*earned, *learned], 1).tolist()
+    return [Episode(learner.phase, episode, *row) for row in rows]
+
+
+def walk(
+    environment: Environment, learner: Learner, generators: Sequence[torch.Generator]
+) -> Iterator[tuple[Rollout, Diagnostics | None]]:
+    """To the end of the stretches, rollout by rollout, each with what the update after it tells."""
+    for length in learner.parts(environment.length):
+        rollout = collect_rollout(environment, learner, length, generators)
+        yield rollout, learner.update(rollout)
+
+
+@torch.no_grad()
+def collect_rollout(
+    environment: Environment, learner: Learner, length: int, generators: Sequence[torch.Generator]
+) -> Rollout:
+    """`length` steps of sampled actions: pools by Eq (5) and, except in the Decider's phase, answers by
+    Fusion's softmax."""
+    networks, branching = learner.networks, learner.config.branching
+    n_models, n_slots = environment.stream.n_models, environment.stream.n_slots
+    n_actions = n_models if branching else n_models + 1
+    draws = uniform_draws((length, environment.n_parallel, n_actions), generators)
+    noise = logistic_noise(draws) if branching else gumbel_noise(draws)
+
+    def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
+        logits = networks.decider(observed)
+        return (
+            sample_pool(logits, noise[:, t]) if branching else move(pools, sample_slot(logits, noise[:, t]))
+        )
+
+    if learner.phase == "decider":  # the pools' plurality answers
+        return environment.rollout(length, choose, None)
+    n_samples = learner.config.samples
+    slot_noise = learner.slot_noise((length, environment.n_parallel, n_samples, n_slots), generators)
+
+    def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
+        logits = networks.fusion.by_step(outputs, is_open, question)
+        return lambda t, past_rewards: sample_slot(logits(t, past_rewards)[..., None, :], slot_noise[:, t])
+
+    return environment.rollout(length, choose, fuse)
+
+
+def gae(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
+    """Advantages Â_t = δ_t + γλ Â_{t+1} with δ_t = r_t + γ V(s_{t+1}) - V(s_t), and the critic's targets, the
+    returns R̂_t = Â_t + V(s_t) (paper, section 1.6).
+
+    `rewards` is (L, ...), `values` (L+1, ...): the last one stands for everything after the rollout.
+    """
+    deltas = rewards + gamma * values[1:] - values[:-1]
+    advantages = torch.empty_like(deltas)
+    following = torch.zeros_like(deltas[0])
+    for t in range(len(deltas) - 1, -1, -1):
+        following = deltas[t] + gamma * lam * following
+        advantages[t] = following
+    return advantages, advantages + values[:-1]
+
+
+class Advantages(NamedTuple):
+    """Of one rollout, with the critic's targets."""
+
+    decider: Tensor
+    """(L, ...)"""
+    fusion: Tensor
+    """(L, ..., Q) of each sampled answer"""
+    returns_before: Tensor
+    """(L, ...) for the states in which the pools were chosen"""
+    returns: Tensor
+    """(L, ...) for s_t, in which the documents were answered"""
+
+
+def turn_advantages(rewards: Tensor, before: Tensor, after: Tensor, gamma: float, lam: float) -> Advantages:
+    """GAE where the agents act in turn: the Decider in a state valued `before` (L+1, ...), Fusion in s_t,
+    valued `after` (L, ...), for the `rewards` of Q sampled answers (L, ..., Q). Only the next document is
+    discounted.
+
+    The Decider's baseline must not know its action, or it would cancel what there is to learn from it: V(s_t)
+    does, for s_t holds the outputs of the pool.
+    """
+    of_decider, of_fusion = torch.empty_like(after), torch.empty_like(rewards)
+    following = torch.zeros_like(after[0])
+    for t in range(len(rewards) - 1, -1, -1):
+        later = gamma * (before[t + 1] + lam * following) - after[t]
+        of_fusion[t] = rewards[t] + later[..., None]
+        of_decider[t] = following = after[t] - before[t] + lam * of_fusion[t].mean(-1)
+    return Advantages(of_decider, of_fusion, of_decider + before[:-1], of_fusion.mean(-1) + after)
+
+
+def normalised(advantages: Tensor, correction: int = 0, least: float = 1e-5) -> Tensor:
+    """(S, M) standardised to mean 0 and deviation 1 for each seed, as in MAPPO."""
+    mean = advantages.mean(1, keepdim=True)
+    return (advantages - mean) / (advantages.std(1, correction=correction, keepdim=True) + least)
+
+
+def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
+    """Eq (7), elementwise and to be maximised: min(ρ Â, clip(ρ, 1-ε, 1+ε) Â). The arguments broadcast."""
+    return torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+
+
+class Diagnostics(NamedTuple):
+    """Diagnostics of one update, (S,) each; of its last gradient step unless stated otherwise."""
+
+    policy_loss: Tensor
+    """Mean of Eq (7), negated, added up over the agents that learn."""
+    value_loss: Tensor
+    """Mean squared error of the critic."""
+    entropy: Tensor
+    """Of the acting policies, in nats per branch or answer, averaged over the agents that learn."""
+    approx_kl: Tensor
+    """Mean of ρ - 1 - log ρ, an estimate of the KL divergence from the policies that acted."""
+    clip_fraction: Tensor
+    """Share of ratios outside 1 ± ε."""
+    explained_variance: Tensor
+    """1 - Var(R̂ - V) / Var(R̂) before the first step: 1 for a critic that predicts every return."""
+    actor_grad_norm: Tensor
+    """Before clipping to `max_grad_norm`, as is the critic's."""
+    critic_grad_norm: Tensor
+
+
+class Learner:
+    """The agents that learn in one phase and the central critic, with the optimiser of all.
+
+    The released code's differ by what `ReleasedLearner` overrides.
+    """
+
+    def __init__(
+        self, networks: Networks, config: MappoConfig, phase: str,
+        questions: Questions | None = None, n_documents: float = inf,
+    ) -> None:  # fmt: skip
+        """`n_documents`: how many the priors are spread over; online, where there is no end, they vanish."""
+        self.networks, self.config, self.phase, self.n_documents = networks, config, phase, n_documents
+        self.columns = Columns(0, 0, 0) if questions is None else questions.columns
+        budgets = () if questions is None else questions.budgets
+        self.multiplier = Multiplier(networks.n_seeds, budgets, config.mean_pool)
+        self.share = 1.0
+        """Factor on the learning rates and the entropy bonus"""
+        parts: list[tuple[nn.Module, float]] = []
+        assert networks.decider.trunk is not None
+        self.critic = networks.critic
+        if phase != "fusion":
+            parts += [(networks.decider.trunk, config.learning_rate)]
+            parts += [(nn.ParameterList([networks.decider.question]), config.question_rate)]
+        if phase != "decider":
+            core, network = networks.fusion.core, networks.fusion.network
+            if core is not None:
+                assert isinstance(config, PoolConfig)
+                parts += [(core, config.core_rate)]
+            parts += [(network, config.learning_rate)] if network is not None else []
+        parts += [(self.critic, config.critic_rate)] if self.critic is not None else []
+        modules, rates = zip(*parts, strict=True)
+        self.optimiser = StackedAdam(modules, rates, config.max_grad_norm)
+
+    def begin(self, done: float) -> None:
+        """Called before an episode, with the finished share of the phase."""
+        self.share = 1 - done if self.config.anneal else 1.0
+
+    def end(self) -> None:
+        """Called after the last episode of the phase."""
+
+    def parts(self, length: int) -> list[int]:
+        """Steps of each rollout of an episode of this length: as equal as can be."""
+        n_parts = -(-length // self.config.update_period)
+        return [length // n_parts + (i < length % n_parts) for i in range(n_parts)]
+
+    def slot_noise(self, shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
+        """(S, ...) with which Fusion's answers are sampled."""
+        return gumbel_noise(uniform_draws(shape, generators))
+
+    def rest(self) -> dict[str, Tensor]:
+        """State that later updates need besides networks and optimiser."""
+        return {"multiplier": self.multiplier.values}
+
+    def restore(self, rest: Mapping[str, Tensor]) -> None:
+        """The inverse of `rest`."""
+        self.multiplier.values = rest["multiplier"]
+
+    def update(self, rollout: Rollout) -> Diagnostics | None:
+        """`epochs` gradient steps on one rollout: Eq (7) for the agents that learn, the critic's squared
+        error, an entropy bonus and the priors."""
+        config = self.config
+        acting, n_critics = self._acting(rollout), int(self.critic is not None)
+        before, after = self._states(rollout)
+        for epoch in range(config.epochs):
+            evaluated = [self.evaluate(agent) for agent in acting]
+            values_before, values = self._values(before), self._values(after)
+            if epoch == 0:  # θ_old: the policies that acted, and their expected returns
+                old = [log_probs.detach() for log_probs, _ in evaluated]
+                found = self._advantages(rollout, values_before.detach(), values.detach())
+                weights = self._weights(found, rollout.right.flatten(1, 2))
+                returns = torch.cat([_flat(found.returns_before), _flat(found.returns)], 1)
+                expected = _joined(values_before, values).detach()
+                spread = returns.var(1, correction=0).clamp_min(1e-12)
+                explained_variance = 1 - (returns - expected).var(1, correction=0) / spread
+            # Means per seed, summed over seeds: no seed's gradient depends on another seed.
+            policy_loss, entropy, kl, clipped = (torch.zeros(len(returns)) for _ in range(4))
+            for (log_probs, of_agent), before_update, weight in zip(evaluated, old, weights, strict=True):
+                log_ratio = log_probs - before_update
+                ratio = log_ratio.exp()  # ρ_t of Eq (7)
+                surrogate = clipped_surrogate(ratio, weight, config.clip)
+                of_branches = weight.shape[-1] < surrogate.shape[-1]
+                policy_loss = policy_loss - self.gain(surrogate, of_branches=of_branches)
+                entropy = entropy + of_agent.mean(1)
+                kl = kl + (ratio - 1 - log_ratio).detach().flatten(1).mean(1) / len(acting)
+                outside = ((ratio - 1).abs() > config.clip).float()
+                clipped = clipped + outside.flatten(1).mean(1) / len(acting)
+            value_loss = (_joined(values_before, values) - returns).square().mean(1)
+            loss = policy_loss + value_loss - config.entropy * self.share * entropy + self._prior()
+            norms = self.optimiser.descend(loss.sum(), self.share)
+        return Diagnostics(
+            policy_loss.detach(), value_loss.detach(), entropy.detach() / len(acting), kl, clipped,
+            explained_variance, torch.stack(norms[: len(norms) - n_critics]).square().sum(0).sqrt(),
+            norms[-1] if n_critics else torch.zeros_like(norms[-1]),
+        )  # fmt: skip
+
+    def evaluate(self, agent: Acting) -> tuple[Tensor, Tensor]:
+        """(S, M, N or Q) log-probabilities by the current weights, and (S, M) the entropy."""
+        logits = agent.logits()
+        if agent.of_branches:
+            return branch_log_probs(logits, agent.actions), branch_entropy(logits).sum(-1)
+        log_probs = torch.log_softmax(logits, -1).gather(-1, agent.actions)
+        return log_probs, choice_entropy(logits)
+
+    def gain(self, surrogate: Tensor, *, of_branches: bool) -> Tensor:
+        """(S,) Eq (7), summed over the branches of a pool, averaged over the samples of an answer."""
+        return (surrogate.sum(-1) if of_branches else surrogate.mean(-1)).mean(1)
+
+    def standardise(self, advantages: Tensor) -> Tensor:
+        """(S, M)"""
+        return normalised(advantages)
+
+    def _values(self, states: Tensor) -> Tensor:
+        """(S, M) by the critic; 0 without one."""
+        if self.critic is None:
+            return states.new_zeros(states.shape[:2])
+        values: Tensor = self.critic(states)[..., 0]
+        return values
+
+    @torch.no_grad()
+    def _advantages(self, rollout: Rollout, before: Tensor, after: Tensor) -> Advantages:
+        """From the values of the states before (S, (L+1)·B) and after (S, L·B) the Decider's actions."""
+        config, gammas = self.config, (self.config.decider_gamma, self.config.fusion_gamma)
+        if not config.has_critic:
+            before, after = torch.zeros_like(before), torch.zeros_like(after)
+        rewards = self._charged(rollout).movedim(1, 0)
+        length, shape = len(rewards), rewards.shape[1:]
+        values = after.view(shape[0], length, -1).movedim(1, 0)
+        if config.common_advantage:
+            gamma = gammas[self.phase == "fusion"]
+            # What follows the rollout is valued as its last state.
+            common, returns = gae(
+                rewards.mean(-1), torch.cat([values, values[-1:]]), gamma, config.gae_lambda
+            )
+            return Advantages(common, common[..., None], returns, returns)
+        values_before = before.view(shape[0], length + 1, -1).movedim(1, 0)
+        of_decider, of_fusion = (
+            turn_advantages(rewards, values_before, values, gamma, config.gae_lambda) for gamma in gammas
+        )
+        return of_decider._replace(fusion=of_fusion.fusion)
+
+    def _charged(self, rollout: Rollout) -> Tensor:
+        """(S, L, B) rewards, less the multiplier's cost of the pools; then adapts the multiplier."""
+        told = rollout.decider[0, :-1, :, rollout.decider.shape[-1] - self.columns.budgets :]
+        within = torch.cat([told, 1 - told.sum(-1, keepdim=True)], -1).flatten(0, 1).T  # (K, M)
+        share = rollout.pools.mean(-1)
+        cost = (self.multiplier.values @ within).view_as(share) * share
+        if self.phase != "fusion":
+            self.multiplier.adapt(rollout.sizes.flatten(1), within)
+        return rollout.rewards - cost[..., None]
+
+    @torch.no_grad()
+    def _states(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """(S, (L+1)·B, ...) the states in which pools are chosen, and (S, L·B, ...) the global states
+        s_t = [o^Dec_{t+1}; o^Fus_t] in which documents are answered, as the critic reads them."""
+        read, decider = self.networks.critic_input, rollout.decider
+        return read(decider.flatten(1, 2), None), read(
+            decider[:, 1:].flatten(1, 2), rollout.fusion.flatten(1, 2)
+        )
+
+    def _acting(self, rollout: Rollout) -> list[Acting]:
+        """The agents that learn."""
+        acting = []
+        decider, pools = rollout.decider[:, :-1].flatten(1, 2), rollout.pools.flatten(1, 2)
+        if self.phase != "fusion":
+            last = decider[..., : pools.shape[-1]]
+            branching = self.config.branching
+            actions = pools if branching else moves(last, pools)[..., None]
+            acting.append(Acting(lambda: self.networks.decider(decider), actions, branching))
+        if self.phase != "decider":
+            fusion = self.networks.fusion
+            seen = fusion.perceive(rollout.fusion.flatten(1, 2), rollout.open.flatten(1, 2))
+            acting.append(Acting(lambda: fusion.logits(seen), rollout.answers.flatten(1, 2), False))
+        return acting
+
+    def _weights(self, found: Advantages, right: Tensor) -> list[Tensor]:
+        """(S, M, 1 or Q) of each agent that learns, from `right` (S, M, Q)."""
+        weights = []
+        if self.phase != "fusion":
+            weights.append(self.standardise(_flat(found.decider))[..., None])
+        if self.phase != "decider":
+            advantages = found.fusion.movedim(0, 1).flatten(1, 2)
+            if self.config.success_weighting:
+                share = right.mean(-1, keepdim=True)
+                weights.append(torch.where(share > 0, advantages / 2 / share.clamp(min=1e-6), 0))
+            else:
+                weights.append(self.standardise(advantages.flatten(1)).view_as(advantages))
+        return weights
+
+    def _prior(self) -> Tensor:
+        """(S,) the ridge penalties of the agents that learn, per document; the released code has none."""
+        networks, total = self.networks, torch.zeros(self.networks.n_seeds)
+        if not isinstance(self.config, PoolConfig):
+            return total
+        if self.phase != "fusion":
+            total = total + networks.decider.penalty(self.config, self.columns)
+        if self.phase != "decider" and networks.fusion.core is not None:
+            total = total + networks.fusion.core.penalty(self.config, self.columns)
+        return total / self.n_documents
+
+
+class Acting(NamedTuple):
+    """An agent that learns, and what it did in a rollout."""
+
+    logits: Callable[[], Tensor]
+    """By the current weights."""
+    actions: Tensor
+    """(S, M, N) of branches, (S, M, Q) of a categorical policy"""
+    of_branches: bool
+
+
+def _joined(before: Tensor, after: Tensor) -> Tensor:
+    """(S, 2·L·B) values of both kinds of state, without the last (S, B) that belongs to no step."""
+    return torch.cat([before[:, : after.shape[1]], after], 1)
+
+
+def _flat(by_step: Tensor) -> Tensor:
+    """(L, S, B) -> (S, L·B)."""
+    return by_step.movedim(0, 1).flatten(1)
+
+
+def uniform_draws(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
+    """(S, ...) uniform draws, each seed's from its own generator."""
+    return torch.stack([torch.rand(shape, generator=generator) for generator in generators])

@@ -1,0 +1,236 @@
+"""Both agents and the critic, each a stack of one per seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.methods.agents.networks import Sizes, StackedLinear, stacked_mlp
+from rlfocal.methods.agents.policies import mask_closed
+from rlfocal.methods.agents.slots import Slots
+from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
+from rlfocal.methods.rl_focal.config import AgentsConfig, PoolConfig
+from rlfocal.methods.rl_focal.log_linear import Evidence, LogLinear, accuracies
+from rlfocal.methods.rl_focal.questions import Columns, limits
+
+
+class Standardiser(nn.Module):
+    """Standardises the selected models' outputs by train mean and deviation; those of the others stay 0.
+
+    Probabilities cluster around 1/C, where a freshly initialised sigmoid layer hardly tells them apart.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, sizes: Sizes, n_seeds: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(n_seeds, 1, sizes.models, sizes.slots))
+        self.register_buffer("scale", torch.ones(n_seeds, 1, sizes.models, sizes.slots))
+
+    @torch.no_grad()
+    def learn(self, outputs: Tensor) -> None:
+        """From the outputs of all models on the train documents, (T, N, C)."""
+        self.mean.copy_(outputs.mean(0).expand_as(self.mean))
+        self.scale.copy_((1 / (outputs.std(0, correction=0) + 1e-3)).expand_as(self.scale))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """(S, B, N·C + k) o^Fus -> the same, past rewards unchanged."""
+        shape = self.mean.shape[2:]
+        outputs = observation[..., : shape.numel()].view(*observation.shape[:2], *shape)
+        selected = outputs.sum(-1, keepdim=True) > 0
+        standard = torch.where(selected, (outputs - self.mean) * self.scale, 0)
+        return torch.cat([standard.flatten(2), observation[..., shape.numel() :]], -1)
+
+
+class Decider(nn.Module):
+    """Eq (5): a trunk over [pool; metrics; size], shared by one branch per model, plus a term per branch that
+    is linear in the question features. `gated_log_linear` has the second alone."""
+
+    def __init__(self, sizes: Sizes, config: AgentsConfig, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        actions = sizes.models if config.branching else sizes.models + 1
+        self.n_pool = sizes.decider - sizes.question
+        self.trunk = None
+        if config.decider_hidden is not None:
+            widths = [self.n_pool, *config.decider_hidden, actions]
+            is_released = isinstance(config, ReleasedConfig)
+            self.trunk = (
+                released_trunk(widths, generators)
+                if is_released
+                else stacked_mlp(widths, generators, config.actor_gain)
+            )
+        self.question = nn.Parameter(torch.zeros(len(generators), sizes.question, actions))
+        if sizes.question and config.branching:
+            assert isinstance(config, PoolConfig)
+            budgets = limits(config, sizes.models)
+            for place, size in enumerate([*budgets, config.mean_pool or sizes.models], -len(budgets)):
+                share = torch.tensor(min(size / sizes.models, 1.0))
+                self.question.data[:, place] = torch.logit(share).clamp(max=config.start_logit)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """(S, B, N+K+1+G) -> (S, B, N) logits of the branches."""
+        of_question = observation[..., self.n_pool :] @ self.question
+        return self.of_pool(observation[..., : self.n_pool]) + of_question
+
+    def of_pool(self, observation: Tensor) -> Tensor:
+        """(S, B, N+K+1) -> (S, B, N) the trunk's part of the logits; 0 without one."""
+        if self.trunk is None:
+            return observation.new_zeros((*observation.shape[:-1], self.question.shape[-1]))
+        of_pool: Tensor = self.trunk(observation)
+        return of_pool
+
+    def penalty(self, config: PoolConfig, columns: Columns) -> Tensor:
+        """(S,) the ridge penalty: weighted squares; the constant and the budgets are not penalised."""
+        if not self.question.shape[1]:  # without questions there is not even a constant
+            return self.question.new_zeros(len(self.question))
+        ridges = columns.each(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
+        total: Tensor = self.question.square().sum(2) @ self.question.new_tensor(ridges)
+        return total
+
+
+class Lead(nn.Module):
+    """By how much the second of two logits leads the first: a softmax over two as one branch."""
+
+    def forward(self, pairs: Tensor) -> Tensor:
+        """(..., 2·N) -> (..., N)."""
+        return pairs[..., 1::2] - pairs[..., ::2]
+
+
+def released_trunk(widths: Sequence[int], generators: Sequence[torch.Generator]) -> nn.Sequential:
+    """The released code's Decider: ReLU layers and a softmax over two per model, with torch's own start."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise([*widths[:-1], 2 * widths[-1]]):
+        layer = StackedLinear(n_in, n_out, generators, gain=((n_in + n_out) / (6 * n_in)) ** 0.5)
+        biases = [torch.rand(1, n_out, generator=generator) for generator in generators]
+        layer.bias = nn.Parameter((torch.stack(biases) * 2 - 1) * n_in**-0.5)
+        layers += [layer, nn.ReLU()]
+    return nn.Sequential(*layers[:-1], Lead())
+
+
+class Perceived(NamedTuple):
+    """Fusion's observations, preprocessed as far as no parameter is involved."""
+
+    evidence: Evidence | None
+    """For the core, where there is one."""
+    standard: Tensor | None
+    """(S, B, N·C+k) standardised, for a network or a soft vote"""
+    question: Tensor
+    """(S, B, G)"""
+    open: Tensor
+    """(S, B, C)"""
+
+
+class Fusion(nn.Module):
+    """A log-linear core, a network on top, or both. The network alone starts from a soft vote."""
+
+    def __init__(
+        self, sizes: Sizes, config: AgentsConfig, generators: Sequence[torch.Generator], kind: Kind
+    ) -> None:
+        super().__init__()
+        self.sizes, self.vote_weight = sizes, config.vote_weight
+        self.n_outputs = sizes.models * sizes.slots
+        self.standardiser = Standardiser(sizes, len(generators))
+        self.core = LogLinear(sizes, kind, len(generators)) if config.log_linear else None
+        widths = [self.n_outputs + sizes.past_rewards, *config.fusion_hidden, sizes.slots]
+        with_network = bool(config.fusion_hidden) or not config.log_linear
+        self.network = stacked_mlp(widths, generators, config.actor_gain) if with_network else None
+
+    def fit_scales(self, everyone: Slots, train: Dataset, start: float) -> None:
+        """Sets scales and the core's initial weights, which add up to `start`, from what all models say on
+        train."""
+        outputs, is_open = everyone.distributions[0], everyone.open[0]
+        self.standardiser.learn(outputs)
+        if self.core is not None:
+            self.core.learn(outputs, is_open, accuracies(torch.tensor(train.correct)), start)
+
+    def forward(self, observation: Tensor, is_open: Tensor) -> Tensor:
+        """(S, B, N·C+k+G) o^Fus and the slots that exist, (S, B, C) -> (S, B, C) logits, -inf elsewhere."""
+        return self.logits(self.perceive(observation, is_open))
+
+    @torch.no_grad()
+    def perceive(self, observation: Tensor, is_open: Tensor) -> Perceived:
+        """The part of the logits' computation that involves no parameter, so several updates can share it."""
+        seen = None if self.core is None else self.core.evidence(self._outputs(observation), is_open)
+        standard = None
+        if self.core is None or self.network is not None:
+            standard = self.standardiser(observation[..., : self._n_seen])
+        return Perceived(seen, standard, observation[..., self._n_seen :], is_open)
+
+    def logits(self, perceived: Perceived) -> Tensor:
+        """(S, B, C), -inf for slots that do not exist."""
+        logits = self.steady(perceived)
+        if self.network is not None:
+            logits = logits + self.network(perceived.standard)
+        return mask_closed(logits, perceived.open)
+
+    def steady(self, perceived: Perceived) -> Tensor:
+        """(S, B, C) the part of the logits that no past reward changes: the core, or else the soft vote."""
+        if self.core is not None:
+            steady: Tensor = self.core(perceived.evidence, perceived.question)
+            return steady
+        assert perceived.standard is not None
+        standard = self._outputs(perceived.standard)
+        size = standard.any(-1).sum(-1, keepdim=True).clamp(min=1)
+        return self.vote_weight * standard.sum(2) / size
+
+    def by_step(self, outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
+        """For L steps of `outputs` (S, L, B, N·C) at once: a function from step t and the past rewards
+        (S, B, k) to the logits (S, B, C)."""
+        shape = outputs.shape[:3]
+        none_yet = outputs.new_zeros((*shape, self.sizes.past_rewards))
+        observation = torch.cat([outputs, none_yet, question], -1).flatten(1, 2)
+        perceived = self.perceive(observation, is_open.flatten(1, 2))
+        start = self.steady(perceived).view(*shape, -1)
+        if self.network is None:
+            return lambda t, past_rewards: mask_closed(start[:, t], is_open[:, t])
+        network, standard = self.network, perceived.standard
+        first, rest = network[0], network[1:]
+        assert isinstance(first, StackedLinear)
+        hidden, of_past = first(standard).view(*shape, -1), first.weight[:, self.n_outputs :]
+
+        def logits(t: int, past_rewards: Tensor) -> Tensor:
+            own: Tensor = rest(torch.baddbmm(hidden[:, t], past_rewards, of_past))
+            return mask_closed(own + start[:, t], is_open[:, t])
+
+        return logits
+
+    @property
+    def _n_seen(self) -> int:
+        return self.n_outputs + self.sizes.past_rewards
+
+    def _outputs(self, observation: Tensor) -> Tensor:
+        """(S, B, N, C)"""
+        outputs = observation[..., : self.n_outputs]
+        return outputs.reshape(*outputs.shape[:-1], self.sizes.models, self.sizes.slots)
+
+
+class Networks(nn.Module):
+    """Decider, Fusion and, where there is one, the central critic."""
+
+    def __init__(
+        self, sizes: Sizes, config: AgentsConfig, generators: Sequence[torch.Generator], kind: Kind
+    ) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.decider = Decider(sizes, config, generators)
+        self.fusion = Fusion(sizes, config, generators, kind)
+        self.n_seeds = len(generators)
+        self.critic = None
+        if config.critic_hidden is not None:
+            widths = [sizes.decider + sizes.fusion + 1, *config.critic_hidden, 1]
+            self.critic = stacked_mlp(widths, generators)
+
+    def critic_input(self, decider: Tensor, fusion: Tensor | None) -> Tensor:
+        """(S, B, ...) [o^Dec; o^Fus standardised; 1], the global state in which a document is answered; with
+        zeros for o^Fus and the 1 in the state before, in which its pool is chosen. The same before and after
+        an update."""
+        if fusion is None:
+            return nn.functional.pad(decider, (0, self.sizes.fusion + 1))
+        asked = fusion.new_ones((*fusion.shape[:-1], 1))
+        return torch.cat([decider, self.fusion.standardiser(fusion), asked], -1)

@@ -1,0 +1,160 @@
+"""Algorithm 2: both agents and the critic learn from the rewards of what they asked and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlfocal.data.policy import Episode
+from rlfocal.methods.agents.policies import (
+    gumbel_noise,
+    logistic_noise,
+    modal_answer,
+    modal_pool,
+    sample_pool,
+    sample_slot,
+)
+from rlfocal.methods.agents.stream import Stream
+from rlfocal.methods.rl_focal.config import RLFocalConfig
+from rlfocal.methods.rl_focal.environment import Rollout
+from rlfocal.methods.rl_focal.mappo import Learner
+from rlfocal.methods.rl_focal.networks import Fusion, Networks
+from rlfocal.methods.rl_focal.questions import Questions
+from rlfocal.statistics.outcomes import Outcomes
+
+MEMORY = 0.8
+"""Factor by which older labels count less after every T_u labels, where online learning is judged."""
+ALARM = 3.0
+"""The Decider explores once answers are this many standard errors below what train promised."""
+FLOOR = 1.0
+"""Logit to which exploring raises the branches below it: 73 % for each model."""
+CLEARLY = 1.0
+"""Standard errors by which the Fusion that learned online has to be ahead of the trained one."""
+
+
+class AskedStream(Stream):
+    """A stream whose metrics count a model's answer to a document only if the model was asked for it: a
+    pool's window holds the documents that all of its members answered."""
+
+    def __init__(self, *args: Any, lead: int, n_metrics: int, **named: Any) -> None:
+        """The first `lead` documents are of train, where every model was asked."""
+        super().__init__(*args, **named)
+        self.n_metrics = n_metrics
+        self.asked = torch.zeros(self.n_documents, self.n_models)
+        self.asked[:lead] = 1
+
+    def note(self, rows: Tensor, pools: Tensor) -> None:
+        self.asked[rows] = pools.reshape(len(rows), -1)
+
+    def metrics(self, pools: Tensor, end: int, stride: int = 1) -> Tensor:
+        """(1, 1, K) of the pool (1, 1, N), over what is known of the window before `end`; 0 where no document
+        counts."""
+        rows = torch.arange(max(end - self.window, 0), end)
+        rows = rows[(self.asked[rows] >= pools[0, 0]).all(1)]
+        if not len(rows):
+            return pools.new_zeros((1, 1, self.n_metrics))
+        predictions, labels = self.predictions[rows], self.labels[rows]
+        known = Outcomes(predictions, labels, self.probs.shape[2], self.kind, 0)
+        return self.measure(known.window(pools, len(rows), len(rows), 1))
+
+
+class OnlineLearner:
+    """The joint learner of train, on T_u documents at a time.
+
+    Pools are sampled, and answers are Fusion's likeliest. Once answers are right less often than train
+    promised, the Decider explores anew: its branches are raised to `FLOOR`. Fusion answers with what it
+    learned online once that has been right clearly more often than the trained Fusion, which is the better
+    one where nothing changes. With one sampled answer per document, as in the paper's text, agents learn
+    from the answer given and never explore anew.
+    """
+
+    def __init__(
+        self, networks: Networks, config: RLFocalConfig, questions: Questions | None, seed: int, found: float
+    ) -> None:
+        """`found`: how often some model asked gives the right answer, where answers are free; else 1."""
+        self.networks, self.config = networks, config
+        self.history: list[Episode] = []
+        """One row per update of both agents and the critic"""
+        self._trained = deepcopy(networks.fusion)
+        self._gain = self._spread = 0.0
+        self._found = found
+        self._surplus = self._variance = 0.0
+        self._generator = torch.Generator().manual_seed(seed)
+        rates = replace(config, core_rate=config.core_rate * config.online_share)
+        self.learner = Learner(networks, rates, "joint", questions)
+
+    @property
+    def fusion(self) -> Fusion:
+        """The Fusion that answers next."""
+        leads = self._gain > CLEARLY * self._spread**0.5
+        return self.networks.fusion if leads or self.config.samples == 1 else self._trained
+
+    def choose(self, t: int, observed: Tensor, before: Tensor) -> Tensor:
+        """(S, B, N) the next pools; a sampled pool without any model is replaced by the likeliest model."""
+        logits = self.networks.decider(observed)
+        pools = sample_pool(logits, logistic_noise(torch.rand(logits.shape, generator=self._generator)))
+        return torch.where(
+            pools.any(-1, keepdim=True), pools, modal_pool(logits - logits.amax(-1, keepdim=True))
+        )
+
+    def fuse(self, outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
+        """The answer given, the likeliest answers of the trained and the online Fusion, and the answers that
+        Fusion learns from, sampled from its own policy."""
+        trained, online = (
+            fusion.by_step(outputs, is_open, question) for fusion in (self._trained, self.networks.fusion)
+        )
+        is_online = self.fusion is self.networks.fusion
+
+        def answer(t: int, past: Tensor) -> Tensor:
+            logits = online(t, past)
+            likeliest = torch.stack([modal_answer(trained(t, past)), modal_answer(logits)], -1)
+            given = likeliest[..., int(is_online), None]
+            shape = (*logits.shape[:-1], self.config.samples, logits.shape[-1])
+            noise = gumbel_noise(torch.rand(shape, generator=self._generator))
+            sampled = given if self.config.samples == 1 else sample_slot(logits[..., None, :], noise)
+            return torch.cat([given, likeliest, sampled], -1)
+
+        return answer
+
+    def learn(self, rollout: Rollout) -> None:
+        """One update of both agents and the critic."""
+        judged = rollout.right[..., :3].flatten(0, 2)
+        sampled = [part[..., 3:] for part in (rollout.answers, rollout.rewards, rollout.right)]
+        learned = rollout._replace(answers=sampled[0], rewards=sampled[1], right=sampled[2])
+        promised = self._found * self._confidence(rollout)
+        learned_by = self.learner.update(learned)
+        assert learned_by is not None
+        earned = rollout.rewards[..., 0].mean(), rollout.right[..., 0].mean(), rollout.sizes.mean()
+        row = [float(part) for part in (*earned, *learned_by)]
+        self.history.append(Episode("online", len(self.history), *row))
+        if self.config.samples > 1:
+            self._judge(judged, promised)
+
+    @torch.no_grad()
+    def _confidence(self, rollout: Rollout) -> Tensor:
+        """(L,) how likely the trained Fusion thought its own answers right."""
+        fusion, is_open = rollout.fusion.flatten(1, 2), rollout.open.flatten(1, 2)
+        return torch.softmax(self._trained(fusion, is_open), -1).amax(-1)[0]
+
+    def _judge(self, right: Tensor, promised: Tensor) -> None:
+        """From whether the answers given, the trained and the online Fusion's were `right` (L, 3): compares
+        both Fusions, neither of which had learned from these documents, and what was promised (L,)."""
+        given, trained, online = right.unbind(-1)
+        self._gain = MEMORY * self._gain + float((online - trained).sum())
+        self._spread = MEMORY * self._spread + float((online - trained).abs().sum())
+        self._surplus = MEMORY * self._surplus + float((given - promised).sum())
+        self._variance = MEMORY * self._variance + float((promised * (1 - promised)).sum())
+        if self._surplus < -ALARM * self._variance**0.5:
+            self._explore()
+
+    @torch.no_grad()
+    def _explore(self) -> None:
+        """Raises the constant of every branch below `FLOOR` to it, and forgets the disappointment."""
+        question = self.networks.decider.question
+        question[:, 0] = question[:, 0].clamp(min=FLOOR)
+        self._surplus = self._variance = 0.0

@@ -1,0 +1,92 @@
+"""What both agents know before any model is asked: the question's task, its words, and the budget."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlfocal.data.calls import Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.methods.agents.queries import QueryFeatures, fit_queries
+from rlfocal.methods.rl_focal.config import AgentsConfig, PoolConfig
+
+
+class Columns(NamedTuple):
+    """How many of the G features are about what, in this order, after a first one that is always 1."""
+
+    tasks: int
+    words: int
+    budgets: int
+
+    @property
+    def size(self) -> int:
+        """G"""
+        return 1 + sum(self)
+
+    def each(self, constant: float, task: float, word: float, budget: float) -> list[float]:
+        """(G,) one value per feature, by what it is about."""
+        return [constant, *[task] * self.tasks, *[word] * self.words, *[budget] * self.budgets]
+
+
+class Questions(NamedTuple):
+    """Turns questions into G features: a constant 1, the train task (one-hot), coordinates along the
+    principal directions of its words, and the budget (one-hot)."""
+
+    queries: QueryFeatures
+    tasks: tuple[str, ...]
+    """Those of train, if it has several; for any other task all of these features are 0."""
+    budgets: tuple[int, ...]
+    """In models, ascending."""
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(len(self.tasks), len(self.queries.gate_scale), len(self.budgets))
+
+    def numbers(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
+        """(T, G) features, as by `of`."""
+        return self.of(documents.questions or ("",) * len(documents), documents.tasks.tolist(), budget)
+
+    def of(self, questions: tuple[str, ...], tasks: list[str], budget: int | None = None) -> Tensor:
+        """(T, G) features of questions and their tasks, for answers within one of the budgets or none;
+        without a text, word features are 0."""
+        columns = self.columns
+        rows = np.zeros((len(tasks), columns.size), dtype=np.float32)
+        rows[:, 0] = 1.0
+        place = {task: 1 + at for at, task in enumerate(self.tasks)}
+        for row, task in zip(rows, tasks, strict=True):
+            if task in place:
+                row[place[task]] = 1.0
+        if columns.words:
+            first = 1 + columns.tasks
+            rows[:, first : first + columns.words] = self.queries.gates(self.queries.words(questions))
+        if budget is not None:
+            rows[:, self.budgets.index(budget) - columns.budgets] = 1.0
+        return torch.from_numpy(rows)
+
+
+def fit_questions(train: Dataset, config: AgentsConfig) -> Questions | None:
+    """From train questions, without labels; None where the agents do not look at questions."""
+    if not config.sees_questions:
+        return None
+    assert isinstance(config, PoolConfig)
+    tasks = tuple(dict.fromkeys(train.tasks.tolist()))
+    texts = train.questions or ("",) * len(train)
+    directions = config.word_directions
+    queries = fit_queries(texts, directions, directions, 0)
+    return Questions(queries, tasks if len(tasks) > 1 else (), limits(config, len(train.models)))
+
+
+def to_decider(known: Tensor, n_budgets: int) -> Tensor:
+    """(..., G) the same features, but the first is 1 only where there is no budget: the Decider's branches
+    have a separate constant for each budget."""
+    told = known[..., known.shape[-1] - n_budgets :].sum(-1, keepdim=True)
+    return torch.cat([known[..., :1] - told, known[..., 1:]], -1)
+
+
+def limits(config: AgentsConfig, n_models: int) -> tuple[int, ...]:
+    """Those of `budgets` that limit the usual pool of so many models."""
+    usual = min(config.mean_pool or np.inf, n_models)
+    return tuple(budget for budget in config.budgets if budget < usual)

@@ -1,0 +1,230 @@
+"""Warm start: the two phases of Algorithm 1, then both agents together as in Algorithm 2."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Episode
+from rlfocal.methods.agents.networks import weights_of_seed
+from rlfocal.methods.agents.policies import modal_answer, next_modal_pool
+from rlfocal.methods.agents.resuming import Kept, Position, Unfinished
+from rlfocal.methods.agents.stream import Memory, Stream
+from rlfocal.methods.agents.threads import one_thread
+from rlfocal.methods.agents.variant import Progress
+from rlfocal.methods.rl_focal.agents import NetworkAgents, RLFocalAgents, chosen_pool
+from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
+from rlfocal.methods.rl_focal.config import AgentsConfig, MappoConfig, RLFocalConfig
+from rlfocal.methods.rl_focal.environment import (
+    Environment,
+    network_sizes,
+    tail_environment,
+    train_environment,
+    train_stream,
+)
+from rlfocal.methods.rl_focal.mappo import Learner, run_episode
+from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.questions import Questions, fit_questions
+from rlfocal.methods.rl_focal.released import is_answerable
+from rlfocal.methods.rl_focal.released_learning import ReleasedLearner
+
+Made = TypeVar("Made", bound=NetworkAgents)
+_RECENT, _HALVINGS = 500, 12
+TOGETHER = 5
+"""The most seeds whose networks are stacked; the groups train on at most one thread per core.
+
+The same on every machine, because the number stacked decides the last bits of a product.
+"""
+
+
+def train_agents(
+    agents: type[Made],
+    train_rows: Dataset,
+    config: MappoConfig,
+    seeds: Sequence[int],
+    on_progress: Progress | None = None,
+    kept: Path | None = None,
+) -> list[Made]:
+    """One pair of agents per seed, trained side by side; a seed's result does not depend on the others.
+
+    Every few episodes the state of training is saved in the folder `kept`: called again with the same
+    arguments after it was killed, training ends with the same agents as without the interruption.
+    Raises InputError for a pool of one model or fewer than two train documents, and where they are too few
+    for the released code's window.
+    """
+    if isinstance(config, ReleasedConfig) and config.artefacts.unanswerable_left_out:
+        train_rows = train_rows.rows(is_answerable(train_rows, config).numpy())
+    questions = fit_questions(train_rows, config)
+    stream = train_stream(train_rows, config, questions)
+
+    def train_group(group: Sequence[int], report: Progress) -> list[Made]:
+        resuming = None
+        if kept is not None:
+            file = Unfinished.beside(kept, config.revision, train_rows, group, config)
+            resuming = Kept(file, len(group))
+        return _train_group(agents, train_rows, stream, questions, config, group, resuming, report)
+
+    return train_in_groups(seeds, train_group, on_progress)
+
+
+train = partial(train_agents, RLFocalAgents)
+"""As `rl_focal` is trained."""
+
+
+def train_in_groups(
+    seeds: Sequence[int],
+    train_group: Callable[[Sequence[int], Progress], list[Made]],
+    on_progress: Progress | None,
+) -> list[Made]:
+    """The agents of all seeds, in groups whose networks are stacked, on at most one thread per core."""
+    if not seeds:
+        return []
+    parts = max(min(len(seeds), 2), -(-len(seeds) // TOGETHER))
+    groups = [seeds[len(seeds) * i // parts : len(seeds) * (i + 1) // parts] for i in range(parts)]
+    progress = _SharedProgress(on_progress, [len(group) / len(seeds) for group in groups])
+    runs = [partial(train_group, group, partial(progress.report, at)) for at, group in enumerate(groups)]
+    with one_thread():
+        return [agents for trained in _side_by_side(runs, progress) for agents in trained]
+
+
+def _train_group(
+    agents: type[Made], rows: Dataset, stream: Stream, questions: Questions | None, config: MappoConfig,
+    seeds: Sequence[int], kept: Kept | None, on_progress: Progress,
+) -> list[Made]:  # fmt: skip
+    """The agents of seeds that are stacked into one set of networks."""
+    torch.set_num_threads(1)  # holds for this thread only
+    n_seeds, is_released = len(seeds), isinstance(config, ReleasedConfig)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    networks = Networks(network_sizes(rows, config, questions), config, generators, rows.kind)
+    if isinstance(config, RLFocalConfig):
+        networks.fusion.fit_scales(stream.outputs(), rows, config.log_linear_start)
+    n_budgets = 0 if questions is None else len(questions.budgets)
+    environment = train_environment(stream, config, n_seeds, n_budgets)
+    position = Position.start(n_seeds) if kept is None else kept.position()
+    phases = {
+        "decider": config.decider_episodes, "fusion": config.fusion_episodes, "joint": config.joint_episodes
+    }  # fmt: skip
+    total = max(sum(phases.values()), 1)
+    limited = [False] * n_seeds
+    for phase, episodes in phases.items():
+        learns = ReleasedLearner if is_released else Learner
+        learner = learns(networks, config, phase, questions, stream.n_documents)
+        if kept is not None and position.phase == phase and position.episode:
+            learner.restore(kept.restore(networks, learner.optimiser, generators))
+        for episode in range(position.episodes_of(phase), episodes):
+            learner.begin(episode / episodes)
+            position = position.after(phase, run_episode(environment, learner, episode, generators))
+            if kept is not None and kept.is_due(position):
+                kept.save(position, networks, learner.optimiser, generators, learner.rest())
+            on_progress(len(position.history[0]) / total)
+        learner.end()
+        if episodes and phase != "fusion":
+            limited = learner.multiplier.is_binding
+    if isinstance(config, RLFocalConfig):
+        environment = end_of_train(networks, stream, config, n_seeds)
+    if kept is not None:
+        kept.file.forget()
+    ends = zip(seeds, environment.memories(), position.history, limited, strict=True)
+    return [
+        agents_of_seed(
+            agents, rows, networks, config, questions, memory, history, seed, at, is_limited=is_limited
+        )
+        for at, (seed, memory, history, is_limited) in enumerate(ends)
+    ]  # fmt: skip
+
+
+def agents_of_seed(
+    agents: type[Made], rows: Dataset, stacked: Networks, config: AgentsConfig, questions: Questions | None,
+    memory: Memory, history: Sequence[Episode], seed: int, at: int, *, is_limited: bool,
+) -> Made:  # fmt: skip
+    """The `at`-th seed's agents, their pools within `mean_pool`."""
+    networks = Networks(stacked.sizes, config, [torch.Generator()], rows.kind)
+    networks.load_state_dict(weights_of_seed(stacked, at))
+    made = agents(
+        networks=networks, memory=memory, questions=questions, sizes=stacked.sizes, config=config,
+        benchmark=rows.benchmark, kind=rows.kind, models=rows.models, seed=seed,
+        snapshot=rows.snapshot, history=tuple(history),
+    )  # fmt: skip
+    if questions is not None and config.mean_pool:
+        keep_mean_pool(made, questions.numbers(rows), is_limited=is_limited)
+    return made
+
+
+@torch.no_grad()
+def keep_mean_pool(agents: NetworkAgents, questions: Tensor, *, is_limited: bool) -> None:
+    """Lowers all branches alike until modal pools on the last train questions (T, G) ask at most `mean_pool`
+    models on average; with `is_limited`, also raises them to that mean. The multiplier acts on sampled pools,
+    and a short training can end before it has taken effect."""
+    recent = questions[-_RECENT:]
+
+    def mean_size(lowered: float) -> float:
+        pools = agents.pools(recent, lambda logits, pool: chosen_pool(logits - lowered, pool))
+        return float(pools.sum(axis=1).mean())
+
+    if not is_limited and mean_size(0.0) <= agents.config.mean_pool:
+        return
+    branches = agents.networks.decider.question[:, 0]
+    too_little, enough = float(branches.min()) - 10.0, float(branches.max()) + 10.0
+    for _ in range(_HALVINGS):
+        middle = (too_little + enough) / 2
+        if mean_size(middle) > agents.config.mean_pool:
+            too_little = middle
+        else:
+            enough = middle
+    agents.networks.decider.question[:, 0] -= enough
+
+
+@torch.no_grad()
+def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_seeds: int) -> Environment:
+    """Where each seed stands after the last train documents, acting as it will at test."""
+    environment = tail_environment(stream, config, n_seeds)
+
+    def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
+        logits = networks.fusion.by_step(outputs, is_open, question)
+        return lambda t, past_rewards: modal_answer(logits(t, past_rewards))[..., None]
+
+    def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
+        return next_modal_pool(networks.decider(observed), pools)
+
+    environment.rollout(environment.length, choose, fuse)
+    return environment
+
+
+class _SharedProgress:
+    """Adds up the progress of groups on several threads, and stops them all when one fails."""
+
+    def __init__(self, on_progress: Progress | None, weights: Sequence[float]) -> None:
+        self._on_progress, self._weights = on_progress, weights
+        self._done = [0.0] * len(weights)
+        self._lock = threading.Lock()
+        self.stopped = False
+
+    def report(self, at: int, share: float) -> None:
+        with self._lock:
+            if self.stopped:
+                raise InterruptedError("another group failed")
+            self._done[at] = share
+            if self._on_progress is not None:
+                done = sum(d * w for d, w in zip(self._done, self._weights, strict=True))
+                self._on_progress(1.0 if all(d >= 1 for d in self._done) else done)
+
+
+def _side_by_side(runs: Sequence[Callable[[], list[Made]]], progress: _SharedProgress) -> list[list[Made]]:
+    """Runs all on at most one thread per core; matrix products release Python's lock."""
+    if len(runs) == 1:
+        return [runs[0]()]
+    with ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool:
+        futures = [pool.submit(run) for run in runs]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            progress.stopped = True  # after all is done, or when one failed

@@ -1,0 +1,199 @@
+"""Trained sequential agents: how they act frozen, and as labels come in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Decisions, decide
+from rlfocal.methods.agents.queries import QueryFeatures, TaskSurfaces
+from rlfocal.methods.agents.slots import refuse_broken
+from rlfocal.methods.agents.tracking import Tracker
+from rlfocal.methods.agents.variant import Account, CallingAgents, Mask
+from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
+from rlfocal.methods.rl_focal_sequential.decider import goes_on, view
+from rlfocal.methods.rl_focal_sequential.fusion import Fusion, TaskFusion
+from rlfocal.methods.rl_focal_sequential.observations import (
+    About,
+    Scales,
+    about,
+    best_slots,
+    outputs,
+    real_slots,
+    silenced,
+    stage_rows,
+    task_places,
+)
+from rlfocal.statistics.temperature import tempered
+
+Floats = NDArray[np.float64]
+
+
+class Look(NamedTuple):
+    """What a stage of asking shows of T documents."""
+
+    slots: NDArray[np.int64]
+    """(T,) Fusion's answers; -1 where no slot is open"""
+    distribution: Floats
+    """(T, C) its tempered distributions"""
+    goes_on: Mask
+    """(T,) whether the Decider asks the next models; never after the last stage"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequentialAgents(CallingAgents):
+    """One seed's Decider and Fusion."""
+
+    method: ClassVar[str] = "rl_focal_sequential"
+
+    config: SequentialConfig
+    n_slots: int
+    tasks: tuple[str, ...]
+    """Tasks that Fusion knows; none if train had only one."""
+    order: tuple[int, ...]
+    """Positions of the models, in the order in which they are asked."""
+    sizes: tuple[int, ...]
+    """Models that have answered at each of the K stages."""
+    scales: Scales
+    queries: QueryFeatures
+    surfaces: TaskSurfaces
+    """Of the tasks that have regressions of their own."""
+    fusions: tuple[Fusion, ...]
+    """Fusion for documents of any task, at each stage."""
+    task_fusions: tuple[TaskFusion, ...]
+    """Fusion for documents of known tasks, at each stage; empty if train had few tasks."""
+    decider: Floats
+    """(K-1, 5)"""
+    task_decider: Floats
+    """The same for documents of known tasks; (0, 5) where `task_fusions` is empty."""
+    temperature: float
+    """The temperature that maximises the likelihood of train labels under out-of-fold Fusion."""
+    train_accuracy: tuple[float, ...]
+    """Each model's, in the order of `models`."""
+    held_out_accuracy: float
+    """Fusion's out-of-fold accuracy at its best stage: what a stream may expect."""
+    penalty: float
+    """What asking one model costs, where being right earns 1."""
+    task_penalty: float
+    """The same for documents of known tasks."""
+
+    def least_cost(self, costs: Floats | None) -> float:
+        return self.sizes[0] if costs is None else float(costs[list(self.order[: self.sizes[-1]])].min())
+
+    def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
+        """Each document on its own, stage after stage until the Decider stops, or the next stage would call
+        more than `most` models. With `costs`, a model that `most` no longer pays for is skipped.
+
+        Frozen: everything is as it was at the end of train. Raises InputError as `decide_online` does.
+        """
+        unpaid = None
+        if costs is not None:
+            unpaid = self._unpaid(costs, most)
+            last = max((at for at, model in enumerate(self.order) if not unpaid[model]), default=0)
+            most = min(size for size in self.sizes if size > last)
+        slots, distribution = self._answers(calls, most, unpaid)
+        return Answered(slots, distribution.max(axis=1, initial=0.0))
+
+    def account(self, calls: Calls, down: Mask | None = None) -> Account:
+        """Asking never stops at a stage that adds a model that is down, unless it is the last stage."""
+        return Account(*self._answers(calls, down=down), pulls=None)
+
+    def _unpaid(self, costs: Floats, most: float) -> Mask:
+        """(N,) the models skipped when models are asked in order for as long as `most` pays for them."""
+        unpaid = np.ones(len(self.models), dtype=np.bool_)
+        for model in self.order[: self.sizes[-1]]:
+            if costs[model] <= most:
+                unpaid[model], most = False, most - costs[model]
+        return unpaid
+
+    def _answers(
+        self, calls: Calls, most: float = np.inf, down: Mask | None = None
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """(T,) slots, and (T, C) Fusion's distributions at the stage where asking stopped, tempered."""
+        self.check(calls)
+        live = np.ones(len(self.models), dtype=np.bool_) if down is None else ~down
+        known = self.about(calls)
+        place = np.argsort(self.order)
+        going = np.ones(len(calls), dtype=np.bool_)
+        slots = np.full(len(calls), -1, dtype=np.int64)
+        final = np.zeros((len(calls), 1))
+        for stage, size in enumerate(self.sizes):
+            if stage and size > most:
+                break
+            documents = calls.call(going[:, None] & (place < size) & live)
+            refuse_broken(documents)
+            look = self.look(stage, documents, known, down)
+            slots = np.where(going, look.slots, slots)
+            final = np.where(going[:, None], look.distribution, final)
+            going &= look.goes_on | (not live[self.brought(stage)].all())
+        return slots, final
+
+    def about(self, documents: Dataset | Calls) -> About:
+        """What is known of the questions before any model is asked."""
+        return about(documents, self.queries, self.surfaces, self.tasks)
+
+    def brought(self, stage: int) -> list[int]:
+        """Positions of the models that this stage adds."""
+        return list(self.order[self.sizes[stage - 1] if stage else 0 : self.sizes[stage]])
+
+    def look(self, stage: int, documents: Dataset, known: About, down: Mask | None = None) -> Look:
+        """Its answers to T documents once a stage's models, less those `down` (N,), have answered."""
+        size, order = self.sizes[stage], list(self.order)
+        task = task_places(documents.tasks.tolist(), self.tasks if self.task_fusions else ())
+        seen = outputs(documents, known, self.scales, self.order, self.n_slots)
+        if down is not None:
+            seen = silenced(seen, down[order])
+        rows = stage_rows(seen, size, self.kind)
+        distributions = self.fusions[stage].probabilities(rows)
+        if self.task_fusions:
+            own = self.task_fusions[stage]
+            distributions = own.probabilities(rows, known.particular, distributions, task)
+        sure = real_slots(tempered(distributions, self.temperatures(task)[:, None]), self.kind)
+        distributions = real_slots(distributions, self.kind)
+        said = best_slots(distributions, seen, size, documents.slots)
+        going = np.zeros(len(documents), dtype=np.bool_)
+        if stage < len(self.decider):
+            votes = documents.predictions[:, order[:size]]
+            features = view(distributions, said, votes, self.n_slots)
+            going = goes_on(self.decider[stage], features)
+            if self.task_fusions:
+                going = np.where(task >= 0, goes_on(self.task_decider[stage], features), going)
+        return Look(said, sure, going)
+
+    def temperatures(self, task: NDArray[np.int64]) -> Floats:
+        """(T,) temperatures of documents by their `task` (T,), -1 where it is unknown: known tasks' own
+        mixtures are not tempered, because that would cost log score.
+        """
+        return np.where(task < 0, self.temperature, 1.0)
+
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """The frozen agents' answers, or the vote of the best models by the labels so far, once that vote has
+        lately been right clearly more often. Learns only from answers of models that were asked.
+        """
+        frozen, tracker = decide(self, documents), self.tracker()
+        correct = documents.correct
+        pools = np.zeros_like(frozen.pools)
+        predictions = np.full(len(documents), -1, dtype=np.int64)
+        for row in range(len(documents)):
+            team, trained = tracker.team(), frozen.pools[row]
+            probing = tracker.probes()
+            asked = trained | team if probing else (team if tracker.leads else trained)
+            voted = tracker.vote(documents.probs[row], team & asked) if probing or tracker.leads else -1
+            answer = voted if tracker.leads else int(frozen.predictions[row])
+            label = documents.labels[row]
+            compared = None
+            if probing and label >= 0:
+                compared = (bool(frozen.predictions[row] == label), bool(voted == label))
+            pools[row], predictions[row] = asked, answer
+            tracker.learn(asked, correct[row], bool(answer == label and label >= 0), compared)
+        return Decisions(pools, predictions)
+
+    def tracker(self) -> Tracker:
+        """Where learning from labels starts."""
+        size = min(len(self.models), max(3, round(self.config.budget(len(self.models)) / 2)))
+        return Tracker(np.array(self.train_accuracy), self.held_out_accuracy, size, self.seed)

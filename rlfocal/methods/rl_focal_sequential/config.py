@@ -1,0 +1,89 @@
+"""What can be set about `rl_focal_sequential`."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, NamedTuple
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+
+from rlfocal.methods.agents.checking import checked
+
+_LONG = 2_000
+"""Train documents from which three parts serve as well as five."""
+
+
+class Recipe(NamedTuple):
+    """One regression's ridges; 0 leaves that part out."""
+
+    outputs: NonNegativeFloat
+    """On the models' outputs slot by slot: what one says of choice A tells about choice B."""
+    surface: NonNegativeFloat = 0.0
+    """On the question's surface."""
+    words: NonNegativeFloat = 0.0
+    """On its words."""
+    gates: NonNegativeFloat = 0.0
+    """On how much its words shift the models' weights."""
+    curves: NonNegativeFloat = 0.0
+    """On curves over its surface."""
+    shared: NonNegativeFloat = 1.0
+    """Times `shared_ridge`; 0 leaves out the models' log-probs that all slots share."""
+    votes: NonNegativeFloat = 0.0
+    """On which slot each model holds to be likeliest, however sure it is; of answers there are no votes."""
+
+
+Recipes = Annotated[tuple[Recipe, ...], Field(min_length=1)]
+
+
+@checked
+class SequentialConfig:
+    """Raises InputError for a value that cannot work."""
+
+    mean_pool: Annotated[float, Field(ge=1)] | None = None
+    """Models asked per document, at most, on the average over train. None: 40 % of them, but at least 3 (on
+    held-out train rows of BIG-Bench Hard's tasks 2 cost 0.7 points, and 5 gained 0.1) and at most 5.5: where
+    test is harder than train more are asked, and 6 are to suffice."""
+    size_penalty: NonNegativeFloat = 0.0
+    """What asking the whole pool costs, where being right earns 1; raised until `mean_pool` is met."""
+    price_penalty: NonNegativeFloat = 0.0
+    """What asking the whole pool costs in money, where being right earns 1: a model's part of that is its
+    price's part of all prices. Above 0, prices decide about the order of asking, too."""
+    round_penalty: NonNegativeFloat = 0.0
+    """What a round of asking costs in time, where being right earns 1. Above 0, stages that do not pay for a
+    round of their own are left out, so that more models are asked at once."""
+    folds: Annotated[int, Field(ge=2)] = 5
+    """Parts of train; what decides about a part is fitted on the others."""
+    shared_ridge: PositiveFloat = 5.0
+    """Ridge on the weights that Fusion shares among slots, one per model."""
+    task_ridge: PositiveFloat = 30.0
+    """Ridge on what is particular to a task; a task that train did not have gets none of it."""
+    recipes: Recipes = (
+        Recipe(100), Recipe(10), Recipe(100, surface=30, gates=500), Recipe(1000, words=10, gates=100),
+        Recipe(100, words=0.1), Recipe(100, curves=1), Recipe(30, curves=0.3),
+        Recipe(0, shared=0.2, votes=5), Recipe(0, gates=30, shared=0.2, votes=5),
+        Recipe(0, shared=0, votes=5),
+    )  # fmt: skip
+    """Regularisations that Fusion mixes, by how well each does on the held-out parts of train; of free
+    answers the first alone. The list: what added most to the held-out likelihood on train rows of MMLU and
+    of BIG-Bench Hard's tasks, one after the other; votes alone, for data where confidence means nothing."""
+    task_recipes: Recipes = (
+        Recipe(100), Recipe(30, curves=0.3), Recipe(100, words=0.1), Recipe(0, shared=0.2, votes=5),
+    )  # fmt: skip
+    """The same of what is fitted to each of many tasks, beside what is fitted to all: those of `recipes` with
+    the largest shares on train rows of BIG-Bench Hard with one pair for all tasks."""
+    word_directions: NonNegativeInt = 60
+    """Principal directions of the questions' words."""
+    landmarks: NonNegativeInt = 40
+    """Train questions to whose surfaces others are likened, for `curves`; 200 did no better on train."""
+    gate_directions: NonNegativeInt = 4
+    """The first of them, along which the models' weights may shift."""
+    revision: ClassVar[int] = 8
+    online_revision: ClassVar[int] = 2
+
+    def budget(self, n_models: int) -> float:
+        """Models asked on average, at most, of so many."""
+        return min(max(0.4 * n_models, 3.0), 5.5) if self.mean_pool is None else self.mean_pool
+
+
+def sequential_config(n_train: int) -> SequentialConfig:
+    """`rl_focal_sequential` on as many train rows: fewer, larger parts of a long stream are held out."""
+    return SequentialConfig(folds=5 if n_train < _LONG else 3)

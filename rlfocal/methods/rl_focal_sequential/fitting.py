@@ -1,0 +1,199 @@
+"""How Fusion is fitted at one stage: every recipe, their mixture by cross-validation, and tasks' own fits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlfocal.methods.rl_focal_sequential.fusion import TaskFusion, task_rows
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, Weights, fit_groups, fit_many
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+_HELD_OUT_TOLERANCE = 0.5
+"""Out-of-fold fits only serve to choose shares and train the Decider."""
+_OPINION_RIDGE = 1.0
+"""On the weight of Fusion's opinion in a task's own regressions."""
+_TASK_PRIOR = 10.0
+"""Number of documents that the mixture over all tasks counts as, in the prior of a task's mixture."""
+
+
+class Stage(NamedTuple):
+    """Fusion after one stage of asking."""
+
+    weights: Weights
+    """One regression per recipe, on all train rows."""
+    shares: Floats
+    """(S, R) each seed's mixture of the recipes"""
+    out_of_fold: Floats
+    """(S, T, C) each document's distribution by Fusion fitted without it"""
+
+
+class TaskStage(NamedTuple):
+    """What Fusion adds for each of J tasks after one stage of asking."""
+
+    weights: Weights
+    """S seeds' J groups of R regressions, on all rows of the task"""
+    shares: Floats
+    """(S, J, 1 + R)"""
+    out_of_fold: Floats
+    """(S, T, C) each document's distribution, fitted without it"""
+
+    def fusion(self, seed: int) -> TaskFusion:
+        """The Fusion of the seed at this place."""
+        return TaskFusion(self.weights.at(seed), self.shares[seed])
+
+
+class Fitted(NamedTuple):
+    """All of Fusion after one stage of asking."""
+
+    general: Stage
+    of_tasks: TaskStage | None
+
+
+WEIGHTS = ("shared", "bias", "own")
+"""The fields of `Weights`."""
+
+
+def fit_stage(rows: Rows, priors: Priors, held_out: Places, counts: Floats, *, biased: bool) -> Stage:
+    """Fits every recipe on all of train, then for each seed on all but each fold, side by side.
+
+    `counts` (T,): each document's weight when recipes are mixed.
+    """
+    n_recipes, n_rows = len(priors.shared), len(rows.labels)
+    whole = fit_many(rows, rows.shared.new_ones((n_recipes, n_rows)), priors, biased=biased)
+    out_of_fold = np.zeros((len(held_out), n_recipes, n_rows, rows.open.shape[1]))
+
+    def fit_out_of_fold(of_seed: Floats, part: Tensor) -> None:
+        n_folds = int(part.max()) + 1
+        taken = (part != torch.arange(n_folds)[:, None]).to(rows.shared.dtype)  # (folds, T)
+        fitted = fit_many(
+            rows,
+            taken.repeat_interleave(n_recipes, 0),
+            priors.at(torch.arange(n_recipes).repeat(n_folds)),
+            biased=biased,
+            tolerance=_HELD_OUT_TOLERANCE,
+        )
+        for fold in range(n_folds):
+            at = torch.nonzero(part == fold)[:, 0]
+            one = fitted.at(slice(fold * n_recipes, (fold + 1) * n_recipes))
+            of_seed[:, at.numpy()] = one.probabilities(rows.take(at)).numpy()
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fit_out_of_fold, out_of_fold, torch.from_numpy(held_out)))
+    labels = rows.labels.numpy()
+    counts = counts[labels >= 0]
+    shares = np.stack([mixture(_at_label(of_seed, labels), counts=counts) for of_seed in out_of_fold])
+    return Stage(whole, shares, np.einsum("sr,srtc->stc", shares, out_of_fold))
+
+
+def fit_tasks(
+    rows: Rows, particular: Floats, task: Places, opinion: Floats, priors: Priors, part: Places
+) -> tuple[Weights, Floats, Floats]:
+    """One seed's weights (J, R, ...), shares (J, 1 + R) and out-of-fold distributions (T, C) of every task.
+
+    `task` (T,) numbers the tasks, `opinion` (T, C) is Fusion's on documents whose whole task was held out,
+    `part` (T,) is each document's fold here, `particular` (T, F) as in `About`.
+    """
+    n_models = priors.shared.shape[1] // 2
+    n_tasks, n_recipes = int(task.max()) + 1, len(priors.shared)
+    mine = task_rows(rows, n_models, particular, opinion)
+    on_opinion = torch.full((n_recipes, 1), _OPINION_RIDGE**-0.5, dtype=torch.float64)
+    priors = Priors(torch.cat([priors.shared, on_opinion], 1), priors.own)
+    n_slots, n_folds = rows.open.shape[1], int(part.max()) + 1
+    weights = Weights(
+        rows.shared.new_zeros((n_tasks, n_recipes, 2 * n_models + 1)),
+        rows.shared.new_zeros((n_tasks, n_recipes, n_slots)),
+        rows.shared.new_zeros((n_tasks, n_recipes, mine.own.shape[1], n_slots)),
+    )
+    out_of_fold = np.zeros((1 + n_recipes, len(task), n_slots))
+    out_of_fold[0] = opinion
+    for tasks in _alike(rows.open.numpy().sum(axis=1), task):
+        at, real = _padded([np.flatnonzero(task == one) for one in tasks])
+        group = Rows(mine.shared[at], mine.own[at], mine.open[at], torch.where(real, mine.labels[at], -1))
+        taken = real[:, None].expand(-1, n_recipes, -1).to(rows.shared.dtype)
+        whole = fit_groups(group, taken, priors, biased=True)
+        for name in ("shared", "bias", "own"):
+            getattr(weights, name)[tasks] = getattr(whole, name)
+        parts = torch.from_numpy(part)[at]
+        left = (parts[:, None] != torch.arange(n_folds)[:, None]) & real[:, None]  # (J, folds, T)
+        held = fit_groups(
+            group,
+            left.repeat_interleave(n_recipes, 1).to(rows.shared.dtype),
+            priors.at(torch.arange(n_recipes).repeat(n_folds)),
+            biased=True,
+            tolerance=_HELD_OUT_TOLERANCE,
+        )
+        every = held.probabilities(group).view(len(tasks), n_folds, n_recipes, *group.open.shape[1:])
+        mask = real.numpy()
+        chosen = np.take_along_axis(every.numpy(), parts.numpy()[:, None, None, :, None], 1)[:, 0]
+        out_of_fold[1:, at.numpy()[mask]] = chosen.transpose(1, 0, 2, 3)[:, mask]
+    shares = _task_shares(out_of_fold, rows.labels.numpy(), task)
+    return weights, shares, np.einsum("tr,rtc->tc", shares[task], out_of_fold)
+
+
+def _task_shares(out_of_fold: Floats, labels: Places, task: Places) -> Floats:
+    """(J, 1 + R) each task's mixture, shrunk towards that of all tasks."""
+    of_all = mixture(_at_label(out_of_fold, labels))
+    return np.stack(
+        [
+            mixture(_at_label(out_of_fold[:, task == one], labels[task == one]), of_all * _TASK_PRIOR)
+            for one in range(int(task.max()) + 1)
+        ]
+    )
+
+
+def _alike(n_choices: Places, task: Places) -> Iterator[list[int]]:
+    """Groups of tasks with equally many choices and at least half as many documents as the group's largest,
+    so that little is padded."""
+    sizes = np.bincount(task)
+    most = np.zeros(len(sizes), dtype=np.int64)
+    np.maximum.at(most, task, n_choices)
+    group: list[int] = []
+    for one in sorted(range(len(sizes)), key=lambda one: (most[one], -sizes[one], one)):
+        if group and (most[one] != most[group[0]] or 2 * sizes[one] < sizes[group[0]]):
+            yield group
+            group = []
+        group.append(one)
+    yield group
+
+
+def _padded(members: list[Places]) -> tuple[Tensor, Tensor]:
+    """(J, T) positions, padded with each task's last one, and which are real."""
+    longest = max(len(at) for at in members)
+    at = np.stack([np.pad(one, (0, longest - len(one)), mode="edge") for one in members])
+    real = np.arange(longest) < np.array([len(one) for one in members])[:, None]
+    return torch.from_numpy(at), torch.from_numpy(real)
+
+
+def _at_label(distributions: Floats, labels: Places) -> Floats:
+    """(T', R) the probability of the right slot, where there is one, by each of (R, T, C)."""
+    known = np.flatnonzero(labels >= 0)
+    return np.asarray(distributions[:, known, labels[known]].T)
+
+
+def mixture(
+    at_label: Floats, prior: Floats | None = None, counts: Floats | None = None, iterations: int = 200
+) -> Floats:
+    """(R,) shares that maximise the likelihood of the labels, from (T, R) probabilities of them (EM).
+
+    `prior` (R,) is a number of documents in favour of each; None: one, split evenly. `counts` (T,) weights
+    the documents; None: 1 each.
+    """
+    n_recipes = at_label.shape[1]
+    before = np.full(n_recipes, 1 / n_recipes) if prior is None else prior
+    shares = np.full(n_recipes, 1 / n_recipes)
+    for _ in range(iterations):
+        owed = np.maximum(at_label, 1e-6) * shares
+        owed /= owed.sum(axis=1, keepdims=True)
+        shares = (owed.sum(axis=0) if counts is None else counts @ owed) + before
+        shares /= shares.sum()
+    return shares

@@ -1,0 +1,151 @@
+"""What a new model brings to its pool, as figures; `rlfocal.new_model.showing` turns them into a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlfocal.extraction.running.events import Failure
+from rlfocal.new_model.copies import Likeness
+from rlfocal.new_model.pools import BestPools, ForMoney
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracy on the documents of one task, or of all (`*`)."""
+
+    task: str
+    n: int
+    accuracy: float
+    stderr: float | None
+    """None for a single document."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The new model and another on the documents both answered, by `pairwise_diversity` and `agreement`."""
+
+    model: str
+    n: int
+    disagreement: float
+    q_statistic: float | None
+    double_fault: float
+    focal_diversity: float | None
+    same_error: float | None
+
+
+@dataclass(frozen=True)
+class Agents:
+    """One of RL-Focal's methods with the pool before or after: its means over seeds in `evaluations`."""
+
+    method: str
+    has_it: bool
+    seeds: int
+    n: int
+    accuracy: float
+    mean_pool_size: float
+    cost: float | None
+    """Cents per 1,000 queries; None if a price is unknown."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The model on one benchmark, beside the others."""
+
+    benchmark: str
+    score: Score
+    n_whole: int
+    """Documents of the benchmark that any model answered."""
+    rank: int
+    """1: the most accurate model of the benchmark."""
+    n_models: int
+    tasks: tuple[Score, ...]
+    pairs: tuple[Pair, ...]
+    pools: tuple[BestPools, ...]
+    money: tuple[ForMoney, ...]
+    """By rising budget; empty where a price is unknown."""
+    agents: tuple[Agents, ...]
+    left_out: tuple[str, ...]
+    """Models that did not answer all documents that this one did, so that no pool here includes them."""
+
+
+@dataclass(frozen=True)
+class Superfluous:
+    """The model of the pool that is missed least once the new one is in it."""
+
+    model: str
+    loss: float
+    """Of the best pools' accuracy on train documents, mean over benchmarks."""
+    disagreement: float
+    """With the new model, mean over benchmarks."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What the model costs to run; None: not known."""
+
+    params_b: float
+    active_params_b: float | None
+    gpus: int
+    """That it is split over."""
+    price: float | None
+    """Cents per 1,000 queries."""
+    price_input: float | None
+    price_output: float | None
+    """Cents per million tokens."""
+    n_docs: int
+    seconds: float
+    """That its engine took to answer so many documents."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A model that was added to a pool."""
+
+    model: str
+    hf_repo: str
+    revision: str
+    pool: str
+    file: Path
+    """The pool's file that has it now."""
+    is_copy_of_shipped: bool
+    """Whether that file is the user's own copy of a pool that ships with rlfocal."""
+    was_there: bool
+    """Whether an earlier call had added it."""
+    price: Price
+    standings: tuple[Standing, ...]
+    likeness: Likeness | None
+    superfluous: Superfluous | None
+    extracted: int
+    """Partitions extracted now."""
+    present: int
+    missing: tuple[Failure, ...]
+    stopped: str | None
+    """Why extraction ended early; None if it did not."""
+    notes: tuple[str, ...]
+    faults: tuple[str, ...]
+    """What was implausible, if it was added anyway."""
+
+    @property
+    def copies(self) -> str | None:
+        """The model it is a copy of, by its errors."""
+        return self.likeness.model if self.likeness is not None and self.likeness.is_copy else None
+
+
+def superfluous(
+    model: str, losses: Sequence[dict[str, float]], pairs: Sequence[Sequence[Pair]]
+) -> Superfluous | None:
+    """The model whose absence the best pools notice least on average; ties: the one most like the new one.
+
+    `losses` and `pairs`: one a benchmark. Models that miss a benchmark are not considered.
+    """
+    if not losses:
+        return None
+    found = []
+    for name in sorted(set.intersection(*map(set, losses)) - {model}):
+        apart = [pair.disagreement for each in pairs for pair in each if pair.model == name]
+        if apart:
+            loss = sum(lost[name] for lost in losses) / len(losses)
+            found.append(Superfluous(name, loss, sum(apart) / len(apart)))
+    return min(found, key=lambda s: (round(s.loss, 9), s.disagreement, s.model), default=None)

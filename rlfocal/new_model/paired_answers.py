@@ -1,0 +1,90 @@
+"""The models' answers to the documents that one of them answered: T documents × N models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.data.dataset import Kind
+from warehouse import Warehouse
+from warehouse.scripts import script
+
+Mask = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A model and those that answered all the documents it did, be it the whole benchmark or part of it."""
+
+    benchmark: str
+    kind: Kind
+    model: str
+    models: tuple[str, ...]
+    """N names, in alphabetical order."""
+    tasks: NDArray[np.str_]
+    """(T,)"""
+    is_train: Mask
+    """(T,)"""
+    predictions: Integers
+    """(T, N) choices, or numbers that stand for a document's distinct answers; -1 for none."""
+    labels: Integers
+    """(T,) the right one of these; -1 if no model is right."""
+    has_several_wrong: Mask
+    """(T,) whether there is more than one way to be wrong: False for two choices."""
+
+    @property
+    def at(self) -> int:
+        """The place of the model among the models."""
+        return self.models.index(self.model)
+
+    @property
+    def wrong(self) -> Mask:
+        """(T, N)"""
+        wrong: Mask = (self.predictions != self.labels[:, None]) | (self.labels[:, None] < 0)
+        return wrong
+
+
+def said_beside(warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]) -> Beside | None:
+    """The answers of `model` and the others to the documents it answered; None if it answered none.
+
+    Others that missed one of these documents are left out.
+    """
+    names = sorted({model, *others})
+    found = warehouse.connection.execute(
+        script("queries/said_beside"), {"benchmark": benchmark, "model": model, "models": names}
+    ).to_arrow_table()
+    n_docs = sum(name == model for name in found["model"].to_pylist())
+    if n_docs == 0:
+        return None
+    counted = found.group_by("model").aggregate([("said", "count")])
+    complete = {
+        name
+        for name, n in zip(counted["model"].to_pylist(), counted["said_count"].to_pylist(), strict=True)
+        if n == n_docs
+    }
+    models = tuple(name for name in names if name in complete)
+    keep = np.isin(found["model"].to_numpy(zero_copy_only=False).astype(np.str_), models)
+
+    def column(name: str) -> NDArray[Any]:
+        values: NDArray[Any] = found[name].to_numpy(zero_copy_only=False)[keep]
+        return values.reshape(n_docs, len(models))
+
+    predictions, correct = column("said").astype(np.int64), column("correct").astype(np.bool_)
+    n_choices = column("n_choices")[:, 0].astype(np.float64)
+    is_answers = bool(np.isnan(n_choices).any())
+    return Beside(
+        benchmark,
+        "answers" if is_answers else "choices",
+        model,
+        models,
+        tasks=column("task")[:, 0].astype(np.str_),
+        is_train=column("is_train")[:, 0].astype(np.bool_),
+        predictions=predictions,
+        labels=np.where(correct, predictions, -1).max(axis=1),
+        has_several_wrong=np.isnan(n_choices) | (n_choices > 2),
+    )

@@ -1,0 +1,110 @@
+"""A first look at a model: a few documents of each kind, in a temporary warehouse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.running.events import Event
+from rlfocal.extraction.running.runner import extract_model
+from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.new_model.plausibility import (
+    Answered,
+    Fault,
+    Scored,
+    faults_of_answers,
+    faults_of_choices,
+    faults_of_tokenizer,
+)
+from rlfocal.pool.hub import local_weights
+from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
+from warehouse import Warehouse, open_warehouse
+
+DOCUMENTS = 20
+"""Of each kind."""
+TASKS = 4
+"""Spread over so many, because one task's answers may really be all the same: of 16 models and MMLU's 57
+tasks, 1.6 % of the first 20 documents of a task, but 0.4 % of five documents of four."""
+TEXTS = 8
+"""For the tokenizer."""
+
+
+def look(
+    spec: ModelSpec,
+    pool: PoolSpec,
+    backend: str,
+    datasets: str | Path | None,
+    on_progress: Callable[[Event], None] | None = None,
+) -> list[Fault]:
+    """What is implausible about a model's answers to 20 documents of each kind of the pool's benchmarks.
+
+    Raises InputError with the engine's reason if it cannot answer.
+    """
+    alone = pool.model_copy(update={"models": (spec,)})
+    tasks = _few(pool.benchmarks, datasets)
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "look"
+        outcome = extract_model(place, alone, spec.model, tasks, backend=backend, on_progress=on_progress)
+        if outcome.missing:
+            raise InputError(
+                f"{spec.model} cannot answer: {outcome.missing[0].reason}; the pool is unchanged"
+            )
+        with open_warehouse(place, read_only=True) as warehouse:
+            found = [fault for name in _names(tasks) for fault in _faults(warehouse, name)]
+    return found + faults_of_tokenizer(_tokenizer(spec), _texts(tasks))
+
+
+def _few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[TaskDocuments]:
+    """DOCUMENTS of the first benchmark of each kind, from its first TASKS tasks."""
+    first = {benchmark.kind: benchmark for benchmark in reversed(benchmarks)}
+    tasks: list[TaskDocuments] = []
+    for benchmark in first.values():
+        few = dict(list(benchmark.tasks.items())[:TASKS])
+        each = -(-DOCUMENTS // len(few))
+        tasks += load_tasks([benchmark.model_copy(update={"tasks": few})], each, datasets)
+    return tasks
+
+
+def _names(tasks: Sequence[TaskDocuments]) -> list[str]:
+    return list(dict.fromkeys(task.benchmark for task in tasks))
+
+
+def _faults(warehouse: Warehouse, benchmark: str) -> list[Fault]:
+    scored = warehouse.rows(
+        "SELECT list(c.logprob ORDER BY c.choice), flatten(list(c.token_logprobs)), any_value(d.label) "
+        "FROM choice_logprobs AS c JOIN docs AS d USING (benchmark, task, doc_id) "
+        "WHERE benchmark = ? GROUP BY task, doc_id ORDER BY task, doc_id",
+        [benchmark],
+    )
+    if scored:
+        tokens = np.array([value for _, values, _ in scored for value in values], dtype=np.float64)
+        return faults_of_choices(
+            benchmark, Scored([values for values, *_ in scored], tokens, [label for *_, label in scored])
+        )
+    passes = warehouse.rows(
+        "SELECT list(answer ORDER BY pass) FROM answer_passes WHERE benchmark = ? GROUP BY task, doc_id",
+        [benchmark],
+    )
+    return faults_of_answers(benchmark, Answered([answers for (answers,) in passes]))
+
+
+def _texts(tasks: Sequence[TaskDocuments]) -> list[str]:
+    """Prompts and choices of the first documents."""
+    documents = [document for task in tasks for document in task.documents[:2]][: TEXTS // 2]
+    texts = [text for d in documents for text in (d.context or d.question, d.gold) if text]
+    return list(dict.fromkeys(texts))
+
+
+def _tokenizer(spec: ModelSpec) -> object:
+    """The one that the engines load."""
+    from rlfocal.extraction.engines.tokens import load_tokenizer
+
+    folder = local_weights(spec)
+    options = {"trust_remote_code": spec.trust_remote_code}
+    if folder is not None:
+        return load_tokenizer(str(folder), **options)
+    return load_tokenizer(spec.hf_repo, revision=spec.revision, **options)

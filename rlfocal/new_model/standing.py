@@ -1,0 +1,153 @@
+"""Reads from the warehouse how a model stands, and trains RL-Focal's methods with and without it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from rlfocal.base.errors import InputError
+from rlfocal.evaluation import evaluate
+from rlfocal.evaluation.comparable import known
+from rlfocal.methods.agents import RL_FOCAL
+from rlfocal.new_model.figures import Agents, Pair, Price, Score, Standing
+from rlfocal.new_model.paired_answers import Beside, said_beside
+from rlfocal.new_model.pools import best_for_money, best_pools, every_pool_of, losses
+from rlfocal.pool.specs import ModelSpec
+from warehouse import Warehouse
+from warehouse.scripts import script
+
+METHODS = RL_FOCAL[:2]
+OnProgress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A standing, and what it was read from."""
+
+    standing: Standing
+    said: Beside
+    losses: dict[str, float] | None
+    """As `rlfocal.new_model.pools.losses`; None without train documents."""
+
+
+def see(
+    warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str], agents: tuple[Agents, ...] = ()
+) -> Seen | None:
+    """How `model` compares with the others of its pool on a benchmark; None if it answered nothing."""
+    said = said_beside(warehouse, benchmark, model, others)
+    if said is None:
+        return None
+    scores = [Score(*row) for row in _accuracies(warehouse, benchmark, model)]
+    named = {"benchmark": benchmark, "model": model, "models": [model, *others]}
+    [row] = warehouse.connection.execute(script("queries/ranks"), named).fetchall()
+    n, accuracy, stderr, rank, n_models = row
+    [(n_whole,)] = warehouse.rows("SELECT count(*) FROM docs WHERE benchmark = ?", [benchmark])
+    tried = every_pool_of(said)
+    prices = dict(warehouse.rows("SELECT model, price FROM models"))
+    pools = () if tried is None else best_pools(tried)
+    standing = Standing(
+        benchmark,
+        Score("*", n, accuracy, stderr),
+        n_whole,
+        rank,
+        n_models,
+        tuple(scores),
+        _pairs(warehouse, benchmark, model, others),
+        pools,
+        () if tried is None else best_for_money(tried, pools, prices),
+        agents,
+        tuple(sorted(set(_answering(warehouse, benchmark, others)) - set(said.models))),
+    )
+    return Seen(standing, said, None if tried is None else losses(tried))
+
+
+def train_both(
+    warehouse: Warehouse,
+    benchmark: str,
+    model: str,
+    others: Sequence[str],
+    seeds: int,
+    on_progress: OnProgress | None,
+) -> tuple[tuple[Agents, ...], str | None]:
+    """RL-Focal's methods without and with the model, and why some are missing.
+
+    Trained now if the warehouse has no such run. Those with it are on the leaderboard from now on.
+    """
+    found: list[Agents] = []
+    complete = set(_complete(warehouse, benchmark))
+    before = sorted(complete.intersection(others))
+    if model not in complete:
+        return (), f"{benchmark}: RL-Focal was not trained, because {model} answered only part of it"
+    for names in (before, sorted({*before, model})):
+        if not names:
+            continue
+        try:
+            report = evaluate(
+                warehouse, benchmark, methods=METHODS, models=names, seeds=seeds, on_progress=on_progress
+            )
+        except InputError as error:  # one model alone, or no train rows
+            return tuple(found), f"{benchmark}: RL-Focal was not trained: {error}"
+        runs = defaultdict(list)
+        for row in report.rows:
+            if row.task == "*" and row.method in METHODS:
+                runs[row.method].append(row)
+        for method in METHODS:
+            costs = [cost for row in runs[method] if (cost := known(row.cost)) is not None]
+            found.append(
+                Agents(
+                    method,
+                    model in names,
+                    len(runs[method]),
+                    runs[method][0].n,
+                    fmean(row.accuracy for row in runs[method]),
+                    fmean(row.mean_pool_size for row in runs[method]),
+                    fmean(costs) if len(costs) == len(runs[method]) else None,
+                )
+            )
+    return tuple(found), None
+
+
+def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
+    """What its entry says, and what its extraction took."""
+    [(n_docs, seconds)] = warehouse.rows(
+        "SELECT coalesce(sum(n_docs), 0), coalesce(sum(seconds), 0) FROM extractions WHERE model = ?",
+        [spec.model],
+    )
+    return Price(
+        spec.params_b,
+        spec.active_params_b,
+        spec.tensor_parallel,
+        spec.price,
+        spec.price_input,
+        spec.price_output,
+        int(n_docs),
+        float(seconds),
+    )
+
+
+def _accuracies(
+    warehouse: Warehouse, benchmark: str, model: str
+) -> list[tuple[str, int, float, float | None]]:
+    return warehouse.rows(
+        "SELECT task, n, accuracy, stderr FROM accuracy WHERE benchmark = ? AND model = ? ORDER BY task",
+        [benchmark, model],
+    )
+
+
+def _pairs(warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]) -> tuple[Pair, ...]:
+    rows = warehouse.connection.execute(
+        script("queries/pairs_of_model"), {"benchmark": benchmark, "model": model}
+    ).fetchall()
+    return tuple(Pair(*row) for row in rows if row[0] in others)
+
+
+def _answering(warehouse: Warehouse, benchmark: str, others: Sequence[str]) -> list[str]:
+    """Those of the others that answered any document of the benchmark."""
+    rows = warehouse.rows("SELECT DISTINCT model FROM outcomes WHERE benchmark = ?", [benchmark])
+    return [name for (name,) in rows if name in others]
+
+
+def _complete(warehouse: Warehouse, benchmark: str) -> list[str]:
+    return [name for (name,) in warehouse.rows(script("queries/complete_models"), [benchmark] * 2)]

@@ -1,7 +1,0 @@
-"""Models that join or leave a pool: what is checked first, what a model brings, and how to undo it."""
-
-from rlfocal.newcomers.adding import add_model
-from rlfocal.newcomers.page import Newcomer
-from rlfocal.newcomers.removing import Removed, remove_model
-
-__all__ = ["Newcomer", "Removed", "add_model", "remove_model"]

@@ -1,0 +1,1 @@
+"""Serving trained agents between an application and its models."""

@@ -1,0 +1,169 @@
+"""RL-Focal around your own model calls: which models to ask next, what to answer, what to learn from it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.data.outputs import Given, Heard, Output
+from warehouse.answers import normalise
+
+if TYPE_CHECKING:
+    from rlfocal.data.prompts import Prompt
+    from rlfocal.methods.agents.variant import SomeAgents
+    from warehouse import Warehouse
+
+Context = str | Mapping[str, str]
+"""The question, or `{"question": ..., "task": ...}`."""
+
+_log = logging.getLogger(__name__)
+
+
+class Router:
+    """One query at a time: `choose` until it names no more models, `fuse`, and `learn` if the label is known.
+
+        router = Router.load("seed-0.safetensors")
+        outputs = {}
+        while models := router.choose(question, outputs):
+            outputs |= {model: ask(model, question) for model in models}
+        answer = router.fuse(outputs)
+        sure = router.probability
+        router.learn(label)
+
+    A Router takes one query at a time; concurrent streams need a Router each.
+
+    With `online`, a vote of the models that are best by the labels so far is compared with the trained agents
+    on a tenth of the queries, and answers while it does better. Without `online`, `learn` changes nothing.
+    """
+
+    def __init__(self, agents: SomeAgents, *, online: bool = True) -> None:
+        from rlfocal.methods.agents.variants import VARIANTS
+
+        self.models, self.kind, self.online = agents.models, agents.kind, online
+        self._driver = VARIANTS[agents.method].driver(agents)
+        self._tracker = self._driver.tracker()
+        self._last: tuple[Given, int, int, int] | None = None
+        self.probability: float | None = None
+        """The trained agents' probability that the last fused answer is right; None if no model gave one, or
+        if labels have shown that a vote does better than the agents."""
+        self.notes: list[str] = []
+        """What was unusual about the current query: models that were down, and which stood in."""
+        self._begin("", "")
+
+    @classmethod
+    def load(cls, checkpoint: str | Path, *, online: bool = True) -> Router:
+        """The agents of one checkpoint of `rlfocal train`. Raises InputError for any other file."""
+        from rlfocal.methods.agents.checkpoint import load_checkpoint
+
+        return cls(load_checkpoint(Path(checkpoint)), online=online)
+
+    def prompts(self, warehouse: Warehouse, benchmark: str) -> dict[str, list[Prompt]]:
+        """How each model of the pool was asked, so that calls can ask alike: by model, one prompt a document.
+
+        Raises InputError where the warehouse has no prompts of the benchmark.
+        """
+        from rlfocal.data.prompts import load_prompts
+
+        return {model: load_prompts(warehouse, benchmark, model) for model in self.models}
+
+    def choose(self, context: Context = "", outputs: Mapping[str, Output] | None = None) -> list[str]:
+        """The models to ask next, given the outputs so far; none once enough have answered.
+
+        A new query begins without outputs, or with another context. A model whose output is None is down: the
+        next best stands in, as `notes` and the log report.
+        """
+        if not outputs or (context and _parts(context) != self._about):
+            self._begin(*_parts(context))
+        given = self._read(outputs or {})
+        wanted = self._driver.wanted(given)
+        if self.online and (self._probing or self._tracker.leads):
+            team = self._tracker.team(given.down)
+            wanted = wanted | team if self._probing else team
+        live = wanted & ~given.asked
+        if not live.any() and not (given.asked & ~given.is_down).any():
+            live = self._tracker.team([*given.down])  # all that were chosen are down
+        return [self.models[at] for at in np.flatnonzero(live)]
+
+    def fuse(self, outputs: Mapping[str, Output]) -> int | str | None:
+        """The index of the choice, or the answer; None if no model gave one."""
+        given = self._read(outputs)
+        fused = self._driver.fuse(given)
+        voted = -1
+        if self.online and (self._probing or self._tracker.leads):
+            voted = self._tracker.vote(given.probs, self._tracker.team(given.down) & given.asked)
+        if voted >= 0 and self._tracker.leads:
+            slot, self.probability = voted, None
+        else:
+            slot, self.probability = fused
+        self._last = (given, fused.slot, voted, slot)
+        if slot < 0:
+            return None
+        return given.answers[slot] if self.kind == "answers" else slot
+
+    def learn(self, label: int | str) -> None:
+        """Takes the right choice's index, or the right answer, of the last fused query, once.
+
+        Raises InputError if no query waits for its label, and for a label that no query could have.
+        """
+        if self._last is None:
+            raise InputError("Router.learn needs a query that waits for its label: call fuse first")
+        given, trained, voted, slot = self._last
+        right_slot = _slot_of(label, given, self.kind)
+        self._last = None
+        if not self.online or not (given.asked & ~given.is_down).any():
+            return
+        right = (given.slots == right_slot) & (given.slots >= 0) & (right_slot >= 0)
+        compared = (trained == right_slot, voted == right_slot) if self._probing and right_slot >= 0 else None
+        self._tracker.learn(given.asked & ~given.is_down, right, slot == right_slot >= 0, compared)
+
+    def _begin(self, question: str, task: str) -> None:
+        self.notes = []
+        self._about = (question, task)
+        self._last = self.probability = None
+        self._probing = self.online and self._tracker.probes()
+        self._heard = Heard(self.models, self.kind)
+        self._driver.begin(question, task)
+
+    def _read(self, outputs: Mapping[str, Output]) -> Given:
+        given, adds = self._heard.update(outputs)
+        if not adds:
+            self._driver.forget()
+        for at in given.down:
+            note = f"{self.models[at]} is down; the next best models of the pool stand in"
+            if note not in self.notes:
+                self.notes.append(note)
+                _log.warning(note)
+        return given
+
+
+def _parts(context: Context) -> tuple[str, str]:
+    """Question and task. Raises InputError for a context that is neither a text nor a mapping of the two."""
+    if isinstance(context, str):
+        return context, ""
+    if not isinstance(context, Mapping):
+        raise InputError(f'a context is the question or {{"question": ..., "task": ...}}, not {context!r}')
+    for name, text in context.items():
+        if name not in ("question", "task"):
+            raise unknown("part", str(name), ["question", "task"], "the context")
+        if not isinstance(text, str):
+            raise InputError(f"the context's {name} is {text!r}; give a text, or leave it out")
+    return context.get("question", ""), context.get("task", "")
+
+
+def _slot_of(label: int | str, given: Given, kind: str) -> int:
+    """The label's slot, -1 if no model gave it. Raises InputError if it is not a label."""
+    if kind == "answers":
+        answer = normalise(str(label)) if isinstance(label, str | int | float | np.number) else None
+        if answer is None or isinstance(label, bool):
+            raise InputError(f"Router.learn: {label!r} is not an answer; give the right one as text")
+        return given.answers.index(answer) if answer in given.answers else -1
+    width = given.probs.shape[1]
+    whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
+    if not whole or int(label) < 0 or int(label) >= width > 0:  # without an output, any number may be right
+        raise InputError(f"Router.learn: {label!r} is not a choice" + f", 0 to {width - 1}" * (width > 0))
+    return int(label)

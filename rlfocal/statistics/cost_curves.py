@@ -1,0 +1,157 @@
+"""Accuracy against cost: RouteLLM's PGR, APGR and CPT, RouterBench's AIQ, LLMRouterBench's ParetoDist."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.base.errors import InputError
+
+Floats = NDArray[np.float64]
+
+
+def pgr(accuracies: Floats, weak: float, strong: float) -> Floats:
+    """(accuracy - weak) / (strong - weak), any shape: the performance gap recovered (arXiv 2406.18665).
+
+    `weak` and `strong` are the accuracies of the two models that a router chooses between. NaN where the
+    strong one is no better: there is nothing to recover.
+    """
+    if not strong > weak:
+        return np.full(np.shape(accuracies), np.nan)
+    return (np.asarray(accuracies, dtype=np.float64) - weak) / (strong - weak)
+
+
+def apgr(shares: Floats, accuracies: Floats, weak: float, strong: float) -> float:
+    """The mean PGR over strong-call shares from 0 to 1, on an even grid as fine as can be.
+
+    `shares` (P,) are those of the documents that a router sends to the strong model and `accuracies` (P,) its
+    accuracies, a point per threshold, in any order. Between points PGR is linear, as it is when tossing a
+    coin between two thresholds; so the mean is the area by the trapezoid rule, as in RouteLLM's code. The
+    ends, where all documents go to one model, are known: PGR 0 at share 0 and 1 at share 1. A random router
+    has 0.5. NaN where PGR is.
+    """
+    share, recovered = _recovered(shares, accuracies, weak, strong)
+    return float(np.trapezoid(recovered, share))
+
+
+def cpt(shares: Floats, accuracies: Floats, weak: float, strong: float, recovered: float) -> float:
+    """The call-performance threshold: the smallest strong-call share at which PGR reaches `recovered`.
+
+    CPT(50 %) is that of `recovered` 0.5. Points, ends and the lines between them as in `apgr`: with the end
+    at share 1, any `recovered` up to 1 is reached somewhere. NaN where it never is, and where PGR is NaN.
+    """
+    share, reached = _recovered(shares, accuracies, weak, strong)
+    # By a float error less, a threshold that just reaches it would pass for one that does not.
+    enough = np.flatnonzero(reached >= recovered - 1e-9)
+    if np.isnan(reached).any() or not len(enough):
+        return float("nan")
+    at = slice(max(enough[0] - 1, 0), enough[0] + 1)
+    return float(np.interp(recovered, reached[at], share[at]))
+
+
+def aiq(costs: Floats, accuracies: Floats) -> float:
+    """RouterBench's AIQ: the mean of the non-decreasing convex hull of accuracy over cost (arXiv 2403.12031).
+
+    `costs` and `accuracies` (P,) are a router's points. The hull runs from the cheapest point to the most
+    accurate one and stays level up to the highest cost; its area is divided by the range of these costs.
+    Routers are comparable only over the same range: add the cheapest and the dearest model to the points of
+    each. NaN if all points cost the same or a cost is unknown.
+    """
+    costs, accuracies = _points(costs, accuracies)
+    low, high = costs.min(), costs.max()
+    if not high > low:
+        return float("nan")
+    hull = non_decreasing_hull(costs, accuracies)
+    x, y = np.append(costs[hull], high), np.append(accuracies[hull], accuracies[hull[-1]])
+    return float(np.trapezoid(y, x) / (high - low))
+
+
+def non_decreasing_hull(costs: Floats, accuracies: Floats) -> NDArray[np.int64]:
+    """(H,) which of P points are the corners of the non-decreasing convex hull, by rising cost.
+
+    From the cheapest (the most accurate of these) to the most accurate (the cheapest of these), each step
+    less steep than the one before: what tossing a coin between two points can reach. All costs are known.
+    """
+    hull: list[int] = []
+    for i in np.lexsort((-accuracies, costs)):
+        if hull and accuracies[i] <= accuracies[hull[-1]]:
+            continue
+        while len(hull) > 1 and not _turns_down(costs[[*hull[-2:], i]], accuracies[[*hull[-2:], i]]):
+            hull.pop()
+        hull.append(int(i))
+    return np.array(hull, dtype=np.int64)
+
+
+def pareto_front(costs: Floats, accuracies: Floats) -> NDArray[np.bool_]:
+    """(P,) whether no other point is at least as cheap and as accurate, and better in one of the two.
+
+    Of equal points all are on the front or none. A point of unknown cost is not on it and keeps no other
+    point off it.
+    """
+    costs, accuracies = _points(costs, accuracies)
+    cheaper = costs[:, None] - costs
+    better = accuracies - accuracies[:, None]
+    beaten = (cheaper >= 0) & (better >= 0) & ((cheaper > 0) | (better > 0))
+    front: NDArray[np.bool_] = ~beaten.any(axis=1) & ~np.isnan(costs)
+    return front
+
+
+def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
+    """(P,) LLMRouterBench's ParetoDist: how far each point is from the nearest point of the Pareto front.
+
+    The front is that of all points given, so give all methods and all single models at once. The logarithm of
+    cost and the accuracy are each scaled to 0 at their lowest and 1 at their highest over all points of known
+    cost, then the two differences are summed (the L1 distance). 0 on the front, NaN where the cost is
+    unknown. A method with several points is rated by their mean (arXiv 2601.07206).
+
+    InputError: a cost is not above 0, so that it has no logarithm.
+    """
+    costs, accuracies = _points(costs, accuracies)
+    if (costs <= 0).any():
+        raise InputError(
+            f"cost {costs[costs <= 0][0]:g} has no logarithm: leave what costs nothing out of ParetoDist"
+        )
+    known = ~np.isnan(costs)
+    distance = np.full(costs.shape, np.nan)
+    if known.any():
+        points = np.column_stack([_scaled(np.log(costs[known])), _scaled(accuracies[known])])
+        front = points[pareto_front(costs[known], accuracies[known])]
+        distance[known] = np.abs(points[:, None] - front).sum(axis=2).min(axis=1)
+    return distance
+
+
+def _recovered(shares: Floats, accuracies: Floats, weak: float, strong: float) -> tuple[Floats, Floats]:
+    """Shares from 0 to 1, each once, and the PGR at them: the mean of points that have the same share."""
+    shares, accuracies = _points(shares, accuracies)
+    if not ((shares >= 0) & (shares <= 1)).all():
+        bad = shares[~((shares >= 0) & (shares <= 1))][0]
+        raise InputError(f"share of strong calls {bad:g}: give fractions from 0 to 1, not per cent")
+    ends = [(share, value) for share, value in ((0.0, weak), (1.0, strong)) if share not in shares]
+    x = np.append(shares, [share for share, _ in ends])
+    y = pgr(np.append(accuracies, [value for _, value in ends]), weak, strong)
+    share, at, n = np.unique(x, return_inverse=True, return_counts=True)
+    return share, np.bincount(at, y) / n
+
+
+def _turns_down(x: Floats, y: Floats) -> bool:
+    """Whether the second of two steps between three points is the less steep one."""
+    return bool((y[2] - y[1]) * (x[1] - x[0]) < (y[1] - y[0]) * (x[2] - x[1]))
+
+
+def _scaled(values: Floats) -> Floats:
+    """From 0 at the lowest to 1 at the highest; 0 where all are equal."""
+    spread = float(np.ptp(values)) or 1.0
+    scaled: Floats = (values - values.min()) / spread
+    return scaled
+
+
+def _points(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Costs or shares, and accuracies, as float arrays of one length, which is not 0."""
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if x.ndim != 1 or x.shape != y.shape or not len(x):
+        raise InputError(f"points of shapes {x.shape} and {y.shape}: give one cost or share per accuracy")
+    if not np.isfinite(y).all() or np.isinf(x).any():
+        raise InputError(
+            f"points {x.tolist()}, {y.tolist()}: all must be finite numbers, an unknown cost NaN"
+        )
+    return x, y

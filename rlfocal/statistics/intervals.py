@@ -1,0 +1,207 @@
+"""Intervals of a mean accuracy or a difference of two: the bootstrap over seeds, documents and tasks.
+
+Not `scipy.stats.bootstrap`, which resamples along one axis, not seeds and documents together. For one seed
+the tests compare the two; scipy's takes 57 times as long on MMLU's documents.
+
+All take `one` (K, T) and `other` (J, T): 1 where a seed of a method is right on a document, 0 where it is
+wrong, on the same documents. A draw takes K and J of the seeds and as many documents as there are, all with
+replacement; a method is averaged over its drawn seeds, and two methods are compared on the same drawn
+documents. A single seed is always drawn, so that only documents vary. The same `seed` gives the same draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlfocal.base.errors import InputError
+
+BLOCK = 4_000_000
+"""How many draws × patterns are in memory at once."""
+
+Hits = NDArray[np.float64]
+Tasks = NDArray[np.str_] | NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean accuracy, as a fraction, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Difference(Interval):
+    """A difference of two accuracies on the same documents, as a fraction, with its 95 % interval."""
+
+    p_value: float
+    """Twice the share of draws beyond zero: below 0.05 exactly where the interval excludes zero."""
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+    @property
+    def is_tie(self) -> bool:
+        return abs(self.mean) < 1e-9
+
+
+def paired_bootstrap(
+    one: Hits, other: Hits, *, clusters: Tasks | None = None, seed: int = 0, draws: int = 10_000
+) -> Difference:
+    """The accuracy of `one` minus that of `other` over all documents, and its percentile interval.
+
+    With `clusters` (T,), the task of each document, whole tasks are drawn instead of documents: the interval
+    then holds for tasks like these, not only for these tasks. With few tasks, such intervals are too narrow:
+    in simulations with normal task effects those of 5 tasks covered the truth in 84 % of cases, of 10 in
+    91 %, of 20 in 93 % and of 40 in 95 %, where drawing documents gave 60 to 89 %.
+    """
+    hits = _stacked(one, other, clusters)
+    rng = np.random.default_rng(seed)
+    seeds = _seed_weights(rng, one, other, draws)
+    if clusters is None:
+        drawn = _resampled(rng, seeds, hits, np.ones(hits.shape[1]))
+    else:
+        _, at, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+        drawn = _resampled(rng, seeds, np.stack([np.bincount(at, row) for row in hits]), sizes)
+    return _difference(float(one.mean() - other.mean()), drawn)
+
+
+def paired_over_tasks(
+    one: Hits, other: Hits, tasks: Tasks, *, whole: bool = False, seed: int = 0, draws: int = 10_000
+) -> Difference:
+    """The mean over tasks of the accuracy of `one` minus that of `other`, and its percentile interval.
+
+    Every task counts equally, however many documents it has. The tasks (`tasks` (T,)) are fixed, and
+    documents are drawn within each. A task of n documents varies by (n - 1)/n of what it should, one of a
+    single document not at all: intervals of tiny tasks are too narrow. `whole`: tasks are drawn instead, with
+    all their documents, as in `paired_bootstrap`.
+    """
+    hits = _stacked(one, other, tasks)
+    rng = np.random.default_rng(seed)
+    drawn = _drawn_tasks(rng, _seed_weights(rng, one, other, draws), hits, tasks, whole)
+    return _difference(_over_tasks(one, tasks) - _over_tasks(other, tasks), drawn)
+
+
+def mean_over_tasks(
+    one: Hits, tasks: Tasks, *, whole: bool = False, seed: int = 0, draws: int = 10_000
+) -> Interval:
+    """The mean over tasks of one method's accuracy, drawn as in `paired_over_tasks`."""
+    nobody = one[:0]
+    hits = _stacked(one, nobody, tasks)
+    rng = np.random.default_rng(seed)
+    drawn = _drawn_tasks(rng, _seed_weights(rng, one, nobody, draws), hits, tasks, whole)
+    return Interval(_over_tasks(one, tasks), *_percentiles(drawn))
+
+
+def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(M,) the p-values of M comparisons made at once, adjusted by Holm's step-down method (1979).
+
+    Rejecting those below 0.05 errs in any of the M true null hypotheses with probability 0.05 at most.
+    """
+    p_values = np.asarray(p_values, dtype=np.float64)
+    if not ((p_values >= 0) & (p_values <= 1)).all():
+        raise InputError(
+            f"p-values {p_values.tolist()}: each must be from 0 to 1; leave out what is not compared"
+        )
+    order = np.argsort(p_values)
+    stepped = np.maximum.accumulate(p_values[order] * np.arange(len(order), 0, -1))
+    adjusted = np.empty_like(p_values)
+    adjusted[order] = np.minimum(stepped, 1)
+    return adjusted
+
+
+def _resampled(
+    rng: np.random.Generator,
+    seeds: Hits,
+    sums: NDArray[np.float64],
+    sizes: NDArray[np.float64] | NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """(draws,) the accuracy over units drawn with replacement: documents, or tasks of `sizes` documents.
+
+    `seeds` (draws, R) weighs the rows of `sums` (R, U), right answers a unit. Units of which all rows say the
+    same are exchangeable, so U drawn ones are one multinomial draw over the distinct columns: the
+    distribution of resampling units, at a cost that U hardly raises.
+    """
+    units, counts = np.unique(np.vstack([sums, sizes]), axis=1, return_counts=True)
+    total = int(counts.sum())
+    size = max(1, BLOCK // len(counts))
+    accuracy = []
+    for start in range(0, len(seeds), size):
+        block = seeds[start : start + size]
+        times = rng.multinomial(total, counts / total, size=len(block))
+        accuracy.append((times * (block @ units[:-1])).sum(axis=1) / (times @ units[-1]))
+    return np.concatenate(accuracy)
+
+
+def _drawn_tasks(
+    rng: np.random.Generator, seeds: Hits, hits: Hits, tasks: Tasks, whole: bool
+) -> NDArray[np.float64]:
+    """(draws,) the mean over tasks of accuracies: over documents drawn within each, or over drawn tasks."""
+    if whole:
+        by_task = _by_task(hits, tasks)
+        return _resampled(rng, seeds, by_task, np.ones(by_task.shape[1]))
+    names, at = np.unique(tasks, return_inverse=True)
+    total = np.zeros(len(seeds))
+    for i in range(len(names)):
+        own = hits[:, at == i]
+        total += _resampled(rng, seeds, own, np.ones(own.shape[1]))
+    return total / len(names)
+
+
+def _seed_weights(rng: np.random.Generator, one: Hits, other: Hits, draws: int) -> NDArray[np.float64]:
+    """(draws, K + J) the share of each seed of `one` among K drawn, minus that of each of `other` among J."""
+    return np.hstack([_drawn_seeds(rng, len(one), draws), -_drawn_seeds(rng, len(other), draws)])
+
+
+def _drawn_seeds(rng: np.random.Generator, n: int, draws: int) -> NDArray[np.float64]:
+    """(draws, n) the share of each of n seeds among n drawn with replacement."""
+    if n == 0:
+        return np.empty((draws, 0))
+    shares: NDArray[np.float64] = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
+    return shares
+
+
+def _difference(mean: float, drawn: NDArray[np.float64]) -> Difference:
+    """The two-sided p-value inverts the percentile interval: the smallest level at which it excludes zero.
+
+    It is never below 2 / (draws + 1), the resolution of this many draws.
+    """
+    ordered = np.sort(drawn.round(12))
+    level = np.linspace(0, 1, len(ordered))
+    beyond = min(np.interp(0, ordered, level), np.interp(0, -ordered[::-1], level))
+    p_value = min(1.0, max(2 * float(beyond), 2 / (len(ordered) + 1)))
+    return Difference(mean, *_percentiles(drawn), p_value)
+
+
+def _percentiles(drawn: NDArray[np.float64]) -> tuple[float, float]:
+    # Rounded, or the float error of thirds would keep an interval off zero.
+    low, high = np.quantile(drawn.round(12), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _over_tasks(hits: Hits, tasks: Tasks) -> float:
+    return float(np.mean([hits[:, tasks == task].mean() for task in np.unique(tasks)]))
+
+
+def _by_task(hits: Hits, tasks: Tasks) -> NDArray[np.float64]:
+    """(R, G) the accuracy of each row on each task."""
+    return np.column_stack([hits[:, tasks == task].mean(axis=1) for task in np.unique(tasks)])
+
+
+def _stacked(one: Hits, other: Hits, tasks: Tasks | None) -> Hits:
+    """(K + J, T) both methods' documents, which are the same and all decided."""
+    shapes = [one.shape, other.shape] + ([] if tasks is None else [tasks.shape])
+    if one.ndim != 2 or other.ndim != 2 or one.size == 0 or len({shape[-1] for shape in shapes}) > 1:
+        raise InputError(
+            f"hits of shapes {', '.join(map(str, shapes))}: give (seeds, documents) of the same documents, "
+            "and a task for each"
+        )
+    hits = np.vstack([one, other]).astype(np.float64)
+    if np.isnan(hits).any():
+        raise InputError(f"{int(np.isnan(hits).sum())} hits are NaN: leave out undecided documents")
+    return hits

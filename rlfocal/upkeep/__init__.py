@@ -1,0 +1,1 @@
+"""Keeping a warehouse sound: the doctor and drift."""

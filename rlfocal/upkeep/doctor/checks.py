@@ -1,0 +1,253 @@
+"""`rlfocal doctor`: checks the installation and the warehouse, and says how to fix what is wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from ctypes import CDLL
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.wording import counted
+from rlfocal.upkeep.doctor.findings import Finding
+from rlfocal.upkeep.doctor.server import check_server
+from warehouse import open_warehouse
+from warehouse.connecting import MissingWarehouseError
+from warehouse.locations import Location, locate
+from warehouse.opening import needs_upgrade
+from warehouse.upkeep.integrity import Integrity, OnProgress, examine, repair
+from warehouse.upkeep.keys import KeyFault
+
+_EVALUATE = "run the evaluation again: it computes what is missing"
+_EXTRACT = "run the extraction or import again: it adds what is missing"
+_FORGET = "rlfocal doctor --repair drops the task's; the next model extracted on it stores them again"
+
+
+def diagnose(
+    location: str | Path | None = None, *, fix: bool = False, on_progress: OnProgress | None = None
+) -> list[Finding]:
+    """Checks versions, GPU, server and the warehouse at `location`; with `fix`, repairs it first.
+
+    `on_progress` gets the share of the warehouse's files that have been read.
+    """
+    place = locate(location)
+    found = [*check_versions(), check_gpu(), *check_server()]
+    return [*found, *check_warehouse(place, fix=fix, on_progress=on_progress)]
+
+
+def check_versions() -> Iterator[Finding]:
+    """Whether the installed packages are the versions that rlfocal needs."""
+    faults = []
+    n = 0
+    for line in requires("rlfocal") or ():
+        wanted = Requirement(line)
+        is_optional = wanted.marker is not None and "extra" in str(wanted.marker)
+        try:
+            found = version(wanted.name)
+        except PackageNotFoundError:
+            if not is_optional:
+                faults.append(f"{wanted.name} is not installed")
+            continue
+        n += 1
+        if not wanted.specifier.contains(found, prereleases=True):
+            faults.append(f"{wanted.name} is {found}, but {wanted.specifier} is needed")
+    faults += _mismatched_extensions()
+    for fault in faults:
+        yield Finding("versions", "fault", fault, "pip install --constraint constraints.txt rlfocal")
+    if not faults:
+        shown = ", ".join(f"{name} {version(name)}" for name in ("rlfocal", "duckdb", "torch", "lm_eval"))
+        yield Finding("versions", "ok", f"{n} packages have the right versions: {shown}")
+
+
+def check_gpu() -> Finding:
+    """Which GPUs the engines would run on."""
+    if not _has_driver():
+        return Finding("gpu", "note", "no GPU: models run on the CPU")
+    import torch
+
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        return Finding(
+            "gpu", "ok", f"{counted(len(names), 'GPU')}: {', '.join(names)}, CUDA {torch.version.cuda}"
+        )
+    if shutil.which("nvidia-smi"):
+        why = f"an NVIDIA driver is installed, but torch {torch.__version__} finds no GPU"
+        return Finding("gpu", "fault", why, "install torch's CUDA build, and check CUDA_VISIBLE_DEVICES")
+    return Finding("gpu", "note", "no GPU: models run on the CPU")
+
+
+def _has_driver() -> bool:
+    """Whether a GPU driver is installed: without one there is no need to ask torch, which takes seconds."""
+    if Path("/dev/kfd").exists() or shutil.which("nvidia-smi"):
+        return True
+    try:
+        CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def check_warehouse(
+    place: Location, *, fix: bool = False, on_progress: OnProgress | None = None
+) -> Iterator[Finding]:
+    """Compares the warehouse's files and rows with its catalogue; with `fix`, repairs it first."""
+    try:
+        with open_warehouse(place, read_only=not fix, create=False) as opened:
+            if fix:
+                done = repair(opened)
+                for file in done.files:
+                    yield Finding("repair", "note", f"dropped {file.path} of {file.table}: it {file.reason}")
+                for lost in done.tasks:
+                    of = "documents" if lost.is_other else "prompts"
+                    what = f"dropped the {of} of {lost.benchmark}/{lost.task}, which had been altered"
+                    yield Finding("repair", "note", what, _EXTRACT if lost.is_other else None)
+                for p in done.partitions:
+                    what = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
+                    yield Finding("repair", "note", what, _EXTRACT)
+                for key in done.keys:
+                    done_to = "removed rows" if key.n else "named"
+                    yield Finding("repair", "note", f"{done_to}: {_key(key)}")
+                for run in done.runs:
+                    yield Finding(
+                        "repair", "note", f"dropped run {run.run_id}: {run.task} had {run.reason}", _EVALUATE
+                    )
+                if done.deleted:
+                    yield Finding(
+                        "repair", "note", f"deleted {counted(done.deleted, 'file')} that nothing uses"
+                    )
+            if needs_upgrade(opened):
+                older = f"{place.name} was created by an older rlfocal; upgrade it to have it checked"
+                yield Finding(
+                    "warehouse", "note", older, "rlfocal doctor --repair, or any command that writes"
+                )
+                return
+            found = examine(opened, on_progress)
+    except MissingWarehouseError as error:
+        yield Finding("warehouse", "note", str(error))
+        return
+    except (InputError, RunError) as error:
+        yield Finding("warehouse", "fault", str(error), "give --warehouse, or restore the catalogue's backup")
+        return
+    yield from _integrity(place, found)
+    yield from _leftovers(place, fix=fix)
+
+
+def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
+    fix = "rlfocal doctor --repair, then " + _EXTRACT
+    for kind, faults in (
+        ("files", [f"{file.path} of {file.table} {file.reason}" for file in found.current_files]),
+        ("rows", [f"{p.model} on {p.benchmark}/{p.task} {p.reason}" for p in found.partitions or ()]),
+        ("keys", [_key(key) for key in found.keys or ()]),
+        ("runs", [f"{run.run_id} has {run.reason} ({run.task})" for run in found.runs or ()]),
+    ):
+        yield from (Finding(kind, "fault", fault, fix) for fault in faults)
+    correct = "rlfocal correct-labels FILE, or import the task again"
+    for task in found.tasks or ():
+        where = f"{task.benchmark}/{task.task}"
+        if task.without_label:
+            missing = (
+                f"{where} has {counted(task.without_label, 'document')} with neither label nor gold answer"
+            )
+            yield Finding("documents", "fault", missing, correct)
+        if task.is_other:
+            yield Finding(
+                "documents",
+                "fault",
+                f"{where} has been altered: its documents are not those that were written",
+                fix,
+            )
+        if task.other_prompts and not task.is_other:
+            what = f"{counted(task.other_prompts, 'prompt')} missing or altered after being stored"
+            yield Finding("documents", "fault", f"{where} has {what}", _FORGET)
+        if task.twice:
+            yield Finding(
+                "documents",
+                "fault",
+                f"{where} has {counted(task.twice, 'duplicate document')}",
+                "import it again",
+            )
+    if lost := [file for file in found.files if file.last is not None]:
+        spans = sorted({(file.first, file.last) for file in lost})
+        shown = ", ".join(f"{first} to {last}" for first, last in spans)
+        what = f"{counted(len(lost), 'file')} missing that only earlier snapshots need ({shown})"
+        yield Finding("history", "note", what, "rlfocal expire deletes those snapshots")
+    if found.other_writers:
+        what = f"another client than rlfocal wrote or deleted rows in snapshots {_spans(found.other_writers)}"
+        yield Finding("history", "note", what, "rlfocal diff shows what changed in answers")
+    if found.orphans or found.scheduled:
+        n = len(found.orphans) + len(found.scheduled)
+        what = f"{counted(n, 'file')} that no snapshot needs, left by interrupted or running writes"
+        yield Finding("leftovers", "note", what, "rlfocal doctor --repair deletes them")
+    if found.is_sound:
+        n_files, n_partitions = counted(found.n_files, "file"), counted(found.n_partitions, "partition")
+        whole = f"{n_files} and {n_partitions} intact"
+        yield Finding("warehouse", "ok", f"{place.name}: {whole}")
+
+
+def _spans(numbers: Iterable[int]) -> str:
+    """Ascending numbers as text: 3, 5 to 9."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in spans)
+
+
+def _key(fault: KeyFault) -> str:
+    key = "/".join("NULL" if value is None else value for value in fault.key)
+    if not fault.n:
+        return f"{fault.table} {key} has no row, but answers"
+    what = "has no whole key" if fault.is_partial else "is there more than once"
+    return f"{fault.table} {key} {what} ({counted(fault.n, 'row')})"
+
+
+def _leftovers(place: Location, *, fix: bool) -> Iterator[Finding]:
+    """What interrupted extractions and exports left on this machine."""
+    shards = list(place.shards.glob("*/*.arrow"))
+    if shards:
+        what = f"{len(shards):,} shards of partitions that are not committed yet, in {place.shards}"
+        yield Finding("leftovers", "note", what, "the next `rlfocal extract` continues from them")
+    folders = {Path.cwd(), place.folder.absolute().parent}
+    stopped = [path for folder in folders for path in folder.glob(".*.*.partial") if not _is_running(path)]
+    for path in sorted(stopped):
+        if fix:
+            shutil.rmtree(path, ignore_errors=True)
+            yield Finding("repair", "note", f"deleted {path}, left by an interrupted export")
+        else:
+            yield Finding(
+                "leftovers", "note", f"{path}, left by an interrupted export", "rlfocal doctor --repair"
+            )
+
+
+def _is_running(stage: Path) -> bool:
+    """Whether the process that a `.DIR.PID.partial` names still runs."""
+    number = stage.name.split(".")[-2]
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return not number.isdigit()
+    except PermissionError:
+        return True
+    return True
+
+
+def _mismatched_extensions() -> list[str]:
+    wanted = version("duckdb")
+    names = [
+        f"duckdb-extension-{name}" for name in ("ducklake", "httpfs", "sqlite-scanner", "postgres-scanner")
+    ]
+    found = {name: _installed(name) for name in names}
+    return [f"{name} is {v}, but DuckDB is {wanted}" for name, v in found.items() if v not in (None, wanted)]
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

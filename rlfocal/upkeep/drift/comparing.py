@@ -1,0 +1,234 @@
+"""Compares what models answered at two snapshots, partition by partition, and judges the differences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlfocal.base.wording import counted
+from rlfocal.statistics.counts import Change, paired_counts
+from rlfocal.upkeep.drift.thresholds import Thresholds, exceeds
+from warehouse import Warehouse
+from warehouse.locations import Location
+from warehouse.scripts import script
+from warehouse.snapshots import both_snapshots
+from warehouse.store import PartitionKey
+
+
+@dataclass(frozen=True)
+class Logprobs:
+    """Differences of choices' log-probs, after minus before, in nats."""
+
+    n: int
+    """Choices compared."""
+    n_moved: int
+    """Of which these differ at all."""
+    n_beyond: int
+    """Of which these differ by more than the threshold."""
+    mean: float
+    """Over all that were compared."""
+    mean_moved: float
+    """Over those that differ; 0 where none does."""
+    largest: float
+    """The largest absolute difference."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Sampled texts compared, and those that differ."""
+
+    n: int
+    n_changed: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One model on one task whose answers changed, on the documents that both snapshots have."""
+
+    model: str
+    benchmark: str
+    task: str
+    rewritten: bool
+    """Whether its record says that it was not extracted again."""
+    low_precision: bool
+    n_docs: int
+    logprobs: Logprobs | None
+    """None for sampled answers."""
+    texts: Texts | None
+    """None for choices."""
+    flipped: int
+    """Documents with another prediction."""
+    became_right: int
+    became_wrong: int
+    accuracy_before: float
+    """Like all accuracies here, by the labels of the later snapshot: a corrected label is not drift."""
+    accuracy_after: float
+    change: Change
+    ran: dict[str, tuple[Any, Any]]
+    """Differences in backend, settings and versions, as {name: (before, after)}."""
+    reasons: tuple[str, ...]
+    """What is past a threshold, in words."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How the answers of two snapshots differ. Models and tasks that are new or gone did not drift."""
+
+    before: int
+    after: int
+    thresholds: Thresholds
+    same: int
+    """Partitions whose answers to the documents of both snapshots are the same to the last bit."""
+    new: tuple[PartitionKey, ...]
+    gone: tuple[PartitionKey, ...]
+    other_documents: tuple[PartitionKey, ...]
+    """Partitions without a document in common."""
+    rows: tuple[Moved, ...]
+    """The other partitions, by model, benchmark and task."""
+
+    @property
+    def beyond(self) -> tuple[Moved, ...]:
+        """Those past a threshold."""
+        return tuple(row for row in self.rows if row.reasons)
+
+
+def drift_since(warehouse: Warehouse, snapshot: int, thresholds: Thresholds | None = None) -> Drift:
+    """How the answers that `warehouse` shows differ from those of an earlier snapshot.
+
+    Raises InputError for a snapshot that does not exist or has no tables.
+    """
+    return drift_between(warehouse.location, snapshot, warehouse.snapshot(), thresholds)
+
+
+def drift_between(
+    location: Location | str | None, before: int, after: int, thresholds: Thresholds | None = None
+) -> Drift:
+    """How the answers of snapshot `after` differ from those of snapshot `before`.
+
+    Partitions are compared by all their answers, not by their records. Raises InputError as `drift_since`.
+    """
+    thresholds = thresholds or Thresholds()
+    with both_snapshots(location, before, after) as opened:
+        allowed = {"full": thresholds.full.logprob, "low": thresholds.low.logprob}
+        opened.connection.execute(script("drift/compared"), allowed)
+        listed = opened.rows("SELECT change, model, benchmark, task FROM temp.compared ORDER BY ALL")
+        moved = any(change == "moved" for change, *_ in listed)
+        found = opened.query(script("drift/differences")).to_pylist() if moved else []
+    keys = {
+        kind: tuple(PartitionKey(*key) for change, *key in listed if change == kind)
+        for kind in ("new", "gone", "same")
+    }
+    differing = [row for row in found if row["n_docs"] and _differs(row)]
+    return Drift(
+        before,
+        after,
+        thresholds,
+        same=len(keys["same"]) + sum(bool(row["n_docs"]) and not _differs(row) for row in found),
+        new=keys["new"],
+        gone=keys["gone"],
+        other_documents=tuple(
+            PartitionKey(row["model"], row["benchmark"], row["task"]) for row in found if not row["n_docs"]
+        ),
+        rows=tuple(_moved(row, thresholds, len(differing)) for row in differing),
+    )
+
+
+def before_last_extraction(warehouse: Warehouse) -> int:
+    """The snapshot before the newest extraction or import that `warehouse` shows; its own if there is none.
+
+    The commits of one extraction follow one another, without an evaluation between them, and write each
+    partition once. Snapshots that have expired are passed over.
+    """
+    shown = warehouse.snapshot()
+    records = _partitions_recorded(warehouse, shown)
+    commits = warehouse.connection.execute(script("drift/answer_commits"), {"last": shown}).fetchall()
+    seen: set[PartitionKey] = set()
+    before = shown
+    for at, (number, answers, inserts, in_records, evaluations) in enumerate(commits):
+        if answers:
+            written = records.get(number, set()) if in_records else _partitions_written(warehouse, number)
+            if inserts and written & seen:  # what was removed and came again is compared with what it was
+                return int(number)
+            seen |= written if inserts else set()
+            before = int(commits[min(at + 1, len(commits) - 1)][0])
+        elif before < shown and evaluations:
+            break
+    return before
+
+
+def _partitions_recorded(warehouse: Warehouse, last: int) -> dict[int, set[PartitionKey]]:
+    """The partitions of each commit that wrote or deleted their records."""
+    [(first,)] = warehouse.rows("SELECT min(snapshot_id) FROM warehouse.snapshots()")
+    found: dict[int, set[PartitionKey]] = {}
+    listed = warehouse.connection.execute(
+        script("snapshots/partition_changes"), {"first": first, "last": last}
+    ).fetchall()
+    for number, _, *key in listed:
+        found.setdefault(number, set()).add(PartitionKey(*key))
+    return found
+
+
+def _partitions_written(warehouse: Warehouse, snapshot: int) -> set[PartitionKey]:
+    found = warehouse.connection.execute(script("drift/partitions_written"), {"snapshot": snapshot})
+    return {PartitionKey(*key) for key in found.fetchall()}
+
+
+def _differs(row: Mapping[str, Any]) -> bool:
+    return bool((row["logprobs"] or {}).get("n_moved") or (row["texts"] or {}).get("n_changed"))
+
+
+def _moved(row: dict[str, Any], thresholds: Thresholds, n_rows: int) -> Moved:
+    before, after = _ran(row.pop("ran_before")), _ran(row.pop("ran_after"))
+    logprobs, texts = row.pop("logprobs"), row.pop("texts")
+    found = Moved(
+        **row,
+        logprobs=logprobs and Logprobs(**logprobs),
+        texts=texts and Texts(**texts),
+        change=paired_counts(row["n_docs"], row["became_right"], row["became_wrong"]),
+        ran={
+            name: (before.get(name), after.get(name))
+            for name in sorted(before.keys() | after.keys())
+            if before.get(name) != after.get(name)
+        },
+        reasons=(),
+    )
+    return Moved(**vars(found) | {"reasons": tuple(_reasons(found, thresholds, n_rows))})
+
+
+def _reasons(row: Moved, thresholds: Thresholds, n_rows: int) -> list[str]:
+    """What is past a threshold. The error rate is over all rows together (Bonferroni)."""
+    level = thresholds.error_rate / n_rows
+    limits = thresholds.limits(low_precision=row.low_precision)
+    if row.rewritten:
+        return ["its answers differ, although it was not extracted again"]
+    reasons = []
+    if (of := row.logprobs) and exceeds(of.n_beyond, of.n, limits.moved, level):
+        reasons.append(
+            f"{counted(of.n_beyond, 'log-prob')} of {of.n:,} moved by more than {limits.logprob:g}, "
+            f"the largest by {of.largest:.3g}"
+        )
+    if row.texts and exceeds(row.texts.n_changed, row.texts.n, limits.texts, level):
+        share = row.texts.n_changed / row.texts.n
+        reasons.append(
+            f"{share:.1%} of {counted(row.texts.n, 'sampled text')} differ, more than {limits.texts:.1%}"
+        )
+    if exceeds(row.flipped, row.n_docs, limits.flipped, level):
+        share = row.flipped / row.n_docs
+        reasons.append(f"{share:.1%} of the predictions flipped, more than {limits.flipped:.1%}")
+    if abs(row.change.mean) > thresholds.accuracy and row.change.p_value < level:
+        reasons.append(
+            f"the accuracy changed by {100 * row.change.mean:+.2f} points, more than "
+            f"{100 * thresholds.accuracy:g} and more than chance"
+        )
+    return reasons
+
+
+def _ran(record: Mapping[str, str | None] | None) -> dict[str, Any]:
+    """Backend, settings and versions as one level of names."""
+    if record is None:
+        return {}
+    settings: dict[str, Any] = json.loads(record["settings"] or "{}")
+    versions: dict[str, Any] = json.loads(record["versions"] or "{}")
+    return settings | versions | {"backend": record["backend"]}
