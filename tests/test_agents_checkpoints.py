@@ -12,9 +12,9 @@ from test_agents_training import TINY, parameters, skilled
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import decide
-from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.methods.rl_focal.agents import RLFocalAgents
 from rlfocal.methods.rl_focal.training import train
+from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 
 
 def test_checkpoints_come_back_whole(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from rlfocal.data.dataset import load_dataset
 from rlfocal.evaluation import evaluate, train
 from rlfocal.evaluation.studies.findings import Findings, load, save
 from rlfocal.exchange.imports.labels import correct_from_file
-from rlfocal.methods.agents.checkpoint import load_checkpoint
+from rlfocal.methods.trained.checkpoint import load_checkpoint
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse, open_warehouse

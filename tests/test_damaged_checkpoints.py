@@ -25,12 +25,12 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, TRAINING, read_about, read_tensors, write_tensors
 from rlfocal.methods.agents.variant import SomeAgents
 from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
 from rlfocal.methods.rl_focal.training import train
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.serving.router import Router
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))

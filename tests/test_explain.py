@@ -31,10 +31,10 @@ from rlfocal.evaluation.explain.summarising import (
     of_models,
 )
 from rlfocal.methods.agents.variant import CallingAgents
-from rlfocal.methods.agents.variants import VARIANTS
 from rlfocal.methods.rl_focal.agents import RLFocalAgents, stand_ins
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.trained.variants import VARIANTS
 from rlfocal.report.explained import print_explanation
 from rlfocal.report.explained.words import sentences
 from rlfocal.serving.router import Router

@@ -11,7 +11,7 @@ from test_cli import cli as cli  # a fixture
 from test_cli import toy as toy
 
 from rlfocal.evaluation.explain.keeping import kept
-from rlfocal.methods.agents import RL_FOCAL
+from rlfocal.methods.trained import RL_FOCAL
 from warehouse import open_warehouse
 
 METHODS = RL_FOCAL[:2]

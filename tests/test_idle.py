@@ -21,8 +21,8 @@ from flows.idle import find_done
 from rlfocal.evaluation import evaluate, train
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.methods import make_method
-from rlfocal.methods.agents import RL_FOCAL
 from rlfocal.methods.fusing.stacking import Stacking
+from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.pool import load_pool
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse, writing

@@ -17,7 +17,7 @@ from worded_data import BANDITS, in_words
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineAgents, OnlineLearner, decide, decide_online
 from rlfocal.methods import every_method, make_method
-from rlfocal.methods.agents import RL_FOCAL, WITHOUT_TEXTS
+from rlfocal.methods.trained import RL_FOCAL, WITHOUT_TEXTS
 
 FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
 ONLINE = ("latest_correct", *BANDITS, *FROM_ALL, "rl_focal", "rl_focal_sequential")

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from rlfocal.methods import entries, make_method
-from rlfocal.methods.agents import TRAINED
-from rlfocal.methods.agents.recipes import configure, online_recipe, recipe
+from rlfocal.methods.trained import TRAINED
+from rlfocal.methods.trained.recipes import configure, online_recipe, recipe
 
 TABLE = Path(__file__).with_name("recipes.json")
 CARRIERS = {

@@ -17,8 +17,6 @@ from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settin
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Kind
 from rlfocal.data.policy import Decisions, decide
-from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.methods.agents.method import RLFocal
 from rlfocal.methods.agents.networks import Sizes
 from rlfocal.methods.rl_focal.artefacts import ARTEFACTS, Artefacts, ReleasedConfig, released_config
 from rlfocal.methods.rl_focal.environment import train_environment, train_stream
@@ -28,6 +26,8 @@ from rlfocal.methods.rl_focal.released import released_accuracy
 from rlfocal.methods.rl_focal.released_agents import ReleasedAgents
 from rlfocal.methods.rl_focal.released_learning import ReleasedLearner
 from rlfocal.methods.rl_focal.training import train_agents
+from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.trained.method import RLFocal
 
 train = partial(train_agents, ReleasedAgents)
 SHORT = ReleasedConfig(window=9, update_period=7, decider_episodes=3, fusion_episodes=3)

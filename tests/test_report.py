@@ -30,8 +30,8 @@ from rlfocal.data.policy import PHASES
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import Board, Standing
 from rlfocal.methods import methods_for, named
-from rlfocal.methods.agents import RL_FOCAL
-from rlfocal.methods.agents.settings import readable
+from rlfocal.methods.trained import RL_FOCAL
+from rlfocal.methods.trained.settings import readable
 from rlfocal.report import leaderboard, print_table
 from rlfocal.report.curves import caption, learning
 from rlfocal.report.figures.cost import cost_accuracy

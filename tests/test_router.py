@@ -15,11 +15,11 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import Heard, Output
 from rlfocal.data.policy import decide
-from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train as train_rl_focal
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
+from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.serving.router import Router
 
 CHOICES = 4

@@ -28,7 +28,6 @@ from rlfocal.data.dataset import Dataset, Kind, load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import CheckpointStore, RLFocal, make_method
-from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.methods.rl_focal_sequential import training
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.asking import asking_order
@@ -53,6 +52,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
 )
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise
 from rlfocal.methods.rl_focal_sequential.training import train
+from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.serving.router import Router
 from warehouse import Warehouse, open_warehouse
 

@@ -19,13 +19,13 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.methods.agents.recipes import configure
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.asking import asking_order, paid_by_stage, price_shares
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, fit_decider, worthwhile_stages
 from rlfocal.methods.rl_focal_sequential.training import train
+from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.trained.recipes import configure
 from rlfocal.serving.router import Router
 from rlfocal.statistics.calibration import reliability
 from rlfocal.statistics.temperature import fit_temperature, tempered

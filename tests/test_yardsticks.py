@@ -32,9 +32,9 @@ from rlfocal.methods import (
     named,
     with_references,
 )
-from rlfocal.methods.agents import RL_FOCAL
 from rlfocal.methods.fusing.log_linear import LogLinearPool, fit_log_linear
 from rlfocal.methods.fusing.stacking import Stacking
+from rlfocal.methods.trained import RL_FOCAL
 from warehouse import Warehouse
 
 FROZEN = [name for name in methods_for(9) if name not in {*RL_FOCAL, "oracle"}]

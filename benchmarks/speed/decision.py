@@ -17,7 +17,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import Output
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.methods.agents import RL_FOCAL
+from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.serving.router import Router
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def asked(rows: Dataset, seed: int) -> Dataset:
 
 def _loaded(rows: Dataset, seed: int) -> dict[str, SomeAgents]:
     """Agents by method, from their checkpoints."""
-    from rlfocal.methods.agents.checkpoint import load_checkpoint
     from rlfocal.methods.rl_focal.config import RLFocalConfig
+    from rlfocal.methods.trained.checkpoint import load_checkpoint
 
     loaded = {}
     with TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ from rlfocal.cli.learning import Benchmark, Per
 from rlfocal.cli.support.options import Json, Location, Models, Seeds, names, print_json
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.evaluation.studies import STUDIES, Conditions, Study
-from rlfocal.methods.agents import TRAINED
+from rlfocal.methods.trained import TRAINED
 
 studies = typer.Typer()
 

@@ -11,7 +11,7 @@ from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.listing import ListsMethods
 from rlfocal.cli.support.options import Json, Location, Models, Seeds, Snapshot, names, print_json
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.methods.agents import TRAINED
+from rlfocal.methods.trained import TRAINED
 
 Benchmark = Annotated[
     str,

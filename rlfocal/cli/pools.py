@@ -39,7 +39,7 @@ from rlfocal.cli.support.options import (
     print_json,
 )
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
-from rlfocal.methods.agents import RL_FOCAL
+from rlfocal.methods.trained import RL_FOCAL
 
 if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec

@@ -24,8 +24,8 @@ from rlfocal.evaluation.comparable import (
     notes,
 )
 from rlfocal.methods import entries, methods_for, named, reads_of
-from rlfocal.methods.agents import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.methods.registry import PLUS_TASK, Reads
+from rlfocal.methods.trained import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
 from warehouse import Warehouse
 from warehouse.scripts import script

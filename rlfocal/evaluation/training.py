@@ -9,8 +9,8 @@ from pathlib import Path
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
 from rlfocal.evaluation.runs import fit_groups, fitting_lock
 from rlfocal.methods import RLFocal
-from rlfocal.methods.agents import RL_FOCAL
 from rlfocal.methods.registry import PLUS_TASK
+from rlfocal.methods.trained import RL_FOCAL
 from warehouse import Warehouse
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.policy import Decisions, Learned, Method, OnlineLearner, Policy
-from rlfocal.methods.agents.method import RLFocal
 from rlfocal.methods.registry import (
     PROTOCOLS,
     CheckpointStore,
@@ -26,6 +25,7 @@ from rlfocal.methods.registry import (
     settable,
     with_references,
 )
+from rlfocal.methods.trained.method import RLFocal
 
 __all__ = [
     "PROTOCOLS",

@@ -10,7 +10,7 @@ from statistics import fmean
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.comparable import known
-from rlfocal.methods.agents import RL_FOCAL
+from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.new_model.figures import Agents, Pair, Price, Score, Standing
 from rlfocal.new_model.paired_answers import Beside, said_beside
 from rlfocal.new_model.pools import best_for_money, best_pools, every_pool_of, losses

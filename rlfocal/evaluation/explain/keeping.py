@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rlfocal.base.atomic import write_file
 from rlfocal.evaluation.explain.findings import Explanation
-from rlfocal.methods.agents import RL_FOCAL
+from rlfocal.methods.trained import RL_FOCAL
 from warehouse import Warehouse
 
 EXPLAINED = (*RL_FOCAL[:3], "gated_log_linear")

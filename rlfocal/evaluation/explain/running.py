@@ -16,8 +16,8 @@ from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visi
 from rlfocal.evaluation.runs import fit_groups, fitting_lock
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import RLFocal
-from rlfocal.methods.agents import RL_FOCAL
 from rlfocal.methods.agents.variant import CallingAgents
+from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
 

@@ -15,8 +15,8 @@ from rlfocal.evaluation.storing import stored
 from rlfocal.evaluation.studies.findings import OURS, Point, known, point
 from rlfocal.evaluation.studies.tuned import changed
 from rlfocal.methods import Method, RLFocal, make_method
-from rlfocal.methods.agents import RL_FOCAL
-from rlfocal.methods.agents.settings import Settings
+from rlfocal.methods.trained import RL_FOCAL
+from rlfocal.methods.trained.settings import Settings
 
 
 @dataclass(frozen=True)

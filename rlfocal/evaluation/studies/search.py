@@ -12,7 +12,7 @@ from rlfocal.evaluation.studies.study import Found
 from rlfocal.evaluation.studies.tuned import written
 from rlfocal.evaluation.tuning import FOLDS, Search, holds_out_tasks, tune
 from rlfocal.methods import RLFocal, entry_of
-from rlfocal.methods.agents.settings import read_value
+from rlfocal.methods.trained.settings import read_value
 
 TRIALS = 20
 

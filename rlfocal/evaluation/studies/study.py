@@ -10,8 +10,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.evaluation.studies.arms import Conditions
 from rlfocal.evaluation.studies.findings import Beside, Findings, Point, save
 from rlfocal.evaluation.studies.tuned import written
-from rlfocal.methods.agents import RL_FOCAL
-from rlfocal.methods.agents.settings import check_settings
+from rlfocal.methods.trained import RL_FOCAL
+from rlfocal.methods.trained.settings import check_settings
 
 
 class Found(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.evaluation.studies.study import Found
-from rlfocal.methods.agents.settings import check_settings, defaults, read_value
+from rlfocal.methods.trained.settings import check_settings, defaults, read_value
 
 ALL = "all"
 NONE = "none"

@@ -26,8 +26,9 @@ def extract(
     """Asks the models of a pool what the warehouse at `location` lacks, and commits their answers.
 
     `pool` is a pool's name, its YAML file, or what `load_pool` returns; `location` is what `open_warehouse`
-    takes. `models` and `benchmarks` restrict the pool. The rest is as in
-    `rlfocal.extraction.running.runner.extract_pool`: models that fail are in the report's `missing`, and the others continue.
+    takes. `models` and `benchmarks` restrict the pool. The rest is as in `extract_pool` of the module
+    `rlfocal.extraction.running.runner`: models that fail are in the report's `missing`, and the others
+    continue.
 
     Raises InputError for a wrong name, and InputError or RunError, with nothing written, if the backend or a
     benchmark is not available. Engines run in processes of their own: call it under

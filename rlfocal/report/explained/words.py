@@ -8,7 +8,7 @@ from rlfocal.base.wording import counted
 from rlfocal.evaluation.explain.findings import MARGIN, Belief, Explanation, OfModel
 from rlfocal.evaluation.leaderboard import percent, points
 from rlfocal.evaluation.splits import GIVEN
-from rlfocal.methods.agents import RL_FOCAL
+from rlfocal.methods.trained import RL_FOCAL
 
 SEQUENTIAL = RL_FOCAL[1]
 LISTED = 6

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.agents import RL_FOCAL, TRAINED, WITHOUT_TEXTS
-from rlfocal.methods.agents.recipes import configure, online_recipe, recipe
-from rlfocal.methods.agents.settings import Settings, check_settings, read_value, readable
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.methods.registry import PROTOCOLS, CheckpointStore, Entry, Making, Role, register
 from rlfocal.methods.spaces import Range, Space
+from rlfocal.methods.trained import RL_FOCAL, TRAINED, WITHOUT_TEXTS
+from rlfocal.methods.trained.recipes import configure, online_recipe, recipe
+from rlfocal.methods.trained.settings import Settings, check_settings, read_value, readable
 
 if TYPE_CHECKING:
     from rlfocal.methods.agents.variant import SomeAgents
@@ -100,9 +100,9 @@ class RLFocal:
         if not self.reads_texts:
             train = replace(train, questions=(), choices=())
         # torch takes seconds to import, and listing the methods must not.
-        from rlfocal.methods.agents.checkpoint import save_checkpoint
         from rlfocal.methods.agents.event_files import require_tensorboard, write_event_files
-        from rlfocal.methods.agents.variants import VARIANTS
+        from rlfocal.methods.trained.checkpoint import save_checkpoint
+        from rlfocal.methods.trained.variants import VARIANTS
 
         with_events = self.store is not None and self.store.event_files
         if with_events:
@@ -174,7 +174,7 @@ class RLFocal:
 
         If models were renamed since, the agents and their file take the new names.
         """
-        from rlfocal.methods.agents.checkpoint import load_checkpoint, save_checkpoint
+        from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 
         if self.store is None or not self.store.reuse or not self.checkpoint(train, seed).exists():
             return None

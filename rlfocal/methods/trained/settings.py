@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.methods.agents.recipes import configure
+from rlfocal.methods.trained.recipes import configure
 
 Settings = Mapping[str, Any]
 _TYPICAL = 1_000

@@ -18,7 +18,7 @@ from rlfocal.methods.agents.tensorfiles import (
     write_tensors,
 )
 from rlfocal.methods.agents.variant import SomeAgents
-from rlfocal.methods.agents.variants import VARIANTS
+from rlfocal.methods.trained.variants import VARIANTS
 
 
 def save_checkpoint(agents: SomeAgents, path: Path) -> None:
