@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from test_methods import make_dataset
-from test_yardsticks import make_answers, make_logits, only
+from support.datasets import make_dataset
+from support.yardsticks import make_answers, make_logits, only
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, Decisions, Policy, SeesAll

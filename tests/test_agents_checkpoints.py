@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_agents_training import TINY, parameters, skilled
+from support.skilled_models import TINY, parameters, skilled
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import decide

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_yardsticks import make_answers, make_logits
+from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import SeesAll, decide
 from rlfocal.evaluation.runs import decide_groups
 from rlfocal.methods import make_method, methods_for
+from support.call_answers import ANSWERS
 
-ANSWERS = [("aabbc", "a"), ("dcbaa", "b"), ("eeeab", "z"), ("bbcd-", "c"), ("-----", "a")] * 8
 
 
 class Prying:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from test_warehouse import SCORES, answer_rows, choice_rows, docs, extraction
+from support.rows import SCORES, answer_rows, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from test_warehouse import SCORES, choice_rows, docs, extraction
+from support.rows import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
 from rlfocal.cli.app import app

@@ -15,11 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.contingency_tables import mcnemar
-from test_cli import Result
-from test_cli import cli as cli
-from test_cli import toy as toy
-from test_snapshots import put, put_answers
-from test_warehouse import SCORES, THREE, choice_rows, docs, extraction
+from support.cli import Result
+from support.snapshot_rows import put, put_answers
+from support.rows import SCORES, THREE, choice_rows, docs, extraction
 
 from rlfocal.base.errors import InputError
 from rlfocal.report.drift import drift_part

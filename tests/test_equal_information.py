@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from rival_data import accuracy, fitted, telling
-from test_every_method import answers, choices
+from support.method_data import answers, choices
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls

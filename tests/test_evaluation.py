@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from test_methods import make_dataset
+from support.datasets import make_dataset
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
@@ -24,6 +24,7 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.methods import make_method, methods_for
 from rlfocal.methods.reference import Plurality
 from warehouse import Warehouse, open_warehouse
+from support.stored_choices import put_choices
 
 DETERMINISTIC = ["best_single", "plurality", "soft_vote", "constant_choice", "oracle"]
 
@@ -203,21 +204,6 @@ def test_a_task_without_train_rows_is_named_as_it_is_called() -> None:
         group_rows(replace(data, tasks=np.array(["early", "early", "late", "late"])), "task")
 
 
-def put_choices(
-    warehouse: Warehouse, rights: dict[str, list[bool]], label: int = 0, benchmark: str = "b"
-) -> None:
-    """One task of two choices, all with one label; every second document is train."""
-    n = len(next(iter(rights.values())))
-    keys = {"benchmark": [benchmark] * n, "task": ["t"] * n, "doc_id": list(range(n))}
-    splits = {"label": pa.array([label] * n, pa.int32()), "split": ["train", "test"] * (n // 2)}
-    with warehouse.transaction("fill"):
-        warehouse.append("docs", pa.table(keys | splits))
-        warehouse.append("models", pa.table({"model": list(rights)}))
-        for model, right in rights.items():
-            for choice in (0, 1):
-                scores = [0.0 if (choice == 0) == r else -1.0 for r in right]
-                row = {"model": [model] * n, "choice": [choice] * n, "logprob": scores}
-                warehouse.append("choice_logprobs", pa.table(keys | row))
 
 
 def test_a_pool_of_one_model_is_evaluated_without_a_team(warehouse: Warehouse) -> None:

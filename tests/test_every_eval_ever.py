@@ -11,48 +11,23 @@ from uuid import UUID
 
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-from test_cli import Cli
-from test_cli import cli as cli  # a fixture
-from test_export import filled as filled  # a fixture
-from test_import_every_eval_ever import FOREIGN, write
+from support.cli import Cli
+from support.every_eval_ever_files import FOREIGN, write
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.exports.every_eval_ever import EvalExport, export_every_eval_ever
 from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
 from warehouse import Warehouse, open_warehouse
+from support.eval_records import records
 
-Row = dict[str, Any]
-SCHEMAS = Path(__file__).parent / "every_eval_ever"
 ANSWERED = """
     SELECT task, doc_id, model, prediction, answer, correct, confidence
     FROM predictions WHERE benchmark = ? ORDER BY ALL
 """
 
 
-def validator(name: str) -> Draft202012Validator:
-    return Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text()))
 
 
-def records(folder: Path) -> Iterator[tuple[Path, Row, list[Row]]]:
-    """Every aggregate, with its lines, after both passed the schemas and name one another."""
-    for path in sorted(folder.rglob("*.json")):
-        aggregate = json.loads(path.read_bytes())
-        validator("eval").validate(aggregate)
-        lines: list[Row] = []
-        if stated := aggregate.get("detailed_evaluation_results"):
-            beside = folder / stated["file_path"]
-            assert beside == path.with_name(f"{path.stem}_samples.jsonl")
-            assert stated["checksum"] == sha256(beside.read_bytes()).hexdigest()
-            lines = [json.loads(line) for line in beside.read_text(encoding="utf-8").splitlines()]
-            assert stated["total_rows"] == len(lines)
-        ids = {result["evaluation_result_id"] for result in aggregate["evaluation_results"]}
-        for line in lines:
-            validator("instance_level_eval").validate(line)
-            assert line["evaluation_id"] == aggregate["evaluation_id"]
-            assert line["model_id"] == aggregate["model_info"]["id"]
-            assert line["evaluation_result_id"] in ids
-        assert UUID(path.stem).version == 4
-        yield path, aggregate, lines
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import torch
-from test_warehouse import SCORES, choice_rows, docs, extraction
+from support.rows import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError

@@ -14,10 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from test_cli import cli as cli  # a fixture
-from test_cli import toy as toy
-from test_methods import make_dataset
-from test_yardsticks import make_answers
+from support.datasets import make_dataset
+from support.yardsticks import make_answers
 
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_methods import make_dataset
+from support.datasets import make_dataset
 
 from rlfocal.evaluation.explain.examples import against, despite, examples
 from rlfocal.evaluation.explain.findings import MARGIN, Loss

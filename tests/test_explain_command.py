@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_cli import Cli, Result
-from test_cli import cli as cli  # a fixture
-from test_cli import toy as toy
+from support.cli import Cli, Result
 
 from rlfocal.evaluation.explain.keeping import kept
 from rlfocal.methods.trained import RL_FOCAL

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import Cli, toy  # noqa: F401
-from test_cli import cli as cli  # a fixture
+from support.cli import Cli
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.exports.decisions import canonical_json, export_decisions
@@ -26,8 +25,8 @@ KEYS = [
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with two tasks of choices and runs of two methods, one of them with two seeds."""
-    from test_cli import DOCS, SCORES
-    from test_cli import write as write_table
+    from support.cli import DOCS, SCORES
+    from support.cli import write as write_table
 
     from rlfocal.evaluation import evaluate
     from rlfocal.exchange.imports.predictions import import_predictions

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 from postgres_server import PostgresServer
-from test_kill import KEYS, kill_tree
+from support.killing import KEYS, kill_tree
 
 from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines import hf
@@ -36,6 +36,7 @@ from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
 from warehouse.locations import locate
 from warehouse.snapshots import snapshots
+from support.commits import commits, tables
 
 N_KILLS = int(os.environ.get("RLFOCAL_KILLS", "2"))
 WHOLE = bool(os.environ.get("RLFOCAL_WHOLE_POOL"))
@@ -170,16 +171,8 @@ def undisturbed(workshop: Workshop) -> Undisturbed:
     return Undisturbed(counted, tables(location), sorted(partitions))
 
 
-def tables(location: str) -> dict[str, pa.Table]:
-    with open_warehouse(location, read_only=True) as warehouse:
-        return {name: warehouse.query(f"SELECT * FROM {name} ORDER BY {key}") for name, key in KEYS.items()}
 
 
-def commits(location: str) -> list[str]:
-    """What was ever extracted into a warehouse."""
-    with open_warehouse(location, read_only=True) as warehouse:
-        said = [snapshot.message or "" for snapshot in snapshots(warehouse)]
-    return [message for message in said if message.startswith("extract ")]
 
 
 def check_committed_once(location: str, undisturbed: Undisturbed) -> None:

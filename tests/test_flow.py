@@ -17,42 +17,13 @@ from tiny_models import save_model, write_tasks
 
 from rlfocal.base.errors import InputError, RunError
 from warehouse import open_warehouse
+from support.prefect_pool import write_pool
 
 
-def write_pool(folder: Path, models: dict[str, Path]) -> Path:
-    """A pool file of tiny models and one benchmark of two tasks."""
-    benchmark = {
-        "name": "tiny",
-        "kind": "choices",
-        "tasks": {"plain": "tiny_choices", "spaces": "tiny_spaces"},
-        "include_path": str(folder / "tasks"),
-    }
-    entries = [
-        {"model": name, "hf_repo": str(path), "params_b": 1e-4, "price": 1.0, "truncation": "keep"}
-        for name, path in models.items()
-    ]
-    path = folder / f"{'-'.join(models)}.yaml"
-    path.write_text(yaml.safe_dump({"name": "tiny", "benchmarks": [benchmark], "models": entries}))
-    return path
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("flow")
-    write_tasks(made / "tasks")
-    for name in ("llama", "mistral", "gpt2"):
-        save_model(made / name, name)
-    (made / "torn").mkdir()
-    return made
 
 
-@pytest.fixture(scope="module")
-def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A temporary server with a database of its own."""
-    from prefect.testing.utilities import prefect_test_harness
-
-    with prefect_test_harness(server_startup_timeout=120):
-        yield
 
 
 def evaluated(location: Path) -> list[tuple[Any, ...]]:

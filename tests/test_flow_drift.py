@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_flow import prefect as prefect
-from test_flow import write_pool
+from support.prefect_pool import write_pool
 from tiny_models import save_model, write_tasks
 
 from flows.drift import DriftLimits, to_train_on

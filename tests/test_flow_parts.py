@@ -27,7 +27,7 @@ from prefect.settings import (
     temporary_settings,
 )
 from prefect.states import Pending, Running, Scheduled
-from test_flow import write_pool
+from support.prefect_pool import write_pool
 from tiny_models import save_model, write_tasks
 
 from flows import extracting, learning, newcomers, upkeep, workers

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_every_eval_ever import records
-from test_import_every_eval_ever import line
-from test_import_every_eval_ever import write as write_lines
-from test_import_llmrouterbench import result
-from test_import_llmrouterbench import write as write_result
-from test_import_routerbench import row
-from test_import_routerbench import write as write_table
+from support.eval_records import records
+from support.every_eval_ever_files import line
+from support.every_eval_ever_files import write as write_lines
+from support.llmrouterbench_files import result
+from support.llmrouterbench_files import write as write_result
+from support.routerbench_files import row
+from support.routerbench_files import write as write_table
 
 from rlfocal.exchange.exports.decisions import export_decisions
 from rlfocal.exchange.exports.every_eval_ever import export_every_eval_ever

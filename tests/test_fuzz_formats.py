@@ -8,11 +8,10 @@ import pytest
 from fuzzing import FUZZ, changed, spliced
 from hypothesis import given
 from hypothesis import strategies as st
-from test_fuzz_imports import JSON_PIECES, csv, lines, parquet, refused_or_taken, write_bytes
-from test_fuzz_imports import stored as stored  # a fixture
-from test_import_every_eval_ever import FOREIGN
-from test_import_llmrouterbench import MIXED, result
-from test_import_routerbench import ROWS
+from support.hostile_files import JSON_PIECES, csv, lines, parquet, refused_or_taken, write_bytes
+from support.every_eval_ever_files import FOREIGN
+from support.llmrouterbench_files import MIXED, result
+from support.routerbench_files import ROWS
 
 from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
 from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench

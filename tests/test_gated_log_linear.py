@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_agents_environment import random_dataset
-from test_agents_training import asked_about, stream
+from support.environments import random_dataset
+from support.skilled_models import asked_about, stream
 from torch import Tensor
 
 from rlfocal.base.errors import InputError

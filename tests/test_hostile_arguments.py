@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_cli import Cli, cli
+from support.cli import Cli
 
 __all__ = ["cli"]
 

@@ -33,10 +33,9 @@ from rlfocal.extraction.answers import extract_answer
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool import Benchmark
 from warehouse import Warehouse
+from support.lm_eval_files import DATE, Row, answer_row, choice_row
 
-Row = dict[str, Any]
 TASKS = ("tiny_choices", "tiny_spaces", "tiny_answers")
-DATE = "2026-01-02T03-04-05.678901"
 
 
 @pytest.fixture(scope="module")
@@ -188,37 +187,8 @@ def test_twice_is_once(logged: tuple[Path, dict[str, Row]], warehouse: Warehouse
     assert len(found) == 2
 
 
-def choice_row(number: int, **more: Any) -> Row:
-    choices = more.pop("choices", ["no", "yes, really", "ça"])
-    preamble = more.pop("preamble", "A preamble.")
-    logprobs = more.pop("logprobs", [-1.5, -float(number % 2), -0.25])
-    return {
-        "doc_id": number,
-        "doc": {"question": f"question {number}"},
-        "target": str(number % 3),
-        "arguments": {
-            f"gen_args_{i}": {"arg_0": f"{preamble}\n\nquestion {number}", "arg_1": f" {choice}"}
-            for i, choice in enumerate(choices)
-        },
-        "resps": [[[str(x), str(x == max(logprobs))]] for x in logprobs],
-        "filter": "none",
-        "doc_hash": f"hash {number}",
-        **more,
-    }
 
 
-def answer_row(doc_id: int, *texts: str, target: str = "so\n#### 1,234", **more: Any) -> Row:
-    return {
-        "doc_id": doc_id,
-        "doc": {"question": f"question {doc_id}"},
-        "target": target,
-        "arguments": {"gen_args_0": {"arg_0": f"question {doc_id}", "arg_1": {"until": ["\n"]}}},
-        "resps": [list(texts)],
-        "filter": "strict",
-        "doc_hash": f"hash {doc_id}",
-        "exact_match": 0.0,
-        **more,
-    }
 
 
 Write = Callable[..., Path]

@@ -24,31 +24,13 @@ from rlfocal.cli.app import app
 from rlfocal.exchange.imports.reading.pickles import load_arrays
 from rlfocal.exchange.imports.released import PICKLED_MODELS, import_released
 from warehouse import Warehouse
+from support.released_files import write_letters, write_questions, write_runs
 
 
-def write_letters(folder: Path, model: str, task: str, scores: list[list[float]], labels: str) -> Path:
-    (folder / model).mkdir(parents=True, exist_ok=True)
-    path = folder / model / f"{task}.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["", "prediction", "label"])
-        writer.writerows(
-            [i, str(row), label] for i, (row, label) in enumerate(zip(scores, labels, strict=True))
-        )
-    return path
 
 
-def write_runs(folder: Path, model: str, split: str, answers: Any, number: int | None = None) -> Path:
-    target = folder / model / split
-    target.mkdir(parents=True, exist_ok=True)
-    path = target / f"run_{len(answers) if number is None else number}_predictions.npy"
-    np.save(path, np.asarray(answers, float))
-    return path
 
 
-def write_questions(folder: Path, split: str, golds: list[str]) -> None:
-    rows = [{"question": f"{split} {i}?", "answer": f"so\n#### {gold}"} for i, gold in enumerate(golds)]
-    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_pickle(path: Path, content: Any) -> Path:

@@ -10,8 +10,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 from postgres_server import PostgresServer
-from test_foreign_writes import MODELS, fill
-from test_warehouse import answer_rows, docs, extraction
+from support.foreign_rows import MODELS, fill
+from support.rows import answer_rows, docs, extraction
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError

@@ -27,12 +27,8 @@ from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.locations import locate
+from support.killing import KEYS, kill_tree
 
-KEYS = {
-    "docs": "benchmark, task, doc_id",
-    "choice_logprobs": "benchmark, task, doc_id, model, choice",
-    "answer_passes": "benchmark, task, doc_id, model, pass",
-}
 EXTRACTION = """
 import multiprocessing, sys, time
 from pathlib import Path
@@ -133,16 +129,6 @@ def has_stopped(process: psutil.Process) -> bool:
     return False
 
 
-def kill_tree(process: subprocess.Popen[str]) -> None:
-    """SIGKILL to every process of it, found by the system."""
-    tree = [psutil.Process(process.pid)]
-    tree += tree[0].children(recursive=True)
-    for one in tree:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
-    process.communicate()
-    psutil.wait_procs(tree, timeout=60)
-    assert not [p for p in tree if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 def tables(location: Path) -> dict[str, pa.Table]:

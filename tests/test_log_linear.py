@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from test_agents_environment import random_dataset
-from test_agents_training import JOINT, asked_about
+from support.environments import random_dataset
+from support.skilled_models import JOINT, asked_about
 
 from rlfocal.data.dataset import Kind
 from rlfocal.methods.agents.networks import Sizes

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_even_inputs import KNOWN, MACROS, rounded
-from test_warehouse import THREE, choice_rows, docs, extraction
+from support.known_macros import KNOWN, MACROS, rounded
+from support.rows import THREE, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_agents_environment import random_dataset
-from test_agents_training import TINY, asked_about, skilled
+from support.environments import random_dataset
+from support.skilled_models import TINY, asked_about, skilled
 from torch import Tensor
 
 from rlfocal.data.dataset import Kind

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 import s3_server
 from postgres_server import PostgresServer
-from test_warehouse import SCORES, choice_rows, docs, extraction
+from support.rows import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError, RunError

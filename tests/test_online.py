@@ -11,8 +11,8 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from test_agents_training import TINY, skilled
-from test_sequential import SMALL
+from support.skilled_models import TINY, skilled
+from support.sequential_data import SMALL
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide

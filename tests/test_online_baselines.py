@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_every_method import answers, choices, edges
-from test_methods import make_dataset
-from test_online_policies import turning
-from test_yardsticks import make_answers, make_logits, texts
+from support.method_data import answers, choices, edges
+from support.datasets import make_dataset
+from support.turning_stream import turning
+from support.yardsticks import make_answers, make_logits, texts
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Calls

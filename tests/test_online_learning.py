@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from test_agents_environment import LiteralEnvironment, random_dataset
-from test_agents_training import JOINT, TINY, asked_about
+from support.environments import LiteralEnvironment, random_dataset
+from support.skilled_models import JOINT, TINY, asked_about
 
 from benchmarks.results.streams import best_constant, turning
 from rlfocal.data.dataset import Dataset, Kind

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 from recording_engines import Box, Record, finished
-from test_kill import kill_tree
+from support.killing import kill_tree
 
 from rlfocal.extraction.gpus.devices import Device
 from rlfocal.extraction.gpus.leases import offered

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from test_evaluation import put_choices
+from support.stored_choices import put_choices
 from typer.testing import CliRunner
 
 from rlfocal.cli.support import commands

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_agents_environment import random_dataset
-from test_agents_training import skilled
+from support.environments import random_dataset
+from support.skilled_models import skilled
 from torch import Tensor, nn
 
 from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings

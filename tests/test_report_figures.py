@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from test_budgets import SAYS, FirstOnes, held
-from test_evaluation import put_choices
+from support.budget_policies import SAYS, FirstOnes, held
+from support.stored_choices import put_choices
 
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.budgets import AtBudget, BudgetCurve

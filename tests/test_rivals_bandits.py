@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_yardsticks import make_answers
+from support.yardsticks import make_answers
 from worded_data import (
     BANDITS,
     accuracy,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from rival_data import ANSWERS, CHOICES, accuracy, best_single, fitted, sampled, shuffled
-from test_methods import make_dataset
-from test_yardsticks import make_answers, make_logits
+from support.datasets import make_dataset
+from support.yardsticks import make_answers, make_logits
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_sequential import letters
-from test_yardsticks import make_answers, make_logits
+from support.sequential_data import letters
+from support.yardsticks import make_answers, make_logits
 from worded_data import (
     accuracy_of,
     policy_of,

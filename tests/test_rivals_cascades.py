@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from rival_data import CHOICES, accuracy, best_single, fitted, sampled, telling, within
-from test_methods import make_dataset
-from test_yardsticks import make_answers, make_logits
+from support.datasets import make_dataset
+from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.cascades import _cascades

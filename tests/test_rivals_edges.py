@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from rival_data import CHOICES, EDGES, accuracy, admitted, best_single, fitted, shuffled, within
-from test_yardsticks import make_logits
+from support.yardsticks import make_logits
 
 from rlfocal.data.policy import Budget, Budgeted, decide
 

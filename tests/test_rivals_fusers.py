@@ -9,8 +9,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from test_methods import make_dataset
-from test_yardsticks import make_answers, make_logits
+from support.datasets import make_dataset
+from support.yardsticks import make_answers, make_logits
 from worded_data import (
     BANDITS,
     QUICK,

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_evaluation import put_choices
-from test_every_method import choices
-from test_rivals_routers import ODD, TOPICS, accuracy, by_topic, odd, policy_of
+from support.stored_choices import put_choices
+from support.method_data import choices
+from support.topics import ODD, TOPICS, accuracy, by_topic, odd, policy_of
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Budget, decide

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from test_rivals_routers import TOPICS as WORDS
-from test_rivals_routers import Words, answered, by_topic, policy_of
-from test_rivals_routers import accuracy as accuracy_of
+from support.topics import TOPICS as WORDS
+from support.topics import Words, answered, by_topic, policy_of
+from support.topics import accuracy as accuracy_of
 from worded_data import accuracy, knowers, topical
 
 from rlfocal.base.errors import InputError

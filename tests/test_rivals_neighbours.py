@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from rival_data import CHOICES, accuracy, best_single, fitted, sampled, telling, within
-from test_methods import make_dataset
-from test_yardsticks import make_logits
+from support.datasets import make_dataset
+from support.yardsticks import make_logits
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Calls

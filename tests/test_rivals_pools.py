@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from rival_data import accuracy, fitted, sampled
 from scipy.special import log_softmax
-from test_methods import make_dataset
-from test_yardsticks import make_answers, make_logits
+from support.datasets import make_dataset
+from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.policy import decide
 from rlfocal.methods.pools._growing import grow

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
-from test_rivals_routers import Words, accuracy, answered, by_topic, mean_price, odd, policy_of
+from support.topics import Words, accuracy, answered, by_topic, mean_price, odd, policy_of
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Budget, decide

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_methods import make_dataset
+from support.datasets import make_dataset
 from worded_data import (
     RLAE,
     accuracy,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from test_methods import make_dataset
+from support.datasets import make_dataset
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
@@ -31,8 +31,8 @@ from rlfocal.methods.routers.routellm_sw import (
     bradley_terry,
     wins_of,
 )
+from support.topics import Floats, ODD, Words, accuracy, answered, by_topic, mean_price, odd, policy_of
 
-Floats = NDArray[np.float64]
 
 SCORED = ["knn", "guarded_knn", "avengers_pro", "hier_shrink"]
 """Ask any of N models, and trade cents."""
@@ -40,52 +40,18 @@ PAIRED = ["routellm_sw"]
 """Ask one of two."""
 ROUTERS = ["avengers", *SCORED, *PAIRED]
 
-TOPICS = [
-    ["river", "lake", "rain", "flood", "water", "boat", "fish", "swim", "wave", "shore"],
-    ["proof", "sum", "prime", "root", "graph", "field", "ring", "limit", "set", "map"],
-]
 
 
-@dataclass(frozen=True)
-class Words:
-    """An encoder for tests: a question is the numbers in it."""
-
-    def encode(self, texts: Sequence[str]) -> Floats:
-        return np.array([[float(x) for x in text.split()] for text in texts]).reshape(len(texts), -1)
 
 
-def answered(
-    right: NDArray[np.bool_], questions: Sequence[str], n_train: int, prices: Sequence[float] = ()
-) -> Dataset:
-    """Choices where each model is right as told (T, N): the label is 1, and who is wrong says 0."""
-    T, N = right.shape
-    probs = np.full((T, N, 3), 0.1)
-    probs[..., 1], probs[..., 0] = np.where(right, 0.8, 0.1), np.where(right, 0.1, 0.8)
-    made = make_dataset(probs, np.ones(T, dtype=np.int64), n_train)
-    prices = prices or range(1, N + 1)
-    return replace(made, questions=tuple(questions), prices=np.array(prices, dtype=np.float64))
 
 
-def by_topic(seed: int, T: int = 600, prices: Sequence[float] = ()) -> Dataset:
-    """m00 knows the first topic, m01 the second, a bit rarer; m02 guesses, m03 knows nothing."""
-    rng = np.random.default_rng(seed)
-    topic = (rng.random(T) < 0.45).astype(int)
-    questions = [" ".join(["what", *rng.choice(TOPICS[t], 6), "is"]) for t in topic]
-    right = np.stack([topic == 0, topic == 1, rng.random(T) < 0.5, np.zeros(T, dtype=np.bool_)], axis=1)
-    return answered(right, questions, n_train=T // 2, prices=prices)
 
 
-def policy_of(name: str, train: Dataset, seed: int = 0, **settings: Any) -> Any:
-    [policy] = make_method(name, Making(settings=settings)).fit(train, [seed])
-    return policy
 
 
-def accuracy(policy: Policy, data: Dataset) -> float:
-    return float((decide(policy, data).predictions == data.labels).mean())
 
 
-def mean_price(decided: Decisions, data: Dataset) -> float:
-    return float((decided.pools * data.prices).sum(axis=1).mean())
 
 
 # ---- every one of them
@@ -179,46 +145,8 @@ def test_without_texts_a_budget_buys_the_best_that_it_can(name: str) -> None:
         ).all()
 
 
-def odd(case: str) -> Dataset:
-    rng = np.random.default_rng(7)
-    data = by_topic(7, T=40)
-    if case == "one class":
-        return replace(data, labels=np.zeros(40, dtype=np.int64))
-    if case == "three documents":
-        return data.take(np.array([0, 1, 2, 30, 31]))
-    if case == "no text":
-        return replace(data, questions=())
-    if case == "empty questions":
-        return replace(data, questions=tuple(q if i % 3 else "" for i, q in enumerate(data.questions)))
-    if case == "equal questions":
-        return replace(data, questions=("what is it",) * 40)
-    if case == "unknown prices":
-        return replace(data, prices=np.array([np.nan, 2.0, np.nan, 1.0]))
-    if case == "no right choice":
-        return replace(data, labels=np.full(40, -1))
-    if case == "all right":
-        return replace(data, labels=np.ones(40, dtype=np.int64), predictions=np.ones((40, 4), dtype=np.int64))
-    if case == "choices of other numbers":
-        return replace(data, n_choices=rng.integers(2, 4, 40))
-    assert case == "no answers"
-    said = np.where(rng.random((40, 4)) < 0.3, -1, data.predictions)
-    given = np.where(said[..., None] == np.arange(3), 1.0, 0.0)
-    free = replace(data, kind="answers", logprobs=np.empty((0, 4, 3)), probs=given, predictions=said)
-    return replace(free, slots=(("a", "b", "c"),) * 40)
 
 
-ODD = [
-    "one class",
-    "three documents",
-    "no text",
-    "empty questions",
-    "equal questions",
-    "unknown prices",
-    "no right choice",
-    "all right",
-    "choices of other numbers",
-    "no answers",
-]
 
 
 @pytest.mark.parametrize("case", ODD)

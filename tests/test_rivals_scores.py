@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_rivals_routers import Words, answered, policy_of
+from support.topics import Words, answered, policy_of
 
 Loss = Callable[[torch.Tensor], torch.Tensor]
 # "3 1" is the vector (3, 1), which W and u or a0 below turn into (4, 2).

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from test_yardsticks import make_answers, make_logits
+from support.yardsticks import make_answers, make_logits
 from worded_data import (
     LETTERS,
     Floats,

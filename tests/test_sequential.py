@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from test_methods import make_dataset
-from test_yardsticks import make_answers, make_logits, texts
+from support.datasets import make_dataset
+from support.yardsticks import make_answers, make_logits, texts
 from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import InputError
@@ -55,43 +55,16 @@ from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.serving.router import Router
 from warehouse import Warehouse, open_warehouse
-
-SMALL = SequentialConfig(
-    mean_pool=2.0,
-    folds=3,
-    recipes=(Recipe(100), Recipe(30, 30, 3, 50, 1), Recipe(0, shared=0.2)),
-    task_recipes=(Recipe(100), Recipe(30, 30, 3, 50, 1)),
-    word_directions=5,
-    gate_directions=2,
-    landmarks=8,
-)
-WORDS = ("which", "of", "these", "planets", "is", "not", "a", "star?", "Two", "trains", "leave", "Paris,")
+from support.sequential_data import ANSWERS, CHOICES, SMALL, asked_in_words, letters, right, trained
 
 
-def asked_in_words(data: Dataset) -> Dataset:
-    rng = np.random.default_rng(0)
-    questions = tuple(" ".join(rng.choice(WORDS, size=rng.integers(3, 9))) for _ in range(len(data)))
-    return replace(data, questions=questions)
 
 
-def letters(seed: int = 0, T: int = 120, N: int = 5) -> list[tuple[str, str]]:
-    """What N models of falling skill said to T documents, and the gold answer, in make_answers' form."""
-    rng = np.random.default_rng(seed)
-    skill = np.linspace(0.85, 0.4, N)
-    documents = []
-    for _ in range(T):
-        wrong = rng.choice(list("bcde-"), size=N)
-        documents.append(("".join(np.where(rng.random(N) < skill, "a", wrong)), "a"))
-    return documents
 
 
-CHOICES = asked_in_words(make_logits(0, T=160, N=5))
-ANSWERS = make_answers(*letters())
 
 
-@cache
-def trained(kind: Kind) -> SequentialAgents:
-    return train((CHOICES if kind == "choices" else ANSWERS).train, SMALL, [0])[0]
+
 
 
 def random_rows(T: int = 60, C: int = 4, G: int = 3, F: int = 5) -> Rows:
@@ -414,9 +387,6 @@ def test_the_order_of_the_models_does_not_matter(data: Dataset) -> None:
     assert (after.predictions == before.predictions).all()
 
 
-def right(agents: SequentialAgents, documents: Dataset) -> NDArray[np.bool_]:
-    predictions = decide(agents, documents).predictions
-    return np.asarray((predictions == documents.labels) & (documents.labels >= 0))
 
 
 def test_free_answers_beat_the_best_model_and_what_nobody_knew_is_wrong() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from test_methods import make_dataset
-from test_sequential import ANSWERS, CHOICES, SMALL, letters, right, trained
-from test_yardsticks import make_answers, make_logits
+from support.datasets import make_dataset
+from support.sequential_data import ANSWERS, CHOICES, SMALL, letters, right, trained
+from support.yardsticks import make_answers, make_logits
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset

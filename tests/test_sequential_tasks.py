@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from test_methods import make_dataset
-from test_sequential import SMALL, right
+from support.datasets import make_dataset
+from support.sequential_data import SMALL, right
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset

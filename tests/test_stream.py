@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_calls import ANSWERS
-from test_yardsticks import make_answers, make_logits
+from support.call_answers import ANSWERS
+from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
-from test_methods import make_dataset
+from support.datasets import make_dataset
 
 from rlfocal.base.errors import InputError
 from rlfocal.cli import main

@@ -11,7 +11,7 @@ from typing import Any
 
 import postgres_server
 import pytest
-from test_flow import write_pool
+from support.prefect_pool import write_pool
 from tiny_models import save_model, write_tasks
 
 from warehouse import open_warehouse

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import yaml
 from pydantic import ValidationError
-from test_warehouse import SCORES, choice_rows, docs, extraction
+from support.rows import SCORES, choice_rows, docs, extraction
 from tiny_models import tiny_model, tiny_tokenizer, write_tasks
 from typer.testing import CliRunner
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from test_warehouse import choice_rows, docs, extraction
+from support.rows import choice_rows, docs, extraction
 
 from rlfocal.evaluation.storing import stored
 from warehouse import Warehouse, open_warehouse, opening

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from test_methods import make_dataset
-from test_yardsticks import make_answers, make_logits, only
+from support.datasets import make_dataset
+from support.yardsticks import make_answers, make_logits, only
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineLearner, Policy, SeesAll, decide, decide_online

@@ -1,0 +1,62 @@
+"""Shared by tests: budget policies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+import numpy as np
+import pytest
+from support.stored_choices import put_choices
+from rlfocal.base.errors import InputError
+from rlfocal.cli import main
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset, load_dataset
+from rlfocal.data.policy import Budget
+from rlfocal.evaluation import Candidate, Setup, evaluate
+from rlfocal.evaluation.budgets import budget_curves
+from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.evaluation.merits import merits
+from rlfocal.evaluation.runs import run_method
+from rlfocal.evaluation.storing import stored
+from rlfocal.statistics.cost_curves import apgr
+from warehouse import Warehouse
+
+@dataclass
+class FirstOnes:
+    """Asks the first models, as many as it may, but never a single one; counts its fits."""
+
+    fits: int = 0
+    seeded = False
+
+    def recipe(self, n_train: int) -> str:
+        return "1"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Asks]:
+        self.fits += 1
+        return [Asks(len(train.models))]
+
+
+@dataclass(frozen=True)
+class Asks:
+    most: int
+
+    def decide(self, calls: Calls) -> Answered:
+        for model in range(self.most):
+            said = calls.call(np.arange(len(calls.models)) == model)
+        return Answered(said.predictions[:, self.most - 1], np.full(len(calls), 0.5))
+
+    def within(self, budget: Budget) -> Asks | None:
+        return None if budget.amount < 2 else Asks(int(min(budget.amount, self.most)))
+
+
+SAYS = {"a": [True, False, True, True], "b": [True, True, False, True], "c": [True, True, True, False]}
+
+
+def held(
+    warehouse: Warehouse, method: FirstOnes, *budgets: str
+) -> list[tuple[str | None, float, float | None]]:
+    setup = Setup(warehouse, load_dataset(warehouse, "b"), seeds=1, budgets=tuple(map(Budget.of, budgets)))
+    runs, _ = run_method(setup, Candidate("first_ones", method, has_budgets=True))
+    rows = (row for row in stored(warehouse, runs) if row.task == "*")
+    return [(row.budget, row.mean_pool_size, row.mean_rounds) for row in rows]

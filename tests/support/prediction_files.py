@@ -1,0 +1,53 @@
+"""Shared by tests: prediction files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.rows import ImportReport
+from warehouse import Warehouse, open_warehouse
+
+Row = dict[str, Any]
+
+
+Rows = list[Row]
+
+
+def choice_docs(n: int = 5, task: str = "t", **more: Any) -> Rows:
+    return [
+        {
+            "benchmark": "b",
+            "task": task,
+            "doc_id": i,
+            "label": i % 3,
+            "choices": ["no", "yes, really", "ça"],
+            "question": f'line one\nof question {i}, "quoted"',
+            **more,
+        }
+        for i in range(n)
+    ]
+
+
+def choice_scores(n: int = 5, task: str = "t", models: tuple[str, ...] = ("x", "y")) -> Rows:
+    return [
+        {
+            "benchmark": "b",
+            "task": task,
+            "doc_id": i,
+            "model": m,
+            "choice_logprobs": [-1.5, -float(i % 2), -0.25],
+        }
+        for m in models
+        for i in range(n)
+    ]

@@ -1,0 +1,101 @@
+"""Shared by tests: sequential data."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from support.datasets import make_dataset
+from support.yardsticks import make_answers, make_logits, texts
+from threadpoolctl import threadpool_limits
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset, Kind, load_dataset
+from rlfocal.data.policy import decide
+from rlfocal.evaluation import evaluate
+from rlfocal.methods import CheckpointStore, RLFocal, make_method
+from rlfocal.methods.rl_focal_sequential import training
+from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
+from rlfocal.methods.rl_focal_sequential.asking import asking_order
+from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig, sequential_config
+from rlfocal.methods.rl_focal_sequential.decider import (
+    N_FEATURES,
+    StageView,
+    fit_decider,
+    fit_within,
+    stop_stages,
+)
+from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage, mixture
+from rlfocal.methods.rl_focal_sequential.observations import (
+    About,
+    Outputs,
+    about,
+    best_slots,
+    outputs,
+    real_slots,
+    silenced,
+    stage_rows,
+)
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise
+from rlfocal.methods.rl_focal_sequential.training import train
+from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.serving.router import Router
+from warehouse import Warehouse, open_warehouse
+
+SMALL = SequentialConfig(
+    mean_pool=2.0,
+    folds=3,
+    recipes=(Recipe(100), Recipe(30, 30, 3, 50, 1), Recipe(0, shared=0.2)),
+    task_recipes=(Recipe(100), Recipe(30, 30, 3, 50, 1)),
+    word_directions=5,
+    gate_directions=2,
+    landmarks=8,
+)
+
+
+WORDS = ("which", "of", "these", "planets", "is", "not", "a", "star?", "Two", "trains", "leave", "Paris,")
+
+
+def asked_in_words(data: Dataset) -> Dataset:
+    rng = np.random.default_rng(0)
+    questions = tuple(" ".join(rng.choice(WORDS, size=rng.integers(3, 9))) for _ in range(len(data)))
+    return replace(data, questions=questions)
+
+
+def letters(seed: int = 0, T: int = 120, N: int = 5) -> list[tuple[str, str]]:
+    """What N models of falling skill said to T documents, and the gold answer, in make_answers' form."""
+    rng = np.random.default_rng(seed)
+    skill = np.linspace(0.85, 0.4, N)
+    documents = []
+    for _ in range(T):
+        wrong = rng.choice(list("bcde-"), size=N)
+        documents.append(("".join(np.where(rng.random(N) < skill, "a", wrong)), "a"))
+    return documents
+
+
+CHOICES = asked_in_words(make_logits(0, T=160, N=5))
+
+
+ANSWERS = make_answers(*letters())
+
+
+@cache
+def trained(kind: Kind) -> SequentialAgents:
+    return train((CHOICES if kind == "choices" else ANSWERS).train, SMALL, [0])[0]
+
+
+def right(agents: SequentialAgents, documents: Dataset) -> NDArray[np.bool_]:
+    predictions = decide(agents, documents).predictions
+    return np.asarray((predictions == documents.labels) & (documents.labels >= 0))
