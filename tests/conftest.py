@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-import postgres_server
 import pytest
 from filelock import FileLock
-from postgres_server import PostgresServer
+from support import postgres_server
+from support.postgres_server import PostgresServer
 
 from warehouse import Warehouse, open_warehouse
 
+pytest_plugins = ["support.cli", "support.filled_warehouse", "support.prefect_pool", "support.hostile_files"]
 ROOT = Path(__file__).resolve().parents[1]
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 LONGEST = (

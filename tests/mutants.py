@@ -33,27 +33,29 @@ class Mutant(NamedTuple):
     """pytest's arguments: files or names of tests, relative to tests/"""
 
 
-UPDATE = "test_mappo.py::test_an_update_is_eq_7_written_out"
-COUNTS = "test_mappo.py::test_every_setting_of_the_update_counts"
-BY_TURNS = "test_mappo.py::test_advantages_by_turns_are_gae_on_the_interleaved_sequence"
-PAPERS = "test_agents_environment.py::test_environment_is_the_papers"
-SAMPLES = "test_mappo.py::test_actions_are_drawn_by_the_policies"
-WINDOW = "test_online_learning.py::test_a_window_holds_what_all_members_answered"
-UNHEARD = "test_online_learning.py::test_models_that_were_not_asked_are_never_heard"
-TURNED = "test_online_learning.py::test_a_stream_that_turns_is_followed_and_a_steady_one_costs_little"
-BRUTE = "test_gated_log_linear.py::test_what_a_model_more_is_worth_by_brute_force"
-LIMITS = "test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_kept_without_texts"
+UPDATE = "methods/test_mappo.py::test_an_update_is_eq_7_written_out"
+COUNTS = "methods/test_mappo.py::test_every_setting_of_the_update_counts"
+BY_TURNS = "methods/test_mappo.py::test_advantages_by_turns_are_gae_on_the_interleaved_sequence"
+PAPERS = "methods/test_agents_environment.py::test_environment_is_the_papers"
+SAMPLES = "methods/test_mappo.py::test_actions_are_drawn_by_the_policies"
+WINDOW = "methods/test_online_learning.py::test_a_window_holds_what_all_members_answered"
+UNHEARD = "methods/test_online_learning.py::test_models_that_were_not_asked_are_never_heard"
+TURNED = "methods/test_online_learning.py::test_a_stream_that_turns_is_followed_and_a_steady_one_costs_little"
+BRUTE = "methods/test_gated_log_linear.py::test_what_a_model_more_is_worth_by_brute_force"
+LIMITS = "methods/test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_kept_without_texts"
 GATED = "rlfocal/methods/gated_log_linear/"
-LITERAL_LOOP = "test_released_variant.py::test_rewards_are_the_literal_loops"
-TURNS = "test_online_policies.py::test_who_learns_follows_a_stream_that_turns"
-UP_TO = "test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
-CLEARLY_AHEAD = "test_online.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
-PEEK = "test_online.py::test_no_label_reaches_its_own_answer_or_an_earlier_one"
-COSTS = "test_sequential_costs.py::"
-OWN_CHOICES = "test_unconditional.py::test_each_row_has_its_own_choices"
+LITERAL_LOOP = "methods/test_released_variant.py::test_rewards_are_the_literal_loops"
+TURNS = "methods/test_online_policies.py::test_who_learns_follows_a_stream_that_turns"
+UP_TO = "methods/test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
+CLEARLY_AHEAD = (
+    "methods/test_online.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
+)
+PEEK = "methods/test_online.py::test_no_label_reaches_its_own_answer_or_an_earlier_one"
+COSTS = "methods/test_sequential_costs.py::"
+OWN_CHOICES = "extraction/test_unconditional.py::test_each_row_has_its_own_choices"
 REQUESTS = "rlfocal/extraction/engines/requests.py"
-HIDDEN = "test_requests.py::test_every_token_has_its_score_whatever_the_cache_hides"
-UNASKED = "test_log_linear.py::test_a_model_that_was_not_asked_tells_nothing"
+HIDDEN = "extraction/test_requests.py::test_every_token_has_its_score_whatever_the_cache_hides"
+UNASKED = "methods/test_log_linear.py::test_a_model_that_was_not_asked_tells_nothing"
 
 MUTANTS = (
     Mutant(
@@ -83,7 +85,7 @@ MUTANTS = (
     Mutant(
         "an advantage knows no later error", FOCAL + "mappo.py",
         "deltas[t] + gamma * lam * following", "deltas[t]",
-        "test_agents_math.py::test_advantages_are_the_discounted_sum_of_td_errors",
+        "methods/test_agents_math.py::test_advantages_are_the_discounted_sum_of_td_errors",
     ),
     Mutant(
         "each agent has the other's discount", FOCAL + "mappo.py",
@@ -116,7 +118,7 @@ MUTANTS = (
     Mutant(
         "the multiplier never rises", FOCAL + "multiplier.py",
         "self.values * factor", "self.values * 1",
-        "test_mappo.py::test_the_multiplier_rises_where_pools_are_too_large",
+        "methods/test_mappo.py::test_the_multiplier_rises_where_pools_are_too_large",
     ),
     Mutant(
         "the pool's size costs nothing", FOCAL + "environment.py",
@@ -133,7 +135,7 @@ MUTANTS = (
     Mutant(
         "rows before the stream count in the window", "rlfocal/statistics/outcomes.py",
         "rows.clamp(max=length)", "rows.clamp(min=length, max=length)",
-        "test_agents_environment.py::test_window_metrics_equal_their_numpy_twins",
+        "methods/test_agents_environment.py::test_window_metrics_equal_their_numpy_twins",
     ),
     Mutant(
         "the Decider sees no metric", FOCAL + "environment.py",
@@ -162,7 +164,7 @@ MUTANTS = (
     Mutant(
         "no budget is told when acting", FOCAL + "agents.py",
         "known = self.known(calls, told)", "known = self.known(calls)",
-        "test_gated_log_linear.py::test_within_a_budget_others_are_asked_than_without_one",
+        "methods/test_gated_log_linear.py::test_within_a_budget_others_are_asked_than_without_one",
     ),
     Mutant(
         "the mean pool is not kept", FOCAL + "training.py",
@@ -186,7 +188,7 @@ MUTANTS = (
     ),
     Mutant(
         "online, nothing is learned", FOCAL + "agents.py", "learner.learn(rollout)", "pass",
-        f"test_online.py::test_online_rl_focal_learns_and_does_not_only_watch {TURNED}",
+        f"methods/test_online.py::test_online_rl_focal_learns_and_does_not_only_watch {TURNED}",
     ),
     Mutant(
         "online, what was learned is never heard", FOCAL + "online.py",
@@ -220,7 +222,7 @@ MUTANTS = (
     Mutant(
         "hedge punishes who was right", METHODS + "online/hedge.py",
         "left = log_weights - rate * wrong", "left = log_weights - rate * ~wrong",
-        "test_online_baselines.py::test_hedge_keeps_to_its_regret_bound",
+        "methods/test_online_baselines.py::test_hedge_keeps_to_its_regret_bound",
     ),
     Mutant(
         "sliding_best never learns", METHODS + "online/sliding_best.py",
@@ -229,7 +231,7 @@ MUTANTS = (
     Mutant(
         "sliding_best forgets nothing", METHODS + "online/sliding_best.py",
         "n_right = n_right - last.pop(0)", "pass",
-        "test_online_baselines.py::test_sliding_best_by_brute_force",
+        "methods/test_online_baselines.py::test_sliding_best_by_brute_force",
     ),
     Mutant(
         "the log-linear pool never learns", METHODS + "online/online_log_linear.py",
@@ -238,12 +240,12 @@ MUTANTS = (
     Mutant(
         "the log-linear pool forgets nothing", METHODS + "online/online_log_linear.py",
         "keep = np.exp(-1 / memory)", "keep = 1.0",
-        "test_online_baselines.py::test_the_log_linear_pool_learns_as_written_out",
+        "methods/test_online_baselines.py::test_the_log_linear_pool_learns_as_written_out",
     ),
     Mutant(
         "cross-fitting on all rows", SEQUENTIAL + "fitting.py",
         "(part != torch.arange(n_folds)[:, None])", "(part != torch.full((n_folds, 1), -1))",
-        "test_online.py::test_what_is_held_out_is_predicted_without_its_labels",
+        "methods/test_online.py::test_what_is_held_out_is_predicted_without_its_labels",
     ),
     Mutant(
         "prices and rounds cost nothing", SEQUENTIAL + "decider.py",
@@ -275,22 +277,22 @@ MUTANTS = (
         "        logits = self.networks.fusion(given, heard.open)\n",
         "        self.networks.fusion.standardiser.learn(heard.distributions[0])\n"
         "        logits = self.networks.fusion(given, heard.open)\n",
-        "test_agents_training.py::test_what_is_decided_with_a_document_does_not_matter",
+        "methods/test_agents_training.py::test_what_is_decided_with_a_document_does_not_matter",
     ),
     Mutant(
         "rl_focal's scales of the last documents alone", FOCAL + "networks.py",
         "self.standardiser.learn(outputs)", "self.standardiser.learn(outputs[-20:])",
-        "test_agents_training.py::test_scales_are_those_of_all_train_rows_and_of_no_test_row",
+        "methods/test_agents_training.py::test_scales_are_those_of_all_train_rows_and_of_no_test_row",
     ),
     Mutant(
         "cents that are never used up", FOCAL + "agents.py",
         "asked[model], most = 1, most - costs[model]", "asked[model] = 1",
-        "test_rivals_budgets.py::test_the_agents_keep_to_cents",
+        "methods/test_rivals_budgets.py::test_the_agents_keep_to_cents",
     ),
     Mutant(
         "a budget in cents tells the largest in models", FOCAL + "agents.py",
         "if pool.sum() == b]", "]",
-        "test_rivals_budgets.py::test_the_most_models_that_cents_pay_for_are_told",
+        "methods/test_rivals_budgets.py::test_the_most_models_that_cents_pay_for_are_told",
     ),
     Mutant(
         "the last giver of an answer settles ties", "rlfocal/statistics/outcomes.py",
@@ -299,41 +301,43 @@ MUTANTS = (
     Mutant(
         "GPUs: a lease keeps nobody away", PLACEMENT + "leases.py",
         "flock(file, LOCK_EX | LOCK_NB)", "pass",
-        "test_placement.py::test_gpus_are_taken_together_or_not_at_all "
-        "test_placement.py::test_a_lease_ends_with_the_last_process_of_its_engine",
+        "extraction/test_placement.py::test_gpus_are_taken_together_or_not_at_all "
+        "extraction/test_placement.py::test_a_lease_ends_with_the_last_process_of_its_engine",
     ),
     Mutant(
         "GPUs: a lease ends with the engine's first process", "rlfocal/extraction/running/processes.py",
-        "lease.guard()", "pass", "test_placement.py::test_a_lease_ends_with_the_last_process_of_its_engine",
+        "lease.guard()", "pass",
+        "extraction/test_placement.py::test_a_lease_ends_with_the_last_process_of_its_engine",
     ),
     Mutant(
         "GPUs: whoever gave a lease keeps it", "rlfocal/extraction/running/processes.py",
-        "lease.close()", "pass", "test_placement.py::test_a_job_that_ends_gives_its_gpus_back",
+        "lease.close()", "pass", "extraction/test_placement.py::test_a_job_that_ends_gives_its_gpus_back",
     ),
     Mutant(
         "GPUs: an engine sees all of them", "rlfocal/extraction/running/gpu_jobs.py",
         "sees_only(lease.devices)", "sees_only(self.devices)",
-        "test_placing.py::test_models_run_side_by_side_on_gpus_of_their_own",
+        "extraction/test_placing.py::test_models_run_side_by_side_on_gpus_of_their_own",
     ),
     Mutant(
         "GPUs: two models on one of them", PLACEMENT + "schedule.py",
-        "free[work.gpus :]", "free[1:]", "test_placement.py::test_a_schedule_by_hand "
-        "test_placement.py::test_no_gpu_is_idle_while_a_model_waits",
+        "free[work.gpus :]", "free[1:]", "extraction/test_placement.py::test_a_schedule_by_hand "
+        "extraction/test_placement.py::test_no_gpu_is_idle_while_a_model_waits",
     ),
     Mutant(
         "GPUs: narrow models first", PLACEMENT + "schedule.py",
         "(-work.gpus, -work.seconds", "(work.gpus, -work.seconds",
-        "test_placement.py::test_who_comes_next test_placement.py::test_no_gpu_is_idle_while_a_model_waits",
+        "extraction/test_placement.py::test_who_comes_next "
+        "extraction/test_placement.py::test_no_gpu_is_idle_while_a_model_waits",
     ),
     Mutant(
         "GPUs: the last model has one", PLACEMENT + "schedule.py",
         "return max(helped)[2] if helped else None", "return None",
-        "test_placing.py::test_the_tasks_of_the_last_model_are_shared_out",
+        "extraction/test_placing.py::test_the_tasks_of_the_last_model_are_shared_out",
     ),
     Mutant(
         "unconditional: after a prompt", "rlfocal/extraction/unconditional.py",
         'context="",', 'context="Answer:",',
-        "test_unconditional.py::test_each_text_is_asked_once_after_nothing",
+        "extraction/test_unconditional.py::test_each_text_is_asked_once_after_nothing",
     ),
     Mutant(
         "unconditional: another choice's", "rlfocal/extraction/unconditional.py",
@@ -342,8 +346,8 @@ MUTANTS = (
     Mutant(
         "unconditional: added instead of taken off", "warehouse/sql/accuracy_norm.sql",
         "c.logprob - c.unconditional_logprob", "c.logprob + c.unconditional_logprob",
-        "test_views.py::test_accuracy_by_mutual_information "
-        "test_views.py::test_mutual_information_needs_every_choice",
+        "warehouse/test_views.py::test_accuracy_by_mutual_information "
+        "warehouse/test_views.py::test_mutual_information_needs_every_choice",
     ),
     Mutant(
         "requests: a choice's first token is another's", REQUESTS,
@@ -356,7 +360,7 @@ MUTANTS = (
     Mutant(
         "requests: contexts are not read on their own", REQUESTS,
         "able.shares_prefixes or prefix not in longer", "prefix not in longer",
-        "test_requests.py::test_contexts_are_read_without_their_tokens_log_probs",
+        "extraction/test_requests.py::test_contexts_are_read_without_their_tokens_log_probs",
     ),
 )  # fmt: skip
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+
 import numpy as np
-import pytest
-from support.stored_choices import put_choices
-from rlfocal.base.errors import InputError
-from rlfocal.cli import main
+
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, load_dataset
 from rlfocal.data.policy import Budget
-from rlfocal.evaluation import Candidate, Setup, evaluate
-from rlfocal.evaluation.budgets import budget_curves
-from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.evaluation.merits import merits
+from rlfocal.evaluation import Candidate, Setup
 from rlfocal.evaluation.runs import run_method
 from rlfocal.evaluation.storing import stored
-from rlfocal.statistics.cost_curves import apgr
 from warehouse import Warehouse
+
 
 @dataclass
 class FirstOnes:

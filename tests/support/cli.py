@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
 import duckdb
 import pytest
+
 from rlfocal.cli import main
+
 
 class Result(NamedTuple):
     code: int

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 import numpy as np
-import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlfocal.base.errors import InputError
+
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import decide
-from rlfocal.methods import check_methods, make_method
+
 
 def make_dataset(probs: np.ndarray, labels: np.ndarray, n_train: int) -> Dataset:
     """A dataset of choices from (T, N, C) probabilities."""

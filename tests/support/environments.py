@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
 import numpy as np
-import pytest
-import torch
-from torch import Tensor
-from rlfocal.base.errors import InputError
+
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.methods.agents.stream import MODELS_TABULATED
-from rlfocal.methods.rl_focal.config import RLFocalConfig, rl_focal_config
-from rlfocal.methods.rl_focal.environment import (
-    Choose,
-    Environment,
-    Fuse,
-    train_environment,
-    train_stream,
-)
-from rlfocal.statistics.diversity import pool_diversity
-from rlfocal.statistics.metrics import METRICS
-from rlfocal.statistics.outcomes import MODELS_RANKED, Outcomes
+from rlfocal.methods.rl_focal.config import RLFocalConfig
+
 
 def random_dataset(seed: int, kind: Kind, n_docs: int = 60, n_models: int = 4, n_slots: int = 5) -> Dataset:
     """Documents with fewer slots than others, models without answers, documents nobody can get right."""

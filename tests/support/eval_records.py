@@ -8,19 +8,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import UUID
-import pytest
+
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-from support.cli import Cli
-from support.every_eval_ever_files import FOREIGN, write
-from rlfocal.base.errors import InputError
-from rlfocal.exchange.exports.every_eval_ever import EvalExport, export_every_eval_ever
-from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
-from warehouse import Warehouse, open_warehouse
 
 Row = dict[str, Any]
 
 
-SCHEMAS = Path(__file__).parent / "every_eval_ever"
+SCHEMAS = Path(__file__).parents[1] / "exchange" / "every_eval_ever"
 
 
 def validator(name: str) -> Draft202012Validator:

@@ -5,11 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-import pytest
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
-from warehouse import Warehouse
 
 Row = dict[str, Any]
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-import duckdb
+
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
+
 from support.rows import SCORES, answer_rows, choice_rows, docs, extraction
-import rlfocal
-from rlfocal.base.errors import InputError
-from rlfocal.exchange.exports import Format, export
-from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse, open_warehouse
-from warehouse.upkeep.keys import FOLDERS
 
 ODD = "b=c, 100% é"  # a task whose name a folder cannot bear as it is
 

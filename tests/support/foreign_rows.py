@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
-import duckdb
+
 import pyarrow as pa
-import pytest
-from typer.testing import CliRunner
-from rlfocal.cli.app import app
+
 from warehouse import open_warehouse, writing
-from warehouse.connecting import attach, connect
-from warehouse.locations import locate
 from warehouse.prompts import prompt_hash
-from warehouse.upkeep.integrity import Integrity, examine, repair
 
 MODELS = tuple(f"m{at}" for at in range(6))
 

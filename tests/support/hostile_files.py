@@ -7,20 +7,16 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-import numpy as np
+
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from fuzzing import FUZZ, changed, ends_well, spliced
-from hypothesis import given, reject
+from hypothesis import reject
 from hypothesis import strategies as st
-from support.lm_eval_files import DATE, answer_row, choice_row
-from support.prediction_files import choice_docs, choice_scores
-from support.released_files import write_letters, write_questions, write_runs
-from rlfocal.exchange.imports.labels import correct_from_file
-from rlfocal.exchange.imports.lm_eval import import_lm_eval
+
 from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.exchange.imports.released import import_released
+from support.fuzzing import changed, ends_well, spliced
+from support.prediction_files import choice_docs, choice_scores
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.corrections import remove_model
 

@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import random
-import select
-import shutil
 import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from importlib.util import find_spec
-from pathlib import Path
-from typing import NamedTuple
+
 import psutil
-import pyarrow as pa
-import pytest
-from tiny_models import save_model, write_tasks
-from rlfocal.extraction.running.runner import extract_pool
-from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
-from warehouse import open_warehouse
-from warehouse.locations import locate
 
 KEYS = {
     "docs": "benchmark, task, doc_id",

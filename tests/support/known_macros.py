@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import duckdb
-import numpy as np
-import pytest
-from pool_oracles import Answers, fill, insert
-from warehouse.scripts import SCHEMA, script
-
 MACROS = {
     "pairwise_diversity": "{benchmark}, task := {task}, split := {split}, models := {models}",
     "agreement": "{benchmark}, task := {task}, split := {split}, models := {models}",

@@ -5,12 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-import pytest
-from support.cli import Cli
-from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import load_dataset
-from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
-from warehouse import Warehouse
 
 Row = dict[str, Any]
 

@@ -2,35 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
-import pytest
-from fake_hub import fake_hub
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tiny_models import save_model, write_tasks
-from typer.testing import CliRunner
-from rlfocal.base.errors import InputError
-from rlfocal.cli.app import app
-from rlfocal.data.prompts import load_prompts
-from rlfocal.exchange.imports.leaderboard import import_leaderboard
-from rlfocal.exchange.imports.lm_eval import import_lm_eval, read_lm_eval
-from rlfocal.exchange.imports.reading.samples import sample
-from rlfocal.extraction.answers import extract_answer
-from rlfocal.extraction.tasks import load_tasks
-from rlfocal.pool import Benchmark
-from warehouse import Warehouse
 
 Row = dict[str, Any]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+
 import numpy as np
-import pytest
-from support.yardsticks import make_answers, make_logits
+
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, decide
-from rlfocal.methods import check_methods, every_method, make_method
-from rlfocal.methods.registry import Making, entry_of, settable
+from support.yardsticks import make_answers, make_logits
 
 SPOKEN = [("aabb", "a"), ("dcba", "b"), ("eeea", "z"), ("bbcd", "c"), ("----", "a"), ("abab", "b")]
 

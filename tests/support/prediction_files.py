@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
-import duckdb
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-import pytest
-from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.exchange.imports.rows import ImportReport
-from warehouse import Warehouse, open_warehouse
 
 Row = dict[str, Any]
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-import jsonschema  # type: ignore[import-untyped]
+
 import pytest
 import yaml
-from night import ROOT
-from tiny_models import save_model, write_tasks
-from rlfocal.base.errors import InputError, RunError
-from warehouse import open_warehouse
+
+from support.tiny_models import save_model, write_tasks
+
 
 def write_pool(folder: Path, models: dict[str, Path]) -> Path:
     """A pool file of tiny models and one benchmark of two tasks."""

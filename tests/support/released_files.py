@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import pickle
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-import duckdb
+
 import numpy as np
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
-from typer.testing import CliRunner
-from rlfocal.base.errors import InputError
-from rlfocal.cli.app import app
-from rlfocal.exchange.imports.reading.pickles import load_arrays
-from rlfocal.exchange.imports.released import PICKLED_MODELS, import_released
-from warehouse import Warehouse
+
 
 def write_letters(folder: Path, model: str, task: str, scores: list[list[float]], labels: str) -> Path:
     (folder / model).mkdir(parents=True, exist_ok=True)

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import csv
-import pickle
 from pathlib import Path
 from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.cli import Cli
-from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.routerbench import import_routerbench, read_routerbench, spoken
-from warehouse import Warehouse, open_warehouse
 
 Row = dict[str, Any]
 

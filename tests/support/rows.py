@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
-import duckdb
-import numpy as np
+
 import pyarrow as pa
-import pytest
-from rlfocal.base.errors import InputError
-from rlfocal.pool.specs import ModelSpec
-from warehouse import Warehouse, open_warehouse
-from warehouse.connecting import connect
-from warehouse.locations import locate, without_password
-from warehouse.opening import SCHEMA_VERSION
+
 
 def docs(n: int, labels: list[int] | None = None, n_train: int | None = None) -> pa.Table:
     train = n * 8 // 10 if n_train is None else n_train

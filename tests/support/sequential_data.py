@@ -2,57 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import product
-from pathlib import Path
-from typing import Any
+
 import numpy as np
-import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from support.datasets import make_dataset
-from support.yardsticks import make_answers, make_logits, texts
-from threadpoolctl import threadpool_limits
-from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import Dataset, Kind, load_dataset
+
+from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import decide
-from rlfocal.evaluation import evaluate
-from rlfocal.methods import CheckpointStore, RLFocal, make_method
-from rlfocal.methods.rl_focal_sequential import training
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
-from rlfocal.methods.rl_focal_sequential.asking import asking_order
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig, sequential_config
-from rlfocal.methods.rl_focal_sequential.decider import (
-    N_FEATURES,
-    StageView,
-    fit_decider,
-    fit_within,
-    stop_stages,
-)
-from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage, mixture
-from rlfocal.methods.rl_focal_sequential.observations import (
-    About,
-    Outputs,
-    about,
-    best_slots,
-    outputs,
-    real_slots,
-    silenced,
-    stage_rows,
-)
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise
+from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train
-from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.serving.router import Router
-from warehouse import Warehouse, open_warehouse
+from support.yardsticks import make_answers, make_logits
 
 SMALL = SequentialConfig(
     mean_pool=2.0,

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+
 import numpy as np
-import pytest
 import torch
-from support.environments import random_dataset
-from rlfocal.base.errors import InputError
+
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.data.outputs import Given, nothing_given
-from rlfocal.data.policy import decide
-from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.methods.agents.networks import Sizes
-from rlfocal.methods.agents.optimiser import StackedAdam
 from rlfocal.methods.rl_focal.agents import RLFocalAgents
-from rlfocal.methods.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
-from rlfocal.methods.rl_focal.driver import PoolDriver
-from rlfocal.methods.rl_focal.log_linear import LEAST
-from rlfocal.methods.rl_focal.networks import Networks
-from rlfocal.methods.rl_focal.training import TOGETHER, train
-from rlfocal.statistics.metrics import METRICS
+from rlfocal.methods.rl_focal.config import RLFocalConfig, literal_config
 
 TINY = replace(
     literal_config(80),

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
-import numpy as np
+
 import pyarrow as pa
-import pytest
-from support.rows import SCORES, THREE, answer_rows, choice_rows, docs, extraction
-from rlfocal.base.errors import InputError
-from rlfocal.exchange.sql import run_sql
-from warehouse import Warehouse, open_warehouse
-from warehouse.snapshots import QUANTILES, PartitionChange, RowChange, diff, snapshots
+
+from support.rows import answer_rows, choice_rows, docs, extraction
+from warehouse import Warehouse
 
 OTHER = {"benchmark": "answers"}
 

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-import numpy as np
 import pyarrow as pa
-import pytest
-from support.datasets import make_dataset
-from rlfocal.base.errors import InputError
-from rlfocal.data.calls import Answered, Calls
-from rlfocal.data.dataset import Dataset, load_dataset
-from rlfocal.data.policy import decide
-from rlfocal.evaluation import Candidate, Evaluation, Setup, evaluate
-from rlfocal.evaluation.planning import group_rows
-from rlfocal.evaluation.runs import run_method
-from rlfocal.evaluation.storing import stored
-from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.methods import make_method, methods_for
-from rlfocal.methods.reference import Plurality
-from warehouse import Warehouse, open_warehouse
+
+from warehouse import Warehouse
+
 
 def put_choices(
     warehouse: Warehouse, rights: dict[str, list[bool]], label: int = 0, benchmark: str = "b"

@@ -5,30 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
 import numpy as np
-import pytest
 from numpy.typing import NDArray
-from support.datasets import make_dataset
-from rlfocal.base.errors import InputError
+
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, Decisions, Policy, decide
-from rlfocal.methods import entries, make_method
-from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
-from rlfocal.methods.neighbours.avengers import MixedRouter, RankedRouter
-from rlfocal.methods.neighbours.guarded_knn import GuardedKNN, GuardedRouter
-from rlfocal.methods.neighbours.knn import NeighbourScores
+from rlfocal.data.policy import Decisions, Policy, decide
+from rlfocal.methods import make_method
 from rlfocal.methods.registry import Making
-from rlfocal.methods.routers._pairs import Calibration, PairRouter, cuts_of, members_of, pair_of
-from rlfocal.methods.routers.hier_shrink import ShrunkMeans
-from rlfocal.methods.routers.routellm_sw import (
-    ELO,
-    ChancesAgainst,
-    Ratings,
-    StrongWins,
-    battle_weights,
-    bradley_terry,
-    wins_of,
-)
+from support.datasets import make_dataset
 
 Floats = NDArray[np.float64]
 

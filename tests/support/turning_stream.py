@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+
 import numpy as np
-import pytest
-from support.skilled_models import stream
-from support.method_data import answers, choices
-from worded_data import BANDITS, in_words
+
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Decisions, OnlineAgents, OnlineLearner, decide, decide_online
-from rlfocal.methods import every_method, make_method
-from rlfocal.methods.trained import RL_FOCAL, WITHOUT_TEXTS
+from support.skilled_models import stream
+from support.worded_data import in_words
 
 BEFORE, AFTER = (0.95, 0.45, 0.5, 0.6), (0.05, 0.45, 0.5, 0.95)
 

@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations
-from pathlib import Path
-import duckdb
+
 import numpy as np
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.stored_choices import put_choices
-from support.datasets import datasets, make_dataset
-from rlfocal.base.errors import InputError
+
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Decisions, OnlineLearner, decide, decide_online
-from rlfocal.data.stream import Stream, Turn
-from rlfocal.evaluation import evaluate
-from rlfocal.evaluation.planning import group_rows
-from rlfocal.evaluation.runs import decide_groups, fit_groups
-from rlfocal.methods import (
-    check_methods,
-    entries,
-    make_method,
-    methods_for,
-    named,
-    with_references,
-)
-from rlfocal.methods.fusing.log_linear import LogLinearPool, fit_log_linear
-from rlfocal.methods.fusing.stacking import Stacking
-from rlfocal.methods.trained import RL_FOCAL
-from warehouse import Warehouse
+from rlfocal.data.policy import Decisions
+from support.datasets import make_dataset
+
 
 def make_logits(seed: int, T: int = 120, N: int = 4, C: int = 3) -> Dataset:
     """Models of different skill; every fifth document has one choice fewer."""

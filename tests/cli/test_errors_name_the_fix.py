@@ -1,0 +1,169 @@
+"""What goes wrong outside of rlfocal is named with its place, and with what to do."""
+
+from __future__ import annotations
+
+import errno
+import json
+import pickle
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from support.tiny_models import save_model
+
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.failures import plain
+from rlfocal.exchange import sql
+from rlfocal.extraction.engine import Document
+from rlfocal.extraction.engines import hf, openai
+from rlfocal.extraction.engines.tokens import load_tokenizer
+from rlfocal.extraction.recording import count_ties
+from rlfocal.pool.hub import local_weights
+from rlfocal.pool.specs import ModelSpec
+from warehouse import Warehouse, open_warehouse
+from warehouse.disk import writing_to
+
+
+def spec(path: Path) -> ModelSpec:
+    return ModelSpec(model="m", hf_repo=str(path), params_b=1e-4)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EROFS, "Read-only file system"),
+        PermissionError(errno.EACCES, "Permission denied"),
+        duckdb.IOException("attempt to write a readonly database"),
+    ],
+)
+def test_a_read_only_warehouse(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(InputError, match="make it writable"), writing_to(tmp_path):
+        raise error
+
+
+def test_a_broken_tokenizer_is_named(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "m", "llama")
+    (folder / "tokenizer.json").write_text('{"version": ')
+    with pytest.raises(InputError, match=f"tokenizer of {folder} cannot be read"):
+        load_tokenizer(str(folder))
+
+
+def test_pickled_weights_that_run_code(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "m", "llama")
+    (folder / "model.safetensors").unlink()
+    with (folder / "pytorch_model.bin").open("wb") as file:
+        pickle.dump({"weight": print}, file)
+    with pytest.raises(InputError, match="safetensors"):
+        hf.load(spec(folder), folder, 1)
+
+
+ASKED = Document(0, "", "", 0, "", (" dog", " fox"), "A brown", (" dog", " fox"))
+
+
+@contextmanager
+def refusing(status: int, message: str) -> Iterator[str]:
+    """The address of a server that lists model `m`, and refuses every completion in its own words."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(200, {"data": [{"id": "m", "object": "model"}], "object": "list"})
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(status, {"error": {"message": message}})
+
+        def _answer(self, code: int, content: dict[str, object]) -> None:
+            body = json.dumps(content).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://user:secret@127.0.0.1:{server.server_port}/v1"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "words"),
+    [
+        (400, "max_logprobs is 5", r"answered with status 400: .*max_logprobs is 5"),
+        (401, "no such key", r"rejected the API key \(.*no such key.*\); set OPENAI_API_KEY"),
+        (500, "out of memory", r"answered with status 500: .*out of memory"),
+    ],
+)
+def test_a_server_refuses_in_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, message: str, words: str
+) -> None:
+    monkeypatch.setattr(openai, "RETRIES", 0)
+    folder = save_model(tmp_path / "m", "llama")
+    given = spec(folder)
+    with refusing(status, message) as address:
+        with pytest.raises(RunError, match=rf"the server at http://127.*{words}") as refused:
+            list(openai.load(given.model_copy(update={"base_url": address}), folder).score([ASKED]))
+        assert "secret" not in str(refused.value)
+        assert ("`vllm serve`" in str(refused.value)) == (status == 400)
+
+
+def test_gguf_files(tmp_path: Path) -> None:
+    file = tmp_path / "model.Q4.gguf"
+    file.write_bytes(b"GGUF")
+    for given in (file, tmp_path):
+        with pytest.raises(InputError, match=r"is a GGUF file.*save_pretrained"):
+            local_weights(spec(given))
+
+
+def test_an_empty_catalogue_beside_data(tmp_path: Path) -> None:
+    place = tmp_path / "w"
+    with open_warehouse(place) as warehouse, warehouse.transaction("models"):
+        warehouse.append("models", pa.table({"model": [f"m{i}" for i in range(100)]}))
+    (place / "catalog.sqlite").write_bytes(b"")
+    for read_only in (True, False):
+        with pytest.raises(InputError, match="is empty"):
+            open_warehouse(place, read_only=read_only)
+
+
+def test_a_damaged_parquet_file_leads_to_doctor(tmp_path: Path) -> None:
+    with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("models"):
+        warehouse.append("models", pa.table({"model": [f"m{i}" for i in range(100)]}))
+    for file in (tmp_path / "w" / "data").rglob("*.parquet"):
+        file.write_bytes(file.read_bytes()[:20])
+    with open_warehouse(tmp_path / "w") as warehouse, pytest.raises(duckdb.Error) as error:
+        warehouse.rows("SELECT * FROM models")
+    assert plain(error.value).endswith("`doctor --repair` drops them")
+    with pytest.raises(InputError, match=r"\.parquet.*`doctor --repair` drops them"):
+        sql.run_sql(tmp_path / "w", "FROM models")
+
+
+def test_a_result_of_too_many_rows(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql, "MOST_ROWS", 1000)
+    location = warehouse.location.name
+    with sql.sandbox(location) as select:
+        with pytest.raises(InputError, match=r"more than 1,000 rows.*LIMIT"):
+            select("FROM range(100000000000000)")
+        assert len(select("FROM range(1000)")[1]) == 1000
+
+
+def test_ties_are_counted() -> None:
+    rows = {"doc_id": [0, 0, 0, 1, 1, 2, 2], "choice": [0, 1, 2, 0, 1, 0, 1]}
+    logprobs = [-1.0, -2.0, -1.0, -3.0, -2.0, -0.5, -0.5]
+    assert count_ties(pa.table(rows | {"logprob": logprobs})) == 2
+    assert count_ties(pa.table({"doc_id": [0], "pass": [0]})) is None
+
+
+def test_a_repository_that_leaves_its_place() -> None:
+    with pytest.raises(ValueError, match=r"leaves its place by \.\."):
+        ModelSpec(model="m", hf_repo="rlfocal-lab/../../x", params_b=1)
+    assert ModelSpec(model="m", hf_repo="../weights", params_b=1).hf_repo == "../weights"

@@ -1,0 +1,70 @@
+"""Arguments that no command can use: exit code 2, one short line on stderr, and nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.cli import Cli
+
+VALUES = {
+    "a long name": "x" * 5000,
+    "a long file": "x" * 5000 + ".jsonl",
+    "a long pool": "x" * 5000 + ".yaml",
+    "two lines": "a\nb",
+    "half a surrogate pair": "a\udce9.yaml",
+    "an unknown user": "~nosuchuser/w",
+}
+COMMANDS = [
+    ["import", "predictions", "--docs", "?", "--scores", "s.jsonl"],
+    ["import", "lm-eval", "?"],
+    ["import", "released", "?"],
+    ["import", "llmrouterbench", "?"],
+    ["import", "routerbench", "?"],
+    ["import", "every-eval-ever", "?"],
+    ["sql", "?"],
+    ["sql", "SELECT 1", "--snapshot", "?"],
+    ["sql", "SELECT 1", "--warehouse", "?"],
+    ["evaluate", "--benchmark", "?"],
+    ["correct-labels", "?"],
+    ["rename-model", "?", "b"],
+    ["plan", "--pool", "?"],
+    ["add-model", "lab", "?"],
+    ["extract", "--pool", "lab", "--datasets", "?"],
+    ["export", "?/x"],
+    ["?"],
+    ["sql", "--?"],
+]
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_they_end_in_one_line(cli: Cli, tmp_path: Path, command: list[str], value: str) -> None:
+    result = cli(*(word.replace("?", VALUES[value]) for word in command))
+    assert result.code == 2, result
+    [line] = result.err.splitlines()
+    assert line.startswith("error: ")
+    assert line.isprintable()
+    assert len(line) <= len("error: ") + 300
+    assert "Error: " not in line.removeprefix("error: SQL: Parser Error: "), "a Python exception's name"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_variable_that_is_no_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLFOCAL_WAREHOUSE", "w\udce9")
+    result = cli("sql", "SELECT 1")
+    assert (result.code, result.err) == (
+        2,
+        "error: RLFOCAL_WAREHOUSE, 'w\\udce9', is not valid UTF-8; rename what it refers to\n",
+    )
+
+
+def test_wrong_usage_names_the_help(cli: Cli) -> None:
+    result = cli("evaluate", "-b", "b", "--seeds", "one")
+    assert result.code == 2
+    assert result.err.startswith("error: Invalid value for '--seeds': ")
+    assert result.err.endswith("; `rlfocal evaluate --help` shows how\n")
+    assert cli("--version").code == 0
+    alone = cli()
+    assert alone.code == 2
+    assert "Usage" in alone.out

@@ -1,0 +1,113 @@
+"""A policy sees what the models said that it called, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.call_answers import ANSWERS
+from support.yardsticks import make_answers, make_logits
+
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import SeesAll, decide
+from rlfocal.evaluation.runs import decide_groups
+from rlfocal.methods import make_method, methods_for
+
+
+class Prying:
+    """Calls the first model only, and looks for what the others said."""
+
+    def decide(self, calls: Calls) -> Answered:
+        said = calls.call(np.arange(len(calls.models)) == 0)
+        assert not said.probs[:, 1:].any()
+        assert (said.predictions[:, 1:] == -1).all()
+        assert (said.labels == -1).all()
+        if calls.kind == "choices":
+            assert not said.logprobs[:, 1:].any()
+        else:
+            assert (said.n_choices == (said.probs[:, 0] > 0).sum(axis=1)).all()
+            assert [len(texts) for texts in said.slots] == said.n_choices.tolist()
+        return Answered(said.predictions[:, 0])
+
+
+@pytest.mark.parametrize(
+    "data", [make_logits(0, T=40, N=5), make_answers(*ANSWERS)], ids=["choices", "answers"]
+)
+def test_a_method_that_tries_sees_no_output_of_a_model_it_did_not_call(data: Dataset) -> None:
+    everybody = np.ones(len(data), dtype=np.bool_)
+    decided = decide_groups(data, [everybody], [Prying()])
+    assert (decided.pools.sum(axis=1) == 1).all()
+    assert (decided.predictions == data.test.predictions[:, 0]).all()
+
+
+def test_calls_are_counted_by_rounds_and_never_twice() -> None:
+    calls = Calls(make_logits(0, T=3, N=4))
+    first = np.array([True, False, False, True])
+    calls.call(first)
+    calls.call(np.array([[True, True, False, False], [False] * 4, [False, False, True, False]]))
+    assert (calls.rounds == [[1, 2, 0, 1], [1, 0, 0, 1], [1, 0, 2, 1]]).all()
+    calls.call(first)
+    assert calls.rounds.max() == 2
+    calls.call_all()
+    assert (calls.rounds == [[1, 2, 3, 1], [1, 2, 2, 1], [1, 3, 2, 1]]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_slots_of_answers_do_not_tell_of_models_that_were_not_called(drawn: st.DataObject) -> None:
+    letters = st.text("abc-", min_size=5, max_size=5)
+    heard = drawn.draw(letters)
+    called = np.array(drawn.draw(st.lists(st.booleans(), min_size=5, max_size=5)))
+    seen = []
+    for _ in range(2):
+        others = drawn.draw(letters)
+        said = "".join(h if c else o for h, c, o in zip(heard, called, others, strict=True))
+        calls = Calls(make_answers((said, "a"), ("abcab", "b")))
+        outputs = calls.call(called).take(np.array([0]))
+        width = int(outputs.n_choices[0])
+        seen.append((outputs.slots, outputs.probs[..., :width].tolist(), outputs.predictions.tolist()))
+    assert seen[0] == seen[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 4), max_size=5, unique=True), st.integers(0, 4))
+def test_what_is_answered_means_the_same_to_the_dataset(order: list[int], believed: int) -> None:
+    data = make_answers(*ANSWERS)
+    calls = Calls(data)
+    for model in order:
+        calls.call(np.arange(5) == model)
+    said = calls.call(np.arange(5) == believed)
+    stored = calls.stored_slots(said.predictions[:, believed])
+    assert (stored == data.predictions[:, believed]).all()
+    everything = Calls(data).call_all()
+    assert everything.slots == data.slots
+    assert (everything.probs == data.probs).all()
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_no_method_depends_on_models_it_does_not_call(kind: str) -> None:
+    """Told another story about everybody else, it decides the same."""
+    data = make_logits(3, T=60, N=4) if kind == "choices" else make_answers(*ANSWERS)
+    train, test = data.train, data.test.unlabelled()
+    for name in methods_for(len(data.models), data.kind):
+        [policy, *_] = make_method(name).fit(train, [0])
+        if isinstance(policy, SeesAll):
+            continue
+        decided = decide(policy, test)
+        called = decided.pools
+        lies = np.random.default_rng(0).permutation(test.probs.shape[2])
+        probs = np.where(called[..., None], test.probs, test.probs[..., lies])
+        if kind == "choices":
+            logprobs = np.where(called[..., None], test.logprobs, test.logprobs[..., lies])
+            predictions = np.where(called, test.predictions, probs.argmax(axis=2))
+            told = replace(test, probs=probs, logprobs=logprobs, predictions=predictions)
+        else:
+            predictions = np.where(called, test.predictions, -1)
+            told = replace(test, probs=np.where(called[..., None], test.probs, 0.0), predictions=predictions)
+        again = decide(policy, told)
+        assert (again.pools == called).all(), name
+        assert (again.predictions == decided.predictions).all(), name

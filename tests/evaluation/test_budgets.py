@@ -1,0 +1,142 @@
+"""Budgets: one fit decides at each, what cannot keep to one is remembered, and the figures of merit."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from support.budget_policies import SAYS, FirstOnes, held
+from support.stored_choices import put_choices
+
+from rlfocal.base.errors import InputError
+from rlfocal.cli import main
+from rlfocal.data.policy import Budget
+from rlfocal.evaluation import evaluate
+from rlfocal.evaluation.budgets import budget_curves
+from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.evaluation.merits import merits
+from rlfocal.statistics.cost_curves import apgr
+from warehouse import Warehouse
+
+
+def test_one_fit_decides_at_every_budget_and_never_again(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    method = FirstOnes()
+    expected = [(None, 3.0, 3.0), ("2", 2.0, 2.0), ("inf", 3.0, 3.0)]
+    assert held(warehouse, method, "1", "2", "all") == expected
+    assert method.fits == 1
+    assert held(warehouse, method, "1", "2", "all") == expected
+    assert method.fits == 1
+    assert warehouse.rows("SELECT method, budget FROM ruled_out") == [("first_ones", "1")]
+
+
+def test_budgets_stay_off_the_leaderboard_and_make_a_curve(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    held(warehouse, FirstOnes(), "2", "all")
+    evaluate(warehouse, "b", methods=["best_single", "oracle"], seeds=1)
+    [board] = leaderboard(warehouse)
+    assert [s.method for s in board.standings].count("first_ones") == 1
+    [curve] = budget_curves(warehouse, board)
+    assert [(p.budget, p.mean_pool_size) for p in curve.points] == [("2", 2.0), ("inf", 3.0)]
+    [row] = warehouse.rows(
+        "SELECT DISTINCT pool, rounds, probability FROM decisions JOIN evaluations USING (run_id, task) "
+        "WHERE budget = '2'"
+    )
+    assert row == (["a", "b"], [{"model": "a", "round": 1}, {"model": "b", "round": 2}], 0.5)
+
+
+def test_merits_are_what_the_definitions_say(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    held(warehouse, FirstOnes())
+    evaluate(warehouse, "b", methods=["best_single", "plurality", "oracle"], seeds=1)
+    [board] = leaderboard(warehouse)
+    found = {m.method: m for m in merits(warehouse, board)}
+    by_name = {s.method: s.accuracy for s in board.standings}
+    assert "oracle" not in found
+    for name, m in found.items():
+        assert m.gain == pytest.approx(by_name[name] / by_name["best_single"] - 1)
+        assert m.gap_to_oracle == pytest.approx(1 - by_name[name] / by_name["oracle"])
+    ones = found["first_ones"]
+    assert ones.brier == pytest.approx(0.25)
+    assert ones.ece == pytest.approx(abs(0.5 - by_name["first_ones"]))
+    assert np.isnan(found["best_single"].p_best_single)
+    assert ones.p_best_single >= 0
+
+
+def test_apgr_is_over_the_share_of_strong_calls(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    with warehouse.transaction("prices"):
+        warehouse.connection.execute("UPDATE models SET price = CASE model WHEN 'a' THEN 2 ELSE 3 END")
+    held(warehouse, FirstOnes(), "2", "all")
+    evaluate(warehouse, "b", methods=["best_single", "oracle"], seeds=1)
+    [board] = leaderboard(warehouse)
+    [ones] = [m for m in merits(warehouse, board) if m.method == "first_ones"]
+    assert 0 <= ones.aiq <= 1
+    strong, weak = board.singles[0], next(s for s in board.singles if s.model == "a")
+    [curve] = budget_curves(warehouse, board)
+    asked = sorted(SAYS)
+    expected = [float(strong.model in asked[:2]), 1.0]
+    assert [p.strong_share for p in curve.points] == expected
+    own = np.array([p.accuracy for p in curve.points])
+    expected_apgr = apgr(np.array(expected), own, weak.accuracy, strong.accuracy)
+    assert ones.apgr == pytest.approx(expected_apgr, nan_ok=True)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "four", "", "c", "nan", "1e"])
+def test_what_is_no_budget_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is not a budget"):
+        Budget.of(text)
+    assert str(Budget.of("120c")) == "120c"
+    assert str(Budget.of("4")) == "4"
+
+
+def test_the_commands_print_budgets_and_merits(
+    warehouse: Warehouse, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def called(*words: str) -> int:
+        monkeypatch.setattr("sys.argv", ["rlfocal", *words])
+        try:
+            main()
+        except SystemExit as ended:
+            return int(ended.code or 0)
+        return 0
+
+    put_choices(warehouse, SAYS)
+    where = str(warehouse.location.directory)
+    warehouse.connection.close()
+    asked = ["--methods", "best_single,plurality,best_plurality", "--budgets", "1,all", "-w", where]
+    assert called("evaluate", "-b", "b", *asked) == 0
+    assert called("merit", "-w", where) == 0
+    out = " ".join(capsys.readouterr().out.split())  # long titles are wrapped
+    assert "accuracy in % (models asked) by budget" in out
+    assert "Brier" in out
+    assert called("merit", "-w", where, "--markdown") == 0
+    assert "| `best_plurality` | 50.00 (1.0) | 50.00 | – | – |" in capsys.readouterr().out
+    assert called("merit", "-w", where, "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["methods"]
+    assert called("evaluate", "-b", "b", "--budgets", "lots", "-w", where) == 2
+    assert "'lots' is not a budget" in capsys.readouterr().err
+
+
+def test_methods_side_by_side_store_what_they_store_one_by_one(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    names = ["plurality", "soft_vote", "log_linear", "best_plurality"]
+    apart = evaluate(warehouse, "b", methods=names, at_once=3)
+    stored_apart = {(row.run_id, row.task): row.accuracy for row in apart.rows}
+    assert len(apart.ran) == len(names)
+    assert not evaluate(warehouse, "b", methods=names, at_once=3).ran
+    together = evaluate(warehouse, "b", methods=names, force=True)
+    assert {(row.run_id, row.task): row.accuracy for row in together.rows} == stored_apart
+
+
+def test_settings_make_runs_of_their_own_off_the_leaderboard(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    usual = evaluate(warehouse, "b", methods=["plurality", "best_single"])
+    with pytest.raises(InputError, match="unknown setting 'k'"):
+        evaluate(warehouse, "b", methods=["plurality"], settings=["plurality.k=3"])
+    with pytest.raises(InputError, match=r"'k' is not a setting; give METHOD\.NAME=VALUE"):
+        evaluate(warehouse, "b", methods=["plurality"], settings=["k"])
+    assert not evaluate(warehouse, "b", methods=["plurality"], settings=["encoder=x"]).ran
+    [board] = leaderboard(warehouse)
+    assert {s.method for s in board.standings} == {row.method for row in usual.rows}

@@ -1,0 +1,129 @@
+"""Files to import, of any content, are taken whole or refused in one line, and then nothing is written."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fuzzing import FUZZ, ends_well, spliced
+from support.hostile_files import (
+    CSV_PIECES,
+    JSON_PIECES,
+    csv,
+    lines,
+    parquet,
+    refused_or_taken,
+    write,
+    write_bytes,
+)
+from support.lm_eval_files import DATE, answer_row, choice_row
+from support.prediction_files import choice_docs, choice_scores
+from support.released_files import write_letters, write_questions, write_runs
+
+from rlfocal.exchange.imports.labels import correct_from_file
+from rlfocal.exchange.imports.lm_eval import import_lm_eval
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.released import import_released
+from warehouse import Warehouse
+
+ANSWER_DOCS = [{"benchmark": "g", "task": "t", "doc_id": i, "gold": "7", "split": "test"} for i in range(2)]
+ANSWERS = [
+    {"benchmark": "g", "task": "t", "doc_id": i, "model": "x", "pass": p, "answer": "7", "text": "so 7"}
+    for i in range(2)
+    for p in range(2)
+]
+LABELS = [{"benchmark": "stored", "task": "t", "doc_id": i, "label": 1} for i in range(2)]
+RUN = {
+    "results": {},
+    "model_name": "org/m",
+    "lm_eval_version": "0.4.9",
+    "versions": {"t": 1.0},
+    "n-shot": {"t": 5},
+    "n-samples": {"t": {"original": 3, "effective": 3}},
+    "configs": {"t": {"doc_to_text": "{{question}}", "target_delimiter": " ", "doc_to_target": "gold"}},
+}
+
+
+@FUZZ
+@given(st.data())
+def test_predictions(
+    stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    docs, scores = data.draw(
+        st.sampled_from([(choice_docs(2), choice_scores(2, models=("new",))), (ANSWER_DOCS, ANSWERS)])
+    )
+    suffix, damaged = data.draw(st.sampled_from([(".jsonl", lines), (".csv", csv), (".parquet", parquet)]))
+    folder = tmp_path_factory.getbasetemp()
+    good = {"docs": write(folder / "docs.jsonl", docs), "scores": write(folder / "scores.jsonl", scores)}
+    which = data.draw(st.sampled_from(["docs", "scores"]))
+    content = data.draw(damaged({"docs": docs, "scores": scores}[which]))
+    paths = good | {which: write_bytes(folder / f"bad{suffix}", content)}
+    refused_or_taken(stored, lambda: import_predictions(stored, paths["docs"], paths["scores"]))
+
+
+@FUZZ
+@given(
+    st.one_of(
+        lines([choice_row(i, acc=0.0) for i in range(2)] + [choice_row(2)]),
+        lines([answer_row(i, "1", "2") for i in range(2)]),
+    ),
+    st.one_of(st.just(json.dumps(RUN).encode()), lines([RUN])),
+)
+def test_lm_eval(
+    stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, rows: bytes, run: bytes
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "log"
+    path = write_bytes(folder / f"samples_t_{DATE}.jsonl", rows)
+    write_bytes(folder / f"results_{DATE}.json", run)
+    refused_or_taken(stored, lambda: import_lm_eval(stored, [path]))
+
+
+@FUZZ
+@given(
+    st.one_of(
+        lines(LABELS).map(lambda content: (".jsonl", content)),
+        csv(LABELS).map(lambda content: (".csv", content)),
+        parquet(LABELS).map(lambda content: (".parquet", content)),
+    )
+)
+def test_labels(stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, file: tuple[str, bytes]) -> None:
+    suffix, content = file
+    path = write_bytes(tmp_path_factory.getbasetemp() / f"labels{suffix}", content)
+    before = stored.snapshot()
+    taken = False
+    with ends_well():
+        correct_from_file(stored, path)
+        taken = True
+    assert taken or stored.snapshot() == before
+
+
+@FUZZ
+@given(st.data())
+def test_released(stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("released")
+    if data.draw(st.booleans()):
+        path = write_letters(folder, "m", "t", [[-1.0, -2.0, -3.0, -4.0]] * 2, "AB")
+        fault = spliced(path.read_text(), CSV_PIECES)
+        path.write_bytes(data.draw(fault).encode("utf-8", "surrogatepass"))
+    else:
+        numbers = [
+            *(np.zeros((0,)), np.zeros((0, 3)), np.zeros((2, 0)), np.zeros((2, 2, 2)), np.array(1.0)),
+            *(np.array([[1e300, np.nan]]), np.array([[2**64 - 1]], np.uint64), np.array([["a"]])),
+            *(np.array([[True]]), np.array([[1j]]), np.array([(1,)], [("a", int)]), np.ones((2, 2))),
+        ]
+        path = write_runs(folder, "m", "train", [[1, 2], [3, 4]])
+        np.save(path, data.draw(st.sampled_from(numbers)))
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(0, 3))):
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+        head = data.draw(st.sampled_from([b"", b"", b"", b"PK\3\4", b"\x80\4"]))
+        path.write_bytes(head + content[len(head) : data.draw(st.integers(0, len(content)))])
+        write_questions(folder, "train", ["7", "8"])
+        if data.draw(st.booleans()):
+            questions = folder / "train.jsonl"
+            fault = spliced(questions.read_text(), JSON_PIECES)
+            questions.write_bytes(data.draw(fault).encode("utf-8", "surrogatepass"))
+    refused_or_taken(stored, lambda: import_released(stored, [folder]))

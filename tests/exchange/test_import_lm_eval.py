@@ -1,0 +1,540 @@
+"""`import lm-eval`: logs that lm-eval itself wrote, and everything a log may hold that is not taken."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.fake_hub import fake_hub
+from support.lm_eval_files import DATE, Row, answer_row, choice_row
+from support.tiny_models import save_model, write_tasks
+from typer.testing import CliRunner
+
+from rlfocal.base.errors import InputError
+from rlfocal.cli.app import app
+from rlfocal.data.prompts import load_prompts
+from rlfocal.exchange.imports.leaderboard import import_leaderboard
+from rlfocal.exchange.imports.lm_eval import import_lm_eval, read_lm_eval
+from rlfocal.exchange.imports.reading.samples import sample
+from rlfocal.extraction.answers import extract_answer
+from rlfocal.extraction.tasks import load_tasks
+from rlfocal.pool import Benchmark
+from warehouse import Warehouse
+
+TASKS = ("tiny_choices", "tiny_spaces", "tiny_answers")
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Row]]:
+    """Two real models through lm-eval's own evaluator and tracker: the folder, and its results by model."""
+    import lm_eval
+    from lm_eval.loggers import EvaluationTracker
+    from lm_eval.tasks import TaskManager
+
+    folder = tmp_path_factory.mktemp("logged")
+    tasks = write_tasks(folder / "tasks", choices=20, answers=5)
+    logging.getLogger("lm_eval").setLevel("ERROR")
+    found = {}
+    for seed, name in enumerate(("llama", "gpt2")):
+        save_model(folder / name, name, seed=seed)
+        tracker = EvaluationTracker(output_path=str(folder / "out"))
+        results: Row = lm_eval.simple_evaluate(
+            model="hf",
+            model_args={"pretrained": str(folder / name), "dtype": "float32"},
+            device="cpu",
+            tasks=list(TASKS),
+            task_manager=TaskManager(include_path=str(tasks), include_defaults=False),
+            bootstrap_iters=0,
+            evaluation_tracker=tracker,
+        )
+        samples = results.pop("samples")
+        raw = {task: [dict(row) for row in rows] for task, rows in samples.items()}
+        tracker.save_results_aggregated(results, samples)
+        for task in results["configs"]:
+            tracker.save_results_samples(task, samples[task])
+        found[str(folder / name)] = {"samples": raw, "results": results["results"]}
+    return folder, found
+
+
+@pytest.mark.slow
+def test_accuracy_is_lm_evals(logged: tuple[Path, dict[str, Row]], warehouse: Warehouse) -> None:
+    folder, found = logged
+    report = import_lm_eval(warehouse, [folder / "out"])
+    assert (report.n_written, report.n_docs, report.n_scores) == (6, 45, 2 * (40 + 15))
+    for model, run in found.items():
+        for task in ("tiny_choices", "tiny_spaces"):
+            [(accuracy, n)] = warehouse.rows(
+                "SELECT accuracy, n FROM accuracy WHERE (model, benchmark, task) = (?, ?, ?)",
+                [model, task, task],
+            )
+            assert n == 20
+            assert accuracy == pytest.approx(run["results"][task]["acc,none"], abs=1e-12)
+            stored = warehouse.rows(
+                "SELECT doc_id, list((logprob, is_greedy) ORDER BY choice) FROM choice_logprobs "
+                "WHERE (model, task) = (?, ?) GROUP BY doc_id ORDER BY doc_id",
+                [model, task],
+            )
+            assert stored == [
+                (row["doc_id"], [tuple(each[0]) for each in row["resps"]]) for row in run["samples"][task]
+            ]
+        said = warehouse.rows(
+            "SELECT doc_id, text, answer FROM answer_passes WHERE model = ? ORDER BY doc_id, pass", [model]
+        )
+        texts = [(r["doc_id"], text) for r in run["samples"]["tiny_answers"] for text in r["resps"][0]]
+        assert said == [(doc_id, text, extract_answer(text)) for doc_id, text in texts]
+    assert warehouse.rows("SELECT count(*) FROM choice_logprobs WHERE n_tokens IS NOT NULL") == [(0,)]
+    about = (
+        "SELECT task, lm_eval_task, num_fewshot, dataset, kind FROM tasks JOIN benchmarks USING (benchmark)"
+    )
+    assert sorted(warehouse.rows(about)) == [
+        ("tiny_answers", "tiny_answers", 0, None, "answers"),
+        ("tiny_choices", "tiny_choices", 2, None, "choices"),
+        ("tiny_spaces", "tiny_spaces", 0, None, "choices"),
+    ]
+    settings_ = warehouse.rows("SELECT DISTINCT settings ->> 'source', n_whole FROM extractions ORDER BY ALL")
+    assert settings_ == [("lm-eval", 5), ("lm-eval", 20)]
+
+
+@pytest.mark.slow
+def test_documents_are_those_of_an_extraction(
+    logged: tuple[Path, dict[str, Row]], warehouse: Warehouse
+) -> None:
+    """So that imported and extracted models can stand side by side under one benchmark."""
+    folder, _ = logged
+    import_lm_eval(warehouse, [folder / "out"])
+    for kind, names in (("choices", TASKS[:2]), ("answers", TASKS[2:])):
+        benchmark = Benchmark.model_validate(
+            {
+                "name": "b",
+                "kind": kind,
+                "tasks": {n: n for n in names},
+                "include_path": str(folder / "tasks"),
+            }
+        )
+        for task in load_tasks([benchmark]):
+            stored = warehouse.rows(
+                "SELECT doc_id, doc_hash, coalesce(choices, []), label, gold, question, split FROM docs "
+                "WHERE task = ? ORDER BY doc_id",
+                [task.task],
+            )
+            assert stored == [
+                (d.doc_id, d.doc_hash, list(d.choices), d.label, d.gold, d.question, split)
+                for d, split in zip(task.documents, task.splits, strict=True)
+            ]
+            asked = warehouse.rows(
+                "SELECT prompt_hash, prompt, coalesce(continuations, []) FROM docs JOIN prompts "
+                "USING (benchmark, task, doc_id) WHERE task = ? AND model = '*' ORDER BY doc_id",
+                [task.task],
+            )
+            assert asked == [(d.prompt_hash, d.context, list(d.continuations)) for d in task.documents]
+
+
+def test_models_asked_with_other_prompts_are_refused(write: Write, warehouse: Warehouse) -> None:
+    """In one import as beside a stored model; a chat template's prompts differ by model, and say nothing."""
+    refused = r"differs from.*: another prompt \(template, few-shot examples or system prompt\)"
+    rows = [choice_row(number) for number in range(4)]
+    other = [choice_row(number, preamble="Answer carefully.") for number in range(4)]
+    logs = [write(rows, model="a"), write(other, model="b")]
+    with pytest.raises(InputError, match=refused):
+        import_lm_eval(warehouse, logs)
+    import_lm_eval(warehouse, logs[:1])
+    with pytest.raises(InputError, match="another prompt"):
+        import_lm_eval(warehouse, logs[1:])
+    run = logs[1].with_name(f"results_{DATE}.json")
+    run.write_text(json.dumps(json.loads(run.read_text()) | {"chat_template_sha": "0123"}))
+    import_lm_eval(warehouse, logs[1:])
+    assert warehouse.rows("SELECT count(DISTINCT prompt_hash), count(*) FROM docs") == [(4, 4)]
+    assert {p.text for p in load_prompts(warehouse, "t")} == {
+        f"A preamble.\n\nquestion {n}" for n in range(4)
+    }
+
+
+@pytest.mark.slow
+def test_twice_is_once(logged: tuple[Path, dict[str, Row]], warehouse: Warehouse, tmp_path: Path) -> None:
+    folder, found = logged
+    import_lm_eval(warehouse, [folder / "out"])
+    before = warehouse.snapshot()
+    again = import_lm_eval(warehouse, [folder / "out"])
+    assert (again.n_written, again.n_unchanged) == (0, 6)
+    assert warehouse.snapshot() == before
+    one = next(path for path in (folder / "out").iterdir() if path.name.endswith("gpt2"))
+    renamed = import_lm_eval(warehouse, [one], model="mine")
+    assert (renamed.models, renamed.n_written) == (("mine",), 3)
+    with pytest.raises(InputError, match="--model mine names one model, but these are runs of"):
+        import_lm_eval(warehouse, [folder / "out"], model="mine")
+    shutil.copytree(one, tmp_path / "broken")
+    path = next((tmp_path / "broken").glob("samples_tiny_spaces_*"))
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:6], lines[6][:-9], *lines[7:]]))
+    before = warehouse.snapshot()
+    with pytest.raises(InputError, match=f"{path}, line 7: not valid JSON"):
+        import_lm_eval(warehouse, [tmp_path / "broken"], model="other")
+    assert warehouse.snapshot() == before
+    assert len(found) == 2
+
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def log(rows: list[Row], task: str = "t", model: str | None = "m", date: str = DATE) -> Path:
+        folder = tmp_path / "out" / str(model)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"samples_{task}_{date}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        if model is not None:
+            config = {"doc_to_text": "{{question}}", "target_delimiter": " "}
+            run = {"results": {}, "configs": {task: config}, "model_name": model}
+            (folder / f"results_{date}.json").write_text(json.dumps(run))
+        return path
+
+    return log
+
+
+def test_one_filter_is_taken(write: Write, warehouse: Warehouse) -> None:
+    rows = [answer_row(i, "#### 1234", "none", filter=f) for f in ("strict", "flexible") for i in range(5)]
+    report = import_lm_eval(warehouse, [write(rows)])
+    assert (report.n_docs, report.n_scores) == (5, 10)
+    said = "SELECT DISTINCT pass, text, answer FROM answer_passes ORDER BY ALL"
+    assert warehouse.rows(said) == [(0, "#### 1234", "1234"), (1, "none", None)]
+    assert warehouse.rows("SELECT DISTINCT gold, question FROM docs WHERE doc_id = 0") == [
+        ("1234", "question 0")
+    ]
+
+
+def test_names_come_from_the_registry(write: Write, warehouse: Warehouse) -> None:
+    path = write([choice_row(i) for i in range(5)], "leaderboard_gpqa_main")
+    write([choice_row(i) for i in range(5)], "lab_mmlu_history")
+    report = import_lm_eval(warehouse, [path.parent])
+    assert report.benchmarks == ("gpqa", "lab-mmlu")
+    assert warehouse.rows("SELECT DISTINCT benchmark, task, confidential FROM docs ORDER BY ALL") == [
+        ("gpqa", "main", True),
+        ("lab-mmlu", "history", False),
+    ]
+    other = import_lm_eval(warehouse, [path], benchmark="gpqa@mine")
+    assert other.benchmarks == ("gpqa@mine",)
+
+
+def test_the_latest_run_counts(write: Write, warehouse: Warehouse) -> None:
+    first = write([choice_row(0, logprobs=[0.0, -1.0, -1.0])], date="2026-01-01T00-00-00.000001")
+    write([choice_row(0, logprobs=[-1.0, -1.0, 0.0])], date="2026-01-02T00-00-00")
+    report = import_lm_eval(warehouse, [first.parent])
+    assert report.left == (f"{first} (an earlier run of t by m)",)
+    assert warehouse.rows("SELECT prediction FROM predictions") == [(2,)]
+
+
+def test_other_tasks_are_left(write: Write, warehouse: Warehouse) -> None:
+    write([choice_row(0)], "taken")
+    rolling = choice_row(0, arguments={"gen_args_0": {"arg_0": "text"}}, resps=[["-3.5"]])
+    write([rolling], "rolling")
+    write([answer_row(0, "x", exact_match=None) | {"target": ""}], "gold")
+    ungraded = answer_row(0, "x")
+    del ungraded["exact_match"]
+    write([ungraded], "ungraded")
+    winogrande = choice_row(0)
+    winogrande["arguments"]["gen_args_1"]["arg_0"] = "another prompt"
+    write([winogrande], "winogrande")
+    write([choice_row(0, target="[0, 2]", acc=1.0)], "several")
+    write([choice_row(i, target="none of these") for i in range(2)], "lost")
+    path = write([choice_row(0, acc=0.37)], "mc2")
+    report = import_lm_eval(warehouse, [path.parent])
+    assert report.benchmarks == ("taken",)
+    reasons = [
+        "no gold answer",
+        "no document's target",
+        "not graded by the most likely one",
+        "neither choices nor",
+        "not graded by exact_match",
+        "one prompt per choice",
+        "several correct choices",
+    ]
+    assert all(any(reason in left for left in report.left) for reason in reasons)
+    assert len(report.left) == str(report).count("left out: ") == 7
+    with pytest.raises(InputError, match="nothing to import"):
+        import_lm_eval(warehouse, [path])
+
+
+def test_mutual_information_and_lost_targets(write: Write, warehouse: Warehouse) -> None:
+    """The second half of such requests is no choice; a target that is none makes every model wrong."""
+    row = choice_row(0, target="neither", acc=0.0, acc_mutual_info=0.0)
+    for i in range(3):
+        row["arguments"][f"gen_args_{3 + i}"] = {**row["arguments"][f"gen_args_{i}"], "arg_0": ""}
+    row["resps"] += [[["-9.0", "False"]]] * 3
+    import_lm_eval(warehouse, [write([row, choice_row(1)])])
+    assert warehouse.rows("SELECT label, gold, choices FROM docs WHERE doc_id = 0") == [
+        (-1, "neither", ["no", "yes, really", "ça"])
+    ]
+    assert warehouse.rows("SELECT correct FROM predictions WHERE doc_id = 0") == [(False,)]
+    assert warehouse.rows("SELECT DISTINCT n_chars, n_bytes FROM choice_logprobs WHERE choice = 2") == [
+        (2, 3)
+    ]
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_labels_survive_the_way_through_text(data: st.DataObject) -> None:
+    """An index and a choice's text look alike on disk; the row's own acc, or the task's field, tells."""
+    choices = data.draw(st.lists(st.sampled_from("0123456789ab"), min_size=2, max_size=6, unique=True))
+    logprobs = data.draw(
+        st.lists(st.integers(-9, 0).map(float), min_size=len(choices), max_size=len(choices))
+    )
+    label = data.draw(st.integers(0, len(choices) - 1))
+    by_text = data.draw(st.booleans())
+    target: Any = choices[label] if by_text else label
+    row = choice_row(0, choices=choices, logprobs=logprobs, target=str(target))
+    row["doc"]["gold"] = target
+    row["acc"] = float(np.argmax(logprobs) == label)
+    logged = sample(row, {"doc_to_target": "gold"})
+    assert logged.document["label"] == label
+    assert logged.document["gold"] == choices[label]
+
+
+def test_models_must_have_answered_the_same(write: Write, warehouse: Warehouse) -> None:
+    rows = [choice_row(i) for i in range(5)]
+    x = write(rows, model="x")
+    y = write([*rows[:3], choice_row(3, doc_hash="other"), rows[4]], model="y")
+    with pytest.raises(InputError, match=rf"{y}, line 4: document 3 of t/t differs from {x}, line 4: doc_h"):
+        import_lm_eval(warehouse, [x, y])
+    write(rows[:4], model="y")
+    with pytest.raises(InputError, match=r"model y has no row for document 4 of t/t \(.*x.*, line 5\)"):
+        import_lm_eval(warehouse, [x, y])
+    assert warehouse.rows("FROM docs") == []
+    report = import_lm_eval(warehouse, [x, y], allow_missing=True)
+    assert report.missing == (("t", "y", 1),)
+    z = write([choice_row(0, target="1"), *rows[1:]], model="z")
+    before = warehouse.snapshot()
+    with pytest.raises(InputError, match="document 0 of t/t differs from the one in the warehouse: label"):
+        import_lm_eval(warehouse, [z])
+    assert warehouse.snapshot() == before
+
+
+BAD = {
+    "no number": (
+        choice_row(1, resps=[[["-1", "True"]], [["x", "False"]], [["-2", "False"]]]),
+        "line 2: not a sam",
+    ),
+    "not a number": (choice_row(1, logprobs=[float("nan"), 0.0, 0.0]), "line 2: .*not all finite"),
+    "too few": (choice_row(1, resps=[[["-1", "True"]]]), "line 2: .*1 resps for 3 requests"),
+    "another file": ({"doc_id": 1, "colour": "red"}, "line 2: .*no 'arguments'"),
+    "a list": ([1, 2], "line 2: not a JSON object"),
+    "twice": (choice_row(0), "line 2: duplicate row for document 0 of t/t, model m"),
+    "half a pair": (choice_row(1, doc_hash="\ud800"), "line 2: not valid JSON .*surrogates"),
+    "no whole number": (choice_row(1, doc_id=1.5), "line 2: .*doc_id 1.5 is not a whole"),
+    "too large": (choice_row(1, doc_id=2**63), "line 2: .*is not a whole"),
+    "a truth value": (choice_row(1, doc_id=True), "line 2: .*doc_id True is not a whole"),
+    "a hash of numbers": (choice_row(1, doc_hash=[1]), r"line 2: .*doc_hash \[1\] is not text"),
+    "a huge score": (choice_row(1, acc=10**400), "line 2: .*too large"),
+    "a changed score": (choice_row(1, acc=1.0), "line 2: .*acc is 1.0, but the most likely choice is 'ça'"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_refused_whole(write: Write, warehouse: Warehouse, fault: str) -> None:
+    bad, message = BAD[fault]
+    path = write([choice_row(0), bad])
+    before = warehouse.snapshot()
+    with pytest.raises(InputError, match=f"{path}, {message}"):
+        import_lm_eval(warehouse, [path])
+    assert warehouse.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ({"model_name": "\ud800"}, r"not valid JSON .*surrogates"),
+        ({"model_name": "m", "versions": {"t": "\udfff"}}, r"not valid JSON .*surrogates"),
+        ({"model_name": ["m"]}, r"model_name of its run is not text but \['m'\]"),
+    ],
+)
+def test_refused_runs(write: Write, warehouse: Warehouse, run: Row, message: str) -> None:
+    path = write([choice_row(0)])
+    (path.parent / f"results_{DATE}.json").write_text(json.dumps({"results": {}, **run}))
+    with pytest.raises(InputError, match=message):
+        import_lm_eval(warehouse, [path])
+    assert warehouse.rows("FROM docs") == []
+
+
+def test_chats_may_lack_the_delimiter(write: Write, warehouse: Warehouse) -> None:
+    row = choice_row(0)
+    for request in row["arguments"].values():
+        request["arg_1"] = request["arg_1"].strip()
+    import_lm_eval(warehouse, [write([row])])
+    assert warehouse.rows("SELECT choices FROM docs") == [(["no", "yes, really", "ça"],)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_any_damage_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    rows = (
+        [choice_row(i, acc=0.0) for i in range(2)] if data.draw(st.booleans()) else [answer_row(0, "1", "2")]
+    )
+    content = bytearray("".join(json.dumps(row) + "\n" for row in rows).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
+            st.sampled_from(b'0123456789-"[]{}:,\\ud \n\xff')
+        )
+    path = tmp_path_factory.getbasetemp() / f"samples_t_{DATE}.jsonl"
+    path.write_bytes(content)
+    with suppress(InputError), read_lm_eval([path], model="m"):
+        pass
+
+
+def test_refused_folders(write: Write, warehouse: Warehouse, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no file or folder"):
+        import_lm_eval(warehouse, [tmp_path / "absent"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="--log_samples"):
+        import_lm_eval(warehouse, [tmp_path / "empty"])
+    path = write([choice_row(0)], model=None)
+    with pytest.raises(InputError, match="give --model"):
+        import_lm_eval(warehouse, [path])
+    assert import_lm_eval(warehouse, [path], model="m").n_written == 1
+    path = write([choice_row(0)])
+    (path.parent / f"results_{DATE}.json").write_text("{")
+    with pytest.raises(InputError, match=r"results_.*not valid JSON"):
+        import_lm_eval(warehouse, [path])
+    with pytest.raises(InputError, match="has no rows"):
+        import_lm_eval(warehouse, [write([], "empty")])
+
+
+def test_templates_cannot_reach_out(write: Write, warehouse: Warehouse) -> None:
+    """A log's template is somebody else's: what it cannot format harmlessly is not formatted."""
+    path = write([choice_row(0)])
+    run = path.parent / f"results_{DATE}.json"
+    content = json.loads(run.read_text())
+    content["configs"]["t"]["doc_to_text"] = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
+    run.write_text(json.dumps(content))
+    import_lm_eval(warehouse, [path])
+    assert warehouse.rows("SELECT question FROM docs") == [("A preamble.\n\nquestion 0",)]
+
+
+def leaderboard_rows(n: int = 5) -> list[Row]:
+    """As the leaderboard has them: targets are texts, only acc_norm, no filter."""
+    rows = [
+        choice_row(i, choices=["Yes", "No"], logprobs=[-1.0, -float(i)], target="No", acc_norm=0.0)
+        for i in range(n)
+    ]
+    for row in rows:
+        del row["filter"]
+    return rows
+
+
+NAVIGATE = "leaderboard_bbh_navigate"
+
+
+def test_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
+    """One data set in each of its forms is one import."""
+    rows = leaderboard_rows()
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    folder = tmp_path / "org__m-details" / "org__m"
+    folder.mkdir(parents=True)
+    for suffix, content in (("jsonl", lines), ("json", lines), ("json", json.dumps(rows, indent=1))):
+        path = folder / f"samples_{NAVIGATE}_{DATE}.{suffix}"
+        path.write_text(content)
+        report = import_leaderboard(warehouse, [folder.parent])
+        assert (report.models, report.benchmarks, report.n_docs) == (("org/m",), ("bbh",), 5)
+        assert report.n_written == (suffix == "jsonl")
+        path.unlink()
+    table = pa.Table.from_pylist(rows)
+    for name in (
+        f"org__m__{NAVIGATE}/2024_06_16",
+        f"org__m__{NAVIGATE}/latest",
+        "org__m__leaderboard_bbh/latest",
+    ):
+        (tmp_path / "parquet" / name).mkdir(parents=True)
+        pyarrow.parquet.write_table(table, tmp_path / "parquet" / name / "0000.parquet")
+    report = import_leaderboard(warehouse, [tmp_path / "parquet"])
+    assert (report.n_written, report.n_unchanged, report.n_docs) == (0, 1, 5)
+    assert [left.split(" (")[1] for left in report.left] == [
+        f"an earlier run of {NAVIGATE} by org/m)",
+        "a group; its tasks have their own files)",
+    ]
+    assert warehouse.rows("SELECT task, label, choices, n FROM docs JOIN accuracy USING (task) LIMIT 1") == [
+        ("navigate", 1, ["Yes", "No"], 5)
+    ]
+    assert warehouse.rows("SELECT accuracy FROM accuracy") == [(1 / 5,)]
+
+
+def test_torn_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
+    path = tmp_path / f"org__m__{NAVIGATE}.parquet"
+    pyarrow.parquet.write_table(pa.Table.from_pylist(leaderboard_rows()), path)
+    whole = path.read_bytes()
+    foreign = pa.table({"colour": ["red"]})
+    for content, message in (
+        (whole[: len(whole) // 2], "is not a readable Parquet"),
+        (b"", "is not a readable Parquet"),
+        (None, "row 1: not a sample of lm-eval"),
+    ):
+        if content is None:
+            pyarrow.parquet.write_table(foreign, path)
+        else:
+            path.write_bytes(content)
+        with pytest.raises(InputError, match=f"{path}.*{message}"):
+            import_leaderboard(warehouse, [path])
+    path = tmp_path / f"samples_{NAVIGATE}_{DATE}.json"
+    path.write_text(json.dumps(leaderboard_rows())[:-5])
+    with pytest.raises(InputError, match=f"{path}: not valid JSON"):
+        import_leaderboard(warehouse, [path], model="m")
+    assert warehouse.rows("FROM docs") == []
+
+
+@pytest.mark.slow
+def test_leaderboard_of_the_hub(tmp_path: Path) -> None:
+    folder = tmp_path / "hub" / "open-llm-leaderboard" / "org__m-details" / "org__m"
+    folder.mkdir(parents=True)
+    lines = "".join(json.dumps(row) + "\n" for row in leaderboard_rows())
+    (folder / f"samples_{NAVIGATE}_{DATE}.jsonl").write_text(lines)
+    (folder / f"results_{DATE}.json").write_text(json.dumps({"results": {}, "model_name": "org/m"}))
+    (tmp_path / "hub" / "open-llm-leaderboard" / "org__gated-details").mkdir()
+
+    def bring(source: str, address: str, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": address, **more}
+        command = "from rlfocal.cli import main; main()"
+        arguments = ["import", "leaderboard", source, "--warehouse", str(tmp_path / "w")]
+        return subprocess.run(
+            [sys.executable, "-c", command, *arguments],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    gated = "open-llm-leaderboard/org__gated-details"
+    with fake_hub(tmp_path / "hub", "1" * 40, gated=gated) as address:
+        assert "(bbh): 1 partition written" in bring("org/m", address).stdout
+        again = bring("open-llm-leaderboard/org__m-details", address)
+        assert "nothing new, nothing written" in again.stdout
+        refused = {name: bring(f"org/{name}", address) for name in ("gated", "absent")}
+    offline = bring("org/other", address, HF_HUB_OFFLINE="1")
+    assert (again.returncode, offline.returncode) == (0, 2)
+    assert all(ran.returncode == 2 for ran in refused.values())
+    assert "accept its terms" in " ".join(refused["gated"].stderr.split())
+    assert "no data set open-llm-leaderboard/org__absent-details" in " ".join(
+        refused["absent"].stderr.split()
+    )
+    assert "the hub cannot be asked" in " ".join(offline.stderr.split())
+
+
+def test_command(write: Write, tmp_path: Path) -> None:
+    path = write([choice_row(i) for i in range(5)])
+    arguments = ["import", "lm-eval", str(path.parent), "--warehouse", str(tmp_path / "w"), "--json"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["n_written"] == 1
+    again = CliRunner().invoke(app, arguments[:-1])
+    assert "nothing new, nothing written" in again.stdout

@@ -1,0 +1,437 @@
+"""`import predictions`: what it takes, what it refuses, and the real data."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from support.prediction_files import Rows, choice_docs, choice_scores
+
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.rows import ImportReport
+from warehouse import Warehouse, open_warehouse
+
+
+def write(path: Path, rows: Rows) -> Path:
+    names = dict.fromkeys(name for row in rows for name in row)
+    rows = [{name: row.get(name) for name in names} for row in rows]
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".csv":
+        flat = [{k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
+        pyarrow.csv.write_csv(pa.Table.from_pylist(flat), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def bring(warehouse: Warehouse, tmp_path: Path) -> Callable[..., ImportReport]:
+    """Writes the rows to files and imports them."""
+
+    def run(docs: Rows, scores: Rows, suffix: str = ".parquet", **options: Any) -> ImportReport:
+        docs_path, scores_path = tmp_path / f"docs{suffix}", tmp_path / f"scores{suffix}"
+        return import_predictions(warehouse, write(docs_path, docs), write(scores_path, scores), **options)
+
+    return run
+
+
+Bring = Callable[..., ImportReport]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_the_formats_agree(bring: Bring, warehouse: Warehouse, suffix: str) -> None:
+    report = bring(choice_docs(), choice_scores(), suffix)
+    assert (report.n_docs, report.n_scores, report.n_written, report.n_unchanged) == (5, 10, 2, 0)
+    assert (report.benchmarks, report.models, report.missing) == (("b",), ("x", "y"), ())
+    stored = warehouse.query("SELECT * FROM docs ORDER BY doc_id").to_pylist()
+    for given, row in zip(choice_docs(), stored, strict=True):
+        assert {k: row[k] for k in given} == given
+        assert row["gold"] == given["choices"][given["label"]]
+    assert [row["split"] for row in stored] == ["train"] * 4 + ["test"]
+    scores = warehouse.query(
+        "SELECT * FROM choice_logprobs WHERE model = 'y' AND doc_id = 3 ORDER BY choice"
+    ).to_pydict()
+    assert scores["logprob"] == [-1.5, -1.0, -0.25]
+    assert scores["n_chars"] == [2, 11, 2]
+    assert scores["n_bytes"] == [2, 11, 3]
+    assert warehouse.rows("SELECT model, hf_repo FROM models ORDER BY ALL") == [("x", None), ("y", None)]
+    fingerprints = warehouse.fingerprints()
+    assert bring(choice_docs(), choice_scores(), ".jsonl").n_written == 0
+    assert warehouse.fingerprints() == fingerprints
+
+
+def test_the_same_twice_writes_nothing(bring: Bring, warehouse: Warehouse) -> None:
+    bring(choice_docs(), choice_scores())
+    before = warehouse.snapshot()
+    report = bring(choice_docs(), choice_scores())
+    assert warehouse.snapshot() == before
+    assert (report.n_written, report.n_unchanged) == (0, 2)
+    assert "nothing new, nothing written" in str(report)
+    changed = choice_scores()
+    changed[0]["choice_logprobs"] = [0.0, -9.0, -9.0]
+    assert bring(choice_docs(), changed).n_written == 1
+    assert warehouse.rows("SELECT count(*) FROM choice_logprobs") == [(30,)]
+    assert bring(choice_docs(), choice_scores(models=("z",))).n_written == 1
+    assert {m for m, _, _ in warehouse.fingerprints()} == {"x", "y", "z"}
+
+
+def test_harmless_names_are_taken(bring: Bring, warehouse: Warehouse) -> None:
+    docs = [{**row, "benchmark": "b@new"} for row in choice_docs(task="t" * 96)]
+    scores = [{**row, "benchmark": "b@new"} for row in choice_scores(task="t" * 96, models=("org/../x.y",))]
+    assert bring(docs, scores).n_written == 1
+    assert warehouse.rows("SELECT DISTINCT model FROM choice_logprobs") == [("org/../x.y",)]
+
+
+def test_answers_are_canonical(bring: Bring, warehouse: Warehouse) -> None:
+    docs = [
+        {"benchmark": "g", "task": "g", "doc_id": i, "gold": gold}
+        for i, gold in enumerate(["1,234", "18", "2"])
+    ]
+    said: list[tuple[int, int, str | None]] = [
+        (0, 0, "1234.0"),
+        (1, 0, "17"),
+        (1, 1, "$18"),
+        (1, 2, "18.00"),
+        (2, 0, None),
+    ]
+    key = {"benchmark": "g", "task": "g", "model": "x"}
+    bring(docs, [{**key, "doc_id": i, "pass": p, "answer": a} for i, p, a in said])
+    assert warehouse.rows("SELECT doc_id, answer, correct FROM predictions ORDER BY doc_id") == [
+        (0, "1234", True),
+        (1, "18", True),
+        (2, None, False),
+    ]
+    assert warehouse.rows("SELECT text FROM answer_passes WHERE pass = 1") == [("$18",)]
+
+
+def test_an_empty_answer_is_none_in_every_format(bring: Bring, warehouse: Warehouse) -> None:
+    docs = [{"benchmark": "g", "task": "g", "doc_id": i, "gold": "1"} for i in range(4)]
+    key = {"benchmark": "g", "task": "g", "model": "x"}
+    scores = [{**key, "doc_id": i, "answer": a} for i, a in enumerate(["", " \t\u2003", None, "1"])]
+    report = bring(docs, scores)
+    assert report.n_unanswered == 3
+    assert "no answer: 3 scores without one, graded as wrong" in str(report)
+    assert warehouse.rows("SELECT text, answer FROM answer_passes ORDER BY doc_id")[:3] == [(None, None)] * 3
+    for suffix in (".csv", ".jsonl"):
+        assert bring(docs, scores, suffix).n_written == 0
+    assert bring(choice_docs(), choice_scores()).n_unanswered == 0
+
+
+def test_numbers_as_pandas_writes_them(bring: Bring, warehouse: Warehouse) -> None:
+    docs = [{"benchmark": "g", "task": "g", "doc_id": float(i), "gold": "1"} for i in range(2)]
+    key = {"benchmark": "g", "task": "g", "model": "x", "answer": "1"}
+    large = 2**53 + 1
+    scores = [{**key, "doc_id": i, "pass": p} for i in ("0", "1.0") for p in ("0", "1.00")]
+    bring(docs, scores)
+    assert warehouse.rows("SELECT DISTINCT doc_id, pass FROM answer_passes ORDER BY ALL") == [
+        *((0, 0), (0, 1), (1, 0), (1, 1))
+    ]
+    docs = [{**docs[0], "doc_id": str(large), "benchmark": "h"}]
+    bring(docs, [{**key, "benchmark": "h", "doc_id": str(large)}])
+    assert warehouse.rows("SELECT doc_id FROM docs WHERE benchmark = 'h'") == [(large,)]
+
+
+def test_splits(bring: Bring, warehouse: Warehouse) -> None:
+    """A given split is used; else the first floor(0.8 n) of each task, in the order of doc_id."""
+    docs = choice_docs(7, "short")[::-1] + choice_docs(10, "long")
+    given = choice_docs(4, "given")
+    for i, doc in enumerate(given):
+        doc["split"] = ["test", "train", "test", "train"][i]
+    tasks = (("short", 7), ("long", 10), ("given", 4))
+    bring(docs + given, [row for task, n in tasks for row in choice_scores(n, task)])
+    for task, expected in (
+        ("short", ["train"] * 5 + ["test"] * 2),
+        ("long", ["train"] * 8 + ["test"] * 2),
+        ("given", ["test", "train", "test", "train"]),
+    ):
+        found = warehouse.rows("SELECT split FROM docs WHERE task = ? ORDER BY doc_id", [task])
+        assert [split for (split,) in found] == expected
+
+
+def test_without_texts(bring: Bring, warehouse: Warehouse) -> None:
+    docs = [{k: row[k] for k in ("benchmark", "task", "doc_id", "label")} for row in choice_docs()]
+    bring(docs, choice_scores())
+    assert warehouse.rows("SELECT DISTINCT choices, question, gold FROM docs") == [(None, None, None)]
+    assert warehouse.rows("SELECT count(*), sum(correct::INT) FROM predictions") == [(10, 2)]
+
+
+def test_half_precision_and_a_byte_order_mark(warehouse: Warehouse, tmp_path: Path) -> None:
+    """What numpy users and Windows' editors write."""
+    docs, scores = tmp_path / "docs.jsonl", write(tmp_path / "scores.parquet", choice_scores())
+    docs.write_text("".join(json.dumps(row) + "\n" for row in choice_docs()), encoding="utf-8-sig")
+    table = pyarrow.parquet.read_table(scores)
+    at = table.column_names.index("choice_logprobs")
+    halves = table["choice_logprobs"].combine_chunks().cast(pa.list_(pa.float16()))
+    pyarrow.parquet.write_table(table.set_column(at, "choice_logprobs", halves), scores)
+    import_predictions(warehouse, docs, scores)
+    kept = warehouse.rows(
+        "SELECT logprob FROM choice_logprobs WHERE doc_id = 1 AND model = 'x' ORDER BY choice"
+    )
+    assert kept == [(-1.5,), (-1.0,), (-0.25,)]
+
+
+def test_documents_nobody_scored_are_left_out(bring: Bring, warehouse: Warehouse) -> None:
+    report = bring(choice_docs(9), choice_scores(5))
+    assert report.n_unscored == 4
+    assert "left out: 4" in str(report)
+    assert warehouse.rows("SELECT count(*), count(*) FILTER (split = 'train') FROM docs") == [(5, 4)]
+
+
+def changed(rows: Rows, at: int, **values: Any) -> Rows:
+    return [{**row, **values} if i == at else row for i, row in enumerate(rows)]
+
+
+D, S = choice_docs(), choice_scores()
+WRONG = {
+    "too few scores": (
+        D,
+        changed(S, 3, choice_logprobs=[0.0, 1.0]),
+        r"scores.*row 4: 2 scores, but document 3 .* 3",
+    ),
+    "no scores in a list": (D, changed(S, 3, choice_logprobs=[]), r"row 4: 0 scores"),
+    "NaN": (
+        D,
+        changed(S, 1, choice_logprobs=[0.0, float("nan"), 1.0]),
+        r"scores.*row 2: .*nan.* not all finite",
+    ),
+    "infinite": (D, changed(S, 1, choice_logprobs=[0.0, float("-inf"), 1.0]), r"row 2: .*not all finite"),
+    "a null score": (D, changed(S, 1, choice_logprobs=[0.0, None, 1.0]), r"row 2: .*not all finite"),
+    "label too large": (
+        changed(D, 2, label=3),
+        S,
+        r"docs.*row 3: label 3 is out of range: document 2 .* 3 choices",
+    ),
+    "label negative": (changed(D, 2, label=-1), S, r"row 3: label -1 is out of range"),
+    "duplicate score": (D, [*S, S[0]], r"scores.*row 11: duplicate row for document 0 of b/t, model x"),
+    "duplicate document": ([*D, D[1]], S, r"docs.*row 6: duplicate document 1 of b/t"),
+    "not described": (D[:4], S, r"scores.*row 5: document 4 of b/t is not described"),
+    "uneven models": (D, S[:-1], r"model y has no row for document 4 of b/t .*docs.*row 5.*; 1 such"),
+    "no model": (D, changed(S, 0, model=None), r"scores.*row 1: no model"),
+    "no doc_id": (changed(D, 0, doc_id=None), S, r"docs.*row 1: no doc_id"),
+    "negative doc_id": (changed(D, 0, doc_id=-1), S, r"docs.*row 1: doc_id -1 is negative"),
+    "a wrong split": (changed(D, 0, split="dev"), S, r"docs.*row 1: split dev"),
+    "the task *": (changed(D, 0, task="*"), S, r"docs.*row 1: .*may not be called"),
+    "a benchmark that climbs": (
+        changed(D, 1, benchmark="../../b"),
+        S,
+        r'docs.*row 2: benchmark "../../b" must not start with a dot or contain /',
+    ),
+    "a task that climbs": (changed(D, 1, task="t..u"), S, r'docs.*row 2: task "t..u" must not'),
+    "a task with a slash": (changed(D, 1, task="t/u"), S, r'docs.*row 2: task "t/u" must not'),
+    "a task with a backslash": (changed(D, 1, task="t\\u"), S, r"docs.*row 2: task .* must not"),
+    "a hidden task": (changed(D, 1, task=".t"), S, r'docs.*row 2: task ".t" must not'),
+    "a blank task": (changed(D, 1, task=" "), S, r'docs.*row 2: task " " is empty'),
+    "a long task": (changed(D, 1, task="t" * 97), S, r'docs.*row 2: task "t+" is longer than 96'),
+    "a benchmark of two lines": (
+        changed(D, 1, benchmark="b\nc"),
+        S,
+        r'docs.*row 2: benchmark "b\\nc" has a control character',
+    ),
+    "a blank model": (D, changed(S, 2, model=" "), r'scores.*row 3: model " " is empty'),
+    "a long model": (D, changed(S, 2, model="m" * 201), r"scores.*row 3: model .* longer than 200"),
+    "a model of two lines": (D, changed(S, 2, model="m\x1b[2J"), r"scores.*row 3: model .* control"),
+    "a benchmark with a space": (changed(D, 1, benchmark=" b"), S, r'docs.*row 2: benchmark " b" begins'),
+    "a model with a space": (D, changed(S, 2, model="m\u2003"), r"scores.*row 3: model .* ends with a space"),
+    "a pass too many": (D, changed(S, 2, **{"pass": 2**40}), r"scores.*row 3: pass 1099511627776 is not"),
+    "a negative pass": (D, changed(S, 2, **{"pass": -1}), r"scores.*row 3: pass -1 is not between 0"),
+    **{
+        f"pass {given!r}": (
+            [{**d, "label": None, "choices": None, "gold": "x"} for d in D],
+            [{**s, "choice_logprobs": None, "answer": "x", "pass": given} for s in S],
+            rf"scores.*row 1: pass '{re.escape(given)}' is not a whole number such as 12",
+        )
+        for given in ("01", "1e3", " 1", "1 ", "+1", "1.5", "one", "0x1")
+    },
+    "an empty gold answer": (
+        [{**d, "label": None, "choices": None, "gold": "" if d["doc_id"] == 3 else "x"} for d in D],
+        [{**s, "choice_logprobs": None, "answer": "x"} for s in S],
+        r"docs.*row 4: gold '' holds no answer",
+    ),
+    "nothing to grade by": (changed(D, 1, label=None), S, r"docs.*row 2: neither a label"),
+    "label and answers": (changed(D, 1, label=None, gold="x"), S, r"docs.*row 2: no label, but other"),
+    "scores for answers": (
+        [{**d, "label": None, "gold": "x"} for d in D],
+        S,
+        r"row 1: choice_logprobs, but .* no label",
+    ),
+    "no scores": (D, changed(S, 2, choice_logprobs=None), r"scores.*row 3: no choice_logprobs"),
+    "no rows": (D, [], r"has no"),
+    "an invisible character": (
+        D,
+        changed(S, 1, model="a\u200b"),
+        r"scores.*row 2: model .* has an invisible character \(U\+200B\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_refused_whole(bring: Bring, warehouse: Warehouse, fault: str) -> None:
+    docs, scores, message = WRONG[fault]
+    before = warehouse.snapshot()
+    for suffix in (".parquet", ".jsonl"):
+        with pytest.raises(InputError, match=message):
+            bring(docs, scores, suffix)
+    assert warehouse.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "scores.jsonl",
+            b'{"benchmark": "b"}\n\n{"benchmark": "b", "task',
+            r"scores.jsonl, line 3: not a JSON object",
+        ),
+        ("scores.jsonl", b"[1, 2]\n", r"line 1: not a JSON object"),
+        ("scores.jsonl", b'{"benchmark": "\xff"}\n', r"not valid UTF-8"),
+        ("scores.jsonl", '{"task": "t"}\n'.encode("utf-16"), r"scores.jsonl is UTF-16; save it as UTF-8"),
+        ("scores.csv", "benchmark,task\n".encode("utf-16"), r"scores.csv is UTF-16; save it as UTF-8"),
+        ("scores.jsonl", b'{"task": "t", "task": "u"}\n', r"line 1: duplicate key 'task'; keep one"),
+        (
+            "scores.jsonl",
+            b'{"benchmark": "b", "task": "t", "doc_id": 1, "model": "m", "choice_logprobs": [true, -1.5]}\n',
+            r"row 1: choice_logprobs '\[true,-1.5\]' is not a list of numbers",
+        ),
+        (
+            "scores.jsonl",
+            b'{"benchmark": "b", "task": "t", "doc_id": "one"}\n',
+            r"row 1: doc_id 'one' is not a whole",
+        ),
+        (
+            "scores.jsonl",
+            b'{"benchmark": "b", "task": "t", "doc_id": 1.5}\n',
+            r"row 1: doc_id '1.5' is not a whole",
+        ),
+        (
+            "scores.csv",
+            b"benchmark,task,doc_id\nb,t,1\n",
+            r"no column 'model'; it has benchmark, task, doc_id",
+        ),
+        ("scores.csv", b"benchmark,task,doc_id,model\nb,t,1,m\nb,t\n", r"not a readable CSV.*Row #3"),
+        (
+            "scores.csv",
+            b"benchmark,task,doc_id,model,choice_logprobs\nb,t,1,m,abc\n",
+            r"row 1: choice_logprobs 'abc'",
+        ),
+        ("scores.csv", b"", r"not a readable CSV"),
+        ("scores.parquet", b"PAR1 and then something else", r"not a readable Parquet"),
+        ("scores.parquet", b"", r"not a readable Parquet"),
+        ("scores.xlsx", b"", r"ends in .parquet, .csv, .jsonl"),
+        ("absent.parquet", None, r"there is no file .*absent.parquet"),
+    ],
+)
+def test_unreadable_files(
+    warehouse: Warehouse, tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    docs = write(tmp_path / "docs.parquet", choice_docs())
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        import_predictions(warehouse, docs, tmp_path / name)
+    assert warehouse.rows("FROM docs") == []
+
+
+def test_damaged_parquet(warehouse: Warehouse, tmp_path: Path) -> None:
+    docs = write(tmp_path / "docs.parquet", choice_docs())
+    whole = write(tmp_path / "scores.parquet", choice_scores()).read_bytes()
+    (tmp_path / "torn.parquet").write_bytes(whole[: len(whole) // 2])
+    pyarrow.parquet.write_table(pa.table({"colour": ["red"]}), tmp_path / "foreign.parquet")
+    for name, message in (
+        ("torn", "not a readable Parquet"),
+        ("foreign", "no column 'benchmark'; it has colour"),
+    ):
+        with pytest.raises(InputError, match=message):
+            import_predictions(warehouse, docs, tmp_path / f"{name}.parquet")
+
+
+def test_gaps_are_recorded(bring: Bring, warehouse: Warehouse) -> None:
+    docs = choice_docs(5, "t") + choice_docs(3, "u")
+    scores = choice_scores(5, "t") + choice_scores(3, "u", models=("x",))
+    report = bring(docs, scores[:4] + scores[5:], allow_missing=True)
+    assert report.missing == (("b", "x", 1), ("b", "y", 3))
+    assert "gap: y lacks 3 documents of b" in str(report)
+    assert warehouse.rows(
+        "SELECT model, task, n_docs, settings ->> 'missing' FROM extractions ORDER BY ALL"
+    ) == [
+        ("x", "t", 4, "1"),
+        ("x", "u", 3, "0"),
+        ("y", "t", 5, "0"),
+        ("y", "u", 0, "3"),
+    ]
+
+
+def test_later_models_must_cover_the_same(bring: Bring, warehouse: Warehouse) -> None:
+    bring(choice_docs(), choice_scores())
+    before = warehouse.snapshot()
+    with pytest.raises(InputError, match="has 5 documents now, but model z in the warehouse covers 4"):
+        bring(choice_docs(4), choice_scores(4, models=("z",)))
+    with pytest.raises(InputError, match="has 6 documents now, but model x"):
+        bring(choice_docs(6), choice_scores(6, models=("z",)))
+    with pytest.raises(InputError, match="document 2 of b/t differs"):
+        bring(changed(choice_docs(), 2, question="another"), choice_scores(models=("z",)))
+    assert warehouse.snapshot() == before
+
+
+@pytest.fixture(scope="module")
+def real(real_warehouse: Path) -> Iterator[Warehouse]:
+    """The three real sets, to read."""
+    with open_warehouse(real_warehouse, read_only=True) as warehouse:
+        yield warehouse
+
+
+@pytest.mark.slow
+def test_real_accuracy_equals_numpy(real: Warehouse, shared: Path) -> None:
+    for folder, benchmark, task, file, scores in (
+        ("mmlu16", "mmlu", "subject", "logits", "choice_logits"),
+        ("bbh5", "bbh", "task", "scores", "choice_scores"),
+    ):
+        keys = "doc_id" if benchmark == "mmlu" else "task, doc_id"
+        rows = duckdb.sql(
+            f"SELECT {task} AS task, model, label, {scores} AS scores "
+            f"FROM '{shared}/data/{folder}/docs.parquet' JOIN '{shared}/data/{folder}/{file}.parquet' "
+            f"USING ({keys}) WHERE label >= 0"
+        ).fetchall()
+        right: dict[tuple[str, str], list[bool]] = {}
+        width = max(len(row[3]) for row in rows)
+        padded = np.array([row[3] + [-np.inf] * (width - len(row[3])) for row in rows])
+        hits = padded.argmax(axis=1) == np.array([row[2] for row in rows])
+        for (name, model, *_), hit in zip(rows, hits.tolist(), strict=True):
+            right.setdefault((name, model), []).append(hit)
+        found = real.rows("SELECT task, model, n, accuracy FROM accuracy WHERE benchmark = ?", [benchmark])
+        expected = {key: (len(each), sum(each) / len(each)) for key, each in right.items()}
+        assert {(name, model): (n, accuracy) for name, model, n, accuracy in found} == expected
+
+
+@pytest.mark.slow
+def test_real_mmlu_pools(real: Warehouse) -> None:
+    """The reference figures of the data set: plurality of 16, and the best single model on train."""
+    models = [m for (m,) in real.rows("SELECT DISTINCT model FROM accuracy WHERE benchmark = 'mmlu'")]
+    (row,) = real.query("FROM pool_diversity('mmlu', ?, split := 'test')", [models]).to_pylist()
+    assert row["n"] == 1999
+    assert round(100 * row["plurality_accuracy"], 2) == 68.88
+    best = real.rows(
+        "SELECT model, avg(correct::INT) FILTER (split = 'test') FROM predictions WHERE benchmark = 'mmlu' "
+        "GROUP BY model ORDER BY avg(correct::INT) FILTER (split = 'train') DESC LIMIT 1"
+    )
+    assert [(m, round(100 * a, 2)) for m, a in best] == [("01-ai/Yi-34B", 73.74)]
+
+
+@pytest.mark.slow
+def test_real_gsm8k(real: Warehouse) -> None:
+    of_gsm8k = "FROM accuracy WHERE benchmark = 'gsm8k'"
+    assert real.rows(f"SELECT count(*), min(n), max(n) {of_gsm8k}") == [(44, 1319, 1319)]
+    top = real.rows(f"SELECT model, round(accuracy, 4) {of_gsm8k} ORDER BY accuracy DESC LIMIT 1")
+    assert top == [("claude-3-5-sonnet-20241022", 0.9659)]
+    silent = "SELECT count(*) FROM predictions WHERE model LIKE 'gemini-1.5-flash-exp%' AND answer IS NULL"
+    assert real.rows(silent)[0][0] >= 1319 - 681

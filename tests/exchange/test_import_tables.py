@@ -1,0 +1,151 @@
+"""Exported tables come back complete: in another catalogue, and as the same bytes again."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from support.foreign_rows import MODELS, fill
+from support.postgres_server import PostgresServer
+from support.rows import answer_rows, docs, extraction
+from typer.testing import CliRunner
+
+from rlfocal.base.errors import InputError
+from rlfocal.cli.app import app
+from rlfocal.exchange.exports import export
+from rlfocal.exchange.imports.tables import import_tables
+from warehouse import open_warehouse
+from warehouse.prompts import prompt_hash
+from warehouse.scripts import definitions
+from warehouse.upkeep.corrections import rename_model
+from warehouse.upkeep.integrity import examine
+from warehouse.upkeep.keys import FOLDERS
+
+
+def fingerprints(folder: Path) -> dict[str, str]:
+    files = sorted(folder.rglob("*.parquet"))
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Choices, answers with gaps, runs, a rename and a correction."""
+    path = tmp_path_factory.mktemp("source") / "w"
+    fill(path, 3)
+    with open_warehouse(path) as warehouse:
+        place = {"benchmark": "answers = 1/2", "task": "é 100 %"}
+        given = docs(2).drop_columns(["choices", "label"])
+        for name, value in place.items():
+            given = given.set_column(given.column_names.index(name), name, [[value] * 2])
+        rows = answer_rows([["1", None], ["2", "2"]], "m1")
+        for name, value in place.items():
+            rows = rows.set_column(rows.column_names.index(name), name, [[value] * 4])
+        asked = [
+            {**place, "doc_id": at, "model": model, "prompt": f"{model} {at}"}
+            for at in (0, 1)
+            for model in ("*", "m1")
+        ]
+        warehouse.put_partition(
+            given.append_column("prompt_hash", [[prompt_hash(f"* {at}", None, None) for at in (0, 1)]]),
+            rows,
+            extraction("m1") | place | {"settings": {"a": [1, None]}},
+            prompts=pa.Table.from_pylist(asked),
+        )
+        rename_model(warehouse, "m5", "z5")
+        with warehouse.transaction("more"):
+            warehouse.connection.execute("UPDATE models SET price = 0.1 + 0.2 WHERE model = 'm0'")
+            warehouse.connection.execute("INSERT INTO ruled_out VALUES ('r9', 'b', 'x', '1', 'd')")
+    return path
+
+
+def test_every_table_is_exported() -> None:
+    assert {d.name for d in definitions() if d.kind == "table"} - {"schema_version"} == set(FOLDERS)
+
+
+def test_to_postgres_and_back(source: Path, postgres: PostgresServer, tmp_path: Path) -> None:
+    places = [str(source), f"{postgres.database()}?data={tmp_path / 'data'}", str(tmp_path / "back")]
+    run = CliRunner().invoke
+    for at, place in enumerate(places):
+        if at:
+            result = run(app, ["import", "tables", str(tmp_path / f"out{at - 1}"), "-w", place])
+            assert result.exit_code == 0, result.output
+            again = run(app, ["import", "tables", str(tmp_path / f"out{at - 1}"), "-w", place])
+            assert "0 partitions written, 19 already there" in again.output
+        with open_warehouse(place) as warehouse:
+            assert examine(warehouse).is_sound
+            snapshot = warehouse.snapshot()
+            export(warehouse, tmp_path / f"out{at}")
+            assert warehouse.snapshot() == snapshot
+    first = fingerprints(tmp_path / "out0")
+    assert {name.partition("/")[0] for name in first} >= set(FOLDERS) - {
+        "corrections",
+        "training_history",
+    }
+    assert fingerprints(tmp_path / "out1") == first
+    assert fingerprints(tmp_path / "out2") == first
+
+
+def test_what_is_stored_stays(source: Path, tmp_path: Path) -> None:
+    with open_warehouse(source) as warehouse:
+        export(warehouse, tmp_path / "out", benchmarks=["b"])
+    with open_warehouse(tmp_path / "w") as warehouse:
+        import_tables(warehouse, tmp_path / "out")
+        with warehouse.transaction("own"):
+            warehouse.connection.execute("UPDATE models SET price = 7 WHERE model = 'm0'")
+            warehouse.connection.execute("DELETE FROM evaluations WHERE run_id = 'r1'")
+        report = import_tables(warehouse, tmp_path / "out")
+        assert (report.n_written, report.rows["evaluations"], report.rows["models"]) == (0, 2, 0)
+        assert warehouse.rows("SELECT price FROM models WHERE model = 'm0'") == [(7.0,)]
+        warehouse.connection.execute("UPDATE extractions SET digest = '1:2:3' WHERE model = 'm0'")
+        with pytest.raises(
+            InputError, match=r"m0 on b/t0 is in the warehouse with other rows; run `rlfocal rem"
+        ):
+            import_tables(warehouse, tmp_path / "out")
+
+
+@pytest.mark.parametrize("table", ["docs", "choice_logprobs"])
+@pytest.mark.parametrize("change", ["altered", "missing"])
+def test_altered_files_are_refused(source: Path, tmp_path: Path, table: str, change: str) -> None:
+    with open_warehouse(source) as warehouse:
+        export(warehouse, tmp_path / "out", benchmarks=["b"])
+    file = sorted((tmp_path / "out" / table).rglob("*.parquet"))[0]
+    column = "question = 'x'" if table == "docs" else "logprob = logprob + 1e-9"
+    name, _, value = column.partition(" = ")
+    if change == "missing":
+        file.unlink()
+    else:
+        query = f"SELECT * REPLACE ({value} AS {name}) FROM read_parquet('{file}', hive_partitioning = false)"
+        duckdb.execute(f"COPY ({query}) TO '{file}.new' (FORMAT parquet)")
+        Path(f"{file}.new").rename(file)
+    what = "the documents of b/t0" if table == "docs" else "m0 on b/t0"
+    with open_warehouse(tmp_path / "w") as warehouse:
+        with pytest.raises(InputError, match=f"{what} are not what was exported"):
+            import_tables(warehouse, tmp_path / "out")
+        assert warehouse.rows("FROM docs") == []
+
+
+def test_decisions_that_schema_10_exported(source: Path, tmp_path: Path) -> None:
+    with open_warehouse(source) as warehouse:
+        export(warehouse, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "decisions")
+    for folder in (tmp_path / "out" / "docs").glob("*/*"):
+        old = tmp_path / "out" / "decisions" / folder.relative_to(tmp_path / "out" / "docs")
+        old.mkdir(parents=True)
+        duckdb.execute(
+            f"COPY (SELECT 'r9' AS run_id, 0 AS doc_id, '2' AS prediction) TO '{old / 'x.parquet'}'"
+        )
+    with open_warehouse(tmp_path / "w") as warehouse:
+        import_tables(warehouse, tmp_path / "out")
+        found = warehouse.rows("SELECT DISTINCT benchmark, prediction, answer FROM decisions ORDER BY ALL")
+    assert found == [("a", None, "2"), ("answers = 1/2", None, "2"), ("b", 2, None)]
+
+
+def test_what_is_no_export(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["import", "tables", str(tmp_path), "-w", str(tmp_path / "w")])
+    assert isinstance(result.exception, InputError)
+    assert not (tmp_path / "w").exists()
+    assert len(MODELS) == 6

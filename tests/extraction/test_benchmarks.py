@@ -1,0 +1,421 @@
+"""The five benchmarks by lm-eval's stock tasks, over a mirror: prompts, orders and splits."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from datasets.exceptions import DatasetNotFoundError
+from support.fake_hub import fake_hub
+from support.mirror import MUSR, gpqa_rows, make_mirror, write_gpqa, write_musr
+
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.extraction.lm_eval_tasks import HubDataset, dataset_failure, stock_tasks
+from rlfocal.extraction.mirror import mirror_datasets, write_config
+from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.pool import Benchmark, load_benchmarks, load_pool
+from rlfocal.pool.specs import SamplingSpec
+
+SUBJECTS = ["astronomy", "virology"]
+BBH = ["navigate", "date_understanding"]
+GSM8K = (40, 20)
+
+
+@pytest.fixture(scope="module")
+def mirror(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All five, some tasks of MMLU and BBH, some rows of GSM8K."""
+    return make_mirror(tmp_path_factory.mktemp("mirror"), shared, mmlu=SUBJECTS, bbh=BBH, gsm8k=GSM8K)
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_mirror(tmp_path_factory.mktemp("generated"), None)
+
+
+def some(name: str, *tasks: str, **changes: Any) -> Benchmark:
+    """A registered benchmark, restricted to some of its tasks."""
+    benchmark = load_benchmarks()[name]
+    chosen = {task: benchmark.tasks[task] for task in tasks or benchmark.tasks}
+    return benchmark.model_copy(update={"tasks": chosen, **changes})
+
+
+def lm_eval_requests(mirror: Path, benchmark: Benchmark, limit: int | None = None, **chat: Any) -> list[Any]:
+    """lm-eval's own requests of the benchmark's one task: its paths resolve in the working directory."""
+    import lm_eval.tasks
+
+    assert benchmark.include_path is not None
+    folder = Path(lm_eval.tasks.__file__).parent / benchmark.include_path.removeprefix("lm_eval:")
+    manager = lm_eval.tasks.TaskManager(include_path=str(folder), include_defaults=False)
+    [name] = benchmark.tasks.values()
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as cache:
+        patch.setattr(
+            "datasets.config.HF_DATASETS_CACHE", cache
+        )  # the usual one confuses folders of one name
+        patch.chdir(mirror)
+        task: Any = manager.load([name])["tasks"][name]
+    if benchmark.num_fewshot is not None:
+        task.set_config(key="num_fewshot", value=benchmark.num_fewshot)
+    task.set_fewshot_seed(1234)
+    task.build_all_requests(limit=limit, rank=0, world_size=1, **chat)
+    return list(task.instances)
+
+
+def test_the_paper_s_benchmarks_are_the_stock_tasks() -> None:
+    known = load_benchmarks()
+    assert {name: len(known[name].tasks) for name in ("mmlu", "bbh", "musr", "gpqa", "gsm8k")} == {
+        "mmlu": 57,
+        "bbh": 24,
+        "musr": 3,
+        "gpqa": 1,
+        "gsm8k": 1,
+    }
+    for name in ("mmlu", "bbh", "musr", "gpqa", "gsm8k"):
+        assert len(known[name].dataset_revision or "") == 40
+        assert known[name].size is not None
+        assert known[name].confidential == (name == "gpqa")
+    assert set(known["musr"].tasks) == set(MUSR)
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [("mmlu", "astronomy"), ("bbh", "navigate"), ("bbh", "date_understanding"), ("musr", "team_allocation")],
+)
+def test_prompts_are_lm_eval_s_own(mirror: Path, name: str, task: str) -> None:
+    benchmark = some(name, task)
+    [loaded] = load_tasks([benchmark], datasets=mirror)
+    ours = [(d.context, c) for d in loaded.documents for c in d.continuations]
+    assert ours == [request.args for request in lm_eval_requests(mirror, benchmark)]
+    assert [d.doc_id for d in loaded.documents] == list(range(len(loaded.documents)))
+    assert loaded.splits.count("train") == 4 * len(loaded.documents) // 5
+    assert not loaded.confidential
+
+
+def test_gsm8k_is_the_official_train_split_and_then_the_stock_test(mirror: Path) -> None:
+    benchmark = some("gsm8k")
+    [loaded] = load_tasks([benchmark], datasets=mirror)
+    n_train, n_test = GSM8K
+    assert loaded.splits == ("train",) * n_train + ("test",) * n_test
+    assert [d.doc_id for d in loaded.documents] == list(range(n_train + n_test))
+    requests = lm_eval_requests(mirror, benchmark)
+    assert [d.context for d in loaded.documents[n_train:]] == [request.args[0] for request in requests]
+    sampling = loaded.sampling
+    assert sampling is not None
+    assert (sampling.passes, sampling.temperature, sampling.top_p) == (10, 0.6, 0.95)
+    assert list(sampling.stop) == requests[0].args[1]["until"]
+
+
+def test_no_question_of_gsm8k_is_among_its_own_examples(mirror: Path) -> None:
+    [loaded] = load_tasks([some("gsm8k")], datasets=mirror)
+    for document in loaded.documents:
+        assert document.context.count(document.question) == 1
+        assert document.context.count("Question: ") == 6
+
+
+def test_a_limit_takes_both_official_splits(mirror: Path) -> None:
+    [whole] = load_tasks([some("gsm8k")], datasets=mirror)
+    [loaded] = load_tasks([some("gsm8k")], limit=10, datasets=mirror)
+    assert [d.doc_id for d in loaded.documents] == [*range(6), *range(40, 44)]  # of 40 and 20
+    assert loaded.splits == ("train",) * 6 + ("test",) * 4
+    assert (loaded.n_whole, loaded.digest) == (60, whole.digest)
+
+
+@pytest.mark.slow
+def test_every_gold_answer_of_gsm8k_is_a_number(shared: Path, tmp_path: Path) -> None:
+    mirror = make_mirror(tmp_path, shared, mmlu=SUBJECTS[:1], bbh=BBH[:1])
+    [loaded] = load_tasks([some("gsm8k")], datasets=mirror)
+    assert (loaded.splits.count("train"), loaded.splits.count("test")) == (7473, 1319)
+    for document in loaded.documents:
+        float(document.gold)
+        assert document.context.count(document.question) == 1
+    requests = lm_eval_requests(mirror, some("gsm8k"), limit=100)
+    assert [d.context for d in loaded.documents[7473:7573]] == [request.args[0] for request in requests]
+
+
+@pytest.mark.slow
+def test_bbh_has_24_tasks_and_three_questions_whose_answer_is_no_choice(shared: Path, tmp_path: Path) -> None:
+    mirror = make_mirror(tmp_path, shared, mmlu=SUBJECTS[:1], gsm8k=GSM8K)
+    documents = [d for loaded in load_tasks([some("bbh")], datasets=mirror) for d in loaded.documents]
+    assert len(documents) == 5761
+    assert {len(d.choices) for d in documents} <= set(range(2, 20))
+    assert sum(d.label == -1 for d in documents) == 3
+
+
+def orders(loaded: TaskDocuments) -> dict[str, list[str]]:
+    """Record by record, the choices in the order shown."""
+    shown = {}
+    for document in loaded.documents:
+        question, _, choices = document.question.partition("\nChoices:\n")
+        shown[question] = choices.splitlines()[:4]
+    return shown
+
+
+def test_gpqa_shows_a_document_s_choices_in_one_order_always(generated: Path, tmp_path: Path) -> None:
+    [loaded] = load_tasks([some("gpqa")], datasets=generated)
+    usual = orders(loaded)
+    assert loaded.confidential
+    assert len(usual) == 448
+    assert {d.label for d in loaded.documents} == {0, 1, 2, 3}
+    for document, row in zip(loaded.documents, gpqa_rows(), strict=True):
+        assert document.label is not None
+        [letter, text] = usual[document.question.partition("\n")[0]][document.label].split(" ", 1)
+        assert (letter, text) == (document.gold, row["Correct Answer"].strip())
+
+    write_gpqa(tmp_path, gpqa_rows()[::-3])
+    random.seed(7)
+    musr = some("musr", "murder_mysteries")
+    write_musr(tmp_path)
+    [_, other] = load_tasks([musr, some("gpqa")], datasets=tmp_path)
+    assert orders(other) == {question: usual[question] for question in orders(other)}
+    assert other.digest != loaded.digest
+    [again] = load_tasks([some("gpqa")], datasets=tmp_path)
+    assert again == other
+
+
+def test_an_edited_data_set_has_another_digest_and_a_copy_the_same(tmp_path: Path) -> None:
+    digests = []
+    for folder, change in (("a", ""), ("b", ""), ("c", " (edited)")):
+        rows = gpqa_rows(5)
+        rows[-1]["Question"] += change
+        write_gpqa(tmp_path / folder, rows)
+        [loaded] = load_tasks([some("gpqa")], limit=1, datasets=tmp_path / folder)
+        digests.append(loaded.digest)
+    assert digests[0] == digests[1] != digests[2]
+    write_gpqa(tmp_path / "a", rows)
+    [edited] = load_tasks([some("gpqa")], datasets=tmp_path / "a")
+    assert edited.digest == digests[2]
+
+
+@pytest.mark.parametrize(("name", "task"), [("mmlu", "astronomy"), ("gsm8k", "main")])
+def test_a_chat_is_the_messages_lm_eval_hands_to_a_template(mirror: Path, name: str, task: str) -> None:
+    chat = some(name, task, chat_template=True, system_prompt="Be brief.")
+    [loaded] = load_tasks([chat], datasets=mirror)
+    seen: list[tuple[tuple[str, str], ...]] = []
+
+    def template(messages: list[dict[str, str]], **_: object) -> str:
+        seen.append(tuple((m["role"], m["content"]) for m in messages))
+        return "rendered"
+
+    requests = lm_eval_requests(
+        mirror,
+        some(name, task),
+        system_instruction="Be brief.",
+        apply_chat_template=True,
+        fewshot_as_multiturn=True,
+        chat_template=template,
+    )
+    tested = loaded.documents[GSM8K[0] :] if name == "gsm8k" else loaded.documents
+    assert [d.messages for d in tested] == seen
+    assert {d.context for d in loaded.documents} == {""}
+    assert seen[0][0][0] == "system"
+    assert seen[0][0][1].startswith("Be brief.")
+    assert [role for role, _ in seen[0][1:]] == ["user", "assistant"] * 5 + ["user"]
+    if name == "mmlu":
+        assert [c for d in tested for c in d.continuations] == [request.args[1] for request in requests]
+    [terse] = load_tasks([chat.model_copy(update={"system_prompt": "Be terse."})], datasets=mirror)
+    [plain] = load_tasks([some(name, task)], datasets=mirror)
+    assert len({loaded.digest, terse.digest, plain.digest}) == 3
+    assert all(d.messages is None for d in plain.documents)
+
+
+def test_a_variant_extends_a_benchmark_and_bears_its_name(tmp_path: Path) -> None:
+    known = load_benchmarks()
+    assert known["mmlu@chat"] == known["mmlu"].model_copy(update={"name": "mmlu@chat", "chat_template": True})
+    pool = tmp_path / "p.yaml"
+    text = """\
+name: p
+benchmarks:
+  - {name: mine, kind: choices, tasks: {easy: arc_easy}, num_fewshot: 3}
+  - {extends: mine, name: mine@0-shot, num_fewshot: 0}
+  - {extends: gpqa, name: gpqa@chat, chat_template: true}
+models: [{model: a, hf_repo: org/a, params_b: 1}]
+"""
+    pool.write_text(text)
+    mine, variant, gpqa = load_pool(str(pool)).benchmarks
+    assert variant == mine.model_copy(update={"name": "mine@0-shot", "num_fewshot": 0})
+    assert gpqa.confidential
+    assert gpqa.chat_template
+    pool.write_text(text.replace("mine@0-shot", "zero-shot"))
+    with pytest.raises(InputError, match=r"'zero-shot' extends 'mine'; name it mine@"):
+        load_pool(str(pool))
+    pool.write_text(text.replace("extends: gpqa", "extends: gpqaa"))
+    with pytest.raises(InputError, match=r"unknown benchmark 'gpqaa' .*did you mean 'gpqa'"):
+        load_pool(str(pool))
+    pool.write_text(text.replace("chat_template: true", "sampling: {passes: 2, temperature: 1}"))
+    with pytest.raises(InputError, match=r"benchmarks\.2.*sampling is only for benchmarks of kind answers"):
+        load_pool(str(pool))
+    pool.write_text(
+        text.replace("extends: gpqa, name: gpqa@chat", "extends: gsm8k, name: gsm8k@x, train_docs: 9")
+    )
+    with pytest.raises(InputError, match=r"benchmarks\.2.*remove train_docs"):
+        load_pool(str(pool))
+
+
+@pytest.mark.slow  # lm-eval parses all its files
+def test_stock_tasks_are_those_that_lm_eval_finds() -> None:
+    from lm_eval.tasks import TaskManager
+    from lm_eval.tasks._index import Kind
+
+    found = TaskManager().task_index.items()
+    tasks = {name: entry for name, entry in found if entry.kind in (Kind.TASK, Kind.PY_TASK)}
+    assert len(tasks) > 10_000
+    assert stock_tasks() == {name: entry.yaml_path.parent for name, entry in tasks.items() if entry.yaml_path}
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("arc_esy", "arc_easy"), ("mmlu", "did you mean")])
+def test_what_is_no_stock_task_is_refused(wrong: str, meant: str) -> None:
+    with pytest.raises(InputError, match=rf"unknown lm-eval task '{wrong}' .*'mine'.*{meant}"):
+        load_tasks([Benchmark(name="mine", kind="choices", tasks={"one": wrong, "other": "arc_easy"})])
+
+
+def test_any_stock_task_loads_from_a_mirror(tmp_path: Path) -> None:
+    choices = {"text": ["red", "blue", "green"], "label": ["A", "B", "C"]}
+    rows = [
+        {"id": str(i), "question": f"Colour {i}?", "choices": choices, "answerKey": "ABC"[i % 3]}
+        for i in range(10)
+    ]
+    table = pa.Table.from_pylist(rows)
+    splits = {"train": table, "validation": table, "test": table}
+    write_config(tmp_path, "allenai/ai2_arc", "ARC-Easy", splits, "x")
+    questions = [{"question": f"What is {i} + {i}?", "answer": f"#### {2 * i}"} for i in range(10)]
+    sums = pa.Table.from_pylist(questions)
+    write_config(tmp_path, "openai/gsm8k", "main", {"train": sums, "test": sums}, "x")
+    arc = Benchmark(name="arc", kind="choices", tasks={"easy": "arc_easy"}, num_fewshot=2)
+    cot = Benchmark(
+        name="cot",
+        kind="answers",
+        tasks={"sums": "gsm8k_cot_zeroshot"},
+        sampling=SamplingSpec(passes=3, temperature=0.5, max_tokens=7),
+    )
+    [easy, summed] = load_tasks([arc, cot], datasets=tmp_path)
+    assert [d.gold for d in easy.documents[:3]] == ["red", "blue", "green"]
+    assert easy.documents[0].context.count("Question:") == 3
+    assert [d.gold for d in summed.documents] == [str(2 * i) for i in range(10)]
+    assert summed.sampling is not None
+    assert (summed.sampling.passes, summed.sampling.top_p, summed.sampling.max_tokens) == (3, 1.0, 7)
+    assert "Q:" in summed.sampling.stop
+
+
+def test_what_a_mirror_lacks_is_said_with_the_command(generated: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"'cais/mmlu' of mmlu is not in .*datasets mirror .*--benchmarks mmlu"
+    ):
+        load_tasks([some("mmlu", "astronomy")], datasets=generated)
+    with pytest.raises(InputError, match=r"no' is not a folder; `rlfocal datasets mirror"):
+        load_tasks([some("gpqa")], datasets=tmp_path / "no")
+    write_config(tmp_path, "Idavidrein/gpqa", "gpqa_extended", {"train": pa.table({"Question": ["?"]})}, "x")
+    with pytest.raises(InputError, match=r"gpqa' of gpqa in .*incomplete.*gpqa_main.*datasets mirror"):
+        load_tasks([some("gpqa")], datasets=tmp_path)
+
+
+def test_the_environment_names_a_mirror(generated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLFOCAL_DATASETS", str(generated))
+    [loaded] = load_tasks([some("musr", "object_placements")])
+    assert len(loaded.documents) == 256
+    assert {len(d.choices) for d in loaded.documents} == {5}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (DatasetNotFoundError("Dataset 'a/b' is a gated dataset on the Hub."), InputError, "HF_TOKEN"),
+        (
+            DatasetNotFoundError("Revision 'v9' doesn't exist for dataset 'a/b' on the Hub."),
+            InputError,
+            "dataset_revision",
+        ),
+        (DatasetNotFoundError("Dataset 'a/b' doesn't exist on the Hub"), InputError, "is not on the hub"),
+        (ConnectionError("Couldn't reach 'a/b' on the Hub"), RunError, "--datasets DIR"),
+    ],
+)
+def test_what_the_hub_refuses_is_said_with_the_remedy(
+    error: Exception, kind: type[Exception], message: str
+) -> None:
+    explained = dataset_failure(error, HubDataset("a/b", None), some("gpqa"), None)
+    assert isinstance(explained, kind)
+    assert message in str(explained)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    folder = tmp_path / "small"
+    write_musr(folder)
+    write_gpqa(folder, gpqa_rows(4))
+    return folder
+
+
+def test_a_mirror_is_made_once_and_goes_on_where_it_stopped(small: Path, tmp_path: Path) -> None:
+    benchmarks = [some("musr"), some("gpqa"), load_benchmarks()["gpqa"].model_copy(update={"name": "gpqa@x"})]
+    told: list[float] = []
+    made = mirror_datasets(tmp_path / "copy", benchmarks[:2], small, lambda _, share: told.append(share))
+    assert [(c.repo, c.config, c.rows) for c in made] == [
+        ("TAUR-Lab/MuSR", "default", 756),
+        ("Idavidrein/gpqa", "gpqa_main", 4),
+    ]
+    assert told == [0.5, 1.0]
+    assert load_tasks(benchmarks, datasets=tmp_path / "copy") == load_tasks(benchmarks, datasets=small)
+    again = mirror_datasets(tmp_path / "copy", benchmarks, small)
+    assert [c.rows for c in again] == [None, None]
+    (tmp_path / "copy/Idavidrein/gpqa/README.md").unlink()  # as if stopped before it was listed
+    resumed = mirror_datasets(tmp_path / "copy", benchmarks, small)
+    assert [c.rows for c in resumed] == [None, 4]
+
+
+def test_a_mirror_never_mixes_revisions(small: Path, tmp_path: Path) -> None:
+    mirror_datasets(tmp_path / "copy", [some("gpqa")], small)
+    write_config(small, "Idavidrein/gpqa", "gpqa_main", {"train": pa.table({"Question": ["?"]})}, "newer")
+    with pytest.raises(InputError, match=r"holds revision 'test' of Idavidrein/gpqa, not 'newer'"):
+        mirror_datasets(tmp_path / "copy", [some("gpqa")], small)
+    with pytest.raises(InputError, match=r"'cais/mmlu' of mmlu is not in"):
+        mirror_datasets(tmp_path / "copy", [some("mmlu", "virology")], small)
+
+
+FROM_HUB = """
+from rlfocal.extraction.tasks import load_each
+from rlfocal.pool import load_benchmarks
+known = load_benchmarks()
+edited = known["gpqa"].model_copy(update={"dataset_revision": "0" * 40})
+for benchmark, tasks in load_each([known["gpqa"], edited, known["musr"], known["mmlu"]]):
+    print(repr(tasks) if isinstance(tasks, Exception) else tasks[0].digest)
+"""
+MIRROR = "from rlfocal.cli import main; main()"
+
+
+@pytest.mark.slow
+def test_the_hub_serves_the_pinned_revision_and_its_refusals_are_plain(small: Path, tmp_path: Path) -> None:
+    gpqa = some("gpqa")
+    assert gpqa.dataset_revision is not None
+    with fake_hub(small, gpqa.dataset_revision, gated="TAUR-Lab/MuSR") as address:
+        token = "hf_" + "planted" * 5
+        caches = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": address, "HF_TOKEN": token}
+        ran = subprocess.run(
+            [sys.executable, "-c", FROM_HUB],
+            env=os.environ | caches,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        copied = subprocess.run(
+            [sys.executable, "-c", MIRROR, "datasets", "mirror", str(tmp_path / "m"), "--benchmarks", "gpqa"],
+            env=os.environ | caches,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    loaded, edited, gated, missing = ran.stdout.splitlines()
+    [local] = load_tasks([gpqa], datasets=small)
+    assert loaded == local.digest
+    assert "has no revision '0000" in edited
+    assert "is gated: accept its terms" in gated
+    assert "is not on the hub" in missing
+    assert f"4 rows, revision {gpqa.dataset_revision}" in copied.stdout
+    [mirrored] = load_tasks([gpqa], datasets=tmp_path / "m")
+    assert (mirrored.documents, mirrored.digest) == (local.documents, local.digest)
+    for said in (ran.stdout, ran.stderr, copied.stdout, copied.stderr):
+        assert token not in said

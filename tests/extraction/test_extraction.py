@@ -1,0 +1,530 @@
+"""Extraction end to end: real tiny models, real processes, a real warehouse."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+from support.tiny_models import save_model, write_tasks
+
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.failures import plain
+from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.running.events import AlreadyCommitted, Extracted, Failure, Progress, share_of_tasks
+from rlfocal.extraction.running.faults import over_time
+from rlfocal.extraction.running.processes import Send, run_each
+from rlfocal.extraction.running.runner import ExtractionReport, extract_model, extract_pool
+from rlfocal.extraction.tasks import load_tasks
+from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
+from warehouse import open_warehouse
+
+TABLES = {
+    "docs": "benchmark, task, doc_id",
+    "choice_logprobs": "benchmark, task, doc_id, model, choice",
+    "answer_passes": "benchmark, task, doc_id, model, pass",
+}
+
+
+def benchmarks(tasks: Path, **more: Any) -> tuple[Benchmark, Benchmark]:
+    names = {"plain": "tiny_choices", "spaces": "tiny_spaces"}
+    return (
+        Benchmark(name="tiny-c", kind="choices", tasks=names, include_path=str(tasks)),
+        Benchmark(
+            name="tiny-a",
+            kind="answers",
+            category="sums",
+            licence="MIT",
+            tasks={"all": "tiny_answers"},
+            include_path=str(tasks),
+            **more,
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("tiny")
+    write_tasks(made / "tasks")
+    save_model(made / "llama", "llama")
+    save_model(made / "gpt2", "gpt2")
+    return made
+
+
+@pytest.fixture(scope="module")
+def pool(folder: Path) -> PoolSpec:
+    models = [
+        ModelSpec(model=m, hf_repo=str(folder / m), params_b=1e-4, truncation="keep")
+        for m in ("llama", "gpt2")
+    ]
+    return PoolSpec(name="tiny", benchmarks=benchmarks(folder / "tasks", train_docs=9), models=tuple(models))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder: Path, pool: PoolSpec) -> tuple[Path, ExtractionReport]:
+    location = folder / "undisturbed"
+    return location, extract_pool(location, pool)
+
+
+def tables(location: Path) -> dict[str, pa.Table]:
+    with open_warehouse(location) as warehouse:
+        return {name: warehouse.query(f"SELECT * FROM {name} ORDER BY {key}") for name, key in TABLES.items()}
+
+
+def test_every_partition_is_committed_with_the_contract_columns(
+    pool: PoolSpec, undisturbed: tuple[Path, ExtractionReport]
+) -> None:
+    location, report = undisturbed
+    assert {(c.model, c.benchmark, c.task, c.n_docs) for c in report.committed} == {
+        (m.model, benchmark, task, n)
+        for m in pool.models
+        for benchmark, task, n in [("tiny-c", "plain", 30), ("tiny-c", "spaces", 30), ("tiny-a", "all", 12)]
+    }
+    assert (report.missing, report.n_skipped, report.n_docs) == ([], 0, 144)
+    with open_warehouse(location) as warehouse:
+        assert warehouse.rows(
+            "SELECT benchmark, task, count(*), count(label) FROM docs GROUP BY ALL ORDER BY ALL"
+        ) == [
+            ("tiny-a", "all", 12, 0),
+            ("tiny-c", "plain", 30, 30),
+            ("tiny-c", "spaces", 30, 30),
+        ]
+        splits = "SELECT benchmark, task, doc_id FROM docs WHERE split = 'test' ORDER BY ALL"
+        expected = [("tiny-a", "all", i) for i in range(9, 12)]
+        expected += [("tiny-c", task, i) for task in ("plain", "spaces") for i in range(24, 30)]
+        assert warehouse.rows(splits) == expected
+        [(wrong,)] = warehouse.rows(
+            "SELECT count(*) FROM choice_logprobs JOIN docs USING (benchmark, task, doc_id)"
+            " WHERE abs(logprob - list_sum(token_logprobs)) > 1e-5 OR n_tokens != len(token_ids)"
+            " OR n_chars != length(choices[choice + 1]) OR truncated != (n_prompt_tokens + n_tokens > 97)"
+        )
+        assert wrong == 0
+        passes = "SELECT doc_id, model, count(*), max(pass) FROM answer_passes GROUP BY ALL ORDER BY ALL"
+        assert warehouse.rows(passes) == [(i, m, 3, 2) for i in range(12) for m in ("gpt2", "llama")]
+        golds = warehouse.rows("SELECT gold FROM docs WHERE task = 'all' ORDER BY doc_id")
+        assert golds == [(str(2 * i),) for i in range(12)]
+        [(settings, versions)] = warehouse.rows(
+            "SELECT DISTINCT settings->>'dtype', versions->>'torch' FROM extractions"
+        )
+        assert (settings, versions.split("+")[0]) == ("float32", "2.13.0")
+        about = (
+            "SELECT benchmark, task, lm_eval_task, num_fewshot, kind, category, licence, dataset, revision "
+        )
+        assert warehouse.rows(f"{about} FROM tasks JOIN benchmarks USING (benchmark) ORDER BY ALL") == [
+            ("tiny-a", "all", "tiny_answers", 0, "answers", "sums", "MIT", None, None),
+            ("tiny-c", "plain", "tiny_choices", 2, "choices", None, None, None, None),
+            ("tiny-c", "spaces", "tiny_spaces", 0, "choices", None, None, None, None),
+        ]
+
+
+def test_second_run_extracts_nothing_and_loads_no_model(
+    pool: PoolSpec, undisturbed: tuple[Path, ExtractionReport], tmp_path: Path
+) -> None:
+    location, _ = undisturbed
+    spec = tmp_path / "pool.json"
+    spec.write_text(pool.model_dump_json())
+    code = (
+        "import sys; from pathlib import Path; from rlfocal.pool.specs import PoolSpec;"
+        "from rlfocal.extraction.running.runner import extract_pool;"
+        f"pool = PoolSpec.model_validate_json(Path({str(spec)!r}).read_text());"
+        f"report = extract_pool({str(location)!r}, pool);"
+        "print(len(report.committed), report.n_skipped, len(report.missing), 'torch' in sys.modules)"
+    )
+    with open_warehouse(location) as warehouse:
+        before = warehouse.snapshot()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "6", "0", "False"]
+    with open_warehouse(location) as warehouse:
+        assert warehouse.snapshot() == before
+
+
+@pytest.mark.slow
+def test_works_from_an_unguarded_script_on_stdin(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
+    one = pool.choose(models=["llama"], benchmarks=["tiny-a"])
+    script = (
+        "import sys\nfrom rlfocal.pool.specs import PoolSpec\n"
+        "from rlfocal.extraction.running.runner import extract_pool\n"
+        f"pool = PoolSpec.model_validate_json({one.model_dump_json()!r})\n"
+        "report = extract_pool('warehouse', pool, limit=5)\n"
+        "print(len(report.committed), report.n_docs, report.missing)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-"], input=script, capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert done.stdout == "1 5 []\n"
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        # Of both official splits, 9 and 3, in proportion.
+        docs = warehouse.rows("SELECT doc_id, split FROM docs ORDER BY doc_id")
+    assert docs == [(0, "train"), (1, "train"), (2, "train"), (9, "test"), (10, "test")]
+
+
+def test_a_changed_model_is_extracted_again_and_alone(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
+    small = pool.choose(benchmarks=["tiny-a"])
+    moved = tmp_path / "llama"
+    shutil.copytree(folder / "llama", moved)
+    models = (small.models[0].model_copy(update={"hf_repo": str(moved)}), small.models[1])
+    small = small.model_copy(update={"models": models})
+    assert len(extract_pool(tmp_path / "w", small).committed) == 2
+    shutil.rmtree(moved)
+    save_model(moved, "llama", seed=1)
+    before = tables(tmp_path / "w")["answer_passes"].to_pylist()
+    report = extract_pool(tmp_path / "w", small)
+    assert ([c.model for c in report.committed], report.n_skipped) == (["llama"], 1)
+    after = tables(tmp_path / "w")["answer_passes"].to_pylist()
+    assert len(before) == len(after)
+    assert [r for r in before if r["model"] == "gpt2"] == [r for r in after if r["model"] == "gpt2"]
+    assert [r for r in before if r["model"] == "llama"] != [r for r in after if r["model"] == "llama"]
+
+
+def test_broken_models_take_down_only_their_own_partitions(
+    folder: Path, pool: PoolSpec, tmp_path: Path
+) -> None:
+    torn = tmp_path / "torn"
+    shutil.copytree(folder / "llama", torn)
+    weights = torn / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    untokenized = tmp_path / "untokenized"
+    shutil.copytree(folder / "llama", untokenized)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (untokenized / name).unlink()
+    broken = {"torn": str(torn), "untokenized": str(untokenized), "absent": str(tmp_path / "absent")}
+    models = [ModelSpec(model=m, hf_repo=path, params_b=1) for m, path in broken.items()]
+    mixed = pool.model_copy(update={"models": (*models, pool.models[0])})
+    report = extract_pool(tmp_path / "w", mixed.choose(benchmarks=["tiny-c"]))
+    assert {(c.model, c.task) for c in report.committed} == {("llama", "plain"), ("llama", "spaces")}
+    assert {(m.model, m.task) for m in report.missing} == {
+        (b, t) for b in broken for t in ("plain", "spaces")
+    }
+    reasons = {m.model: m.reason for m in report.missing}
+    assert "does not exist" in reasons["absent"]
+    assert "safetensors" in reasons["torn"].lower() or "header" in reasons["torn"].lower()
+    assert "has no a tokenizer" in reasons["untokenized"] or "no tokenizer" in reasons["untokenized"]
+    assert all(reason and "\n" not in reason for reason in reasons.values())
+
+
+@pytest.mark.slow
+def test_killed_children_lose_nothing_that_was_committed(
+    pool: PoolSpec, undisturbed: tuple[Path, ExtractionReport], tmp_path: Path
+) -> None:
+    location = tmp_path / "w"
+    expected = tables(undisturbed[0])
+    rng = random.Random(0)
+    for attempt in range(6):
+        stop = threading.Event()
+        # The later attempts strike later, so that kills fall into loading, answering and committing.
+        killer = threading.Thread(target=_kill_children, args=(stop, 0.05 + 0.6 * attempt * rng.random()))
+        killer.start()
+        try:
+            report = extract_pool(location, pool, jobs=1)
+        finally:
+            stop.set()
+            killer.join()
+        assert all("SIGKILL" in m.reason for m in report.missing)
+        with open_warehouse(location) as warehouse:
+            held = set(warehouse.fingerprints())
+            for table in ("choice_logprobs", "answer_passes"):
+                rows = warehouse.rows(f"SELECT DISTINCT model, benchmark, task FROM {table}")
+                assert set(rows) <= held
+        if not report.missing:
+            break
+    report = extract_pool(location, pool)
+    assert report.missing == []
+    assert tables(location) == expected
+
+
+def _kill_children(stop: threading.Event, delay: float) -> None:
+    """kill -9 on every process that extracts, `delay` seconds after it shows up."""
+    while not stop.wait(0.01):
+        # Children of the fork server, found by the system: multiprocessing would reap them in a race with us.
+        for process in [p for server in psutil.Process().children() for p in server.children()]:
+            if stop.wait(delay):
+                return
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_children_die_with_their_parent(pool: PoolSpec, tmp_path: Path, ending: signal.Signals) -> None:
+    code = (
+        "import sys; from rlfocal.pool.specs import PoolSpec;"
+        "from rlfocal.extraction.running.runner import extract_pool;"
+        f"pool = PoolSpec.model_validate_json({pool.model_dump_json()!r});"
+        "extract_pool('w', pool, on_progress=lambda event: print(event, flush=True))"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout is not None
+    parent.stdout.readline()
+    if ending is signal.SIGINT:
+        os.killpg(parent.pid, ending)  # as a terminal does on Ctrl-C
+    else:
+        parent.kill()
+    _, complaints = parent.communicate(timeout=60)
+    deadline = time.monotonic() + 30
+    while _alive(parent.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _alive(parent.pid)
+    assert parent.returncode == -ending
+    assert complaints.count("Traceback") <= 1
+
+
+def _alive(session: int) -> bool:
+    try:
+        os.killpg(session, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def leave_a_grandchild(send: Callable[[Any], None], fails: bool) -> None:
+    """A job whose own process would outlive it, as an engine's may."""
+    send(subprocess.Popen(["sleep", "600"]).pid)
+    if fails:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_process_started_ends_with_it(fails: bool) -> None:
+    pids: list[int] = []
+    ended = run_each(leave_a_grandchild, {"x": (fails,)}, at_once=1, on_event=lambda _, pid: pids.append(pid))
+    assert ("SIGKILL" in str(ended["x"])) == fails
+    [pid] = pids
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert psutil.Process(pid).wait(30) is None or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def tell_of_garbage(send: Send) -> None:
+    send(gc.isenabled())
+
+
+def test_a_process_collects_its_garbage() -> None:
+    told: list[bool] = []
+    run_each(tell_of_garbage, {"x": ()}, at_once=1, on_event=lambda _, enabled: told.append(enabled))
+    assert told == [True]  # its fork server does not
+
+
+def takes(send: Send, seconds: float) -> None:
+    """A job that takes so long, and starts what would outlive it."""
+    send(subprocess.Popen(["sleep", "600"]).pid)
+    time.sleep(seconds)
+
+
+@pytest.mark.slow
+def test_a_process_that_takes_longer_than_its_time_limit_ends_with_all_it_started() -> None:
+    pids: dict[str, int] = {}
+    jobs = {"slow": (600.0,), "quick": (0.0,)}
+    ended = run_each(takes, jobs, at_once=2, on_event=pids.__setitem__, seconds=6)
+    assert ended == {"slow": over_time(6), "quick": None}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pids["slow"])
+        assert process.wait(30) is None or process.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.slow
+def test_two_extractions_at_once_share_the_work(
+    pool: PoolSpec, undisturbed: tuple[Path, ExtractionReport], tmp_path: Path
+) -> None:
+    tasks = load_tasks(pool.benchmarks)
+    open_warehouse(tmp_path / "w").close()
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(extract_model, tmp_path / "w", pool, "llama", tasks) for _ in range(2)]
+    outcomes = [call.result() for call in calls]
+    assert [o.missing for o in outcomes] == [(), ()]
+    assert sum(len(o.committed) for o in outcomes) == 3
+    assert sum(len(o.skipped) for o in outcomes) == 3
+    expected = tables(undisturbed[0])["answer_passes"].to_pylist()
+    found = tables(tmp_path / "w")["answer_passes"].to_pylist()
+    assert found == [row for row in expected if row["model"] == "llama"]
+
+
+def test_progress_counts_documents(pool: PoolSpec, tmp_path: Path) -> None:
+    seen: list[Any] = []
+    tasks = load_tasks(pool.choose(benchmarks=["tiny-c"]).benchmarks, 7)
+    outcome = extract_model(tmp_path, pool, "llama", tasks, on_progress=seen.append)
+    assert [(c.task, c.n_docs) for c in outcome.committed] == [("plain", 7), ("spaces", 7)]
+    assert [type(event) for event in seen] == [Progress, Extracted, Progress, Extracted]
+    assert (seen[0].done, seen[0].total) == (7, 7)
+    again = extract_model(tmp_path, pool, "llama", tasks)
+    assert (again.committed, len(again.skipped)) == ((), 2)
+    seen.clear()
+    rest = extract_model(tmp_path, pool, "llama", load_tasks(pool.benchmarks, 7), on_progress=seen.append)
+    assert ([c.task for c in rest.committed], len(rest.skipped)) == (["all"], 2)
+    assert [type(event) for event in seen[:2]] == [AlreadyCommitted] * 2, "bars begin where they stopped"
+
+
+def test_an_engine_that_does_not_start_is_in_the_log(pool: PoolSpec, tmp_path: Path, log_file: Path) -> None:
+    [model] = pool.choose(["llama"]).models
+    broken = model.model_copy(update={"engine_args": {"hf": {"batch_sise": 8}}})
+    report = extract_pool(tmp_path / "w", pool.model_copy(update={"models": (broken,)}))
+    lines = [json.loads(line) for line in log_file.read_text().splitlines()]
+    assert {(line["event"], line["level"], line["model"]) for line in lines} == {
+        ("partition failed", "error", "llama")
+    }
+    assert [(line["task"], line["reason"]) for line in lines] == [(m.task, m.reason) for m in report.missing]
+    assert len(lines) == 3
+    assert all("batch_sise" in line["reason"] for line in lines)
+
+
+def test_limited_partitions_grow_into_whole_ones(pool: PoolSpec, tmp_path: Path) -> None:
+    one = pool.choose(models=["gpt2"])
+    extract_pool(tmp_path, one, limit=5)
+    assert len(extract_pool(tmp_path, one).committed) == 3
+    with open_warehouse(tmp_path) as warehouse:
+        found = warehouse.rows(
+            "SELECT task, count(*), count_if(split = 'train') FROM docs GROUP BY ALL ORDER BY ALL"
+        )
+        assert found == [("all", 12, 9), ("plain", 30, 24), ("spaces", 30, 24)]
+        [(n,)] = warehouse.rows("SELECT count(DISTINCT (task, doc_id)) FROM choice_logprobs")
+        assert n == 60
+
+
+def test_a_limit_never_shortens_what_is_there(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
+    one = pool.choose(models=["gpt2"])
+    location = tmp_path / "w"
+    assert len(extract_pool(location, one, limit=10).committed) == 3
+    before = tables(location)
+    report = extract_pool(location, one, limit=5)
+    assert (report.committed, report.n_skipped, report.missing) == ([], 3, [])
+    grown = extract_pool(location, one, limit=12)
+    assert {(c.task, c.n_docs) for c in grown.committed} == {("all", 12), ("plain", 12), ("spaces", 12)}
+    assert all(table.num_rows > before[name].num_rows for name, table in tables(location).items())
+
+    moved = one.models[0].model_copy(update={"hf_repo": str(folder / "llama")})
+    other = one.model_copy(update={"models": (moved,)})
+    before = tables(location)
+    refused = extract_pool(location, other, limit=5)
+    assert (refused.committed, refused.n_skipped, len(refused.missing)) == ([], 0, 3)
+    assert all("has 12 documents of another revision" in gap.reason for gap in refused.missing)
+    assert tables(location) == before
+    assert len(extract_pool(location, other, limit=12).committed) == 3
+
+
+def test_shares_count_tasks_of_each_model() -> None:
+    told: list[tuple[str, float]] = []
+    note = share_of_tasks(lambda title, share: told.append((title, share)), 2)
+    note(Progress("m", "b", "t", 1, 4))
+    note(Extracted("m", "b", "t", 4, 0.1))
+    note(Failure("extract", "n", "b", "t", "why"))
+    note(Extracted("m", "b", "u", 4, 0.1))
+    assert told == [("extract m", 0.125), ("extract m", 0.5), ("extract n", 0.0), ("extract m", 1.0)]
+
+
+def test_prompts_do_not_depend_on_what_else_is_loaded(folder: Path) -> None:
+    choices, answers = benchmarks(folder / "tasks")
+    alone = load_tasks([choices])
+    random.seed(7)
+    together = load_tasks([answers, choices])
+    assert together[1:] == alone
+    fewer = load_tasks([choices], limit=10)
+    assert [t.documents for t in fewer] == [t.documents[:10] for t in alone]
+    assert [t.digest for t in fewer] == [t.digest for t in alone]
+
+
+def test_fingerprint_covers_what_rows_depend_on(folder: Path, tmp_path: Path) -> None:
+    choices, answers = benchmarks(folder / "tasks")
+    [plain, spaces, sampled] = load_tasks([choices, answers])
+    [fewshot, _] = load_tasks([choices.model_copy(update={"num_fewshot": 1})])
+    edited = write_tasks(tmp_path / "edited")
+    for name in ("choices.jsonl", "answers.jsonl"):
+        (edited / name).write_text((edited / name).read_text().replace("fox", "ox"))
+    [other_docs, _] = load_tasks([benchmarks(edited)[0]])
+    [moved, *_] = load_tasks([benchmarks(write_tasks(tmp_path / "moved"))[0]])
+    spec = ModelSpec(model="m", hf_repo=str(folder / "llama"), params_b=1)
+    digest = weights_digest(spec)
+    base = fingerprint(spec, digest, plain, "hf")
+    assert base == fingerprint(spec, digest, moved, "hf")
+    others = [
+        fingerprint(spec, digest, spaces, "hf"),
+        fingerprint(spec, digest, sampled, "hf"),
+        fingerprint(spec, digest, fewshot, "hf"),
+        fingerprint(spec, digest, other_docs, "hf"),
+        fingerprint(spec, digest, plain, "vllm"),
+        fingerprint(spec, "other weights", plain, "hf"),
+        fingerprint(spec.model_copy(update={"revision": "v2"}), digest, plain, "hf"),
+        fingerprint(spec.model_copy(update={"dtype": "bfloat16"}), digest, plain, "hf"),
+    ]
+    assert len({base, *others}) == len(others) + 1
+
+
+def test_wrong_benchmarks_are_refused_with_the_fix(folder: Path, tmp_path: Path) -> None:
+    choices, _ = benchmarks(folder / "tasks")
+    cases: list[tuple[Benchmark, type[Exception], str]] = [
+        (
+            choices.model_copy(update={"tasks": {"x": "tiny_choice"}}),
+            InputError,
+            "did you mean 'tiny_choices'",
+        ),
+        (choices.model_copy(update={"kind": "answers"}), InputError, "output type 'multiple_choice'"),
+        (
+            choices.model_copy(update={"num_fewshot": 10_000}),
+            InputError,
+            r"num_fewshot 10000 needs more examples than the \d+ available; use fewer",
+        ),
+        (choices.model_copy(update={"include_path": str(tmp_path / "no")}), InputError, "not a folder"),
+    ]
+    broken = write_tasks(tmp_path / "broken")
+    (broken / "choices.jsonl").unlink()
+    cases.append((benchmarks(broken)[0], RunError, "tiny_choices"))
+    odd = write_tasks(tmp_path / "odd")
+    text = (odd / "tiny_answers.yaml").read_text()
+    (odd / "tiny_answers.yaml").write_text(text.replace("top_p:", "top_pp:"))
+    cases.append((benchmarks(odd)[1], InputError, "did you mean 'top_p'"))
+    for benchmark, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            load_tasks([benchmark])
+
+
+def test_unknown_backend_writes_nothing(pool: PoolSpec, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unknown backend 'vlm'"):
+        extract_pool(tmp_path / "w", pool, backend="vlm")
+    assert not (tmp_path / "w").exists()
+
+
+def test_limit_must_leave_documents(pool: PoolSpec, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="limit 0"):
+        extract_pool(tmp_path / "w", pool, limit=0)
+
+
+@pytest.mark.parametrize("message", ["bad token hf_abcdefghijKLMNOP", "https://user:planted-secret@hub/x"])
+def test_reasons_are_one_line_without_secrets(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    monkeypatch.setenv("HF_TOKEN", "planted-secret")
+    told = plain(OSError(f"{message}\n  see\n{'x ' * 400}"))
+    assert told.startswith("OSError: ")
+    assert len(told) <= 300
+    assert not any(secret in told for secret in ("\n", "hf_abc", "planted"))
+
+
+def test_tasks_of_local_files_ask_no_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def ask(*address: Any, **_: Any) -> Any:
+        asked.append(address)
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", ask)
+    assert len(load_tasks(benchmarks(folder / "tasks"))) == 3
+    assert asked == []

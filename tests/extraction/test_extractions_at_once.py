@@ -1,0 +1,272 @@
+"""Extractions from two working directories, two processes each: every document is asked once.
+
+RLFOCAL_KILLS says how many processes are killed on each kind of catalogue, RLFOCAL_WHOLE_POOL=1 takes the
+whole embedded pool.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from support.commits import commits, tables
+from support.killing import kill_tree
+from support.postgres_server import PostgresServer
+
+from rlfocal.extraction.engine import ChoiceScore, Document
+from rlfocal.extraction.engines import hf
+from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Progress
+from rlfocal.extraction.running.partitions import Job
+from rlfocal.extraction.running.worker import extract
+from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.pool import load_pool
+from rlfocal.pool.specs import ModelSpec, PoolSpec
+from warehouse import Warehouse, open_warehouse
+from warehouse.locations import locate
+
+N_KILLS = int(os.environ.get("RLFOCAL_KILLS", "2"))
+WHOLE = bool(os.environ.get("RLFOCAL_WHOLE_POOL"))
+LIMIT = None if WHOLE else 48
+SHARD = 200 if WHOLE else 16
+EXTRACTION = """
+import json, multiprocessing, sys
+from pathlib import Path
+from rlfocal.extraction.running import runner
+from rlfocal.pool.specs import PoolSpec
+
+pool = PoolSpec.model_validate_json(Path(sys.argv[1]).read_text())
+runner.PRELOADED = {"hf": (*runner.PRELOADED["hf"], "support.counted_engine")}
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(list(runner.PRELOADED["hf"]))
+first = context.Process(target=len, args=("",))
+first.start()
+first.join()
+print("ready", flush=True)
+for line in sys.stdin:
+    location, limit = json.loads(line)
+    report = runner.extract_pool(location, pool, limit=limit, jobs=1)
+    committed = [[c.model, c.benchmark, c.task] for c in report.committed]
+    print(json.dumps([committed, [gap.reason for gap in report.missing]]), flush=True)
+"""
+
+
+class Extractor:
+    """A process in a working directory, which extracts into whatever warehouse it is told."""
+
+    def __init__(self, directory: Path, pool: Path, environment: dict[str, str]) -> None:
+        self.directory = directory
+        directory.mkdir(exist_ok=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", EXTRACTION, str(pool)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=directory,
+            env=environment,
+        )
+        self._is_ready = False
+
+    def wait(self) -> None:
+        """Until it has loaded its libraries."""
+        if not self._is_ready:
+            assert self._line() == "ready"
+            self._is_ready = True
+
+    def start(self, location: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([location, LIMIT]) + "\n")
+        self._process.stdin.flush()
+
+    def finish(self) -> list[tuple[str, str, str]]:
+        """The partitions that it committed."""
+        self.wait()
+        committed, missing = json.loads(self._line())
+        assert missing == []
+        return [(model, benchmark, task) for model, benchmark, task in committed]
+
+    def kill(self) -> None:
+        kill_tree(self._process)
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@dataclass
+class Workshop:
+    """Four extractors, and the file in which their engines' work is counted."""
+
+    folder: Path
+    pool: PoolSpec
+    extractors: list[Extractor] = field(default_factory=list)
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    def hire(self, directory: Path) -> Extractor:
+        spec = self.folder / "pool.json"
+        spec.write_text(self.pool.model_dump_json())
+        paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+        own = {"COUNTED": str(self.folder / "counted"), "XDG_DATA_HOME": str(self.home), "PYTHONPATH": paths}
+        own |= {"COUNTED_SECONDS": "0.1"}
+        return Extractor(directory, spec, os.environ | own | {"OMP_NUM_THREADS": "1"})
+
+    def counted(self) -> Counter[str]:
+        """How often each document was asked of each model."""
+        file = self.folder / "counted"
+        return Counter(file.read_text().splitlines() if file.exists() else [])
+
+    def forget(self) -> None:
+        """Begins to count anew."""
+        (self.folder / "counted").unlink(missing_ok=True)
+
+
+class Undisturbed(NamedTuple):
+    """What one extraction alone does."""
+
+    counted: Counter[str]
+    tables: dict[str, pa.Table]
+    partitions: list[tuple[str, str, str]]
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    pool = load_pool("lab")
+    if not WHOLE:
+        pool = pool.choose(["lab-llama-small", "lab-gemma-small"], ["lab-mmlu", "lab-gsm8k"])
+    models = [model.model_copy(update={"engine_args": {"hf": {"shard": SHARD}}}) for model in pool.models]
+    folder = tmp_path_factory.mktemp("workshop")
+    shop = Workshop(folder, pool.model_copy(update={"models": tuple(models)}))
+    shop.extractors = [shop.hire(folder / name) for name in ("here", "here", "there", "there")]
+    for extractor in shop.extractors:  # or the first could do all the work alone
+        extractor.wait()
+    yield shop
+    for extractor in shop.extractors:
+        extractor.kill()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(workshop: Workshop) -> Undisturbed:
+    location = str(workshop.folder / "undisturbed")
+    workshop.extractors[0].start(location)
+    partitions = workshop.extractors[0].finish()
+    counted = workshop.counted()
+    assert set(counted.values()) == {1}
+    return Undisturbed(counted, tables(location), sorted(partitions))
+
+
+def check_committed_once(location: str, undisturbed: Undisturbed) -> None:
+    """In all that ever was in the warehouse."""
+    assert tables(location) == undisturbed.tables
+    wanted = [f"extract {model} on {benchmark}/{task}" for model, benchmark, task in undisturbed.partitions]
+    assert sorted(commits(location)) == sorted(wanted)
+    assert list(locate(location).shards.glob("*")) == []
+
+
+@pytest.mark.slow
+def test_nothing_is_extracted_twice(
+    place: str, workshop: Workshop, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(workshop.home))
+    workshop.forget()
+    for extractor in workshop.extractors:
+        extractor.start(place)
+    committed = [extractor.finish() for extractor in workshop.extractors]
+    assert workshop.counted() == undisturbed.counted
+    assert sorted(chain.from_iterable(committed)) == undisturbed.partitions
+    check_committed_once(place, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_kill_costs_a_shard(
+    place: str, workshop: Workshop, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever goes on, in the same directory or in the other, takes what the killed one had answered."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(workshop.home))
+    workshop.forget()
+    chance = random.Random(N_KILLS)
+    n_asked = undisturbed.counted.total()
+    moments = sorted(chance.randrange(n_asked * 9 // 10) for _ in range(N_KILLS))
+    for extractor in workshop.extractors:
+        extractor.start(place)
+    for moment in moments:
+        at = chance.randrange(len(workshop.extractors))
+        following = workshop.hire(workshop.extractors[at].directory)  # loads its libraries meanwhile
+        following.start(place)
+        while workshop.counted().total() < moment:
+            time.sleep(0.01)
+        workshop.extractors[at].kill()
+        workshop.extractors[at] = following
+    for extractor in workshop.extractors:
+        extractor.finish()
+    asked = workshop.counted()
+    assert asked.keys() == undisturbed.counted.keys()
+    assert (asked - undisturbed.counted).total() <= N_KILLS * SHARD
+    check_committed_once(place, undisturbed)
+
+
+def small_jobs() -> tuple[ModelSpec, TaskDocuments, list[Job]]:
+    """Four documents for a model of the embedded pool."""
+    pool = load_pool("lab").choose(["lab-llama-small"], ["lab-gpqa"])
+    [model], [task] = pool.models, load_tasks(pool.benchmarks, 4)
+    return model, task, [Job(task, fingerprint(model, weights_digest(model), task, "hf"))]
+
+
+def test_a_lost_lock_commits_nothing_twice(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Postgres ends the lock's session while the engine is at work, and another extraction does the same."""
+    address = postgres.database()
+    place = f"{address}?data={tmp_path / 'data'}"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    model, task, jobs = small_jobs()
+    events: list[Event] = []
+    load = hf.load
+
+    def interrupted(*given: Any) -> hf.HFEngine:
+        engine = load(*given)
+        score = engine.score
+
+        def meanwhile(documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
+            monkeypatch.setattr(hf, "load", load)
+            [pid] = postgres.ask(address, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
+            postgres.ask(address, f"SELECT pg_terminate_backend({pid}, 5000)")
+            extract(events.append, place, model, "hf", jobs, 1)
+            return score(documents)
+
+        monkeypatch.setattr(engine, "score", meanwhile)
+        return engine
+
+    open_warehouse(place).close()
+    monkeypatch.setattr(hf, "load", interrupted)
+    extract(events.append, place, model, "hf", jobs, 1)
+    told = [event for event in events if not isinstance(event, Progress)]
+    assert [type(event) for event in told] == [Extracted, AlreadyCommitted]
+    assert commits(place) == [f"extract {model.model} on {task.benchmark}/{task.task}"]
+
+
+def test_no_engine_is_started_for_what_is_there(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another extraction filled it after this one was planned."""
+    model, task, jobs = small_jobs()
+    extract(lambda _: None, warehouse.location.name, model, "hf", jobs, 1)
+    monkeypatch.setattr(hf, "load", None)
+    events: list[Event] = []
+    extract(events.append, warehouse.location.name, model, "hf", jobs, 1)
+    assert events == [AlreadyCommitted(model.model, task.benchmark, task.task)]

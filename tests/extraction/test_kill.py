@@ -1,0 +1,242 @@
+"""kill -9 of a whole extraction at random moments: a rerun ends with the rows of an undisturbed run.
+
+A kill leaves on disk what is there when all processes are stopped: one run, stopped and copied again and
+again, gives the states that many killed runs would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pyarrow as pa
+import pytest
+from support.killing import KEYS, kill_tree
+from support.tiny_models import save_model, write_tasks
+
+from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
+from warehouse import open_warehouse
+from warehouse.locations import locate
+
+EXTRACTION = """
+import multiprocessing, sys, time
+from pathlib import Path
+from rlfocal.extraction.running.runner import PRELOADED, extract_pool
+from rlfocal.pool.specs import PoolSpec
+
+spec, location, backend = sys.argv[1:]
+pool = PoolSpec.model_validate_json(Path(spec).read_text())
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(list(PRELOADED.get(backend, ())))
+first = context.Process(target=len, args=("",))
+first.start()
+first.join()
+print("ready", flush=True)
+sys.stdin.readline()
+started = time.perf_counter()
+report = extract_pool(location, pool, backend=backend, jobs=1)
+print(time.perf_counter() - started, [gap.reason for gap in report.missing], flush=True)
+"""
+
+
+class Killed(NamedTuple):
+    """What a kill left behind."""
+
+    n_partitions: int
+    n_shards: int
+
+
+class Extraction:
+    """An extraction in a process of its own, imported and waiting for its start."""
+
+    def __init__(self, pool: Path, location: Path, backend: str) -> None:
+        self.location = location
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", EXTRACTION, str(pool), str(location), backend],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def start(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout.readline() == "ready\n"
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def copied_at_random(self, folder: Path, moments: random.Random) -> list[Path]:
+        """Copies of the warehouse, as kills at random moments of the run would leave it, until it ends."""
+        copies: list[Path] = []
+        assert self._process.stdout is not None
+        while not select.select([self._process.stdout], [], [], moments.uniform(0, 0.5))[0]:
+            copies.append(folder / str(len(copies)))
+            with frozen(self._process.pid):
+                if self.location.exists():
+                    shutil.copytree(self.location, copies[-1])
+                else:
+                    copies[-1].mkdir(parents=True)
+        return copies
+
+    def finish(self) -> float:
+        """Seconds it took."""
+        said, _ = self._process.communicate(timeout=600)
+        seconds, missing = said.split(maxsplit=1)
+        assert missing == "[]\n"
+        return float(seconds)
+
+    def kill(self) -> None:
+        kill_tree(self._process)
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Every process of a tree stopped, all its threads: what is on disk now is what a kill would leave."""
+    root = psutil.Process(pid)
+    stopped: list[psutil.Process] = []
+    while new := [process for process in (root, *root.children(recursive=True)) if process not in stopped]:
+        for process in new:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+                while not has_stopped(process):
+                    time.sleep(0.001)
+        stopped += new
+    try:
+        yield
+    finally:
+        for process in stopped:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+def has_stopped(process: psutil.Process) -> bool:
+    """Whether each of its threads has stopped, or ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        stats = [task.read_text() for task in Path(f"/proc/{process.pid}/task").glob("*/stat")]
+        return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)
+    return False
+
+
+def tables(location: Path) -> dict[str, pa.Table]:
+    with open_warehouse(location, read_only=True) as warehouse:
+        return {name: warehouse.query(f"SELECT * FROM {name} ORDER BY {key}") for name, key in KEYS.items()}
+
+
+def state(location: Path) -> Killed:
+    shards = list(locate(location).shards.glob("*/*.arrow"))
+    if not (location / "catalog.sqlite").exists():
+        return Killed(0, len(shards))
+    with open_warehouse(location) as warehouse:
+        held = set(warehouse.fingerprints())
+        for table in ("choice_logprobs", "answer_passes"):
+            assert set(warehouse.rows(f"SELECT DISTINCT model, benchmark, task FROM {table}")) <= held
+    return Killed(len(held), len(shards))
+
+
+def check_whole(location: Path, expected: dict[str, pa.Table], n_partitions: int) -> None:
+    found = tables(location)
+    for name, key in KEYS.items():
+        pairs = zip(found[name].to_pylist(), expected[name].to_pylist(), strict=True)
+        assert next((pair for pair in pairs if pair[0] != pair[1]), None) is None
+        columns = [column.strip() for column in key.split(",")]
+        assert found[name].group_by(columns).aggregate([]).num_rows == found[name].num_rows
+    with open_warehouse(location, read_only=True) as warehouse:
+        places = "SELECT count(*), count(DISTINCT (model, benchmark, task)) FROM extractions"
+        assert warehouse.rows(places) == [(n_partitions, n_partitions)]
+    assert list(locate(location).shards.iterdir()) == []
+
+
+def pool_of(folder: Path, models: list[str]) -> PoolSpec:
+    choices = {"plain": "tiny_choices", "spaces": "tiny_spaces"}
+    tasks = str(folder / "tasks")
+    return PoolSpec(
+        name="tiny",
+        benchmarks=(
+            Benchmark(name="tiny-c", kind="choices", tasks=choices, include_path=tasks),
+            Benchmark(name="tiny-a", kind="answers", tasks={"all": "tiny_answers"}, include_path=tasks),
+        ),
+        models=tuple(
+            ModelSpec(
+                model=m,
+                hf_repo=str(folder / m),
+                params_b=1e-4,
+                truncation="keep",
+                engine_args={"hf": {"shard": 8}, "vllm": {"shard": 8}},
+            )
+            for m in models
+        ),
+    )
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "n_states", "n_kills", "models"),
+    [
+        ("hf", 12, 3, ["llama", "gpt2"]),
+        pytest.param(
+            "vllm",
+            1,
+            1,
+            ["llama"],
+            marks=[
+                pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM"),
+                pytest.mark.vllm,
+            ],
+        ),
+    ],
+)
+def test_a_killed_extraction_loses_nothing(
+    tmp_path: Path, backend: str, n_states: int, n_kills: int, models: list[str]
+) -> None:
+    """`n_states` kills at random moments of one run; in `n_kills` of them the next run is killed as well."""
+    write_tasks(tmp_path / "tasks", choices=60, answers=40)
+    for model in models:
+        save_model(tmp_path / model, model)
+    pool = pool_of(tmp_path, models)
+    spec = tmp_path / "pool.json"
+    spec.write_text(pool.model_dump_json())
+    moments = random.Random(0)
+
+    undisturbed = Extraction(spec, tmp_path / "undisturbed", backend)
+    undisturbed.start()
+    following = Extraction(spec, tmp_path / "0", backend)  # loads its libraries while this one runs
+    copies = undisturbed.copied_at_random(tmp_path / "copies", moments)
+    duration = undisturbed.finish()
+    expected = tables(tmp_path / "undisturbed")
+    n_partitions = 3 * len(models)
+    check_whole(tmp_path / "undisturbed", expected, n_partitions)
+
+    killed: list[Killed] = []
+    for n in range(n_states):
+        location = tmp_path / str(n)
+        # One moment in each of as many equal parts of the run.
+        first, last = (len(copies) * part // n_states for part in (n, n + 1))
+        copies[moments.randrange(first, last)].rename(location)
+        if n < n_kills:
+            extraction = following
+            extraction.start()
+            if n + 1 < n_kills:
+                following = Extraction(spec, tmp_path / str(n + 1), backend)
+            time.sleep(duration * moments.random())
+            extraction.kill()
+        killed.append(state(location))
+        report = extract_pool(location, pool, backend=backend, jobs=1)
+        assert report.missing == []
+        assert report.n_skipped == killed[-1].n_partitions
+        check_whole(location, expected, n_partitions)
+        shutil.rmtree(location)
+    assert backend != "hf" or any(k.n_shards for k in killed), "no kill fell into a partition"
+    assert backend != "hf" or len(set(killed)) > 3, "the kills fell into the same moments"

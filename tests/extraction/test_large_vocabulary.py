@@ -1,0 +1,148 @@
+"""256,000 words: a batch's logits are bounded by memory, and no number depends on it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlfocal.extraction.engines.groups import Group
+from rlfocal.extraction.engines.memory import MOST, PROMPT_TOKEN, SHARE, logit_bytes, narrowed, prompt_tokens
+from rlfocal.extraction.engines.prefill import token_scores
+from rlfocal.extraction.engines.sampling import draw
+
+VOCABULARY = 256_000
+CAP = 64
+"""MiB of logits, which hold 65 rows of this vocabulary."""
+
+PROGRAM = """
+import json, sys
+from support.tiny_models import tiny_model, tiny_tokenizer
+from benchmarks.speed.memory import peak_megabytes
+from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engines.hf import HFEngine
+
+vocabulary, cap = int(sys.argv[1]), int(sys.argv[2])
+words = ("quick", "brown", "lazy", "seven")
+choices = tuple(f" {a} {b} fox dog apples maybe" for a in words[:2] for b in words)
+documents = [Document(i, "", "", 0, "", choices, "the brown fox Answer:", choices) for i in range(24)]
+sampling = Sampling(passes=4, temperature=0.7, top_p=0.9, max_tokens=2, stop=(), seed=0)
+tokenizer = tiny_tokenizer()
+models = [tiny_model(architecture, vocabulary) for architecture in ("llama", "mistral", "mamba")]
+before, rises, found = peak_megabytes(), [], []
+for mib in (cap, 100_000):
+    scores, texts = [], []
+    for model in models:
+        engine = HFEngine(model, tokenizer, logit_mib=mib)
+        scores += [x for of in engine.score(documents) for score in of for x in score.token_logprobs]
+        if engine.shares_prefix:
+            texts += [sample.text for of in engine.sample(documents, sampling) for sample in of]
+    rises.append(peak_megabytes() - before)
+    found.append((scores, texts))
+(scores, texts), (same_scores, same_texts) = found
+difference = max(abs(a - b) for a, b in zip(scores, same_scores))
+print(json.dumps([rises, len(scores), difference, texts == same_texts]))
+"""
+
+
+@pytest.mark.slow
+def test_logits_stay_under_their_cap() -> None:
+    """In one row of a question's choices, in a row a choice, and a sequence a choice."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(VOCABULARY), str(CAP)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    (capped, whole), tokens, difference, same_texts = json.loads(done.stdout.splitlines()[-1])
+    logits = tokens / 3 * VOCABULARY * 4 / 1e6
+    print(f"peak +{capped:.0f} MB under a cap of {CAP} MiB, +{whole:.0f} MB without; logits {logits:.0f} MB")
+    assert capped < CAP + 350  # copies that are scored and drawn from, 260 MB at most, and torch's own
+    assert whole > 0.8 * logits
+    assert difference < 1e-5
+    assert same_texts
+
+
+@given(free=st.integers(0, 2**45))
+def test_the_budget_leaves_most_memory_free(free: int) -> None:
+    budget = logit_bytes(free)
+    assert budget == 2 ** (budget.bit_length() - 1) <= MOST
+    assert budget <= max(1, free // SHARE)
+    assert budget == MOST or 2 * budget > free // SHARE
+
+
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), rows=st.integers(1, 20))
+def test_a_wide_group_is_split_between_its_choices(lengths: list[int], rows: int) -> None:
+    suffixes = tuple(tuple(range(length)) for length in lengths)
+    group = Group(3, tuple(range(10, 10 + len(lengths))), (1, 2), suffixes)
+    parts = list(narrowed(group, rows))
+    assert [c for part in parts for c in part.choices] == list(group.choices)
+    assert [s for part in parts for s in part.suffixes] == list(suffixes)
+    assert all((part.document, part.prefix) == (3, (1, 2)) for part in parts)
+    assert all(len(part.choices) == 1 or sum(map(len, part.suffixes)) <= rows for part in parts)
+    widths = [sum(map(len, part.suffixes)) for part in parts]
+    firsts = [len(part.suffixes[0]) for part in parts]
+    assert all(width + first > rows for width, first in zip(widths, firsts[1:], strict=False))
+
+
+def test_scoring_and_drawing_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    logits, targets = torch.randn(23, 50) * 3, torch.randint(50, (23,))
+    numbers = torch.rand(23, dtype=torch.float64)
+    scored, drawn = token_scores(logits, targets), draw(logits, numbers, 0.7, 0.9)
+    for module in ("prefill", "sampling"):
+        monkeypatch.setattr(f"rlfocal.extraction.engines.{module}.VALUES", 4 * 50)
+    in_parts = token_scores(logits, targets)
+    assert in_parts[0] == pytest.approx(scored[0], abs=1e-6)
+    assert in_parts[1] == scored[1]
+    assert draw(logits, numbers, 0.7, 0.9).tolist() == drawn.tolist()
+    assert torch.log_softmax(logits, -1).gather(1, targets[:, None])[:, 0].tolist() == pytest.approx(
+        scored[0], abs=1e-5
+    )
+
+
+@given(
+    vocabulary=st.integers(1_000, 300_000),
+    room=st.integers(0, 2**36),
+    least=st.sampled_from([256, 1024]),
+)
+def test_prompt_log_probs_take_half_of_the_room(vocabulary: int, room: int, least: int) -> None:
+    tokens = prompt_tokens(vocabulary, room, least=least, most=16384)
+    assert least <= tokens <= 16384
+    assert tokens & (tokens - 1) == 0
+    if tokens > least:
+        assert tokens * vocabulary * PROMPT_TOKEN <= room / 2
+    if tokens < 16384:
+        assert 2 * tokens * vocabulary * PROMPT_TOKEN > room / 2
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@pytest.mark.parametrize(
+    ("vocabulary", "gib", "given", "expected"),
+    [
+        (256_000, 80, {}, 1024),
+        (256_000, 80, {"gpu_memory_utilization": 0.8}, 2048),
+        (152_000, 141, {}, 2048),
+        (32_000, 141, {}, 16384),
+        (256_000, 24, {}, 256),
+    ],
+)
+def test_what_vllm_is_told(
+    vocabulary: int, gib: int, given: dict[str, float], expected: int, tmp_path: Path
+) -> None:
+    pytest.importorskip("vllm")
+    from rlfocal.extraction.engines.vllm import gpu_arguments
+
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": vocabulary}))
+    platform = SimpleNamespace(get_device_total_memory=lambda: gib * 2**30)
+    found = gpu_arguments(platform, {"model": str(tmp_path), **given})
+    assert found == {"block_size": 16, "max_num_batched_tokens": expected}

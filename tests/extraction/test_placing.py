@@ -1,0 +1,223 @@
+"""Engines in real processes on pretended GPUs: no GPU ever serves two models, whoever is killed.
+
+RLFOCAL_POOLS says how many random pools each test takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from support.killing import kill_tree
+from support.recording_engines import Box, Record, finished
+
+from rlfocal.extraction.gpus.devices import Device
+from rlfocal.extraction.gpus.leases import offered
+from rlfocal.extraction.gpus.schedule import Work
+from rlfocal.extraction.running import gpu_jobs as placing
+
+N_POOLS = int(os.environ.get("RLFOCAL_POOLS", "2"))
+N_KILLS = 4
+
+
+def random_works(chance: random.Random, n_gpus: int) -> list[Work]:
+    widths = [width for width in (1, 1, 2, 4) if width <= n_gpus]
+    return [
+        Work(
+            f"m{number}",
+            chance.choice(widths),
+            chance.uniform(0, 0.05),
+            {f"b/{task}": chance.uniform(0.01, 0.1) for task in range(chance.randint(1, 4))},
+        )
+        for number in range(chance.randint(6, 12))
+    ]
+
+
+def check_never_shared(box: Box) -> None:
+    """From what the engines recorded: no clash, and one engine's time on a GPU ends before the next begins.
+
+    An engine that was killed wrote no end; whether it was gone, the next one's lock has told.
+    """
+    records = box.records()
+    assert [r for r in records if r.what == "clash"] == []
+    by_gpu: dict[str, list[Record]] = defaultdict(list)
+    for one in sorted(records, key=lambda r: r.second):
+        by_gpu[one.gpu].append(one)
+    for served in by_gpu.values():
+        ended = {r.pid for r in served if r.what == "end"}
+        at_work: set[int] = set()
+        for one in served:
+            if one.what == "begin":
+                assert not at_work, one
+                if one.pid in ended:
+                    at_work.add(one.pid)
+            else:
+                at_work.discard(one.pid)
+
+
+def check_done_once(works: Sequence[Work], done: Path) -> None:
+    """However many engines, runs and machines were at it."""
+    wanted = Counter(f"{work.model} {task}" for work in works for task in work.tasks)
+    assert Counter(finished(done)) == wanted
+
+
+def is_released(box: Box) -> bool:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        with offered(box.folder / "leases", box.devices) as offer:
+            if len(offer.devices) == box.n_gpus:
+                return True
+        time.sleep(0.02)
+    return False
+
+
+def test_models_run_side_by_side_on_gpus_of_their_own(tmp_path: Path) -> None:
+    box = Box(tmp_path / "box", 4, tmp_path / "done").make()
+    works = [
+        Work("wide", 4, 0.1, {"b/0": 0.3}),
+        Work("pair", 2, 0.1, {"b/0": 0.3, "b/1": 0.3}),
+        *(Work(f"one{i}", 1, 0.1, {"b/0": 0.3, "b/1": 0.3}) for i in range(2)),
+        Work("large", 5, 0.1, {"b/0": 0.3}),
+    ]
+    reasons = box.run(works)
+    assert str(reasons.pop("large")).startswith("it needs 5 GPUs (tensor_parallel), but only 4 may be")
+    assert reasons == dict.fromkeys(["wide", "pair", "one0", "one1"])
+    check_never_shared(box)
+    check_done_once(works[:-1], box.done)
+    begun = [(r.model, r.gpu) for r in box.records() if r.what == "begin"]
+    assert [gpu for model, gpu in begun if model == "wide"] == ["0", "1", "2", "3"]
+    assert begun[:4] == [("wide", gpu) for gpu in "0123"]
+    assert sorted(gpu for _, gpu in begun[4:8]) == ["0", "1", "2", "3"], "all at once, each alone"
+
+
+def test_the_tasks_of_the_last_model_are_shared_out(tmp_path: Path) -> None:
+    box = Box(tmp_path / "box", 4, tmp_path / "done").make()
+    last = Work("last", 1, 0.1, {f"b/{i}": 0.4 for i in range(12)})
+    assert box.run([last]) == {"last": None}
+    check_never_shared(box)
+    check_done_once([last], box.done)
+    assert {r.gpu for r in box.records()} == {"0", "1", "2", "3"}
+
+
+def test_gpus_stay_free_for_others_for_a_while(tmp_path: Path) -> None:
+    box = Box(tmp_path / "box", 4, tmp_path / "done").make()
+    assert box.run([Work("last", 1, 0.0, {f"b/{i}": 0.1 for i in range(8)})], patience=60) == {"last": None}
+    assert {r.gpu for r in box.records()} == {"0"}
+
+
+def test_gpus_that_others_use_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And a model that cannot do without them fails, once it has waited long enough."""
+    monkeypatch.setattr(placing, "FOREIGN_PATIENCE", 0.5)
+    monkeypatch.setattr(placing, "SECONDS_OF_FOREIGN_USE", 0.1)
+    monkeypatch.setattr(placing, "used_by_others", lambda devices: {"GPU-1": 41210})
+    box = Box(tmp_path / "box", 3, tmp_path / "done").make()
+    devices = [Device(str(i), f"GPU-{i}", "NVIDIA H100", is_shared=True) for i in range(3)]
+    works = [
+        Work("three", 3, 0, {"b/0": 0.1}),
+        Work("two", 2, 0, {"b/0": 0.1}),
+        Work("one", 1, 0, {"b/0": 0.1}),
+    ]
+    reasons = box.run(works, devices=devices)
+    assert reasons == {
+        "three": "it needs 3 GPUs, but others use 1; stop what uses them",
+        "two": None,
+        "one": None,
+    }
+    assert {r.gpu for r in box.records()} == {"0", "2"}
+    assert caplog.messages == ["GPU 1 is left out: others use 41,210 MiB of it (more than 1,024)"]
+
+
+def test_an_engine_that_is_killed_is_its_model_s_end_alone(tmp_path: Path) -> None:
+    box = Box(tmp_path / "box", 2, tmp_path / "done").make()
+    works = [Work(name, 1, 0.1, {"b/0": 0.5, "b/1": 0.4}) for name in ("first", "second")]
+    run = box.start(works)
+    while not (engines := [r.pid for r in box.records() if r.model == "first"]):
+        time.sleep(0.01)
+    os.kill(engines[0], signal.SIGKILL)
+    reasons = json.loads(run.communicate(timeout=60)[0])
+    assert reasons.pop("first").startswith("its process was killed by SIGKILL")
+    assert reasons == {"second": None}
+    assert box.run(works) == {"first": None, "second": None}
+    check_never_shared(box)
+    check_done_once(works, box.done)
+
+
+@pytest.mark.slow
+def test_two_runs_share_a_machine(tmp_path: Path) -> None:
+    """Of different warehouses: neither takes a GPU of the other's, and a wide model gets its turn."""
+    boxes = [Box(tmp_path / "box", 4, tmp_path / name).make() for name in ("here", "there")]
+    chance = random.Random(5)
+    pools = [random_works(chance, 4) for _ in boxes]
+    processes = [box.start(works) for box, works in zip(boxes, pools, strict=True)]
+    for process in processes:
+        said, _ = process.communicate(timeout=120)
+        assert set(json.loads(said).values()) == {None}
+    for box, works in zip(boxes, pools, strict=True):
+        check_done_once(works, box.done)
+    check_never_shared(boxes[0])
+    assert is_released(boxes[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(N_POOLS))
+def test_no_gpu_serves_two_models_whoever_is_killed(seed: int, tmp_path: Path) -> None:
+    """Two runs on one machine of 8 GPUs and one on another share a pool, and processes are killed at random.
+
+    Killed are engines and their guards, whole runs, and a run's first process, whose engines then end.
+    """
+    chance = random.Random(seed)
+    near = Box(tmp_path / "near", 8, tmp_path / "done").make()
+    far = Box(tmp_path / "far", 4, tmp_path / "done").make()
+    works = random_works(chance, 4)
+    places = [near, near, far]
+    runs = [box.start(works) for box in places]
+    while len(near.records()) < 4:
+        time.sleep(0.01)
+    for _ in range(N_KILLS):
+        time.sleep(chance.uniform(0.1, 0.6))
+        at = chance.randrange(len(runs))
+        kill(runs[at], chance)
+        if runs[at].poll() is not None:
+            runs[at] = places[at].start(works)
+    for run in runs:
+        run.communicate(timeout=120)
+    near.start(works).communicate(timeout=120)  # what engines that were killed had left
+    check_never_shared(near)
+    check_never_shared(far)
+    check_done_once(works, near.done)
+    assert is_released(near)
+    assert is_released(far)
+
+
+def kill(run: subprocess.Popen[str], chance: random.Random) -> None:
+    what = chance.choice(["engine", "run", "first"])
+    if what == "run":
+        kill_tree(run)
+    elif what == "first":
+        run.kill()
+        run.wait()
+    else:
+        with suppress(psutil.NoSuchProcess):
+            engines = [p for p in psutil.Process(run.pid).children(recursive=True) if leads_a_group(p)]
+            if engines:
+                chance.choice(engines).kill()
+
+
+def leads_a_group(process: psutil.Process) -> bool:
+    pid = int(process.pid)
+    try:
+        return os.getpgid(pid) == pid
+    except ProcessLookupError:
+        return False

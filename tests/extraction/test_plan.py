@@ -1,0 +1,264 @@
+"""What a plan says: counts against documents, hours against arithmetic by hand; and it touches nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.hub_server import serve
+from support.mirror import make_mirror
+
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.gpus.schedule import Bar, Schedule
+from rlfocal.extraction.plan.drawing import letters, rows
+from rlfocal.extraction.plan.estimate import Cost, cost, too_large, weights_gb
+from rlfocal.extraction.plan.gpus import GPU, GPUS, find_gpu
+from rlfocal.extraction.plan.plan import plan_pool
+from rlfocal.extraction.plan.workload import Workload, of_documents, of_size
+from rlfocal.extraction.plan.works import work
+from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.tasks import TaskDocuments
+from rlfocal.pool import load_pool
+from rlfocal.pool.specs import Benchmark, BenchmarkSize, ModelSpec, SamplingSpec
+
+H100 = GPUS["H100"]
+SIMPLE = GPU("simple", tflops=100, memory_gb=80, bandwidth_gb=1000, dollars=2)
+
+
+def documents(contexts: list[str], continuations: tuple[str, ...]) -> tuple[Document, ...]:
+    return tuple(
+        Document(
+            doc_id=i,
+            doc_hash="",
+            question="",
+            label=0 if continuations else None,
+            gold="",
+            choices=continuations,
+            context=context,
+            continuations=continuations,
+        )
+        for i, context in enumerate(contexts)
+    )
+
+
+def task_of(asked: tuple[Document, ...], sampling: Sampling | None = None) -> TaskDocuments:
+    splits = ("test",) * len(asked)
+    return TaskDocuments(
+        "b", "t", "1", documents=asked, splits=splits, sampling=sampling, n_whole=len(asked), digest="d"
+    )
+
+
+def test_a_workload_counts_every_shared_character_once() -> None:
+    contexts = ["x" * 400 + "a" * 40, "x" * 400 + "b" * 80]
+    letters = of_documents(task_of(documents(contexts, (" A", " B", " C"))), None)
+    assert letters == Workload("b", 1, 2, 2, 100 + 10 + 20, 0, 6, 3 * (110 + 120) + 2 * 1.5, True)
+    words = of_documents(task_of(documents(contexts, (" a longer", " one"))), None)
+    assert (words.requests, words.one_token) == (4, False)
+    assert words.prefill_tokens == 130 + 2 * 13 / 4
+    assert words.lm_eval_prefill_tokens == 2 * (110 + 120) + 2 * 13 / 4
+
+
+def test_choices_after_nothing_are_asked_once_here_and_for_every_document_by_lm_eval() -> None:
+    contexts = ["x" * 400 + "a" * 40, "x" * 400 + "b" * 80]
+    task = task_of(documents(contexts, (" A", " B", " C")))
+    plain, more = of_documents(task, None), of_documents(replace(task, unconditional=True), None)
+    assert (more.requests, more.lm_eval_requests) == (plain.requests + 3, 2 * plain.lm_eval_requests)
+    assert more.prefill_tokens == plain.prefill_tokens + 3 * 2 / 4
+    assert more.lm_eval_prefill_tokens == plain.lm_eval_prefill_tokens + 2 * 3 * 2 / 4
+    size = BenchmarkSize(documents=8, choices=4, preamble_tokens=100, document_tokens=10, choice_tokens=1)
+    benchmark = Benchmark(name="b", kind="choices", tasks={"t": "t", "u": "u"}, size=size, unconditional=True)
+    assert (of_size(benchmark).requests, of_size(benchmark).lm_eval_requests) == (8 + 2 * 4, 2 * 32)
+    longer = benchmark.model_copy(update={"size": size.model_copy(update={"choice_tokens": 3})})
+    assert of_size(longer).requests == 2 * 32
+
+
+def test_ten_passes_are_one_request_and_one_prefill() -> None:
+    sampling = Sampling(passes=10, temperature=0.6, top_p=0.95, max_tokens=512, stop=(), seed=0)
+    task = task_of(documents(["q" * 80, "p" * 40], ()), sampling)
+    assert of_documents(task, 73) == Workload("b", 1, 2, 2, 30, 2 * 10 * 73, 20, 30, True)
+    assert of_documents(task, None).decode_tokens == 2 * 10 * 512
+
+
+def test_a_chats_messages_are_its_prompt() -> None:
+    spoken = (("system", "x" * 400), ("user", "a" * 40))
+    plain = task_of(documents(["x" * 400 + "a" * 40], (" A", " B")))
+    chat = task_of(tuple(replace(d, context="", messages=spoken) for d in plain.documents))
+    assert of_documents(chat, None) == of_documents(plain, None)
+
+
+def test_a_variants_passes_count() -> None:
+    size = BenchmarkSize(documents=8, preamble_tokens=100, document_tokens=10, answer_tokens=50, passes=10)
+    benchmark = Benchmark(name="b", kind="answers", tasks={"t": "t"}, size=size)
+    assert of_size(benchmark).decode_tokens == 8 * 10 * 50
+    once = benchmark.model_copy(update={"sampling": SamplingSpec(passes=1, temperature=0)})
+    assert of_size(once).decode_tokens == 8 * 50
+
+
+def test_a_size_gives_what_its_documents_would() -> None:
+    contexts = ["x" * 400 + chr(97 + i) * 40 for i in range(8)]
+    size = BenchmarkSize(documents=8, choices=4, preamble_tokens=100, document_tokens=10, choice_tokens=1)
+    benchmark = Benchmark(name="b", kind="choices", tasks={"t": "t"}, size=size)
+    counted = of_documents(task_of(documents(contexts, (" A ", " B ", " C ", " D "))), None)
+    sized = of_size(benchmark)
+    assert (sized.documents, sized.lm_eval_requests) == (counted.documents, counted.lm_eval_requests)
+    assert sized.prefill_tokens == 100 + 8 * 10
+    assert sized.lm_eval_prefill_tokens == 32 * 111
+    assert of_size(benchmark, limit=3).documents == 3
+    with pytest.raises(InputError, match="has no `size`; pass a mirror of its data with --datasets"):
+        of_size(benchmark.model_copy(update={"size": None}))
+
+
+def test_hours_are_those_of_the_stated_assumptions() -> None:
+    dense = ModelSpec(model="m", hf_repo="o/m", params_b=10, dtype="bfloat16", tensor_parallel=2)
+    work = Workload("b", 1, 10, 10, 1e6, 64e3, 40, 5e6, one_token=True)
+    # 2 x 10e9 x 1.15e6 operations at 40e12 a second; 1,000 steps that read 20 GB at 600 GB/s.
+    expected = Cost(575 / 3600, 1000 * (20 / 600) / 3600, 2 * (120 + 20) / 3600, 2500 / 3600)
+    spent = cost(dense, [work], SIMPLE)
+    assert vars(spent) == pytest.approx(vars(expected))
+    assert spent.hours == pytest.approx(sum(list(vars(expected).values())[:3]))
+    mixture = dense.model_copy(update={"active_params_b": 5.0})
+    half = cost(mixture, [work], SIMPLE)
+    assert half.prefill_hours == pytest.approx(spent.prefill_hours / 2)
+    assert half.decode_hours == spent.decode_hours  # a step reads every expert
+    assert cost(dense, [], SIMPLE).hours == 0
+
+
+def test_a_model_of_two_gpus_works_half_as_long_by_the_clock() -> None:
+    model = ModelSpec(model="m", hf_repo="o/m", params_b=10, dtype="bfloat16", tensor_parallel=2)
+    one = Workload("b", 1, 10, 10, 1e6, 64e3, 40, 5e6, one_token=True)
+    two = Workload("c", 2, 20, 20, 2e6, 0, 80, 9e6, one_token=True)
+    placed = work(model, [(["b/t"], one), (["c/u", "c/v"], two)], SIMPLE)
+    assert (placed.model, placed.gpus) == ("m", 2)
+    assert placed.start == pytest.approx(120 + 20)
+    prefill, decode = 575, 1000 * 20 / 600  # seconds of one GPU, as above
+    assert placed.tasks == pytest.approx(
+        {"b/t": (prefill + decode) / 2, "c/u": prefill / 2, "c/v": prefill / 2}
+    )
+
+
+def test_a_schedule_is_drawn_gpu_by_gpu() -> None:
+    bars = (Bar("late", (2,), 4, 8, ()), Bar("wide", (0, 1), 0, 6, ()), Bar("late", (0,), 7, 8, ()))
+    drawn = Schedule(3, bars, 8, 5)
+    assert letters(drawn) == {"wide": "A", "late": "B"}
+    assert rows(drawn, 8) == ["AAAAAA·B", "AAAAAA··", "····BBBB"]
+    assert rows(drawn, 4) == ["AAAB", "AAA·", "··BB"]
+    many = Schedule(1, tuple(Bar(f"m{i:02}", (0,), i, i + 1, ()) for i in range(54)), 54, 54)
+    assert rows(many, 54) == ["ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz##"]
+
+
+def test_weights_that_do_not_fit_are_told() -> None:
+    model = ModelSpec(model="big", hf_repo="o/big", params_b=70, dtype="bfloat16")
+    assert weights_gb(model) == 140
+    assert too_large(model, H100) == (
+        "big: 140 GB of weights do not fit into 1 x 80 GB; set tensor_parallel to 2, or take a quantised "
+        "model"
+    )
+    assert too_large(model.model_copy(update={"tensor_parallel": 2}), H100) is None
+    assert too_large(model.model_copy(update={"quantization": "awq"}), H100) is None
+
+
+def test_gpus_are_found_by_name() -> None:
+    assert find_gpu("h100") is H100
+    with pytest.raises(InputError, match="unknown GPU 'H10' in --gpu; did you mean 'H100'"):
+        find_gpu("H10")
+
+
+@pytest.mark.parametrize(("name", "models"), [("paper", 12), ("small", 9)])
+def test_shipped_pools_are_pinned_priced_and_fit(name: str, models: int) -> None:
+    pool = load_pool(name)
+    assert [b.name for b in pool.benchmarks] == ["mmlu", "bbh", "musr", "gpqa", "gsm8k"]
+    assert len({m.hf_repo for m in pool.models}) == models
+    for model in pool.models:
+        assert re.fullmatch("[0-9a-f]{40}", model.revision)
+        assert model.price
+        assert model.price > 0
+        assert model.price_source
+        assert model.context_length
+        assert not model.trust_remote_code
+        assert too_large(model, H100) is None
+        assert (model.params_b < 1) is (name == "small")
+
+
+@pytest.mark.slow
+def test_an_unfinished_warehouse_leaves_the_rest(tmp_path: Path) -> None:
+    lab = load_pool("lab").choose(["lab-gemma-small", "lab-phi"], ["lab-gpqa", "lab-gsm8k"])
+    location = tmp_path / "warehouse"
+    extract_pool(location, lab.choose(["lab-phi"], ["lab-gpqa"]), backend="hf", limit=3)
+
+    def left(**changes: object) -> dict[str, tuple[int, int]]:
+        changed = lab.model_copy(update={"models": tuple(m.model_copy(update=changes) for m in lab.models)})
+        made = plan_pool(changed, location, backend="hf", gpu=H100, limit=3)
+        return {m.model: (m.partitions, m.present) for m in made.models}
+
+    assert left() == {"lab-gemma-small": (2, 0), "lab-phi": (1, 1)}
+    assert left(dtype="bfloat16") == {"lab-gemma-small": (2, 0), "lab-phi": (2, 0)}
+    whole = plan_pool(lab, location, backend="hf", gpu=H100, dollars=4)
+    assert [(m.partitions, m.present) for m in whole.models] == [(2, 0), (2, 0)]  # 3 documents are not all
+    assert whole.models[0].dollars == pytest.approx(4 * whole.models[0].hours)
+
+
+def rlfocal(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from rlfocal.cli import main; main()", *words]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_a_plan_asks_no_network_and_writes_nothing(tmp_path: Path) -> None:
+    with serve() as hub:
+        environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "RLFOCAL_DATASETS": ""}
+        location = tmp_path / "warehouse"
+        done = rlfocal(environment, "plan", "--pool", "paper", "-w", str(location), "--json")
+        assert done.returncode == 0, done.stderr
+        assert hub.asked == []
+    assert not location.exists()
+    made = json.loads(done.stdout)
+    assert len(made["models"]) == 12
+    assert {w["benchmark"]: w["documents"] for w in made["benchmarks"]} == {
+        "mmlu": 14042,
+        "bbh": 5761,
+        "musr": 756,
+        "gpqa": 448,
+        "gsm8k": 8792,
+    }
+    for key, total in made["totals"].items():
+        assert total == pytest.approx(sum(m[key] for m in made["models"]))
+    assert made["totals"]["partitions"] == 12 * 86
+    assert any("stated sizes" in note for note in made["warnings"])
+    schedule = made["schedule"]
+    assert schedule["gpus"] == 8
+    assert schedule["lower_bound"] <= schedule["makespan"] <= 1.15 * schedule["lower_bound"]
+    hours = {m["model"]: m["hours"] for m in made["models"]}
+    for model, spent in hours.items():  # further engines of a model cost a start each
+        own = [bar for bar in schedule["bars"] if bar["model"] == model]
+        assert sum((bar["end"] - bar["begin"]) * len(bar["gpus"]) for bar in own) / 3600 >= 0.99 * spent
+        assert sum(len(bar["tasks"]) for bar in own) == 86
+    few = rlfocal(environment, "plan", "--pool", "paper", "--gpus", "4", "-w", str(location))
+    said = " ".join(few.stdout.split())
+    assert "Schedule on 4 x H100" in said
+    assert "Mixtral-8x22b: needs 8 GPUs, more than the 4 of the schedule; it would not run" in said
+    shown = rlfocal(environment, "plan", "--pool", "paper", "--gpu", "L4", "-w", str(location))
+    assert "Llama-2-70b: 138 GB of weights do not fit into 4 x 24 GB" in " ".join(shown.stdout.split())
+
+
+@pytest.mark.slow
+def test_documents_of_a_mirror_are_counted(shared: Path, tmp_path: Path) -> None:
+    folder = make_mirror(tmp_path / "mirror", shared, mmlu=["astronomy"], bbh=["navigate"])
+    pool = load_pool("paper").choose(["Phi-2b"], ["mmlu", "bbh"])
+    mmlu, bbh = (
+        b.model_copy(update={"tasks": {task: b.tasks[task]}})
+        for b, task in zip(pool.benchmarks, ("astronomy", "navigate"), strict=True)
+    )
+    two = pool.model_copy(update={"benchmarks": (mmlu, bbh)})
+    made = plan_pool(two, tmp_path / "none", backend="vllm", gpu=H100, datasets=folder)
+    assert [(w.documents, w.lm_eval_requests) for w in made.benchmarks] == [(152, 608), (250, 500)]
+    assert made.benchmarks[0].requests == 152  # letters are single tokens
+    # The 5-shot preamble is most of each prompt, and is repeated for every choice in lm-eval's way.
+    assert made.benchmarks[0].lm_eval_prefill_tokens > 10 * made.benchmarks[0].prefill_tokens
+    assert made.warnings == ()

@@ -1,0 +1,198 @@
+"""Nothing wrong is committed: scores that no model can have given, in any engine and at the warehouse."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+from support.tiny_models import save_model, tiny_model, tiny_tokenizer, write_tasks
+
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import load_dataset
+from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engines.hf import HFEngine
+from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
+from warehouse import Warehouse, open_warehouse
+from warehouse.scripts import script
+from warehouse.upkeep.integrity import examine
+from warehouse.validity import check_scores
+
+
+def document(choice: str = " yes") -> Document:
+    return Document(0, "", "", 0, "", ("a", "b"), "the brown fox Answer:", (choice, " no"))
+
+
+SAMPLING = Sampling(passes=2, temperature=0.6, top_p=0.9, max_tokens=4, stop=(), seed=0)
+
+
+def with_nan(folder: Path) -> Path:
+    """A real model whose first layer is NaN."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        for parameter in model.model.layers[0].parameters():
+            parameter.fill_(math.nan)
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> PoolSpec:
+    folder = tmp_path_factory.mktemp("pool")
+    write_tasks(folder / "tasks", choices=10, answers=5)
+    save_model(folder / "sound", "llama")
+    with_nan(save_model(folder / "nan", "llama", seed=1))
+    benchmarks = (
+        Benchmark(
+            name="tiny-c", kind="choices", tasks={"plain": "tiny_choices"}, include_path=str(folder / "tasks")
+        ),
+        Benchmark(
+            name="tiny-a", kind="answers", tasks={"all": "tiny_answers"}, include_path=str(folder / "tasks")
+        ),
+    )
+    models = tuple(
+        ModelSpec(model=m, hf_repo=str(folder / m), params_b=1e-4, truncation="keep")
+        for m in ("sound", "nan")
+    )
+    return PoolSpec(name="tiny", benchmarks=benchmarks, models=models)
+
+
+def test_a_model_of_nan_weights_fails_alone_and_for_that_reason(pool: PoolSpec, tmp_path: Path) -> None:
+    report = extract_pool(tmp_path / "w", pool)
+    assert {(c.model, c.benchmark) for c in report.committed} == {("sound", "tiny-c"), ("sound", "tiny-a")}
+    assert {(m.model, m.benchmark) for m in report.missing} == {("nan", "tiny-c"), ("nan", "tiny-a")}
+    for gap in report.missing:
+        assert "NaN" in gap.reason
+        assert "key-value cache" not in gap.reason
+        assert gap.lasting
+    with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
+        assert warehouse.rows("SELECT DISTINCT model FROM choice_logprobs") == [("sound",)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [
+        ({"logprob": math.nan}, "nan"),
+        ({"logprob": -math.inf}, "-inf"),
+        ({"logprob": None}, ""),
+        ({"token_logprobs": [-1.0, math.nan]}, "nan"),
+        ({"token_logprobs": [0.5]}, "0.5"),
+        ({"token_ids": [3, -1]}, "token id below 0"),
+        ({"unconditional_logprob": math.inf}, "inf"),
+    ],
+)
+def test_impossible_scores_are_named(changed: dict[str, object], shown: str) -> None:
+    row = {
+        "doc_id": 7,
+        "choice": 1,
+        "logprob": -2.0,
+        "token_ids": [1, 2],
+        "token_logprobs": [-1.0, -1.0],
+        "unconditional_logprob": None,
+    }
+    schema = pa.schema(
+        [
+            ("doc_id", pa.int64()),
+            ("choice", pa.int32()),
+            ("logprob", pa.float64()),
+            ("token_ids", pa.list_(pa.int32())),
+            ("token_logprobs", pa.list_(pa.float32())),
+            ("unconditional_logprob", pa.float64()),
+        ]
+    )
+    check_scores(pa.Table.from_pylist([row, row | {"token_logprobs": None, "logprob": 3.0}], schema))
+    with pytest.raises(InputError, match="1 of 3 choices") as error:
+        check_scores(pa.Table.from_pylist([row, row | changed, row], schema))
+    assert "choice 1 of document 7" in str(error.value)
+    assert shown in str(error.value)
+
+
+def test_the_warehouse_itself_refuses_them(warehouse: Warehouse) -> None:
+    docs = {"benchmark": ["b"], "task": ["t"], "doc_id": [0], "doc_hash": ["h"], "choices": [["x", "y"]]}
+    rows = {"benchmark": ["b"] * 2, "task": ["t"] * 2, "doc_id": [0, 0], "model": ["m"] * 2}
+    scored = pa.table(rows | {"choice": [0, 1], "logprob": [-1.0, math.nan]})
+    with pytest.raises(InputError, match="NaN"):
+        warehouse.put_partition(
+            pa.table(docs | {"label": [0], "gold": ["x"], "split": ["test"]}),
+            scored,
+            {"model": "m", "benchmark": "b", "task": "t", "fingerprint": "f", "n_docs": 1},
+        )
+    assert warehouse.rows("SELECT count(*) FROM docs") == [(0,)]
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_token_ids_outside_the_vocabulary_name_the_tokenizer(sampled: bool) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["zebra"])
+    engine = HFEngine(tiny_model("llama", len(tokenizer) - 1), tokenizer)
+    asked = [document("zebra")] if not sampled else [Document(0, "", "", None, "", (), "a zebra", ())]
+    with pytest.raises(InputError, match=r"'zebra'.*vocabulary ends at"):
+        engine.check(asked, SAMPLING if sampled else None)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_in_half_precision_shares_its_prefixes_and_is_sampled(dtype: torch.dtype) -> None:
+    tokenizer = tiny_tokenizer()
+    for seed in range(3):
+        engine = HFEngine(tiny_model("llama", len(tokenizer), seed=seed).to(dtype), tokenizer)
+        assert engine.slower is None
+        assert len(list(engine.sample([document()], SAMPLING))) == 1
+
+
+def test_a_slower_way_is_said() -> None:
+    tokenizer = tiny_tokenizer()
+    engine = HFEngine(tiny_model("mamba", len(tokenizer)), tokenizer)
+    assert engine.slower is not None
+    assert "once for each choice" in engine.slower
+
+
+def damage(warehouse: Warehouse, model: str) -> None:
+    """What an earlier version committed: NaN log-probabilities, under a digest of their own."""
+    connection = warehouse.connection
+    connection.execute("UPDATE choice_logprobs SET logprob = 'nan' WHERE model = ?", [model])
+    connection.execute(script("writes/digests"))
+    connection.execute(
+        "UPDATE extractions SET digest = (SELECT choice_logprobs_digest(c) FROM choice_logprobs AS c "
+        "WHERE c.model = $1) WHERE model = $1",
+        [model],
+    )
+    connection.execute("ALTER TABLE extractions DROP COLUMN fault")
+    connection.execute("ALTER TABLE decisions DROP COLUMN rounds")
+    connection.execute("ALTER TABLE decisions ADD COLUMN rounds INT[]")
+    connection.execute("UPDATE schema_version SET version = 9")
+
+
+def test_what_an_earlier_version_committed_counts_nowhere_and_is_extracted_again(
+    pool: PoolSpec, tmp_path: Path
+) -> None:
+    [sound, _] = pool.models
+    other = sound.model_copy(update={"model": "other"})
+    both = pool.model_copy(update={"models": (sound, other)}).choose(benchmarks=["tiny-c"])
+    extract_pool(tmp_path / "w", both)
+    with open_warehouse(tmp_path / "w") as warehouse:
+        damage(warehouse, "other")
+    with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
+        assert warehouse.rows("SELECT model FROM accuracy") == [("sound",)]
+    with open_warehouse(tmp_path / "w") as warehouse:
+        for view in ("accuracy", "choice_probs", "predictions", "outcomes_norm"):
+            assert warehouse.rows(f"SELECT DISTINCT model FROM {view}") == [("sound",)]
+        dataset = load_dataset(warehouse, "tiny-c")
+        assert dataset.models == ("sound",)
+        [(model, reason)] = dataset.left_out
+        assert (model, "NaN" in reason, "10 of 10" in reason) == ("other", True, True)
+        with pytest.raises(InputError, match="model 'other' has scores that are NaN"):
+            load_dataset(warehouse, "tiny-c", ["sound", "other"])
+        [fault] = examine(warehouse).partitions or ()
+        assert (fault.model, "NaN" in fault.reason) == ("other", True)
+    report = extract_pool(tmp_path / "w", both, limit=5)  # a limit may replace what counts nowhere
+    assert [(c.model, c.n_docs) for c in report.committed] == [("other", 5)]
+    report = extract_pool(tmp_path / "w", both)
+    assert [c.model for c in report.committed] == ["other"]
+    with open_warehouse(tmp_path / "w") as warehouse:
+        assert examine(warehouse).is_sound
+        assert load_dataset(warehouse, "tiny-c").models == ("other", "sound")

@@ -1,0 +1,276 @@
+"""The main job through Prefect: in one process, and deployed to a real server with a real worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+import yaml
+from support.night import ROOT
+from support.prefect_pool import write_pool
+from support.tiny_models import write_tasks
+
+from rlfocal.base.errors import InputError, RunError
+from warehouse import open_warehouse
+
+
+def evaluated(location: Path) -> list[tuple[Any, ...]]:
+    with open_warehouse(location, read_only=True) as warehouse:
+        return warehouse.rows(
+            "SELECT method, seed, n, accuracy FROM evaluations WHERE task = '*' ORDER BY ALL"
+        )
+
+
+def regenerated(**asked: Any) -> tuple[Any, dict[str, set[str]]]:
+    """A run's final state and its graph: each task with those it waits for."""
+    from prefect import get_client
+
+    from flows.regenerate import regenerate
+
+    state: Any = regenerate(**asked, return_state=True)
+    with get_client(sync_client=True) as client:
+        run = state.state_details.flow_run_id
+        graph = client.request("GET", "/flow_runs/{id}/graph-v2", path_params={"id": run}).json()
+    nodes = dict(graph["nodes"])
+    return state, {
+        node["label"]: {nodes[parent["id"]]["label"] for parent in node["parents"]} for node in nodes.values()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_the_flow_fills_the_warehouse_once_and_reports(folder: Path, prefect: None, tmp_path: Path) -> None:
+    from flows.regenerate import run
+
+    pool = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2")})
+    told: list[tuple[str, float]] = []
+    asked: dict[str, Any] = {
+        "pool": str(pool),
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+        "seeds": 2,
+    }
+    first = run(lambda title, share: told.append((title, share)), **asked)
+    assert (first.extracted, first.present, first.gaps) == (6, 0, ())
+    assert first.report == tmp_path / "report.html"
+    assert "tiny" in first.report.read_text()
+    rows = evaluated(tmp_path / "warehouse")
+    assert {row[0] for row in rows} >= {"rl_focal", "best_single", "plurality", "soft_vote", "oracle"}
+    assert sorted(row[1] for row in rows if row[0] == "rl_focal") == [0, 1]
+    for title in ("extract llama", "extract mistral", "extract gpt2"):
+        shares = [share for name, share in told if name == title]
+        assert shares == sorted(shares)
+        assert shares[-1] == 1.0
+
+    second = run(**asked)
+    assert (second.extracted, second.present, second.gaps) == (0, 6, ())
+    assert [row.run_id for row in second.evaluations] == [row.run_id for row in first.evaluations]
+    assert evaluated(tmp_path / "warehouse") == rows
+
+
+@pytest.mark.slow
+def test_a_failing_model_stops_no_other_and_is_named(folder: Path, prefect: None, tmp_path: Path) -> None:
+    from flows.regenerate import regenerate, run
+
+    pool = write_pool(folder, {name: folder / name for name in ("llama", "torn", "gpt2")})
+    asked: dict[str, Any] = {
+        "pool": str(pool),
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+        "seeds": 1,
+    }
+    summary = run(**asked)
+    assert summary.extracted == 4
+    assert {(gap.step, gap.model, gap.benchmark, gap.task) for gap in summary.gaps} == {
+        ("extract", "torn", "tiny", "plain"),
+        ("extract", "torn", "tiny", "spaces"),
+    }
+    assert all(gap.reason and "\n" not in gap.reason for gap in summary.gaps)
+    assert {model for row in summary.evaluations for model in row.models} == {"llama", "gpt2"}
+    assert summary.report is not None
+    assert summary.report.exists()
+    state = regenerate(**asked, return_state=True)
+    assert state.is_failed()
+    assert str(state.message).startswith("2 steps failed, the first: extract torn on tiny/")
+    assert "\n" not in str(state.message)
+    with pytest.raises(RunError, match="2 steps failed"):
+        regenerate(**asked)
+
+
+@pytest.mark.slow
+def test_eleven_models_complete_beside_a_broken_one_and_the_next_run_tries_it_alone(
+    prefect: None, tmp_path: Path
+) -> None:
+    pool = yaml.safe_load((ROOT / "pools" / "lab.yaml").read_text())
+    [broken] = [model for model in pool["models"] if model["model"] == "lab-mistral"]
+    broken["hf_repo"] = str(tmp_path)
+    file = tmp_path / "pool.yaml"
+    file.write_text(yaml.safe_dump(pool))
+    asked: dict[str, Any] = {
+        "pool": str(file),
+        "benchmarks": ["lab-gpqa"],
+        "limit": 8,
+        "seeds": 1,
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+    }
+    message = "one step failed: extract lab-mistral on lab-gpqa/two_hop: model 'lab-mistral': the directory"
+    extractions = []
+    for _ in range(2):
+        state, arrows = regenerated(**asked)
+        assert state.is_failed()
+        assert str(state.message).startswith(message)
+        extractions.append({task for task in arrows if task.startswith("extract")})
+        with open_warehouse(tmp_path / "warehouse", read_only=True) as warehouse:
+            assert warehouse.rows("SELECT count(*), count(DISTINCT model) FROM extractions") == [(11, 11)]
+            pools = warehouse.rows("SELECT DISTINCT len(models) FROM evaluations WHERE method = 'rl_focal'")
+            assert pools == [(11,)]
+    assert extractions == [{f"extract {model['model']}" for model in pool["models"]}, {"extract lab-mistral"}]
+
+
+@pytest.mark.slow
+def test_a_benchmark_that_no_model_answered_is_a_gap_and_not_about_all_models(
+    folder: Path, prefect: None, tmp_path: Path
+) -> None:
+    from flows.regenerate import run
+
+    asked: dict[str, Any] = {
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+        "seeds": 1,
+    }
+    run(pool=str(write_pool(folder, {"llama": folder / "llama", "gpt2": folder / "gpt2"})), **asked)
+    summary = run(pool=str(write_pool(folder, {"torn": folder / "torn"})), **asked)
+    assert summary.evaluations == ()
+    assert [(gap.model, gap.reason) for gap in summary.gaps if gap.step == "evaluate"] == [
+        ("*", "no model of the pool answered all of it")
+    ]
+    assert summary.report is not None
+
+
+@pytest.mark.slow
+def test_models_do_not_hang_on_one_another_and_what_is_done_is_no_task(
+    folder: Path, prefect: None, tmp_path: Path
+) -> None:
+    pool = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2")})
+    asked: dict[str, Any] = {
+        "pool": str(pool),
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+        "seeds": 1,
+        "jobs": 1,
+    }
+    models = {"extract llama", "extract mistral", "extract gpt2"}
+    after = {"report": {"train and evaluate on tiny"}}
+    state, arrows = regenerated(**asked)
+    assert arrows == {
+        **{model: set() for model in models},
+        "train and evaluate on tiny": models,
+        **after,
+    }
+    again, arrows = regenerated(**asked)
+    assert arrows == {}, "there is nothing to do"
+    assert again.result().evaluations == state.result().evaluations
+    _, arrows = regenerated(**{**asked, "report": str(tmp_path / "other.html")})
+    assert arrows == {"train and evaluate on tiny": set(), **after}
+
+
+@pytest.mark.slow
+def test_a_benchmark_that_does_not_load_stops_no_other(folder: Path, prefect: None, tmp_path: Path) -> None:
+    from flows.regenerate import run
+
+    pool = write_pool(folder, {"llama": folder / "llama", "gpt2": folder / "gpt2"})
+    content = yaml.safe_load(pool.read_text())
+    (tiny,) = content["benchmarks"]
+    misspelt = {**tiny, "name": "misspelt", "tasks": {"plain": "tiny_choice"}}
+    unreadable = {**tiny, "name": "unreadable", "include_path": str(write_tasks(tmp_path / "tasks"))}
+    (tmp_path / "tasks" / "choices.jsonl").unlink()
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(yaml.safe_dump({**content, "benchmarks": [misspelt, tiny, unreadable]}))
+    asked: dict[str, Any] = {
+        "pool": str(broken),
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+        "seeds": 1,
+        "limit": 10,
+    }
+    summary = run(**asked)
+    assert (summary.extracted, summary.present) == (4, 0)
+    assert [(gap.step, gap.model, gap.benchmark, gap.task) for gap in summary.gaps] == [
+        ("extract", "*", "misspelt", "*"),
+        ("extract", "*", "unreadable", "*"),
+    ]
+    assert "did you mean 'tiny_choices'" in summary.gaps[0].reason
+    assert {row.benchmark for row in summary.evaluations} == {"tiny"}
+    assert summary.report == tmp_path / "report.html"
+    grown = run(**{**asked, "limit": 20, "benchmarks": ["tiny"]})  # the others only take time
+    assert grown.extracted == 4, "partitions that grow are extracted"
+
+    with pytest.raises(InputError, match="did you mean 'tiny_choices'"):
+        run(**{**asked, "benchmarks": ["misspelt"]})
+
+
+def test_wrong_parameters_are_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
+    from flows.regenerate import run
+
+    pool = str(write_pool(folder, {"llama": folder / "llama", "gpt2": folder / "gpt2"}))
+    location = tmp_path / "warehouse"
+    for wrong, message in (
+        ({"pool": str(folder / "absent.yaml")}, "absent.yaml"),
+        ({"pool": pool, "models": ["lama"]}, "did you mean 'llama'"),
+        ({"pool": pool, "benchmarks": ["tinny"]}, "did you mean 'tiny'"),
+        ({"pool": pool, "backend": "hff"}, "did you mean 'hf'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run(warehouse=str(location), **wrong)
+    assert not location.exists()
+
+
+def test_quiet_settings_leave_what_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows import SETTINGS, quieten
+
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PREFECT_LOGGING_LEVEL", "DEBUG")
+    quieten()
+    assert os.environ["PREFECT_LOGGING_LEVEL"] == "DEBUG"
+    assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
+    for name in SETTINGS:
+        monkeypatch.delenv(name)
+
+
+def test_less_than_two_heartbeats_of_silence_are_refused() -> None:
+    from flows.support.deploying import crash_silent_runs
+
+    with pytest.raises(InputError, match=r"prefect.yaml: crash_silent_runs after 59 s .*; give at least 60"):
+        asyncio.run(crash_silent_runs(59))
+
+
+def test_prefect_yaml_satisfies_prefects_schema_and_names_no_machine() -> None:
+    from prefect.cli.deploy._models import PrefectYamlModel
+
+    from flows.support.deploying import TAG
+
+    text = (ROOT / "prefect.yaml").read_text()
+    content = yaml.safe_load(text)
+    jsonschema.validate(content, PrefectYamlModel.model_json_schema())
+    deployments = {deployment["name"]: deployment for deployment in content["deployments"]}
+    assert list(deployments) == [
+        *("regenerate", "extract-model", "add-model", "train", "evaluate", "report", "maintain"),
+    ]
+    schedules = deployments["regenerate"]["schedules"]
+    assert [(s["cron"], s["timezone"]) for s in schedules] == [("30 2 * * *", "UTC")]
+    pools = {name: deployment["work_pool"]["name"] for name, deployment in deployments.items()}
+    assert {name for name, pool in pools.items() if pool == "gpu"} == {"extract-model", "add-model"}
+    assert content["pull"]
+    assert not re.search(r"[\s\"']/\w", text)
+    for deployment in deployments.values():
+        file, function = deployment["entrypoint"].split(":")
+        assert f"def {function}(" in (ROOT / file).read_text()
+        assert deployment["tags"] == [TAG]
+        assert deployment["work_pool"]["job_variables"]["env"]["PREFECT_RESULTS_DEFAULT_SERIALIZER"] == "json"

@@ -1,0 +1,277 @@
+"""The parts of the main job as flows of their own, their retries and limits, and what they never store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect import flow, get_client
+from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
+from prefect.client.schemas.objects import State, StateType
+from prefect.events import emit_event
+from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFilter, EventResourceFilter
+from prefect.exceptions import PrefectHTTPStatusError
+from prefect.settings import (
+    PREFECT_LOCAL_STORAGE_PATH,
+    PREFECT_RESULTS_PERSIST_BY_DEFAULT,
+    temporary_settings,
+)
+from prefect.states import Pending, Running, Scheduled
+from support.night import ROOT
+from support.prefect_pool import write_pool
+from support.tiny_models import save_model, write_tasks
+
+from flows import extracting, learning, newcomers, upkeep, workers
+from flows.support import progress
+from flows.support.deploying import TAG, crash_silent_runs
+from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
+from flows.support.silence import HEARTBEAT, end_silent_runs
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.running.events import Extracted, Failure
+from rlfocal.extraction.running.runner import ModelOutcome
+
+pytestmark = pytest.mark.slow
+SECRET = "postgresql://me:PlantedPassword@host/db"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("parts")
+    write_tasks(made / "tasks")
+    for name in ("llama", "gpt2", "mistral"):
+        save_model(made / name, name)
+    (made / "torn").mkdir()
+    return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prefect() -> Iterator[None]:
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
+
+
+def made_by(flow: Any, *given: Any, **asked: Any) -> Any:
+    """What a flow returns."""
+    return flow(*given, **asked)
+
+
+def artifacts(key: str) -> list[Any]:
+    """What was published under a key, as the server has it."""
+    with get_client(sync_client=True) as client:
+        asked = {"artifacts": {"key": {"any_": [key]}}}
+        return [made["data"] for made in client.request("POST", "/artifacts/filter", json=asked).json()]
+
+
+def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path: Path) -> None:
+    pool = write_pool(folder, {"llama": folder / "llama", "gpt2": folder / "gpt2"})
+    location = str(tmp_path / "warehouse")
+    stored = {PREFECT_RESULTS_PERSIST_BY_DEFAULT: True, PREFECT_LOCAL_STORAGE_PATH: tmp_path / "results"}
+    with temporary_settings(stored):
+        for model in ("llama", "gpt2"):
+            asked = {"pool": str(pool), "warehouse": location, "limit": 20}
+            assert len(made_by(extracting.extract_model, model, **asked).committed) == 2
+            assert artifacts(f"extract-{model}") == [100.0]
+        methods = ["best_single", "plurality"]
+        rows = made_by(learning.evaluate, "tiny", methods=methods, seeds=1, warehouse=location)
+        assert {row.method for row in rows} >= set(methods)
+        [page] = artifacts("evaluate-accuracy")
+        assert "| plurality |" in page
+        written = made_by(learning.report, str(tmp_path / "report.html"), warehouse=location)
+        assert written.stat().st_size > 10_000
+        done = made_by(upkeep.maintain, keep=1, warehouse=location)
+        assert done["files_after"] <= done["files_before"]
+        assert done["snapshots"]
+        entry = {
+            "model": "mistral",
+            "hf_repo": str(folder / "mistral"),
+            "params_b": 1e-4,
+            "truncation": "keep",
+        }
+        asked = {"warehouse": location, "limit": 20, "seeds": 0, "force": True}
+        made = made_by(newcomers.add_model, entry, str(pool), **asked)
+        assert made.model == "mistral"
+        assert [(of.benchmark, of.score.n) for of in made.standings] == [("tiny", 40)]
+        assert yaml.safe_load(pool.read_text())["models"][-1]["model"] == "mistral"
+        [page] = artifacts("add-model")
+        assert "mistral" in page.splitlines()[0]
+        assert "tiny" in page
+    assert not [path for path in (tmp_path / "results").rglob("*") if path.is_file()], "nothing is pickled"
+
+
+def test_the_page_shows_how_far_a_run_is_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_UPDATES", 0.1)
+
+    @flow
+    def walk() -> None:
+        with progress.shown("extract Org/b-1.5") as on_progress:
+            on_progress("extract Org/b-1.5", 0.25)
+            end = time.monotonic() + 60
+            while artifacts("extract-org-b-1-5") != [25.0]:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            on_progress("extract Org/b-1.5", 0.75)
+
+    walk()
+    assert artifacts("extract-org-b-1-5") == [75.0]
+
+
+def test_maintain_fails_with_what_doctor_finds(folder: Path, tmp_path: Path) -> None:
+    pool = write_pool(folder, {"llama": folder / "llama"})
+    location = tmp_path / "warehouse"
+    extracting.extract_model("llama", pool=str(pool), warehouse=str(location), limit=5)
+    shutil.rmtree(next(path for path in location.rglob("choice_logprobs") if path.is_dir()))
+    state = upkeep.maintain(warehouse=str(location), return_state=True)
+    assert state.is_failed()
+    assert "see the artifact maintain-doctor" in str(state.message)
+
+
+def test_a_failure_that_lasts_is_not_tried_again(folder: Path, tmp_path: Path) -> None:
+    pool = write_pool(folder, {"torn": folder / "torn"})
+    state = extracting.extract_model(
+        "torn", pool=str(pool), warehouse=str(tmp_path / "warehouse"), return_state=True
+    )
+    assert str(state.message).startswith("2 partitions of torn missing: model 'torn': the directory")
+    assert tries(state) == [1]
+
+
+def tries(state: Any) -> list[int]:
+    """How often each task of a flow's run was run."""
+    with get_client(sync_client=True) as client:
+        asked = {"flow_runs": {"id": {"any_": [str(state.state_details.flow_run_id)]}}}
+        return [made["run_count"] for made in client.request("POST", "/task_runs/filter", json=asked).json()]
+
+
+@pytest.mark.parametrize(("fails", "ends"), [(1, "COMPLETED"), (9, "FAILED")])
+def test_a_failure_that_may_pass_is_tried_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int, ends: str
+) -> None:
+    made = iter(range(100))
+
+    def sometimes(*_: Any, **__: Any) -> ModelOutcome:
+        if next(made) < fails:
+            gaps = (Failure("extract", "llama", "tiny", "a", "gone", True),)
+            return ModelOutcome("llama", (), (), (*gaps, Failure("extract", "llama", "tiny", "b", "busy")))
+        return ModelOutcome("llama", (Extracted("llama", "tiny", "plain", 5, 0.1),), (), ())
+
+    monkeypatch.setattr(extracting, "extract_now", sometimes)
+    monkeypatch.setattr(extracting.extract, "retry_delay_seconds", [0, 0])
+    pool = write_pool(folder, {"llama": folder / "llama"})
+    state = extracting.extract_model(
+        "llama", pool=str(pool), warehouse=str(tmp_path / "warehouse"), return_state=True
+    )
+    assert state.type.value == ends
+    assert tries(state) == [min(fails, extracting.RETRIES) + 1]
+
+
+def test_the_limit_is_made_once_and_forgotten_places_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from prefect import flow
+
+    two = workers.Workers("gpu", 2, has_gpus=False)
+    assert workers.make_limit(two, "hf", None) == 4
+    assert workers.make_limit(two, "hf", 1) == 4, "it is the server's from then on"
+    monkeypatch.setattr(workers, "SECONDS_TO_A_PLACE", 3.0)
+
+    @flow
+    def takes_a_place() -> int:
+        with workers._place(), get_client(sync_client=True) as client:
+            return client.read_global_concurrency_limit_by_name(workers.LIMIT).active_slots
+
+    with get_client(sync_client=True) as client:
+        client.update_global_concurrency_limit(workers.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=4))
+    assert takes_a_place() == 1
+
+
+def test_a_kubernetes_pool_takes_the_template_and_is_told_how_many_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    template = json.loads((ROOT / "packaging" / "kubernetes" / "base-job-template.json").read_text())
+    assert workers.find_workers() is None, "what is no deployment's run keeps its models"
+    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "any")
+    assert workers.find_workers() is None
+    with get_client(sync_client=True) as client:
+        client.create_work_pool(WorkPoolCreate(name="kube", type="kubernetes", base_job_template=template))
+        flow = client.create_flow(extracting.extract_model)
+        made = client.create_deployment(flow, name="extract-model", work_pool_name="kube")
+        assert workers.find_workers() is None
+        client.send_worker_heartbeat("kube", "one", heartbeat_interval_seconds=30)
+        assert workers.find_workers() == workers.Workers("kube", 1, has_gpus=True)
+
+        def run(gpus: int) -> Any:
+            asked = {"model": "llama"}
+            return client.create_flow_run_from_deployment(
+                made, parameters=asked, job_variables={"gpus": gpus}
+            )
+
+        assert run(4).job_variables == {"gpus": 4}
+        with pytest.raises(PrefectHTTPStatusError, match="gpus"):
+            run(-1)
+
+
+def test_a_password_never_becomes_a_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WAREHOUSE, "before")
+    with secret_kept({"warehouse": SECRET, "pool": "lab"}) as safe:
+        assert safe == {"warehouse": None, "pool": "lab"}
+        assert os.environ[WAREHOUSE] == SECRET
+    assert os.environ[WAREHOUSE] == "before"
+    with secret_kept({"warehouse": "postgresql://me@host/db"}) as safe:
+        assert safe == {"warehouse": "postgresql://me@host/db"}
+    with pytest.raises(InputError, match="set RLFOCAL_WAREHOUSE where the worker runs") as refused:
+        check_no_password(SECRET)
+    assert "PlantedPassword" not in str(refused.value)
+    check_no_password("/a/directory")
+
+
+def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
+    with get_client(sync_client=True) as client:
+        flow = client.create_flow(extracting.extract_model)
+        deployed = client.create_deployment(flow, name="silent")
+        begun: dict[str, tuple[str, State[Any]]] = {
+            "dead": (TAG, Running()),
+            "pending": (TAG, Pending()),
+            "alive": (TAG, Running()),
+            "planned": (TAG, Scheduled()),
+            "of others": ("other", Running()),
+        }
+        runs = {
+            name: client.create_flow_run_from_deployment(deployed, tags=[tag], state=state)
+            for name, (tag, state) in begun.items()
+        }
+        runs["by hand"] = client.create_flow_run(extracting.extract_model, tags=[TAG], state=Running())
+        later = datetime.now(UTC) + timedelta(minutes=6)
+        resource = {"prefect.resource.id": f"prefect.flow-run.{runs['alive'].id}"}
+        emit_event(HEARTBEAT, resource, occurred=later - timedelta(minutes=1))
+        alive = EventFilter(
+            event=EventNameFilter(name=[HEARTBEAT]),
+            resource=EventResourceFilter(id=list(resource.values())),
+            occurred=EventOccurredFilter.model_validate({"since": datetime.now(UTC), "until": later}),
+        )
+        end = time.monotonic() + 60
+        while not client.read_events(alive, limit=1).events:
+            assert time.monotonic() < end
+            time.sleep(0.5)
+        assert end_silent_runs() == []
+        asyncio.run(crash_silent_runs(600))  # `seconds` in prefect.yaml: pods may be Pending for long
+        assert end_silent_runs(later) == []
+        asyncio.run(crash_silent_runs(240))
+        ended = {runs[name].name for name in ("dead", "pending")}
+        assert set(end_silent_runs(later)) >= ended
+        states = {name: client.read_flow_run(run.id).state_type for name, run in runs.items()}
+        assert states == {
+            "dead": StateType.CRASHED,
+            "pending": StateType.CRASHED,
+            "alive": StateType.RUNNING,
+            "planned": StateType.SCHEDULED,
+            "of others": StateType.RUNNING,
+            "by hand": StateType.RUNNING,
+        }

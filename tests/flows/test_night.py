@@ -1,0 +1,255 @@
+"""The nightly deployment on a real server with a real worker: its schedule, its page, and what kills do.
+
+RLFOCAL_NIGHTS: how often worker, engine and server are killed (1). RLFOCAL_OUTAGES: for how many seconds the
+server is away in the middle of a run, `75,150` (20).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+from support.night import DEPLOYMENT, FINAL, ROOT, Night
+
+from rlfocal.upkeep.doctor.server import check_schedules
+from warehouse import open_warehouse
+
+NIGHTS = int(os.environ.get("RLFOCAL_NIGHTS", "1"))
+OUTAGES = [int(seconds) for seconds in os.environ.get("RLFOCAL_OUTAGES", "20").split(",")]
+FINAL_WITHIN = 300
+PATIENCE = 900
+"""Seconds for a run that takes one minute alone: CI does other things at once."""
+SMALL: dict[str, Any] = {
+    "models": ["lab-llama", "lab-gemma"],
+    "benchmarks": ["lab-mmlu"],
+    "limit": 8,
+    "seeds": 1,
+}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
+    """A server with the deployment of prefect.yaml, on a small part of the pool."""
+    folder = tmp_path_factory.mktemp("night")
+
+    def small(deployment: dict[str, Any]) -> None:
+        deployment["parameters"] |= SMALL | {"report": str(folder / "report.html")}
+
+    with Night(folder, ui=True) as night:
+        night.check_out(small)
+        night.start_server()
+        night.deploy()
+        yield night
+
+
+@pytest.mark.real
+def test_the_schedule_fires_and_a_worker_runs_it_with_nobodys_help(night: Night) -> None:
+    deployed = night.api("GET", f"deployments/name/{DEPLOYMENT}")
+    assert str(ROOT) not in json.dumps(deployed)
+    assert [found.level for found in check_schedules(night.url)] in ([], ["ok"])  # [] while it is new
+    planned = scheduled(night, "T02:30")
+
+    soon = datetime.now(UTC) + timedelta(seconds=150)  # a busy machine takes a while to be told
+    cron = {"schedule": {"cron": f"{soon.minute} {soon.hour} * * *", "timezone": "UTC"}, "active": True}
+    night.api("POST", f"deployments/{deployed['id']}/schedules", [cron])
+    night.start_worker()
+    run = scheduled(night, f"{soon:%Y-%m-%dT%H:%M}")  # not tomorrow's
+    assert run != planned
+    assert night.wait(run, seconds=PATIENCE) == "COMPLETED"
+    artifacts = {made["key"]: made["data"] for made in night.api("POST", "artifacts/filter", {})}
+    shares = {key: share for key, share in artifacts.items() if key.startswith("extract-")}
+    assert set(shares.values()) == {100.0}
+    assert len(shares) == 2
+    assert set(artifacts) == {"regenerate-accuracy", *shares}
+    assert "| rl_focal_sequential |" in artifacts["regenerate-accuracy"]
+    assert f"`{night.folder / 'report.html'}`" in artifacts["regenerate-accuracy"]
+    assert (night.folder / "report.html").stat().st_size > 10_000
+    with open_warehouse(night.warehouse, read_only=True) as warehouse:
+        assert warehouse.rows("SELECT count(DISTINCT model) FROM extractions") == [(2,)]
+        assert warehouse.rows("SELECT max(doc_id) FROM choice_logprobs") == [(7,)]
+
+
+@pytest.mark.real
+def test_the_pages_show_the_form_the_run_and_the_artifact(night: Night) -> None:
+    browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
+    if browser is None:
+        pytest.skip("needs Chromium")
+    deployed = night.api("GET", f"deployments/name/{DEPLOYMENT}")
+    done = {"flow_runs": {"state": {"type": {"any_": ["COMPLETED"]}}}}
+    run = night.api("POST", "flow_runs/filter", done)[0]
+
+    def lacks(path: str, *wanted: str) -> list[str]:
+        """Which of these a page does not show; on a busy machine its scripts may need several tries."""
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
+        profile = f"--user-data-dir={night.folder / 'browser'}"
+        looked = [browser, *options, profile, f"{night.url.removesuffix('/api')}/{path}"]
+        for _ in range(6):
+            page = subprocess.run(looked, capture_output=True, text=True, timeout=300)
+            within_words = re.sub(r"</?code[^>]*>", "", page.stdout)
+            text = " ".join(re.sub(r"<[^>]+>", " ", within_words).split())
+            missing = [one for one in wanted if one not in text]
+            if not missing:
+                break
+        return missing
+
+    fields = deployed["parameter_openapi_schema"]["properties"].values()
+    described = [" ".join(field["description"].replace("`", "").split()) for field in fields]
+    assert not lacks(f"deployments/deployment/{deployed['id']}/run", *described)
+    assert not lacks(f"runs/flow-run/{run['id']}", "regenerate lab", "Completed")
+    assert not lacks("artifacts", "regenerate-accuracy")
+
+
+def scheduled(night: Night, at: str) -> str:
+    """The id of the first run that the server has planned, within 100 s, for this time."""
+    wanted = {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}, "sort": "EXPECTED_START_TIME_ASC"}
+    end = time.monotonic() + 100
+    while time.monotonic() < end:
+        for run in night.api("POST", "flow_runs/filter", wanted):
+            if run["auto_scheduled"] and at in run["expected_start_time"]:
+                return str(run["id"])
+        time.sleep(1)
+    raise AssertionError(f"no run was planned for {at}\n{night.log('server')}")
+
+
+def test_doctor_finds_runs_that_do_not_come_and_runs_that_died(night: Night) -> None:
+    night.kill("worker")
+    overdue, silent = night.trigger(), night.trigger()
+    night.api("POST", f"flow_runs/{silent}/set_state", {"state": {"type": "RUNNING"}, "force": True})
+    planned = {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
+    for _ in range(10):  # the server may plan anew in between
+        for run in night.api("POST", "flow_runs/filter", planned):
+            if run["auto_scheduled"]:
+                night.api("DELETE", f"flow_runs/{run['id']}")
+        found = list(check_schedules(night.url, now=datetime.now(UTC) + timedelta(minutes=10)))
+        if found[0].level == "fault":
+            break
+    for run in (overdue, silent):
+        night.api("POST", f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
+    assert [one.level for one in found] == ["fault"] * 3
+    unplanned, late, dead = found
+    assert unplanned.message == f"deployment {DEPLOYMENT} has a schedule, but its server has planned no run"
+    assert "was due at" in late.message
+    assert "has sent no heartbeat for 5 minutes" in dead.message
+    assert silent in str(dead.fix)
+
+
+def test_the_form_describes_each_parameter_and_the_server_refuses_what_is_out_of_bounds(night: Night) -> None:
+    form = night.api("GET", f"deployments/name/{DEPLOYMENT}")["parameter_openapi_schema"]["properties"]
+    assert all(field["description"] for field in form.values())
+    assert form["backend"]["anyOf"][0]["enum"] == ["vllm", "hf", "openai"]
+    for name, wrong in (("seeds", 0), ("limit", 0), ("backend", "hff"), ("models", []), ("pool", "")):
+        with pytest.raises(HTTPError) as refused:
+            night.trigger(**{name: wrong})
+        assert refused.value.code == 409
+        assert name in refused.value.read().decode()
+
+
+def test_the_log_of_a_failed_run_ends_in_one_sentence(night: Night) -> None:
+    night.start_worker()
+    run = night.trigger(pool="labb")
+    assert night.wait(run, seconds=PATIENCE) == "FAILED"
+    said = "unknown pool 'labb'; did you mean 'lab'?"
+    assert night.api("GET", f"flow_runs/{run}")["state"]["message"].startswith(said)
+    time.sleep(3)  # logs come in batches
+    assert said in night.run_log(run, own=True).splitlines()[-1]
+    assert "Traceback" not in night.run_log(run)
+
+
+def test_a_worker_without_its_checkouts_place_says_so(night: Night) -> None:
+    night.start_worker(home=False)
+    run = night.trigger()
+    assert night.wait(run, seconds=PATIENCE) == "FAILED"
+    message = night.api("GET", f"flow_runs/{run}")["state"]["message"]
+    assert message.startswith("on this worker RLFOCAL_HOME is not set; start it with RLFOCAL_HOME=DIR")
+
+
+def test_a_run_waits_for_another_that_does_the_same_and_for_no_other(night: Night) -> None:
+    night.start_worker()
+    same = {"warehouse": str(night.folder / "twice"), "seeds": 2}
+    runs = [night.trigger(**same), night.trigger(**same), night.trigger(**{**same, "seeds": 1})]
+    assert [night.wait(run, seconds=PATIENCE) for run in runs] == ["COMPLETED"] * 3
+    time.sleep(3)
+    waited = ["waiting for it to finish" in night.run_log(run) for run in runs]
+    assert sorted(waited[:2]) == [False, True]
+    assert not waited[2]
+
+
+@pytest.mark.parametrize("seconds", OUTAGES)
+def test_a_server_that_is_away_in_mid_run_costs_nothing(night: Night, seconds: int) -> None:
+    night.start_worker()
+    run = night.trigger(warehouse=str(night.folder / f"outage-{seconds}"), seeds=3)
+    night.wait(run, "RUNNING", seconds=PATIENCE)
+    time.sleep(5)
+    night.kill("server")
+    time.sleep(seconds)
+    night.start_server()
+    assert night.wait(run, seconds=PATIENCE) == "COMPLETED"
+    later = night.trigger(warehouse=str(night.folder / f"outage-{seconds}"), seeds=3)
+    assert night.wait(later, seconds=PATIENCE) == "COMPLETED"
+
+
+def test_runs_whose_host_died_end_and_the_next_goes_on(night: Night) -> None:
+    rng = random.Random(2026)
+    night.start_worker()
+    whole = time.monotonic()
+    undisturbed = night.folder / "undisturbed"
+    assert night.wait(night.trigger(warehouse=str(undisturbed)), seconds=PATIENCE) == "COMPLETED"
+    longest = time.monotonic() - whole
+    expected = tables(undisturbed)
+
+    killed: dict[str, datetime] = {}
+    for n in range(NIGHTS):
+        location = night.folder / f"killed-{n}"
+        run = night.trigger(warehouse=str(location))
+        time.sleep(rng.uniform(0, longest))
+        night.kill("worker")
+        killed[run] = datetime.now(UTC)
+        time.sleep(rng.uniform(0, 3))
+        night.kill("server")
+        time.sleep(rng.uniform(0, 10))
+        night.start_server()
+        night.start_worker()
+        after = night.trigger(warehouse=str(location))
+        assert night.wait(after, seconds=PATIENCE) == "COMPLETED"
+        assert tables(location) == expected
+        print(f"{n + 1} of {NIGHTS}: {night.state(run)} when the next was done", flush=True)
+    seconds = [ended_after(night, run, at) for run, at in killed.items()]
+    print("ended after", ", ".join(f"{s:.0f}" for s in sorted(seconds)), "s")
+    assert max(seconds) < FINAL_WITHIN
+
+
+def ended_after(night: Night, run: str, killed: datetime) -> float:
+    """Seconds from a kill to the run's final state; one that was final, or not begun, took none."""
+    left = killed + timedelta(seconds=FINAL_WITHIN) - datetime.now(UTC)
+    night.wait(run, *FINAL, seconds=max(left.total_seconds(), 1))
+    state = night.api("GET", f"flow_runs/{run}")["state"]
+    return max(0.0, (datetime.fromisoformat(state["timestamp"]) - killed).total_seconds())
+
+
+def tables(location: Path) -> list[list[tuple[Any, ...]]]:
+    """What two warehouses have in common that were filled alike."""
+    with open_warehouse(location, read_only=True) as warehouse:
+        return [
+            warehouse.rows(query)
+            for query in (
+                "SELECT model, benchmark, task, n_docs FROM extractions ORDER BY ALL",
+                "SELECT * FROM docs ORDER BY benchmark, task, doc_id",
+                "SELECT benchmark, task, doc_id, model, choice, logprob FROM choice_logprobs ORDER BY ALL",
+                "SELECT benchmark, task, method, study, settings, seed, n, accuracy, mean_pool_size, cost "
+                "FROM evaluations ORDER BY ALL",
+                "SELECT count(*), count(DISTINCT run_id) FROM decisions",
+            )
+        ]

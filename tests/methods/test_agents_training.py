@@ -1,0 +1,366 @@
+"""Training: determinism, learning on pools whose best play is known, checkpoints."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.environments import random_dataset
+from support.skilled_models import JOINT, TINY, asked_about, parameters, skilled, stream
+
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Kind
+from rlfocal.data.outputs import Given, nothing_given
+from rlfocal.data.policy import decide
+from rlfocal.methods import CheckpointStore, RLFocal
+from rlfocal.methods.agents.networks import Sizes
+from rlfocal.methods.agents.optimiser import StackedAdam
+from rlfocal.methods.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
+from rlfocal.methods.rl_focal.driver import PoolDriver
+from rlfocal.methods.rl_focal.log_linear import LEAST
+from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.training import TOGETHER, train
+from rlfocal.statistics.metrics import METRICS
+
+WAYS = {"algorithm 1": TINY, "joint": JOINT}
+
+
+def test_every_seed_descends_as_torchs_adam_would_alone() -> None:
+    """With its own gradient norm, network by network."""
+    generators = [torch.Generator().manual_seed(s) for s in range(3)]
+    agents = Networks(Sizes(3, 2, 1, 0), TINY, generators, "choices")
+    assert agents.critic is not None
+    networks: tuple[torch.nn.Module, ...] = agents.fusion, agents.critic
+    scales = torch.tensor([1e-3, 1.0, 50.0])[:, None, None]
+    alone = []
+    for s in range(3):
+        copies = [[torch.nn.Parameter(p[s].detach().clone()) for p in n.parameters()] for n in networks]
+        alone.append((copies, torch.optim.Adam([p for own in copies for p in own], lr=1e-2)))
+    optimiser = StackedAdam(networks, 1e-2, max_norm=2.0)
+    for step in range(4):
+        noise = torch.Generator().manual_seed(step)
+        gradients = [torch.randn(p.shape, generator=noise) * scales for p in optimiser.parameters]
+        optimiser.step(gradients)
+        for s, (copies, adam) in enumerate(alone):
+            for p, g in zip([p for own in copies for p in own], gradients, strict=True):
+                p.grad = g[s].clone()
+            for own in copies:
+                torch.nn.utils.clip_grad_norm_(own, 2.0)
+            adam.step()
+    for s, (copies, _) in enumerate(alone):
+        for stacked, p in zip(optimiser.parameters, [p for own in copies for p in own], strict=True):
+            torch.testing.assert_close(stacked[s].detach(), p.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("log_linear", [False, True])
+def test_what_acted_is_what_is_learned(log_linear: bool) -> None:
+    """Fusion's logits step by step are those of the whole observation."""
+    sizes = Sizes(models=3, slots=4, metrics=2, past_rewards=2, question=3 * log_linear)
+    config = replace(TINY, actor_gain=1.0, log_linear=log_linear, sees_questions=log_linear)
+    generators = [torch.Generator().manual_seed(s) for s in (0, 1)]
+    fusion = Networks(sizes, config, generators, "choices").fusion
+    fusion.standardiser.learn(torch.rand(50, 3, 4))
+    if fusion.core is not None:
+        for p in fusion.core.parameters():
+            torch.nn.init.normal_(p)
+    outputs, past = torch.rand(2, 5, 6, 12), torch.rand(2, 5, 6, 2)
+    question = torch.rand(2, 5, 6, sizes.question)
+    outputs[:, :, :3, :4] = 0
+    is_open = torch.rand(2, 5, 6, 4) < 0.7
+    by_step = fusion.by_step(outputs, is_open, question)
+    for t in range(5):
+        whole = fusion(torch.cat([outputs[:, t], past[:, t], question[:, t]], -1), is_open[:, t])
+        torch.testing.assert_close(by_step(t, past[:, t]), whole)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_same_seed_same_agents_bit_for_bit(kind: Kind, way: str) -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=60, kind=kind)
+    first, again = (train(data.train, WAYS[way], [3, 4]) for _ in range(2))
+    for one, other in zip(first, again, strict=True):
+        assert one.history == other.history
+        for name, value in parameters(one).items():
+            assert torch.equal(value, parameters(other)[name]), name
+    assert not torch.equal(*(parameters(one)["decider.trunk.0.weight"] for one in first))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_seed_learns_the_same_alone_and_in_company(way: str) -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=60)
+    alone, together = train(data.train, WAYS[way], [4])[0], train(data.train, WAYS[way], [3, 4, 5])[1]
+    for name, value in parameters(alone).items():
+        torch.testing.assert_close(value, parameters(together)[name], rtol=1e-4, atol=1e-5)
+
+
+def test_decider_drops_the_models_that_are_always_wrong() -> None:
+    data = skilled([0.9, 0.0, 0.9, 0.0, 0.9, 0.0], n_docs=400)
+    config = replace(TINY, decider_episodes=15, fusion_episodes=0, past_rewards=0)
+    trained = train(data.train, config, [0, 1])
+    for agents in trained:
+        pools = decide(agents, data.test).pools
+        assert not pools[:, 1::2].any()
+        assert pools.any(axis=1).all()
+        assert (agents.history[-1].reward or 0) > (agents.history[0].reward or 0) + 0.4
+
+
+def test_decider_drops_the_redundant_half_of_a_pool() -> None:
+    """Three models that err on their own, and three copies of one that is worse and outvotes them."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, size=600)
+    right = rng.random((600, 4)) < [0.8, 0.8, 0.8, 0.55]
+    answers = np.where(right, labels[:, None], (labels[:, None] + rng.integers(1, 4, size=right.shape)) % 4)
+    data = stream(answers[:, [0, 1, 2, 3, 3, 3]], labels, 4)
+    for agents in train(
+        data.train,
+        replace(literal_config(480), fusion_episodes=0, stretches=8, copies=2, gae_lambda=0.5),
+        [0, 1, 2],
+    ):
+        np.testing.assert_array_equal(decide(agents, data.test).pools.mean(axis=0), [1, 1, 1, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("method", "config"), [("rl_focal", TINY), ("rl_focal", JOINT), ("rl_focal_released", None)]
+)
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_test_labels_do_not_reach_what_is_learned(
+    tmp_path: Path, method: str, config: RLFocalConfig | None, kind: Kind
+) -> None:
+    """Permuting them all leaves checkpoints and frozen decisions byte for byte as they were."""
+    data = skilled([0.9, 0.5, 0.3], n_docs=150, kind=kind)
+    permuted = data.labels.copy()
+    permuted[~data.is_train] = np.random.default_rng(2).permutation(data.test.labels)
+    assert (permuted != data.labels).sum() > 10
+    left = []
+    for name, labels in (("as they are", data.labels), ("permuted", permuted)):
+        seen = replace(data, labels=labels)
+        agents = RLFocal(method, config, CheckpointStore(tmp_path / name))
+        decided = [decide(policy, seen.test) for policy in agents.fit(seen.train, [0, 1])]
+        files = [path.read_bytes() for path in sorted((tmp_path / name).rglob("*.safetensors"))]
+        assert len(files) == 2
+        left.append((files, [(d.pools.tobytes(), d.predictions.tobytes()) for d in decided]))
+    assert left[0] == left[1]
+
+
+def test_a_hundred_models_train() -> None:
+    data = skilled([0.9, 0.6, 0.3, 0.5] * 25, n_docs=80)
+    config = replace(rl_focal_config(64), window=20)
+    decisions = decide(train(data.train, config, [0])[0], data.test)
+    assert decisions.pools.shape == (len(data.test), 100)
+    assert (decisions.predictions == data.test.labels).mean() > 0.8
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_models_that_are_never_or_always_right_leave_no_nan(kind: Kind, way: str) -> None:
+    for skills in ([0.0, 0.6, 0.5], [1.0, 0.6, 0.5], [0.0, 0.0], [1.0, 1.0]):
+        data = skilled(skills, n_docs=60, kind=kind)
+        config = replace(WAYS[way], metrics=tuple(METRICS))
+        for agents in train(data.train, config, [0, 1]):
+            assert all(torch.isfinite(value).all() for value in parameters(agents).values())
+            assert decide(agents, data.test).pools.any(axis=1).all()
+
+
+def test_a_distribution_that_is_not_one_is_named() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=100)
+    agents = train(data.train, TINY, [0])[0]
+    probs = data.probs.copy()
+    probs[[7, 95], 1, 2] = np.nan
+    broken = replace(data, probs=probs)
+    with pytest.raises(InputError, match=r"'model-1' has NaN .* document 7 of task 'task'"):
+        train(broken.train, TINY, [0])
+    called = int(decide(agents, data.test).pools.sum(axis=0).argmax())
+    probs = data.probs.copy()
+    probs[95, called, 2] = np.nan
+    with pytest.raises(InputError, match=rf"'model-{called}' has NaN .* document 95"):
+        decide(agents, replace(data, probs=probs).test)
+
+
+def test_a_single_branch_learns_too_one_move_at_a_time() -> None:
+    data = skilled([0.9, 0.0, 0.9, 0.0, 0.9, 0.0], n_docs=400)
+    config = replace(TINY, decider_episodes=40, fusion_episodes=0, past_rewards=0, branching=False)
+    for agents in train(data.train, config, [0, 1]):
+        assert (agents.history[-1].reward or 0) > (agents.history[0].reward or 0) + 0.5
+        pools = decide(agents, data.test).pools
+        assert pools.any(axis=1).all()
+        assert (np.abs(np.diff(pools.astype(int), axis=0)).sum(axis=1) <= 1).all()
+
+
+def test_groups_of_seeds_train_side_by_side_and_fail_together() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=60)
+    seeds = range(2 * TOGETHER + 1)
+    told: list[float] = []
+    trained = train(data.train, TINY, seeds, told.append)
+    assert [agents.seed for agents in trained] == list(seeds)
+    assert told == sorted(told)
+    assert told[-1] == 1
+    again = train(data.train, TINY, seeds)
+    assert all(torch.equal(value, parameters(again[-1])[n]) for n, value in parameters(trained[-1]).items())
+
+    def fail(share: float) -> None:
+        raise RuntimeError("told too much")
+
+    with pytest.raises(RuntimeError, match="told too much"):
+        train(data.train, TINY, seeds, fail)
+
+
+def test_fusion_unlearns_what_plurality_cannot() -> None:
+    """All models are always wrong by one: no vote is ever right, a learned fusion always."""
+    data = skilled([0.0] * 4, n_docs=400)
+    config = replace(
+        TINY,
+        decider_episodes=0,
+        fusion_episodes=20,
+        fusion_hidden=(32,),
+        learning_rate=1e-2,
+        vote_weight=0.0,
+    )
+    agents = train(data.train, config, [0])[0]
+    assert agents.history[0].accuracy < 0.5
+    decisions = decide(agents, data.test)
+    assert (decisions.predictions == data.test.labels).mean() > 0.95
+
+
+def test_answers_are_built_from_the_selected_models_only() -> None:
+    data = skilled([0.9, 0.6, 0.5], n_docs=120, kind="answers")
+    decisions = decide(train(data.train, TINY, [0])[0], data.test)
+    gave = (data.test.predictions == decisions.predictions[:, None]) & decisions.pools
+    assert gave.any(axis=1).all()
+
+
+def test_labels_of_the_documents_decided_on_do_not_enter() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=100)
+    agents = train(data.train, TINY, [0])[0]
+    decided = decide(agents, data.test)
+    shuffled = replace(data.test, labels=np.random.default_rng(1).permutation(data.test.labels))
+    again = decide(agents, shuffled)
+    np.testing.assert_array_equal(decided.pools, again.pools)
+    np.testing.assert_array_equal(decided.predictions, again.predictions)
+
+
+@pytest.mark.parametrize("way", [*WAYS, "both"])
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_one_query_at_a_time_is_decided_as_all_together(kind: Kind, way: str) -> None:
+    data = asked_about(random_dataset(4, kind, n_docs=120))
+    rows = np.arange(120) < 90
+    config = WAYS.get(
+        way, replace(JOINT, fusion_episodes=2, fusion_hidden=(6,), past_rewards=2, actor_gain=1.0)
+    )
+    agents = train(data.rows(rows), replace(config, vote_weight=0.3, answer_slots=3), [0])[0]
+    test = data.rows(~rows)
+    together, one_by_one = decide(agents, test), PoolDriver(agents)
+    chance = together.probability
+    assert chance is not None
+    for t in range(len(test)):
+        one_by_one.begin(test.questions[t], str(test.tasks[t]))
+        asked = one_by_one.wanted(nothing_given(len(test.models)))
+        assert asked.tolist() == together.pools[t].tolist()
+        said = np.where(asked[:, None], test.probs[t], 0)[:, : test.n_choices[t]]
+        fused = one_by_one.fuse(Given(asked, ~asked & False, said, said, said.argmax(axis=1), []))
+        assert fused.slot == together.predictions[t]
+        assert (fused.probability or 0.0) == pytest.approx(chance[t], abs=1e-5)
+
+
+def test_choices_that_train_never_had_are_not_answered() -> None:
+    data = skilled([0.9, 0.5], n_docs=100)
+    agents = train(data.train, TINY, [0])[0]
+    wider = replace(
+        data.test,
+        probs=np.pad(data.test.probs, ((0, 0), (0, 0), (0, 2))),
+        n_choices=np.full(len(data.test), 6),
+    )
+    np.testing.assert_array_equal(decide(agents, wider).predictions, decide(agents, data.test).predictions)
+
+
+def test_two_documents_are_enough_and_progress_is_told() -> None:
+    data = skilled([0.9, 0.5], n_docs=3)
+    told: list[float] = []
+    agents = train(data.train, TINY, [0], told.append)[0]
+    assert told == [0.25, 0.5, 0.75, 1.0]
+    assert len(decide(agents, data.test).predictions) == len(data.test)
+
+
+def test_agents_refuse_documents_of_another_pool() -> None:
+    data = skilled([0.9, 0.5, 0.3], n_docs=100)
+    agents = train(data.train, TINY, [0])[0]
+    with pytest.raises(InputError, match="another"):
+        decide(agents, replace(data.test, models=("model-0", "model-1", "another")))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"metrics": ("focal",)}, "did you mean 'focal_diversity'"),
+        ({"window": 1}, "RLFocalConfig.window is 1; it should be greater than or equal to 2"),
+        ({"window": "50"}, "window is '50'; it should be a valid integer"),
+        ({"stretches": 0}, "stretches is 0; it should be greater than 0"),
+        ({"joint_episodes": -1}, "joint_episodes is -1; it should be greater than or equal to 0"),
+        ({"clip": 0.0}, "clip is 0.0; it should be greater than 0"),
+        ({"clip": math.nan}, "clip is nan; it should be a finite number"),
+        ({"decider_gamma": 1.5}, "decider_gamma is 1.5; it should be less than or equal to 1"),
+        ({"fusion_hidden": (0,)}, "fusion_hidden.0 is 0; it should be greater than 0"),
+        ({"sees_questions": False}, "log_linear needs sees_questions"),
+        ({"widow": 3}, "RLFocalConfig.widow is 3; Unexpected keyword argument"),
+    ],
+)
+def test_settings_that_cannot_work(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(RLFocalConfig(), **wrong)
+
+
+def test_the_method_trains_one_pair_a_seed() -> None:
+    data = skilled([0.9, 0.5], n_docs=60)
+    policies = RLFocal("rl_focal", TINY).fit(data.train, [1, 2])
+    assert [policy.seed for policy in policies] == [1, 2]
+    assert [episode.phase for episode in policies[0].history] == ["decider"] * 2 + ["fusion"] * 2
+    with pytest.raises(InputError, match="rl_focl"):
+        RLFocal("rl_focl")
+
+
+def test_short_streams_take_more_passes_and_the_papers_settings_are_its_own() -> None:
+    short, long = rl_focal_config(160), rl_focal_config(8_000)
+    assert (short.window, long.window) == (160, 500)
+    assert short.fusion_episodes > 4 * long.fusion_episodes
+    paper = literal_config(160)
+    assert (paper.size_penalty, paper.update_period, paper.fusion_episodes) == (0.6, 10, 150)
+    assert (literal_config(8_000).size_penalty, literal_config(8_000).update_period) == (1.0, 100)
+    assert not any((paper.joint_episodes, paper.log_linear, paper.sees_questions, paper.vote_weight))
+
+
+def test_scales_are_those_of_all_train_rows_and_of_no_test_row() -> None:
+    data = asked_about(random_dataset(3, "choices", n_docs=150))
+    data = replace(data, is_train=np.arange(150) < 100)
+    [agents] = train(data.train, replace(JOINT, fusion_hidden=(4,)), [0])
+    fusion, probs = agents.networks.fusion, data.train.probs
+    np.testing.assert_allclose(fusion.standardiser.mean[0, 0], probs.mean(0), atol=1e-5)
+    scale = 1 / (probs.std(0) + 1e-3)
+    np.testing.assert_allclose(fusion.standardiser.scale[0, 0], scale, rtol=1e-4, atol=1e-5)
+    exists = np.arange(5) < data.train.n_choices[:, None]
+    logs = np.maximum(np.log(np.maximum(probs, 1e-37)), LEAST)
+    mean = (logs * exists[:, None]).sum(-1) / exists.sum(-1)[:, None]
+    centred = np.where(exists[:, None], logs - mean[..., None], 0)
+    assert fusion.core is not None
+    np.testing.assert_allclose(fusion.core.mean[0, 0], centred.mean(0), atol=1e-4)
+    np.testing.assert_allclose(fusion.core.scale[0, 0], 1 / centred.std(0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_decided_with_a_document_does_not_matter(way: str) -> None:
+    """Nothing is scaled by the rows that are decided on; only the pool before is remembered."""
+    data = asked_about(random_dataset(3, "choices", n_docs=150))
+    data = replace(data, is_train=np.arange(150) < 100)
+    [agents] = train(data.train, replace(WAYS[way], fusion_hidden=(4,)), [0])
+    test = data.test
+    whole, first = decide(agents, test), decide(agents, test.rows(np.arange(50) < 7))
+    np.testing.assert_array_equal(first.pools, whole.pools[:7])
+    np.testing.assert_array_equal(first.predictions, whole.predictions[:7])
+    assert first.probability is not None
+    assert whole.probability is not None
+    np.testing.assert_allclose(first.probability, whole.probability[:7], rtol=1e-5)
+    scrambled = replace(test, probs=np.concatenate([test.probs[:7], test.probs[:6:-1] ** 3]))
+    np.testing.assert_array_equal(decide(agents, scrambled).predictions[:7], whole.predictions[:7])

@@ -1,0 +1,130 @@
+"""Online: each answer comes before its label, which shows in later ones, and the agents stay as they were.
+
+`rl_focal_released` has its own test, as its artefacts change what it asks (test_released_variant).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from support.sequential_data import SMALL
+from support.skilled_models import TINY, skilled
+
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import decide
+from rlfocal.methods import RLFocal
+from rlfocal.methods.agents.tracking import Tracker
+from rlfocal.methods.agents.variant import SomeAgents
+from rlfocal.methods.rl_focal_sequential.fitting import fit_stage
+from rlfocal.methods.rl_focal_sequential.folds import hold_out
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
+
+UPDATE_PERIOD = TINY.update_period
+GOOD, BAD = [0.9, 0.85, 0.3, 0.35], [0.3, 0.35, 0.9, 0.85]
+METHODS = ["rl_focal", "rl_focal_sequential"]
+
+
+@cache
+def trained(method: str) -> SomeAgents:
+    config = {"rl_focal": replace(TINY, window=20, learning_rate=0.02), "rl_focal_sequential": SMALL}[method]
+    [agents] = RLFocal(method, config).fit(skilled(GOOD, n_docs=200).train, [0])
+    return agents
+
+
+@cache
+def turned() -> Dataset:
+    """Test documents on which the models that were good on train are bad."""
+    rows = skilled(BAD, n_docs=200, seed=1)
+    return replace(rows, is_train=np.zeros(len(rows), dtype=np.bool_))
+
+
+def with_other_labels(rows: Dataset, changed: slice) -> Dataset:
+    labels = rows.labels.copy()
+    labels[changed] = (labels[changed] + 1) % 4
+    return replace(rows, labels=labels)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("at", [0, 1, 9, 10, 11, 57, 130])
+def test_no_label_reaches_its_own_answer_or_an_earlier_one(method: str, at: int) -> None:
+    agents, rows = trained(method), turned()
+    decided = agents.decide_online(rows)
+    other = agents.decide_online(with_other_labels(rows, slice(at, None)))
+    # rl_focal learns from UPDATE_PERIOD labels at once, but its past rewards hold each label at once.
+    np.testing.assert_array_equal(other.predictions[: at + 1], decided.predictions[: at + 1])
+    np.testing.assert_array_equal(other.pools[: at + 1], decided.pools[: at + 1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_labels_change_later_answers_and_not_the_agents(method: str) -> None:
+    agents, rows = trained(method), turned()
+    frozen = decide(agents, rows)
+    decided = agents.decide_online(rows)
+    other = agents.decide_online(with_other_labels(rows, slice(None, 100)))
+    differs = (other.pools != decided.pools).any(axis=1) | (other.predictions != decided.predictions)
+    assert differs[100:].any()
+    again = decide(agents, rows)
+    np.testing.assert_array_equal(again.predictions, frozen.predictions)
+    np.testing.assert_array_equal(again.pools, frozen.pools)
+
+
+def test_online_rl_focal_learns_and_does_not_only_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past rewards and the window alone change what it sees; its updates change what it does with that."""
+    agents, rows = trained("rl_focal"), turned()
+    learned = agents.decide_online(rows)
+    monkeypatch.setattr("rlfocal.methods.rl_focal.online.OnlineLearner.learn", lambda self, rollout: None)
+    watched = agents.decide_online(rows)
+    np.testing.assert_array_equal(watched.pools[:UPDATE_PERIOD], learned.pools[:UPDATE_PERIOD])
+    differs = (watched.pools != learned.pools).any(axis=1) | (watched.predictions != learned.predictions)
+    assert differs[UPDATE_PERIOD:].any()
+
+
+def test_online_sequential_follows_a_stream_that_turned() -> None:
+    agents, rows = trained("rl_focal_sequential"), turned()
+    late = slice(120, None)
+    online = (agents.decide_online(rows).predictions == rows.labels)[late].mean()
+    frozen = (decide(agents, rows).predictions == rows.labels)[late].mean()
+    assert online > frozen + 0.2
+
+
+def test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label() -> None:
+    tracker = Tracker(np.full(3, 0.5), expected=0.5, size=2, seed=0)
+    ahead, behind = (False, True), (True, False)
+    asked, nobody = np.ones(3, dtype=np.bool_), np.zeros(3, dtype=np.bool_)
+
+    def leads_after(*compared: tuple[bool, bool]) -> bool:
+        for both in compared:
+            tracker.learn(asked, nobody, answered_right=False, compared=both)
+        return tracker.leads
+
+    assert not leads_after(ahead)
+    assert not leads_after(behind, ahead, ahead)
+    assert not leads_after((True, True), (False, False))  # both right, both wrong: nothing is learned
+    assert leads_after(*[ahead] * 6)
+    assert not leads_after(*[behind] * 4)
+
+
+def test_what_is_held_out_is_predicted_without_its_labels() -> None:
+    rng = np.random.default_rng(0)
+    n, slots, models = 60, 3, 4
+    shared = torch.from_numpy(rng.normal(size=(n, slots, models)))
+    own = torch.from_numpy(rng.normal(size=(n, 5)))
+    labels = torch.from_numpy(rng.integers(0, slots, n))
+    is_open = torch.ones((n, slots), dtype=torch.bool)
+    priors = Priors(torch.ones((1, models), dtype=torch.float64), torch.ones((1, 5), dtype=torch.float64))
+    held_out = np.arange(n)[None] % 3
+    out = (held_out[0] == 1).nonzero()[0]
+    changed = labels.clone()
+    changed[out] = (labels[out] + 1) % slots
+    one, other = (
+        fit_stage(Rows(shared, own, is_open, given), priors, held_out, np.ones(n), biased=True)
+        for given in (labels, changed)
+    )
+    np.testing.assert_allclose(one.out_of_fold[0, out], other.out_of_fold[0, out], atol=1e-12)
+    rest = np.setdiff1d(np.arange(n), out)
+    assert np.abs(one.out_of_fold[0, rest] - other.out_of_fold[0, rest]).max() > 0.1
+    assert hold_out(skilled(GOOD), 3, 0).max() == 2

@@ -1,0 +1,284 @@
+"""Baselines that learn online from all models: regret bounds, brute force, and each step in loops."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.datasets import make_dataset
+from support.method_data import answers, choices, edges
+from support.turning_stream import turning
+from support.yardsticks import make_answers, make_logits, texts
+
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide, decide_online
+from rlfocal.methods import check_methods, make_method
+from rlfocal.methods.fusing.log_linear import evidence, fit_log_linear
+from rlfocal.methods.online.hedge import RATES, Hedge, reweighed, weights_along
+from rlfocal.methods.online.online_log_linear import RIDGE, OnlineLogLinear, features, newton_step, seen
+from rlfocal.methods.online.sliding_best import SlidingBest
+
+FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
+
+
+def along(method: Method, data: Dataset) -> Decisions:
+    [policy] = method.fit(data.train, [0])
+    assert isinstance(policy, OnlineLearner)
+    return decide_online(policy, data.test)
+
+
+@st.composite
+def losses(draw: st.DrawFn) -> np.ndarray:
+    """(T, N) who was wrong, in stretches that each favour another model, as an adversary would have it."""
+    n = draw(st.integers(2, 6))
+    stretches = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(1, 60)), min_size=1, max_size=5))
+    wrong = np.array([np.arange(n) != good for good, length in stretches for _ in range(length)])
+    flips = np.random.default_rng(draw(st.integers(0, 99))).random(wrong.shape)
+    return wrong ^ (flips < draw(st.sampled_from([0.0, 0.1, 0.4])))
+
+
+def spent(wrong: np.ndarray, rate: float, share: float) -> float:
+    """What a model drawn by the weights is expected to get wrong over all documents."""
+    return float((np.exp(weights_along(wrong, rate, share)[:-1]) * wrong).sum())
+
+
+@given(losses(), st.sampled_from([*RATES, 3.0]))
+@settings(max_examples=150, deadline=None)
+def test_hedge_keeps_to_its_regret_bound(wrong: np.ndarray, rate: float) -> None:
+    """Σ w · l <= min_m Σ l_m + ln N / η + η T / 8 (Cesa-Bianchi and Lugosi 2006, theorem 2.2)."""
+    length, n = wrong.shape
+    assert spent(wrong, rate, 0) <= wrong.sum(axis=0).min() + math.log(n) / rate + rate * length / 8 + 1e-9
+
+
+@given(losses(), st.sampled_from([*RATES, 3.0]), st.sampled_from([0.003, 0.01, 0.1]))
+@settings(max_examples=150, deadline=None)
+def test_a_fixed_share_keeps_to_its_bound_against_whoever_switches(
+    wrong: np.ndarray, rate: float, share: float
+) -> None:
+    """Against the best sequence of models, whose switches cost ln(N / α) / η each (Herbster and Warmuth)."""
+    length, n = wrong.shape
+    stay, move = math.log(1 / (1 - share + share / n)), math.log(n / share)
+    best = wrong[0].astype(float)  # by the last model: errors, and what its switches cost in errors
+    for row in wrong[1:]:
+        best = np.minimum(best + stay / rate, (best + move / rate).min()) + row
+    assert spent(wrong, rate, share) <= best.min() + math.log(n) / rate + rate * length / 8 + 1e-9
+
+
+def test_what_hedge_takes_from_a_weight_by_hand() -> None:
+    start = np.log([0.5, 0.25, 0.25])
+    wrong = np.array([True, False, True])
+    left = np.array([0.5 * 0.5, 0.25, 0.25 * 0.5]) / 0.625
+    assert np.exp(reweighed(start, wrong, math.log(2), 0)) == pytest.approx(left)
+    assert np.exp(reweighed(start, wrong, math.log(2), 0.3)) == pytest.approx(0.7 * left + 0.1)
+
+
+def test_a_weight_that_fell_for_long_rises_again() -> None:
+    wrong = np.repeat([[False, True], [True, False]], [2000, 2100], axis=0)
+    assert np.exp(weights_along(wrong, 1.0, 0)[-1]) == pytest.approx([0, 1])
+
+
+@pytest.mark.parametrize("data", [choices(), answers()], ids=["choices", "answers"])
+@pytest.mark.parametrize("given", [Hedge(), Hedge(rate=0.3, share=0.0)])
+def test_hedge_answers_as_written_out(data: Dataset, given: Hedge) -> None:
+    def voted(said: Dataset, row: int, weights: np.ndarray) -> int:
+        votes = {
+            slot: weights[said.predictions[row] == slot].sum() for slot in said.predictions[row].tolist()
+        }
+        votes.pop(-1, None)
+        if not votes:
+            return -1
+        top = [slot for slot in votes if votes[slot] > max(votes.values()) - 1e-9]
+        # Of free answers, the one that the first model gave.
+        return int(min(top) if data.kind == "choices" else top[0])
+
+    def walk(part: Dataset, weights: np.ndarray, rate: float) -> tuple[list[int], np.ndarray]:
+        said = []
+        for row in range(len(part)):
+            said.append(voted(part, row, weights))
+            weights = weights * np.where(part.correct[row], 1, math.exp(-rate))
+            weights = (1 - given.share) * weights / weights.sum() + given.share / len(weights)
+        return said, weights
+
+    even, train = np.full(len(data.models), 1 / len(data.models)), data.train
+    n_right = {}
+    for rate in [given.rate] if given.rate else RATES:
+        said, _ = walk(train, even, rate)
+        n_right[rate] = sum(a == b >= 0 for a, b in zip(said, train.labels.tolist(), strict=True))
+    best = max(n_right, key=lambda rate: n_right[rate])
+    said, _ = walk(data.test, walk(train, even, best)[1], best)
+    decided = along(given, data)
+    assert decided.predictions.tolist() == said
+    assert decided.pools.all()
+
+
+@st.composite
+def small(draw: st.DrawFn) -> Dataset:
+    n_docs, n = draw(st.integers(3, 30)), draw(st.integers(2, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    probs = rng.dirichlet(np.ones(3), (n_docs, n))
+    return make_dataset(probs, rng.integers(-1, 3, n_docs), n_train=draw(st.integers(1, n_docs - 1)))
+
+
+@given(small(), st.integers(1, 12))
+@settings(max_examples=80, deadline=None)
+def test_sliding_best_by_brute_force(data: Dataset, window: int) -> None:
+    decided = along(SlidingBest(window=window), data)
+    n_train, right = len(data.train), (data.predictions == data.labels[:, None]).tolist()
+    assert decided.rounds is not None
+    for row in range(len(data.test)):
+        t = n_train + row
+        last = right[max(t - window, 0) : t]
+        counts = [sum(each[m] for each in last) for m in range(len(data.models))]
+        best = counts.index(max(counts))
+        assert decided.predictions[row] == data.predictions[t, best]
+        assert decided.rounds[row, best] == 1
+    assert decided.pools.all()
+    assert (decided.rounds == 1).all()  # nobody waits for those that are called after the answer
+
+
+def literal_newton(data: Dataset, memory: float) -> list[np.ndarray]:
+    """Parameters before every test document and after the last, by loops over slots."""
+    everyone = np.ones(len(data.models), dtype=np.bool_)
+    pool, (x, exists) = fit_log_linear(data.train, everyone), evidence(data, everyone)
+    n, c = len(data.models), x.shape[2]
+    theta, size = np.concatenate([pool.weights, pool.biases]), n + c
+
+    def columns(row: int) -> dict[int, np.ndarray]:
+        biases = np.eye(c) if data.kind == "choices" else np.zeros((c, c))
+        return {s: np.concatenate([x[row, :, s], biases[s]]) for s in range(c) if exists[row, s]}
+
+    def chances(row: int) -> dict[int, float]:
+        raw = {s: math.exp(column @ theta) for s, column in columns(row).items()}
+        return {s: value / sum(raw.values()) for s, value in raw.items()}
+
+    def bend(row: int) -> np.ndarray:
+        p, total = chances(row), np.zeros((size, size))
+        for one, a in columns(row).items():
+            for other, b in columns(row).items():
+                total += (p[one] * (one == other) - p[one] * p[other]) * np.outer(a, b)
+        return total
+
+    n_train = len(data.train)
+    precision = min(1, memory / n_train) * sum(bend(row) for row in range(n_train)) + RIDGE * np.eye(size)
+    every, keep = [theta], math.exp(-1 / memory)
+    for row in range(n_train, len(data)):
+        label = int(data.labels[row])
+        if label in columns(row):
+            slope = columns(row)[label] - sum(p * columns(row)[s] for s, p in chances(row).items())
+            precision = keep * precision + (1 - keep) * RIDGE * np.eye(size) + bend(row)
+            theta = theta + np.linalg.inv(precision) @ slope
+        every.append(theta)
+    return every
+
+
+@pytest.mark.parametrize("data", [make_logits(0, T=80, N=3), answers(5)], ids=["choices", "answers"])
+@pytest.mark.parametrize("memory", [7.0, 1000.0])
+def test_the_log_linear_pool_learns_as_written_out(data: Dataset, memory: float) -> None:
+    every = literal_newton(data, memory)
+    [policy] = OnlineLogLinear(memory=memory).fit(data.train, [0])
+    parameters, precision = policy.parameters, policy.precision
+    x, exists = evidence(data.test, np.ones(len(data.models), dtype=np.bool_))
+    expected = []
+    for row, before in enumerate(every[:-1]):
+        assert parameters == pytest.approx(before, abs=1e-8)
+        [slot] = replace(policy, parameters=before).decide(Calls(data.test.take(np.array([row])))).slots
+        expected.append(int(slot))
+        label = int(data.test.labels[row])
+        if label >= 0 and exists[row, label]:
+            given = features(x[row], data.kind)
+            parameters, precision = newton_step(parameters, precision, given, exists[row], label, memory)
+    assert parameters == pytest.approx(every[-1], abs=1e-8)
+    assert any(not np.allclose(one, other) for one, other in pairwise(every))
+    assert along(OnlineLogLinear(memory=memory), data).predictions.tolist() == expected
+
+
+def test_chances_are_those_of_the_slots_that_exist_and_curvature_their_spread() -> None:
+    rng = np.random.default_rng(0)
+    given, parameters = rng.normal(size=(4, 3)) - 9.0, rng.normal(size=3)
+    exists = np.array([True, False, True, True])
+    chances, curvature = seen(parameters, given, exists)
+    assert chances.sum() == pytest.approx(1)
+    assert chances[1] == 0
+    slope = [
+        (seen(parameters + step, given, exists).chances - seen(parameters - step, given, exists).chances)
+        / 2e-5
+        for step in 1e-5 * np.eye(3)
+    ]
+    np.testing.assert_allclose(given.T @ np.array(slope).T, curvature, atol=1e-6)
+    nothing = seen(parameters, given, np.zeros(4, dtype=np.bool_))
+    assert not nothing.chances.any()
+    assert not nothing.curvature.any()
+
+
+def test_without_labels_the_log_linear_pool_is_log_linear() -> None:
+    for data in (choices(), answers()):
+        frozen, plain = (
+            make_method(name).fit(data.train, [0])[0] for name in ("online_log_linear", "log_linear")
+        )
+        one, other = decide(frozen, data.test.unlabelled()), decide(plain, data.test.unlabelled())
+        assert (one.predictions == other.predictions).all()
+        unlabelled = decide_online(frozen, data.test.unlabelled())  # type: ignore[arg-type]
+        assert (unlabelled.predictions == one.predictions).all()
+
+
+def test_learning_on_a_steady_stream_costs_the_log_linear_pool_little() -> None:
+    """Of 1,200 documents; train's fit is of 400."""
+    data = make_logits(3, T=1600, N=4)
+    steady = replace(data, is_train=np.arange(1600) < 400)
+    [policy] = OnlineLogLinear().fit(steady.train, [0])
+    online, frozen = (
+        (decided.predictions == steady.test.labels).mean()
+        for decided in (decide_online(policy, steady.test), decide(policy, steady.test))
+    )
+    assert online > frozen - 0.01
+
+
+@pytest.mark.parametrize("name", FROM_ALL)
+def test_they_run_online_only_and_stand_data_that_are_short_of_something(name: str) -> None:
+    with pytest.raises(InputError, match="needs --protocol online"):
+        check_methods([name], choices())
+    for edge, data in {**edges(), "answers": answers()}.items():
+        check_methods([name], data, "online")
+        for decided in (
+            along(make_method(name), data),
+            decide(make_method(name).fit(data.train, [0])[0], data.test),
+        ):
+            assert decided.predictions.shape == (len(data.test),), edge
+            assert (decided.predictions >= -1).all(), edge
+            assert (decided.predictions < np.maximum(data.test.n_choices, 1)).all(), edge
+
+
+@pytest.mark.parametrize("name", FROM_ALL)
+def test_learning_ends_with_the_stream(name: str) -> None:
+    [policy] = make_method(name).fit(turning().train, [0])
+    assert isinstance(policy, OnlineLearner)
+    once, twice = (decide_online(policy, turning().test).predictions for _ in range(2))
+    assert (once == twice).all()
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(InputError, match=r"sliding_best\.window is 0; it must be at least 1"):
+        SlidingBest(window=0)
+    with pytest.raises(InputError, match=r"online_log_linear\.memory is 0; it must be at least 1"):
+        OnlineLogLinear(memory=0)
+    with pytest.raises(InputError, match=r"hedge\.rate is -1; it must be 0 or more"):
+        Hedge(rate=-1)
+    for share in (-0.1, 1.0):
+        with pytest.raises(
+            InputError, match=rf"hedge\.share is {share:g}; it must be at least 0 and below 1"
+        ):
+            Hedge(share=share)
+
+
+def test_a_weighted_vote_on_free_answers_breaks_ties_by_the_first_model() -> None:
+    data = make_answers(*[("ab", "a"), ("ba", "b"), ("-c", "c"), ("--", "c")] * 4)
+    decided = along(Hedge(rate=0.1), data)
+    assert texts(data.test, decided)[3::4] == [None] * 2
+    assert texts(data.test, decided)[2::4] == ["c"] * 2

@@ -1,0 +1,86 @@
+"""Every policy that learns online: no label reaches an answer or a call before its turn, and labels teach it.
+
+`rl_focal_released` has its own test, as its artefacts change what it asks (test_released_variant).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from support.method_data import answers, choices
+from support.turning_stream import LATE, N_TRAIN, TURN, turning
+from support.worded_data import BANDITS
+
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Decisions, OnlineAgents, OnlineLearner, decide, decide_online
+from rlfocal.methods import every_method, make_method
+from rlfocal.methods.trained import RL_FOCAL, WITHOUT_TEXTS
+
+FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
+ONLINE = ("latest_correct", *BANDITS, *FROM_ALL, "rl_focal", "rl_focal_sequential")
+
+
+@cache
+def data_of(kind: str) -> Dataset:
+    """120 or 150 test documents; those with choices turn after a third."""
+    rows = np.concatenate([np.arange(N_TRAIN), N_TRAIN + TURN + np.arange(-50, 100)])
+    return turning().take(rows) if kind == "choices" else answers(40)
+
+
+@cache
+def policy(name: str, kind: str) -> OnlineLearner | OnlineAgents:
+    made = fitted(name, data_of(kind))
+    assert isinstance(made, OnlineLearner | OnlineAgents)
+    return made
+
+
+def fitted(name: str, data: Dataset) -> object:
+    [made] = make_method(name).fit(data.train, [0])
+    return made
+
+
+def until(decided: Decisions, t: int) -> tuple[bytes, ...]:
+    """What was answered and called up to document t, itself among them."""
+    rounds = decided.pools if decided.rounds is None else decided.rounds
+    return tuple(part[: t + 1].tobytes() for part in (decided.predictions, decided.pools, rounds))
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+@pytest.mark.parametrize("name", ONLINE)
+def test_labels_from_a_document_on_change_nothing_up_to_it(name: str, kind: str) -> None:
+    made, test = policy(name, kind), data_of(kind).test
+    decided, rng = decide_online(made, test), np.random.default_rng(0)
+    differs = []
+    for t in (0, 1, 23, 49, 50, 51, len(test) - 1):
+        flipped, permuted, none = (test.labels.copy() for _ in range(3))
+        flipped[t:] = (flipped[t:] + 1) % np.maximum(test.n_choices[t:], 2)
+        permuted[t:] = rng.permutation(permuted[t:])
+        none[t:] = -1
+        for labels in (flipped, permuted, none):
+            other = decide_online(made, replace(test, labels=labels))
+            assert until(other, t) == until(decided, t), t
+            differs.append(until(other, len(test)) != until(decided, len(test)))
+    assert any(differs)
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_who_learns_follows_a_stream_that_turns(name: str) -> None:
+    """And who never learned would not: as frozen, it is below what is asked of it."""
+    test = turning().test
+    made = fitted(name, turning())
+    assert isinstance(made, OnlineLearner | OnlineAgents)
+    online, frozen = (
+        (decided.predictions == test.labels)[-LATE:].mean()
+        for decided in (decide_online(made, test), decide(made, test))  # type: ignore[arg-type]
+    )
+    assert frozen < 0.6
+    assert online > max(0.7, frozen + 0.15)
+
+
+def test_nobody_else_learns_online() -> None:
+    for data in (choices(), answers()):
+        for name in set(every_method(data, "online")[0]) - {*ONLINE, *WITHOUT_TEXTS, *RL_FOCAL}:
+            assert not isinstance(fitted(name, data), OnlineLearner | OnlineAgents), name

@@ -1,0 +1,137 @@
+"""The register of methods: what is derived from it, and methods that other packages add."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from support.stored_choices import put_choices
+from typer.testing import CliRunner
+
+from rlfocal.cli.support import commands
+from rlfocal.evaluation import evaluate
+from rlfocal.methods import Entry, entries, make_method, methods_for, register
+from rlfocal.report.methods import markdown_rows
+from warehouse import open_warehouse
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlfocal.methods import Answered, Entry, register
+
+
+@register(Entry("last_model", "the last model", "what it answers"))
+@dataclass(frozen=True)
+class LastModel:
+    seeded = False
+
+    def recipe(self, n_train):
+        return "1"
+
+    def fit(self, train, seeds):
+        return [self]
+
+    def decide(self, calls):
+        last = np.arange(len(calls.models)) == len(calls.models) - 1
+        return Answered(calls.call(last).predictions[:, -1])
+"""
+
+
+def test_the_docs_table_is_the_register() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    assert "\n".join(markdown_rows(entries().values())) in page, (
+        "put in what `rlfocal methods --markdown` prints"
+    )
+
+
+def test_a_taken_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="'plurality' is registered already"):
+        register(Entry("plurality", "all", "twice"))(lambda: make_method("plurality"))
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder that holds another package with one method, as pip would leave it."""
+    (tmp_path / "their_methods.py").write_text(PLUGIN)
+    about = tmp_path / "theirs-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[rlfocal.methods]\ntheirs = their_methods\n")
+    return tmp_path
+
+
+def called(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = (
+        f"import sys; sys.path.insert(0, {str(installed)!r}); from rlfocal.cli import main; sys.exit(main())"
+    )
+    words = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def test_another_packages_method_is_evaluated_like_ours(installed: Path) -> None:
+    with open_warehouse(installed / "w") as warehouse:
+        put_choices(warehouse, {"k": [True] * 4, "m": [False] * 4})
+        assert "last_model" not in {row.method for row in evaluate(warehouse, "b").rows}
+    done = called(installed, "evaluate", "-b", "b", "-w", str(installed / "w"), "--seeds", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["method"]: row for row in json.loads(done.stdout) if row["task"] == "*"}
+    assert rows["last_model"]["accuracy"] == 0.0
+    assert rows["oracle"]["accuracy"] == 1.0
+    for asked in (["methods"], ["evaluate", "--help"]):
+        assert "last_model" in called(installed, *asked).stdout
+    page = installed / "report.html"
+    made = called(installed, "report", "-w", str(installed / "w"), "-o", str(page))
+    assert made.returncode == 0, made.stderr
+    assert '<th scope="row">last_model</th>' in page.read_text("utf-8")
+
+
+def test_the_help_of_evaluate_names_every_method_and_nothing_else_waits_for_it() -> None:
+    shown = called(ROOT, "evaluate", "--help").stdout
+    first_words = {line.split()[1] for line in shown.splitlines() if line.startswith("│")}
+    for name, one in entries().items():
+        assert (f"{name}:<{one.argument}>" if one.needs_argument else name) in first_words
+    code = "import sys; from rlfocal.cli.app import app; from typer.main import get_command; "
+    code += "get_command(app).main(['--help'], standalone_mode=False); print([m for m in sys.modules if "
+    code += "m.startswith('rlfocal.methods')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_another_packages_method_that_cannot_be_loaded_is_named(installed: Path) -> None:
+    (installed / "their_methods.py").write_text("import no_such_module")
+    done = called(installed, "methods")
+    assert done.returncode == 2
+    assert "methods of 'their_methods' cannot be loaded" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_runs_unless_methods_are_named() -> None:
+    """A rival that slipped in would slow down every regeneration."""
+    usual = "rl_focal rl_focal_sequential best_single constant_choice plurality soft_vote best_log_linear "
+    usual += "best_plurality best_soft_vote gated_log_linear log_linear random_select "
+    usual += "stacking weighted_vote oracle"
+    assert methods_for(12) == usual.split()
+
+
+def test_a_command_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_commands").mkdir()
+    (tmp_path / "their_commands" / "greeting.py").write_text(
+        "import typer\n\nfrom rlfocal.cli.support.commands import command\n\n\n"
+        '@command("greet", "Keep a warehouse")\ndef greet(name: str) -> None:\n'
+        '    """Greets."""\n    typer.echo(f"hello {name}")\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(commands, "_COMMANDS", [])
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    commands.add_all(app, "their_commands", [str(tmp_path / "their_commands")])
+    done = CliRunner().invoke(app, ["greet", "you"])
+    assert (done.exit_code, done.output) == (0, "hello you\n")
+    assert "Keep a warehouse" in CliRunner().invoke(app, ["--help"]).output

@@ -1,0 +1,511 @@
+"""Routers that read the question alone: their formulas by hand, where they must win and where they cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.topics import ODD, Floats, Words, accuracy, answered, by_topic, mean_price, odd, policy_of
+
+from rlfocal.base.errors import InputError
+from rlfocal.data.policy import Budget, Budgeted, decide
+from rlfocal.methods import entries
+from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
+from rlfocal.methods.neighbours.avengers import MixedRouter, RankedRouter
+from rlfocal.methods.neighbours.guarded_knn import GuardedKNN, GuardedRouter
+from rlfocal.methods.neighbours.knn import NeighbourScores
+from rlfocal.methods.routers._pairs import Calibration, PairRouter, cuts_of, members_of, pair_of
+from rlfocal.methods.routers.hier_shrink import ShrunkMeans
+from rlfocal.methods.routers.routellm_sw import (
+    ELO,
+    ChancesAgainst,
+    Ratings,
+    StrongWins,
+    battle_weights,
+    bradley_terry,
+    wins_of,
+)
+
+SCORED = ["knn", "guarded_knn", "avengers_pro", "hier_shrink"]
+"""Ask any of N models, and trade cents."""
+PAIRED = ["routellm_sw"]
+"""Ask one of two."""
+ROUTERS = ["avengers", *SCORED, *PAIRED]
+
+
+# ---- every one of them
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_where_the_text_tells_the_right_model_a_router_finds_it(name: str) -> None:
+    data = by_topic(0, prices=[4.0, 1.0, 2.0, 3.0])
+    policy = policy_of(name, data.train)
+    assert data.test.correct[:, :2].any(axis=1).mean() == 1.0
+    assert accuracy(policy, data.test) >= 0.98
+    assert accuracy(policy_of("best_single", data.train), data.test) < 0.7
+    assert (decide(policy, data.test).pools.sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_shuffled_labels_teach_a_router_nothing(name: str) -> None:
+    excess = []
+    for seed in range(3):
+        data = by_topic(seed)
+        train, rng = data.train, np.random.default_rng(seed)
+        labels = rng.permutation(np.repeat(np.arange(2), len(train) // 2))
+        policy = policy_of(name, replace(train, labels=labels), seed)
+        excess.append(accuracy(policy, data.test) - data.test.correct.mean(axis=0).max())
+    assert np.mean(excess) <= 2 * np.sqrt(0.25 / (3 * 300))
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_the_same_seed_gives_the_same_decisions(name: str) -> None:
+    data = by_topic(1, T=120)
+    one, other = (decide(policy_of(name, data.train, seed=3), data.test) for _ in range(2))
+    assert (one.pools == other.pools).all()
+    assert (one.predictions == other.predictions).all()
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_a_pair_gives_a_curve(name: str) -> None:
+    data = by_topic(2, prices=[9.0, 1.0, 10.0, 10.0])
+    policy = policy_of(name, data.train)
+    shares, found = [], []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        decided = decide(policy.at_share(share), data.test)
+        shares.append(decided.pools[:, 0].mean())
+        assert decided.pools[:, :2].any(axis=1).all()
+        found.append((decided.predictions == data.test.labels).mean())
+    # Within a topic only noise tells questions apart, so that shares are rough.
+    assert shares == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0], abs=0.15)
+    assert shares == sorted(shares)
+    assert max(found) == found[2]
+    assert found[0] == pytest.approx(data.test.correct[:, 1].mean())
+    assert found[-1] == pytest.approx(data.test.correct[:, 0].mean())
+    assert decide(policy_of(name, data.train, strong_share=0.25), data.test).pools[:, 0].mean() == shares[1]
+    for amount in (1.0, 3.0, 9.0):
+        thrifty = policy.within(Budget(amount, "cents"))
+        decided = decide(thrifty, data.test)
+        assert (9 * decided.pools[:, 0] + decided.pools[:, 1]).mean() <= amount * 1.3
+    assert accuracy(policy.within(Budget(9.0, "cents")), data.test) == accuracy(policy, data.test)
+    assert policy.within(Budget(0.9, "cents")) is None
+    assert policy.within(Budget(0.5)) is None
+    assert policy.within(Budget(1.0)) is policy
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_budgets_in_cents_are_kept_and_worth_it(name: str) -> None:
+    data = by_topic(2, prices=[9.0, 5.0, 3.0, 1.0])
+    policy = policy_of(name, data.train)
+    found = {}
+    for amount in (1.0, 2.0, 4.0, 6.0, 9.0):
+        thrifty = policy.within(Budget(amount, "cents"))
+        assert thrifty is not None
+        assert mean_price(decide(thrifty, data.train), data.train) <= amount * 1.1, amount
+        assert mean_price(decide(thrifty, data.test), data.test) <= amount * 1.2, amount
+        found[amount] = accuracy(thrifty, data.test)
+    assert found[1.0] == 0.0
+    assert found[1.0] < found[4.0] < found[9.0]
+    assert found[9.0] >= accuracy(policy, data.test)
+    assert policy.within(Budget(0.9, "cents")) is None
+    assert policy.within(Budget(0.5)) is None
+    assert policy.within(Budget(1.0)) is not None
+    unpriced = replace(data, prices=np.array([9.0, 5.0, np.nan, 1.0]))
+    assert policy_of(name, unpriced.train).within(Budget(4.0, "cents")) is None
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_without_texts_a_budget_buys_the_best_that_it_can(name: str) -> None:
+    data = replace(by_topic(2, prices=[9.0, 5.0, 3.0, 1.0]), questions=())
+    policy = policy_of(name, data.train)
+    for amount, expected in [(1.0, 3), (8.0, 2), (9.0, 0)]:
+        assert (
+            decide(policy.within(Budget(amount, "cents")), data.test).pools.argmax(axis=1) == expected
+        ).all()
+
+
+@pytest.mark.parametrize("case", ODD)
+@pytest.mark.parametrize("name", ROUTERS)
+def test_odd_data_are_no_crash(name: str, case: str) -> None:
+    data = odd(case)
+    if name in PAIRED and case == "unknown prices":
+        with pytest.raises(InputError, match="told apart by price"):
+            policy_of(name, data.train)
+        return
+    policy = policy_of(name, data.train)
+    decided = decide(policy, data.test)
+    asked = decided.pools.argmax(axis=1)
+    assert (decided.pools.sum(axis=1) == 1).all()
+    assert (decided.predictions == data.test.predictions[np.arange(len(asked)), asked]).all()
+    if decided.probability is not None:
+        assert ((decided.probability >= 0) & (decided.probability <= 1)).all()
+    for budget in (Budget(2.0), Budget(2.0, "cents")):
+        thrifty = policy.within(budget) if isinstance(policy, Budgeted) else None
+        if thrifty is not None:
+            assert (decide(thrifty, data.test).pools.sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+def test_few_models_are_no_crash(name: str) -> None:
+    data = by_topic(8, T=40)
+    for n in range(entries()[name].fewest_models, 3):
+        part = replace(
+            data,
+            models=data.models[:n],
+            prices=data.prices[:n],
+            probs=data.probs[:, :n],
+            logprobs=data.logprobs[:, :n],
+            predictions=data.predictions[:, :n],
+        )
+        assert (decide(policy_of(name, part.train), part.test).pools.sum(axis=1) == 1).all()
+
+
+def test_listing_the_methods_imports_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, rlfocal.methods; print({'sklearn', 'torch', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+# ---- one by one
+
+
+def test_knn_scores_by_the_nearest() -> None:
+    vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
+    right = np.array([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    scorer = NeighbourScores(Words(), vectors, right, k=2)
+    assert scorer.scores(("1 0", "0 2", "0 0")).tolist() == [[0.5, 0.0], [0.5, 0.5], [0.5, 0.5]]
+    # Of the first, the others by cosine: the second, then the third. The last is only less unlike the third.
+    assert scorer.train_scores()[0].tolist() == [0.5, 0.5]
+
+
+def test_willingness_to_pay() -> None:
+    data = by_topic(3, prices=[3.0, 1.0, 1.0, 1.0])
+    free = decide(policy_of("knn", data.train), data.test)
+    # Asking m00 costs 2 cents more, and is right where m01 never is.
+    willing = decide(policy_of("knn", data.train, willingness=40.0), data.test)
+    assert (willing.pools == free.pools).all()
+    thrifty = decide(policy_of("knn", data.train, willingness=1.5), data.test)
+    assert not thrifty.pools[:, 0].any()
+    unpriced = replace(data, prices=np.array([1.0, np.nan, 1.0, 1.0]))
+    with pytest.raises(InputError, match="that of 'm01' is unknown"):
+        policy_of("knn", unpriced.train, willingness=4.0)
+    for wrong in ({"k": 0}, {"willingness": 0.0}):
+        with pytest.raises(InputError, match="must be above 0"):
+            policy_of("knn", data.train, **wrong)
+
+
+def guarded(right: list[list[float]], prices: Sequence[float], **settings: Any) -> GuardedRouter:
+    """On neighbours that are all alike."""
+    vectors = np.ones((len(right), 1))
+    return GuardedRouter(GuardedKNN(**settings), Words(), vectors, np.array(right), np.array(prices))
+
+
+def asked_by(router: GuardedRouter, question: str = "1") -> int:
+    data = answered(np.ones((1, router.right.shape[1]), dtype=np.bool_), [question], n_train=0)
+    return int(decide(router, data).pools.argmax())
+
+
+def test_the_guard_leaves_the_fallback_on_evidence_alone() -> None:
+    # The documents: 4 near "1", where m01 leads m00 by (1, 1, 0, 0) or so; m00 is best on all of train.
+    near = [[0.0, 1.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+    far = [[1.0, 0.0]] * 5
+    vectors = np.array([[1.0]] * 4 + [[-1.0]] * 5)
+    # Mean difference 1/2, its standard error sqrt((1/2 - 1/4) / 4) = 1/4: z = 1.9 passes, 2 does not.
+    for z, prices, expected in [
+        (1.9, (1.0, 1.0), 1),
+        (2.0, (1.0, 1.0), 0),
+        (0.95, (1.0, 2.0), 1),  # dearer: z counts twice
+        (1.0, (1.0, 2.0), 0),
+        (1.0, (2.0, 1.0), 1),
+        (1.0, (np.nan, 2.0), 1),
+    ]:
+        router = GuardedRouter(GuardedKNN(k=4, z=z), Words(), vectors, np.array(near + far), np.array(prices))
+        assert asked_by(router) == expected, (z, prices)
+        assert asked_by(router, "-1") == 0
+        assert asked_by(router, "0") == 0
+
+
+def test_the_guards_neighbours_weigh_by_similarity() -> None:
+    # Cosines to "1 0": 1, 0.8 and 0.6. The second's is the 2nd: 0.75 of it is 0.6, which is not more.
+    vectors = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8]])
+    right = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    router = GuardedRouter(GuardedKNN(k=2, closeness=0.75), Words(), vectors, right, np.ones(2))
+    paired = router._paired_block(np.array([[1.0, 0.8, 0.6]]), fallback=1)
+    assert paired.level[0] == pytest.approx([1 / 1.8, 0.8 / 1.8])
+    gain = 0.2 / 1.8
+    assert paired.gain[0] == pytest.approx([gain, 0.0])
+    error = np.sqrt((1 - gain**2) * (1 + 0.64) / 1.8**2)
+    assert paired.error[0] == pytest.approx([error, 0.0])
+    wider = replace(router, settings=GuardedKNN(k=2, closeness=0.7))
+    assert wider._paired_block(np.array([[1.0, 0.8, 0.6]]), 1).level[0] == pytest.approx([1 / 2.4, 1.4 / 2.4])
+
+
+def test_a_lead_without_spread_needs_no_guard() -> None:
+    assert asked_by(guarded([[0.0, 1.0], [0.0, 1.0]], (1.0, 1.0))) == 1
+    assert asked_by(guarded([[1.0, 1.0], [0.0, 0.0]], (1.0, 1.0))) == 0
+
+
+def test_what_is_unlike_a_question_is_no_neighbour() -> None:
+    router = replace(guarded([[1.0], [0.0], [0.0]], (1.0,)), settings=GuardedKNN(k=3))
+    assert router._paired_block(np.array([[0.5, -0.1, -0.2]]), 0).level[0] == [1.0]
+
+
+def test_a_guarded_budget_is_kept_on_neighbours_other_than_oneself() -> None:
+    # The first and the last are nearest to the second, and the second to the first.
+    angles = np.deg2rad([5.0, 0.0, -5.0])
+    vectors = np.column_stack([np.cos(angles), np.sin(angles)])
+    right = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    settings = GuardedKNN(k=1, closeness=0.9999)
+    router = GuardedRouter(settings, Words(), vectors, right, np.array([1.0, 4.0]))
+    assert router._mean_train_price(0.0) == (4 + 1 + 4) / 3
+
+
+TWO = Clusters(
+    Words(),
+    centres=np.array([[2.0, 0.0], [0.0, 1.0]]),
+    sizes=np.array([6.0, 4.0, 10.0]),
+    means=np.array([[0.9, 0.5, 0.7], [0.2, 0.6, 0.6], [0.62, 0.54, 0.66]]),
+)
+
+
+def test_avengers_ranks_models_in_the_nearest_clusters() -> None:
+    # Ranks 0, 2, 1 in the first cluster; 2, 0, 1 in the second, a tie going to m01; 1, 2, 0 on all of train.
+    one = RankedRouter(TWO, 1)
+    expected = [[1, 1 / 3, 1 / 2], [1 / 3, 1, 1 / 2], [1 / 2, 1 / 3, 1]]
+    assert one.scores(("4 3", "3 9", "0 0")) == pytest.approx(np.array(expected))
+    first = 1 / (1 + np.exp(-9 * (1.6 - 0.6)))  # inner products with (0.8, 0.6)
+    both = RankedRouter(TWO, 2).scores(("4 3",))[0]
+    assert both == pytest.approx([first + (1 - first) / 3, first / 3 + 1 - first, 0.5])
+
+
+def test_avengers_pro_ranks_by_accuracy_and_cheapness_of_a_cluster() -> None:
+    # Scaled accuracies 1, 0, 1/2 and 0, 1, 1; cheapness 0, 2/3, 0: the price of m02 is unknown.
+    def asked(weight: float, question: str, nearest: int = 1) -> int:
+        router = MixedRouter(TWO, nearest, np.array([3.0, 1.0, np.nan]), (), weight)
+        data = answered(np.ones((1, 3), dtype=np.bool_), [question], n_train=0)
+        decided = decide(router, data)
+        return int(decided.pools.argmax())
+
+    # (1 - w) · 1 against w · 2/3: m01 leads above w = 0.6.
+    assert [asked(weight, "4 3") for weight in (0.0, 0.59, 0.61, 1.0)] == [0, 0, 1, 1]
+    assert asked(0.0, "3 9") == 1
+    # Ranks 0, 2, 1 and 2, 0, 1: m00 has p + (1 - p)/3, m01 p/3 + 1 - p.
+    assert asked(0.0, "4 3", nearest=2) == 0
+    assert asked(0.0, "3 9", nearest=2) == 1
+    fitted = [policy_of("avengers_pro", by_topic(3).train, alpha=alpha) for alpha in (0.0, 1.0)]
+    test = by_topic(3).test
+    assert decide(fitted[0], test).pools[:, 0].all()
+    assert accuracy(fitted[1], test) == 1.0
+    cheap = MixedRouter(TWO, 2, np.array([3.0, 9.0, 1.0]), (), 0.3)
+    p = 1 / (1 + np.exp(-9 * (1.6 - 0.6)))
+    # Mixed: 0.7 + 0.3 · 2/3, 0, 0.35 + 0.3 · 8/9 and 0.3 · 2/3, 0.7, 0.7 + 0.3 · 8/9.
+    data = answered(np.ones((1, 3), dtype=np.bool_), ["4 3"], n_train=0)
+    decided = decide(cheap, data)
+    assert decided.pools.argmax() == np.argmax([p + (1 - p) / 3, p / 3 + (1 - p) / 2, p / 2 + 1 - p]) == 0
+    assert decided.probability is not None
+    assert decided.probability[0] == pytest.approx(p * 0.9 + (1 - p) * 0.2)
+
+
+def test_hierarchical_shrinkage() -> None:
+    fine = Clusters(
+        Words(),
+        centres=np.array([[1.0, 1.0], [1.0, -1.0]]),
+        sizes=np.array([3.0, 7.0, 10.0]),
+        means=np.array([[0.0, 1.0, 0.5], [0.8, 0.2, 0.9], [0.62, 0.54, 0.66]]),
+    )
+    found = ShrunkMeans(TWO, fine, 24.0, ()).scores(("2 1", "0 0"))
+    b1 = (6 * np.array([0.9, 0.5, 0.7]) + 24 * np.array([0.62, 0.54, 0.66])) / 30
+    assert found[0] == pytest.approx((3 * np.array([0.0, 1.0, 0.5]) + 24 * b1) / 27)
+    assert found[1] == pytest.approx([0.62, 0.54, 0.66])
+
+
+def test_clusters_keep_the_record_of_their_questions() -> None:
+    data = by_topic(4, T=80)
+    clusters = fit_clusters(data.train, "tfidf", 2)
+    own = clusters.near(data.train.questions).at[:, 0]
+    for at in range(2):
+        assert clusters.sizes[at] == (own == at).sum()
+        assert clusters.means[at] == pytest.approx(data.train.correct[own == at].mean(axis=0))
+    assert clusters.means[-1] == pytest.approx(data.train.correct.mean(axis=0))
+    few = fit_clusters(replace(data, questions=("water", "sum") * 40).train, "tfidf", 30)
+    assert few.sizes.tolist() == [20.0, 20.0, 40.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("avengers", {"clusters": 0}, "clusters=0"),
+        ("avengers_pro", {"nearest": 0}, "nearest=0"),
+        ("avengers_pro", {"alpha": 1.5}, "alpha=1.5"),
+        ("hier_shrink", {"strength": 0.0}, "strength=0"),
+        ("hier_shrink", {"fine": 0}, "fine=0"),
+        ("guarded_knn", {"k": 0}, "k=0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(name: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        policy_of(name, by_topic(0, T=20).train, **settings)
+
+
+def test_shrunk_means_weigh_prices() -> None:
+    data = by_topic(3, prices=[3.0, 1.0, 1.0, 1.0])
+    assert decide(policy_of("hier_shrink", data.train, price_weight=0.0), data.test).pools[:, 0].any()
+    assert not decide(policy_of("hier_shrink", data.train, price_weight=0.6), data.test).pools[:, 0].any()
+    unpriced = replace(data, prices=np.array([1.0, np.nan, 1.0, 1.0]))
+    with pytest.raises(InputError, match="weighs prices, and that of 'm01' is unknown"):
+        policy_of("hier_shrink", unpriced.train, price_weight=0.6)
+
+
+def test_a_question_weighs_by_its_similarity() -> None:
+    found = battle_weights(np.array([[0.8, 0.4, -0.8], [0.0, -0.3, 0.0], [-np.inf, 0.5, 0.25]]))
+    raw = np.array([[100, 10**1.5, 1], [1, 1, 1], [0, 100, 10**1.5]])
+    assert found == pytest.approx(raw / raw.sum(axis=1, keepdims=True))
+
+
+def test_bradley_terry_of_two_models_by_hand() -> None:
+    # Battles: m00 wins, m01 wins, two ties, weighing 4, 1, 2 and 1 of 8: 5.5 wins to 2.5.
+    right = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
+    both = np.einsum("na,nb->nab", right, right).reshape(-1, 4)
+    wins = wins_of(np.array([[4.0, 1.0, 2.0, 1.0]]) / 8, both)
+    assert wins[0, 0, 1] * 8 == pytest.approx(5.5)
+    assert wins[0, 1, 0] * 8 == pytest.approx(2.5)
+    [[one, other]] = bradley_terry(wins)
+    assert one + other == pytest.approx(0.0)
+    assert 1 / (1 + 10 ** ((other - one) / 400)) == pytest.approx(5.5 / 8, abs=1e-5)
+
+
+def test_bradley_terry_of_many_models_is_the_weighted_regression() -> None:
+    """As RouteLLM fits it: rows of ±ln 10, every battle twice, a tie one win each, no intercept."""
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(0)
+    vectors, right = rng.normal(size=(60, 3)), (rng.random((60, 4)) < [0.8, 0.5, 0.6, 0.2]).astype(float)
+    asked = rng.normal(size=3)
+    cosine = vectors @ asked / np.linalg.norm(vectors, axis=1) / np.linalg.norm(asked)
+    weights = 10 * 10 ** (cosine / cosine.max())
+    rows: list[Floats] = []
+    wins: list[bool] = []
+    weighs: list[float] = []
+    for i in range(60):
+        for a in range(4):
+            for b in range(a + 1, 4):
+                row = np.zeros(4)
+                row[a], row[b] = np.log(10), -np.log(10)
+                for half in range(2):
+                    tie = right[i, a] == right[i, b]
+                    rows.append(row)
+                    wins.append(half == 0 if tie else right[i, a] > right[i, b])
+                    weighs.append(weights[i])
+    fitted = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10, max_iter=10_000)
+    ratings = 400 * fitted.fit(rows, wins, sample_weight=weighs).coef_[0]
+    found = Ratings(Words(), vectors, right).of((" ".join(map(str, asked)),))[0]
+    assert found == pytest.approx(ratings - ratings.mean(), abs=0.05)
+
+
+def test_who_always_wins_is_rated_far_above_and_finite() -> None:
+    [[one, other]] = bradley_terry(np.array([[[0.0, 1.0], [0.0, 0.0]]]))
+    assert 2000 < one - other < 6000
+
+
+def test_lopsided_battles_still_find_the_greatest_likelihood() -> None:
+    rng = np.random.default_rng(0)
+    wins = rng.random((500, 5, 5)) ** rng.integers(1, 30, (500, 1, 1)) * (rng.random((500, 5, 5)) < 0.5)
+    wins = wins * (1 - np.eye(5)) / np.maximum(wins.sum(axis=(1, 2), keepdims=True), 1e-9)
+    strengths = bradley_terry(wins) / ELO
+    p = 1 / (1 + np.exp(strengths[:, None, :] - strengths[:, :, None]))
+    slope = wins.sum(axis=2) - ((wins + wins.transpose(0, 2, 1)) * p).sum(axis=2) - 1e-6 * strengths
+    assert np.abs(slope).max() < 1e-6
+
+
+@pytest.mark.parametrize("strong", [0, 1])
+def test_the_strong_models_chance_and_others_against_it(strong: int) -> None:
+    # Equal weights: m00 has 2.5 wins to 1.5.
+    ratings = Ratings(Words(), np.ones((4, 1)), np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
+    chance = 0.625 if strong == 0 else 0.375
+    assert StrongWins(ratings, strong).values(("1",))[0] == pytest.approx(chance, abs=1e-5)
+    [scores] = ChancesAgainst(ratings, strong, np.array([1, 3]), 4).scores(("1",))
+    placed = [0.5, 0.375] if strong == 0 else [0.625, 0.5]
+    assert scores[[1, 3]] == pytest.approx(placed, abs=1e-5)
+    assert np.isneginf(scores[[0, 2]]).all()
+
+
+def test_the_pair_is_the_cheapest_and_the_best_of_the_dearer() -> None:
+    right = np.array([[1, 1, 0, 1], [1, 0, 1, 0], [1, 0, 1, 0], [0, 1, 0, 0]], dtype=np.bool_)
+    data = answered(right, "abcd", n_train=4, prices=[4.0, 3.0, 1.0, 2.0])
+    assert pair_of(data) == (0, 2)
+    # The best is the cheapest: the next best is dearer. Equal prices: the best, and the next best beside it.
+    assert pair_of(replace(data, prices=np.array([1.0, 4.0, 2.0, 3.0]))) == (1, 0)
+    assert pair_of(replace(data, prices=np.ones(4))) == (1, 0)
+    with pytest.raises(InputError, match="told apart by price, and that of 'm03' is unknown"):
+        pair_of(replace(data, prices=np.array([1.0, 4.0, 2.0, np.nan])))
+    assert [members_of(data, n).tolist() for n in (2, 3, 4, 9)] == [
+        [0, 2],
+        [0, 1, 2],
+        [0, 1, 2, 3],
+        [0, 1, 2, 3],
+    ]
+    with pytest.raises(InputError, match="n_models=1"):
+        members_of(data, 1)
+    with pytest.raises(InputError, match="a strong-weak pair needs two"):
+        policy_of("routellm_sw", replace(data, models=("m00",)))
+
+
+def test_thresholds_by_hand() -> None:
+    # Only the strong is right on the first and third, only the weak on the last but one.
+    values = np.array([0.9, 0.7, 0.7, 0.4, 0.2])
+    cuts = cuts_of(Calibration(values, np.array([1, 0, 1, -1, 0])))
+    assert cuts.thresholds.tolist() == pytest.approx([np.inf, 0.8, 0.55, 0.3, -np.inf])
+    assert cuts.shares.tolist() == [0.0, 0.2, 0.6, 0.8, 1.0]
+    assert cuts.gains.tolist() == [0, 1, 2, 1, 1]
+
+    @dataclass(frozen=True)
+    class Told:
+        def values(self, questions: tuple[str, ...]) -> Floats:
+            return np.array([float(text) for text in questions])
+
+    prices = np.array([10.0, 5.0])
+    calibration = Calibration(values, np.array([1, 0, 1, -1, 0]))
+    router = PairRouter(Told(), pair_of(by_topic(0).train), prices, calibration, 0.5)
+    router = replace(router, pair=router.pair._replace(strong=0, weak=1))
+    data = answered(np.ones((2, 2), dtype=np.bool_), ["0.5", "0.49"], n_train=0)
+    assert decide(router, data).pools.tolist() == [[True, False], [False, True]]
+    assert router.at_best().threshold == pytest.approx(0.55)
+    shares = [router.at_share(share).threshold for share in (0.0, 0.59, 0.6, 1.0)]
+    assert shares == pytest.approx([np.inf, 0.8, 0.55, -np.inf])
+    thresholds = {cents: router.within(Budget(cents, "cents")) for cents in (4.9, 5.0, 7.9, 8.0, 99.0)}
+    found = {cents: one and one.threshold for cents, one in thresholds.items()}
+    assert found.pop(4.9) is None
+    assert found == pytest.approx({5.0: np.inf, 7.9: 0.8, 8.0: 0.55, 99.0: 0.55})
+    # A strong model that is also the cheaper: a budget is kept by asking it more often.
+    cheap = replace(router, prices=np.array([5.0, 10.0])).within(Budget(6.0, "cents"))
+    assert cheap is not None
+    assert cheap.threshold == pytest.approx(0.3)
+
+
+def test_no_question_battles_for_its_own_rating() -> None:
+    vectors = np.eye(3)
+    ratings = Ratings(Words(), vectors, np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]))
+    first, second = ratings.of_train()[:2]
+    assert first[1] - first[0] > 2000  # only the other two battle
+    assert second == pytest.approx([0.0, 0.0])
+
+
+def test_more_models_are_rated_at_once() -> None:
+    data = by_topic(5, prices=[9.0, 5.0, 3.0, 1.0])
+    policy = policy_of("routellm_sw", data.train, n_models=4)
+    assert accuracy(policy, data.test) >= 0.98
+    thrifty = decide(policy.within(Budget(4.0, "cents")), data.test)
+    assert mean_price(thrifty, data.test) <= 4.4
+    assert (decide(policy.within(Budget(1.0, "cents")), data.test).pools[:, 3]).all()
+    # The strong one, the weak one (m03), and the next best.
+    three = decide(policy_of("routellm_sw", data.train, n_models=3), data.test).pools
+    assert three[:, 2].any()
+    assert not three[:, 1].any()
+    two = policy_of("routellm_sw", data.train)
+    assert not decide(two, data.test).pools[:, [1, 2]].any()

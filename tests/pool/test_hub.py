@@ -1,0 +1,289 @@
+"""Models from a hub, here one of our own: commits, the hub's refusals, remote code, and secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support.hub_server import Hub, serve
+
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.tasks import TaskDocuments
+from rlfocal.lab import weights_dir
+from rlfocal.pool.hub import local_weights, pinned
+from rlfocal.pool.specs import ModelSpec
+from warehouse import open_warehouse
+
+FIRST, SECOND = "1" * 40, "2" * 40
+TOKEN = "hf_" + "PlantedSecret" * 3
+RESOLVE = """
+import sys
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.tasks import TaskDocuments
+from rlfocal.pool.hub import pinned
+from rlfocal.pool.specs import ModelSpec
+try:
+    print(pinned(ModelSpec(model="m", hf_repo=sys.argv[1], revision=sys.argv[2], params_b=1)).revision)
+except InputError as error:
+    print("refused:", error)
+"""
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serve() as running:
+        running.push("org/small", Path(weights_dir("lab-gemma-small")), FIRST)
+        yield running
+
+
+@pytest.fixture
+def environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
+    """For a process of its own: huggingface_hub reads these when it is imported."""
+    dropped = {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN", "RLFOCAL_WAREHOUSE"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return kept | {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(tmp_path / "hf-home"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def resolve(environment: dict[str, str], repo: str = "org/small", revision: str = "main") -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", RESOLVE, repo, revision], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_branch_is_the_commit_it_points_to_now(hub: Hub, environment: dict[str, str]) -> None:
+    assert resolve(environment) == FIRST
+    hub.push("org/small", Path(weights_dir("lab-phi")), SECOND)
+    assert resolve(environment) == SECOND
+    assert resolve(environment, revision=FIRST) == FIRST
+
+
+def test_without_a_network_the_cache_answers(hub: Hub, environment: dict[str, str]) -> None:
+    offline = environment | {"HF_HUB_OFFLINE": "1"}
+    told = resolve(offline)
+    assert "not in the local cache, and HF_HUB_OFFLINE is set" in told
+    assert "hf download org/small --revision main" in told
+    assert resolve(environment) == FIRST
+    assert resolve(offline) == FIRST
+    unreachable = environment | {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    assert resolve(unreachable) == FIRST
+    assert "http://127.0.0.1:9 cannot be reached" in resolve(unreachable, "org/other")
+
+
+def test_every_refusal_says_what_to_do(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
+    hub.push("org/gated", tmp_path, FIRST)
+    hub.gated.add("org/gated")
+    hub.push("org/bare", tmp_path, FIRST)
+    cases = {
+        ("org/smal", "main"): f"there is no org/smal at {hub.url}, or it is private; check the spelling",
+        ("org/gated", "main"): f"is gated; accept its licence at {hub.url}/org/gated, then set HF_TOKEN",
+        ("org/small", "v9"): f"org/small has no revision 'v9'; use one of {hub.url}/org/small/commits/main",
+        ("org/bare", "main"): "has no config.json at 'main', so it is not a transformers model",
+        ("a/b/c", "main"): "is neither a directory here nor a hub id (owner/name)",
+    }
+    for (repo, revision), expected in cases.items():
+        told = resolve(environment, repo, revision)
+        assert told.startswith("refused: model 'm': ")
+        assert expected in told
+
+
+def test_a_hub_that_hangs_up_and_a_wrong_address_are_named(environment: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with suppress(OSError):  # once the server is closed
+                while True:
+                    connection, _ = server.accept()
+                    connection.recv(1000)
+                    connection.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        told = resolve(environment | {"HF_ENDPOINT": url})
+    assert told.startswith("refused: model 'm': ")
+    assert f"{url} gives no answer" in told
+    told = resolve(environment | {"HF_ENDPOINT": "hub.example"})
+    assert "HF_ENDPOINT is 'hub.example', which does not begin with https://" in told
+
+
+def test_remote_code_runs_only_where_the_entry_allows_it(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(weights_dir("lab-gemma-small"), folder)
+    spec = ModelSpec(model="m", hf_repo=str(folder), params_b=1)
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoModelForCausalLM": "modeling_own.OwnModel"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "modeling_own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert pinned(spec) == spec  # transformers has this architecture, and takes its own code
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}))
+    with pytest.raises(InputError, match=r"of type 'own'.*`trust_remote_code: true`"):
+        pinned(spec)
+    pinned(spec.model_copy(update={"trust_remote_code": True}))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("dropped", "lacking"),
+    [("tokenizer.json", "tokenizer"), ("config.json", "config.json"), ("model.safetensors", "weights")],
+)
+def test_a_directory_must_hold_a_whole_model(tmp_path: Path, dropped: str, lacking: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(weights_dir("lab-gemma-small"), folder)
+    spec = ModelSpec(model="m", hf_repo=str(folder), params_b=1)
+    assert local_weights(spec) == folder
+    (folder / dropped).unlink()
+    with pytest.raises(InputError, match=f"model 'm': the directory .* has no {lacking}.*save_pretrained"):
+        pinned(spec)
+
+
+def write_pool(folder: Path, repo: str = "org/small", more: str = "") -> Path:
+    path = folder / "hub.yaml"
+    path.write_text(
+        "name: hub\n"
+        "benchmarks:\n"
+        "  - {name: one, kind: choices, tasks: {gpqa: lab_gpqa}, include_path: 'package:lab/tasks'}\n"
+        f"models:\n  - {{model: small, hf_repo: {repo}, params_b: 0.001, dtype: float32{more}}}\n"
+    )
+    return path
+
+
+def rlfocal(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from rlfocal.cli import main; main()", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def everything(location: Path) -> str:
+    """All that a warehouse holds, as text: every table, the catalogue and its messages."""
+    with open_warehouse(location) as warehouse:
+        tables = [name for (name,) in warehouse.rows("SHOW TABLES")]
+        rows = [str(warehouse.rows(f"SELECT * FROM {name}")) for name in tables]
+        snapshots = warehouse.rows("SELECT * FROM warehouse.snapshots()")
+    files = [p.read_bytes().decode("latin-1") for p in location.rglob("*") if p.is_file()]
+    return "\n".join([*rows, str(snapshots), *files])
+
+
+@pytest.mark.slow
+def test_a_hub_model_is_extracted_and_a_moved_branch_is_noticed(
+    hub: Hub, environment: dict[str, str], tmp_path: Path
+) -> None:
+    pool = str(write_pool(tmp_path))
+    location = tmp_path / "warehouse"
+    words = ("extract", "--pool", pool, "--backend", "hf", "--limit", "5", "-w", str(location), "--json")
+    planted = environment | {"HF_TOKEN": TOKEN}
+    made = []
+    for _ in range(2):
+        done = rlfocal(planted, *words)
+        assert done.returncode == 0, done.stderr
+        made.append(json.loads(done.stdout))
+        assert TOKEN not in done.stdout + done.stderr
+    assert [(len(m["extracted"]), m["skipped"]) for m in made] == [(1, 0), (0, 1)]
+    assert hub.tokens == {TOKEN}  # it went to the hub, and nowhere else
+    sent = len(hub.files_sent)
+
+    hub.push("org/small", Path(weights_dir("lab-phi")), SECOND)
+    done = rlfocal(planted, *words)
+    assert (done.returncode, len(json.loads(done.stdout)["extracted"])) == (0, 1), done.stderr
+    assert {name.rsplit("@")[1] for name in hub.files_sent[sent:]} == {SECOND}
+    with open_warehouse(location) as warehouse:
+        settings = warehouse.rows("SELECT settings FROM extractions")
+    assert [json.loads(text)["revision"] for (text,) in settings] == [SECOND]
+    assert TOKEN not in everything(location)
+
+    hub.gated.add("org/small")
+    done = rlfocal(planted | {"HF_HOME": str(tmp_path / "another")}, *words)
+    assert done.returncode == 1
+    assert "is gated; accept its licence" in done.stdout
+    assert TOKEN not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_token_appears_in_no_log_report_or_error(
+    hub: Hub, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The whole flow, with everything logged that can be, and a model that cannot be had."""
+    location, report = tmp_path / "warehouse", tmp_path / "report.html"
+    pool = write_pool(tmp_path)
+    lost = "  - {model: lost, hf_repo: org/nothing, revision: r, params_b: 1}\n"
+    pool.write_text(pool.read_text() + lost)
+    planted = environment | {
+        "HF_TOKEN": TOKEN,
+        "OPENAI_API_KEY": "planted-key-0123",
+        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PREFECT_LOGGING_LEVEL": "DEBUG",
+        "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "DEBUG",
+        "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "DEBUG",
+    }
+    words = ["regenerate", "--pool", str(pool), "--backend", "hf", "--limit", "20", "--seeds", "1"]
+    done = rlfocal(planted, *words, "-w", str(location), "-o", str(report))
+    assert done.returncode == 1
+    assert "there is no org/nothing" in " ".join((done.stdout + done.stderr).split())
+    logs = [p.read_bytes().decode("latin-1") for p in (tmp_path / "prefect").rglob("*") if p.is_file()]
+    for place in (done.stdout, done.stderr, everything(location), report.read_text(), *logs):
+        assert TOKEN not in place
+        assert "planted-key-0123" not in place
+
+
+@pytest.mark.parametrize(
+    ("repo", "more", "place"),
+    [
+        (f"https://user:{TOKEN}@host/org/small", "", "models.0: .*hf_repo"),
+        ("org/small", f", engine_args: {{vllm: {{hf_token: {TOKEN}}}}}", "engine_args.vllm.hf_token"),
+        ("org/small", ", engine_args: {vllm: {api_key: short}}", "engine_args.vllm.api_key"),
+        ("org/small", f", base_url: 'http://host/v1?key={TOKEN}'", "base_url"),
+        ("org/small", ", base_url: 'http://me:PlantedSecret@host/v1'", "base_url"),
+        ("org/small", f", params: [{'x' * 40}, {TOKEN}]", "params.1"),
+    ],
+)
+def test_an_entry_with_a_secret_is_refused_and_not_repeated(
+    environment: dict[str, str], tmp_path: Path, repo: str, more: str, place: str
+) -> None:
+    pool = write_pool(tmp_path, f"'{repo}'", more)
+    done = rlfocal(environment, "extract", "--pool", str(pool), "-w", str(tmp_path / "warehouse"))
+    assert done.returncode == 2
+    assert "holds a secret" in done.stderr
+    assert place.split(".*")[-1] in done.stderr
+    assert "PlantedSecret" not in done.stdout + done.stderr
+    assert not (tmp_path / "warehouse").exists()
+
+
+def test_a_fingerprint_covers_what_changes_a_models_numbers_and_nothing_else() -> None:
+    spec = ModelSpec(model="m", hf_repo="org/small", revision=FIRST, params_b=1)
+    task = TaskDocuments("b", "t", "1", (), (), sampling=None, n_whole=0, digest="d")
+
+    def made(backend: str = "vllm", **changes: object) -> str:
+        changed = spec.model_copy(update=changes)
+        return fingerprint(changed, weights_digest(changed), task, backend)
+
+    different = [
+        made(),
+        made("hf"),
+        made(hf_repo="org/other"),
+        made(revision=SECOND),
+        made(dtype="float32"),
+        made(quantization="awq"),
+        made(context_length=1024),
+        made(truncation="keep"),
+        made(trust_remote_code=True),
+        made(engine_args={"vllm": {"max_num_seqs": 8}}),
+    ]
+    assert len(set(different)) == len(different)
+    same = [made(price=3), made(tensor_parallel=2), made(family="x"), made(engine_args={"hf": {"x": 1}})]
+    assert set(same) == {made()}

@@ -1,0 +1,243 @@
+"""The statistics in SQL and in numpy, against each other and against independent oracles."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.pool_oracles import (
+    FEW,
+    METRICS,
+    PAIR_METRICS,
+    Answers,
+    answers,
+    cohens_oracle,
+    column,
+    fill,
+    one_hot,
+    pair_oracle,
+    pool_oracle,
+    same,
+)
+
+from rlfocal.data.dataset import Kind
+from rlfocal.statistics import diversity
+from warehouse import Warehouse, open_warehouse
+from warehouse.scripts import SCHEMA, script
+
+
+@pytest.fixture(scope="module")
+def sql() -> duckdb.DuckDBPyConnection:
+    """The tables, views and macros in a plain DuckDB: without commits, a fill takes milliseconds."""
+    connection = duckdb.connect()
+    connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
+    for name in SCHEMA:
+        connection.execute(script(name))
+    return connection
+
+
+@FEW
+@given(data=answers())
+def test_pairs(sql: duckdb.DuckDBPyConnection, data: Answers) -> None:
+    models = fill(sql, data)
+    twin = diversity.pairwise_diversity(data.correct, data.answered)
+    rows = sql.execute("FROM pairwise_diversity('b')").to_arrow_table().to_pylist()
+    common = {
+        (a, b) for a, b in combinations(range(len(models)), 2) if data.answered[:, [a, b]].all(axis=1).any()
+    }
+    assert [(r["model_a"], r["model_b"]) for r in rows] == [(models[a], models[b]) for a, b in sorted(common)]
+    for row, (a, b) in zip(rows, sorted(common), strict=True):
+        at = data.answered[:, [a, b]].all(axis=1)
+        both = data.correct[at, a], data.correct[at, b]
+        oracle = {**pair_oracle(*both), "cohens_kappa": cohens_oracle(*both)}
+        assert row["n"] == at.sum()
+        for name in PAIR_METRICS:
+            value = column([row[name]])[0]
+            same(value, oracle[name])
+            same(value, getattr(twin, name)[a, b])
+
+
+@FEW
+@given(data=answers(), seed=st.integers(0, 2**16))
+def test_one_pool(sql: duckdb.DuckDBPyConnection, data: Answers, seed: int) -> None:
+    models = fill(sql, data)
+    rng = np.random.default_rng(seed)
+    pool = tuple(sorted(rng.choice(len(models), rng.integers(1, len(models) + 1), replace=False).tolist()))
+    oracle = pool_oracle(data, pool)
+    table = sql.execute("FROM pool_diversity('b', ?)", [[models[i] for i in reversed(pool)]]).to_arrow_table()
+    assert sorted(table.column_names) == sorted(METRICS)
+    assert table.num_rows == 1
+    twin = diversity.pool_diversity(
+        data.predictions,
+        data.labels,
+        one_hot(pool, len(models))[None],
+        kind=data.kind,
+        answered=data.answered,
+    )
+    for name in METRICS:
+        value = column(table[name].to_pylist())[0]
+        same(value, oracle[name])
+        same(getattr(twin, name)[0], oracle[name])
+
+
+@FEW
+@given(data=answers(), max_size=st.integers(2, 5))
+def test_every_pool(sql: duckdb.DuckDBPyConnection, data: Answers, max_size: int) -> None:
+    models = fill(sql, data)
+    seen = [m for i, m in enumerate(models) if data.answered[:, i].any()]
+    found = sql.execute("FROM all_pools('b', ?)", [max_size]).to_arrow_table().to_pylist()
+    expected = [c for size in range(2, max_size + 1) for c in combinations(seen, size)]
+    assert [tuple(r["models"]) for r in found] == expected
+    pools = np.array([[m in c for m in models] for c in expected], bool).reshape(-1, len(models))
+    twin = (
+        diversity.pool_diversity(data.predictions, data.labels, pools, kind=data.kind, answered=data.answered)
+        if len(pools)
+        else None
+    )
+    for i, row in enumerate(found):
+        oracle = pool_oracle(data, tuple(np.flatnonzero(pools[i]).tolist()))
+        for name in ("size", "focal_diversity", "plurality_accuracy"):
+            same(column([row[name]])[0], oracle[name])
+            assert twin is not None
+            same(getattr(twin, name)[i], oracle[name])
+
+
+@settings(FEW, max_examples=20)
+@given(data=answers(gaps=False), window=st.integers(1, 6))
+def test_over_time(sql: duckdb.DuckDBPyConnection, data: Answers, window: int) -> None:
+    models = fill(sql, data)
+    pool = tuple(range(len(models)))
+    table = sql.execute("FROM pool_diversity_over_time('b', ?, ?)", [models, window]).to_arrow_table()
+    assert table["position"].to_pylist() == list(range(len(data.labels)))
+    assert table["doc_id"].to_pylist() == [t % 3 for t in range(len(data.labels))]
+    twin = diversity.pool_diversity_over_time(
+        data.predictions, data.labels, one_hot(pool, len(models)), window, kind=data.kind
+    )
+    for t in range(len(data.labels)):
+        before = slice(max(0, t - window), t)
+        past = Answers(data.kind, data.predictions[before], data.labels[before], data.answered[before])
+        oracle = pool_oracle(past, pool)
+        for name in METRICS:
+            same(column([table[name][t].as_py()])[0], oracle[name])
+            same(getattr(twin, name)[t], oracle[name])
+
+
+@pytest.mark.parametrize(
+    ("correct", "expected"),
+    [
+        ([[1, 0, 1], [0, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 0], [1, 1, 1]], 0.317460),
+        ([[0, 1], [0, 0], [1, 0], [1, 1]], 1 / 3),
+        ([[0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 0]], 0.233862),
+        ([[1, 1], [1, 1]], math.nan),
+        ([[0, 0], [1, 1]], 0.0),
+        ([[0, 1], [1, 0]], 1.0),
+    ],
+)
+def test_focal_diversity_of_the_paper(correct: list[list[int]], expected: float) -> None:
+    matrix = np.array(correct, bool)
+    value = diversity.focal_diversity(matrix, np.ones((1, matrix.shape[1]), bool))
+    np.testing.assert_allclose(value, [expected], atol=5e-7, equal_nan=True)
+
+
+def test_every_pool_lists_each_once() -> None:
+    pools = diversity.every_pool(12, 12)
+    assert len(pools) == len(np.unique(pools, axis=0)) == 2**12 - 13
+    assert pools.sum(axis=1).min() == 2
+
+
+def test_more_models_than_one_float_can_rank() -> None:
+    rng = np.random.default_rng(0)
+    predictions, labels = rng.integers(-1, 3, (20, 50)), rng.integers(0, 3, 20)
+    data = Answers("answers", predictions, labels, np.ones((20, 50), bool))
+    pool = tuple(range(0, 50, 2))
+    value = diversity.plurality_accuracy(predictions, labels, one_hot(pool, 50)[None], "answers")
+    same(value[0], pool_oracle(data, pool)["plurality_accuracy"])
+
+
+def test_wide_pool_in_sql(sql: duckdb.DuckDBPyConnection) -> None:
+    rng = np.random.default_rng(1)
+    data = Answers("choices", rng.integers(0, 4, (30, 100)), rng.integers(0, 4, 30), np.ones((30, 100), bool))
+    models = fill(sql, data)
+    oracle = pool_oracle(data, tuple(range(100)))
+    row = sql.execute("FROM pool_diversity('b', ?)", [models]).to_arrow_table().to_pylist()[0]
+    for name in METRICS:
+        same(row[name], oracle[name])
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_many_ties(sql: duckdb.DuckDBPyConnection, kind: Kind) -> None:
+    """Enough documents for every tie of five votes, and for majorities against the first voter."""
+    rng = np.random.default_rng(4)
+    lowest = 0 if kind == "choices" else -1
+    predictions, labels = rng.integers(lowest, 4, (150, 5)), rng.integers(0, 4, 150)
+    data = Answers(kind, predictions, labels, np.ones((150, 5), bool))
+    models = fill(sql, data)
+    pools = diversity.every_pool(5, 5)
+    twin = diversity.pool_diversity(predictions, labels, pools, kind=kind)
+    found = sql.execute("SELECT plurality_accuracy FROM all_pools('b', 5)").fetchall()
+    for i, pool in enumerate(pools):
+        oracle = pool_oracle(data, tuple(np.flatnonzero(pool).tolist()))
+        chosen = [m for m, member in zip(models, pool, strict=True) if member]
+        row = sql.execute("FROM pool_diversity('b', ?)", [chosen]).to_arrow_table().to_pylist()[0]
+        same(found[i][0], oracle["plurality_accuracy"])
+        for name in METRICS:
+            same(row[name], oracle[name])
+            same(getattr(twin, name)[i], oracle[name])
+
+
+def test_task_and_split_restrict(sql: duckdb.DuckDBPyConnection) -> None:
+    rng = np.random.default_rng(2)
+    data = Answers("choices", rng.integers(0, 3, (12, 3)), rng.integers(0, 3, 12), np.ones((12, 3), bool))
+    models = fill(sql, data)
+    sql.execute("UPDATE docs SET split = 'train' WHERE doc_id = 0")
+    for clause, at in (
+        ("task := 't01'", np.arange(12) // 3 == 1),
+        ("split := 'train'", np.arange(12) % 3 == 0),
+    ):
+        part = Answers("choices", data.predictions[at], data.labels[at], data.answered[at])
+        oracle = pool_oracle(part, (0, 1, 2))
+        row = sql.execute(f"FROM pool_diversity('b', ?, {clause})", [models]).to_arrow_table().to_pylist()[0]
+        assert row["n"] == oracle["n"]
+        same(column([row["kappa"]])[0], oracle["kappa"])
+        (pair,) = sql.execute(f"SELECT n FROM pairwise_diversity('b', {clause}) LIMIT 1").fetchone() or (0,)
+        assert pair == oracle["n"]
+        every = sql.execute(f"SELECT plurality_accuracy FROM all_pools('b', 3, {clause})").fetchall()
+        same(every[-1][0], oracle["plurality_accuracy"])
+
+
+def test_pools_of_three_take_little_memory(sql: duckdb.DuckDBPyConnection) -> None:
+    """Every pool is of bit strings that pools share: no join copies them."""
+    rng = np.random.default_rng(4)
+    shape = (2048, 40)
+    fill(sql, Answers("choices", rng.integers(0, 3, shape), rng.integers(0, 3, 2048), np.ones(shape, bool)))
+    sql.execute("SET threads = 1; SET memory_limit = '145MB'; SET max_temp_directory_size = '0B'")
+    try:
+        [(n,)] = sql.execute("SELECT count(plurality_accuracy) FROM all_pools('b', 3)").fetchall()
+    finally:
+        sql.execute("RESET threads; RESET memory_limit; RESET max_temp_directory_size")
+    assert n == math.comb(40, 2) + math.comb(40, 3)
+
+
+def test_macros_persist_in_the_catalogue(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    data = Answers("choices", rng.integers(0, 4, (9, 4)), rng.integers(0, 4, 9), np.ones((9, 4), bool))
+    with open_warehouse(tmp_path) as warehouse, warehouse.transaction("fill"):
+        models = fill(warehouse.connection, data)
+    with open_warehouse(tmp_path, read_only=True) as warehouse:
+        oracle = pool_oracle(data, (0, 1, 2, 3))
+        row = warehouse.query("FROM pool_diversity('b', ?)", [models]).to_pylist()[0]
+        for name in METRICS:
+            same(column([row[name]])[0], oracle[name])
+        assert count(warehouse, "pairwise_diversity('b')") == 6
+        assert count(warehouse, "all_pools('b', 4)") == 11
+        assert count(warehouse, f"pool_diversity_over_time('b', {models}, 3)") == 9
+
+
+def count(warehouse: Warehouse, source: str) -> int:
+    return int(warehouse.rows(f"SELECT count(*) FROM {source}")[0][0])

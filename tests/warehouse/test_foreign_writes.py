@@ -1,0 +1,252 @@
+"""What another client writes into the tables is refused, or named by the doctor."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pytest
+from support.foreign_rows import MODELS, N_DOCS, benchmark_of, fill
+from typer.testing import CliRunner
+
+from rlfocal.cli.app import app
+from warehouse import open_warehouse
+from warehouse.connecting import attach, connect
+from warehouse.locations import locate
+from warehouse.upkeep.integrity import Integrity, examine, repair
+
+REFUSED = (
+    "INSERT INTO choice_logprobs BY NAME SELECT * REPLACE (NULL AS {key}) FROM choice_logprobs WHERE {one}",
+    "UPDATE choice_logprobs SET {key} = NULL WHERE {one}",
+    "UPDATE choice_logprobs SET logprob = NULL WHERE {one}",
+    "UPDATE docs SET {document_key} = NULL WHERE task = '{task}'",
+    "INSERT INTO models BY NAME SELECT * REPLACE (NULL AS model) FROM models LIMIT 1",
+    "UPDATE extractions SET n_docs = NULL WHERE task = '{task}'",
+)
+"""NULLs where a key or a count needs a value."""
+ON_A_PARTITION = (
+    "INSERT INTO choice_logprobs FROM choice_logprobs WHERE {one}",
+    "INSERT INTO choice_logprobs SELECT c.* FROM choice_logprobs AS c, range(2) WHERE {one}",
+    "INSERT INTO choice_logprobs SELECT c.* FROM choice_logprobs AS c, range(2) WHERE {partition}",
+    "INSERT INTO choice_logprobs SELECT * REPLACE (99 AS doc_id) FROM choice_logprobs WHERE {one}",
+    "INSERT INTO choice_logprobs SELECT * REPLACE (7 AS choice) FROM choice_logprobs WHERE {one}",
+    "UPDATE choice_logprobs SET logprob = logprob + 1e-12 WHERE {one}",
+    "UPDATE choice_logprobs SET logprob = -logprob WHERE {partition}",
+    "UPDATE choice_logprobs SET n_chars = NULL WHERE {one}",
+    "UPDATE choice_logprobs SET n_chars = NULL, n_bytes = 1 WHERE {one}",
+    "UPDATE choice_logprobs SET doc_id = (doc_id + 1) % 4 WHERE {one}",
+    "DELETE FROM choice_logprobs WHERE {one}",
+    "DELETE FROM choice_logprobs WHERE {partition} AND doc_id = {doc_id}",
+    "DELETE FROM choice_logprobs WHERE {partition}",
+    "DELETE FROM extractions WHERE {partition}",
+    "INSERT INTO extractions FROM extractions WHERE {partition}",
+    "UPDATE extractions SET n_docs = n_docs + 1 WHERE {partition}",
+    "UPDATE extractions SET digest = NULL WHERE {partition}",
+)
+ON_ANSWERS = (
+    "INSERT INTO answer_passes FROM answer_passes WHERE {one}",
+    "INSERT INTO answer_passes SELECT * REPLACE (99 AS doc_id) FROM answer_passes WHERE {one}",
+    "INSERT INTO answer_passes SELECT * REPLACE (7 AS pass) FROM answer_passes WHERE {one}",
+    "UPDATE answer_passes SET answer = '8' WHERE {one}",
+    "UPDATE answer_passes SET answer = NULL WHERE {one}",
+    "UPDATE answer_passes SET text = NULL WHERE {one}",
+    "UPDATE answer_passes SET pass = pass + 3 WHERE {one}",
+    "DELETE FROM answer_passes WHERE {one}",
+    "DELETE FROM answer_passes WHERE {partition}",
+)
+ON_DOCUMENTS = (
+    "INSERT INTO docs FROM docs WHERE {document}",
+    "INSERT INTO docs SELECT d.* FROM docs AS d, range(2) WHERE {document}",
+    "INSERT INTO docs SELECT * REPLACE (99 AS doc_id) FROM docs WHERE {document}",
+    "UPDATE docs SET question = 'another', label = 2 WHERE {document}",
+    "UPDATE docs SET question = NULL WHERE {document}",
+    "UPDATE docs SET choices = list_reverse(coalesce(choices, ['x'])) WHERE {document}",
+    "UPDATE docs SET split = 'train' WHERE {document} AND split = 'test'",
+    "DELETE FROM docs WHERE {document}",
+    "DELETE FROM docs WHERE task = '{task}'",
+    "DELETE FROM doc_digests WHERE task = '{task}'",
+    "UPDATE docs SET prompt_hash = NULL WHERE {document}",
+    "INSERT INTO prompts FROM prompts WHERE {document}",
+    "INSERT INTO prompts SELECT * REPLACE (99 AS doc_id) FROM prompts WHERE {document}",
+    "UPDATE prompts SET prompt = 'another' WHERE {document}",
+    "UPDATE prompts SET doc_id = NULL WHERE {document}",
+    "DELETE FROM prompts WHERE {document}",
+    "DELETE FROM prompts WHERE task = '{task}'",
+)
+ON_A_RUN = (
+    "INSERT INTO evaluations FROM evaluations WHERE run_id = '{run}'",
+    "UPDATE evaluations SET accuracy = accuracy + 0.1 WHERE run_id = '{run}'",
+    "UPDATE evaluations SET n = n + 1 WHERE run_id = '{run}'",
+    "UPDATE evaluations SET n = NULL WHERE run_id = '{run}'",
+    "UPDATE evaluations SET accuracy = NULL WHERE run_id = '{run}'",
+    "DELETE FROM evaluations WHERE run_id = '{run}'",
+    "INSERT INTO decisions FROM decisions WHERE run_id = '{run}' AND doc_id = {doc_id}",
+    "UPDATE decisions SET correct = NOT correct WHERE run_id = '{run}' AND doc_id = {doc_id}",
+    "UPDATE decisions SET correct = NULL WHERE run_id = '{run}'",
+    "UPDATE decisions SET benchmark = 'a' WHERE run_id = '{run}' AND doc_id = {doc_id}",
+    "DELETE FROM decisions WHERE run_id = '{run}' AND doc_id = {doc_id}",
+    "DELETE FROM decisions WHERE run_id = '{run}'",
+    "INSERT INTO training_history FROM training_history WHERE run_id = '{run}'",
+)
+
+
+def write(path: Path, n: int, seed: int) -> list[tuple[str, Callable[[Integrity], bool]]]:
+    """Makes `n` writes at random places with a DuckDB of its own: each, and whether an examination names it.
+
+    Writes that a constraint refuses are not among them.
+    """
+    draw = random.Random(seed)
+    n_tasks = n // 4 + 1
+    # Tasks whose documents change share no partition with other writes, so that each is named for itself.
+    tasks = draw.sample(range(n_tasks), n_tasks)
+    for_docs, for_rows = tasks[: n_tasks // 3], tasks[n_tasks // 3 :]
+    partitions = draw.sample(
+        [(task, model) for task in for_rows for model in MODELS], len(for_rows) * len(MODELS)
+    )
+    runs = list(range(n_tasks))
+    made: list[tuple[str, Callable[[Integrity], bool]]] = []
+    with closing(connect(postgres=False)) as client:
+        attach(client, locate(path), read_only=False, create=False, snapshot=None)
+        for _ in range(n):
+            kind = draw.choice(("partition", "partition", "partition", "documents", "run", "null"))
+            doc_id, choice = draw.randrange(N_DOCS), draw.randrange(3)
+            if kind == "documents" and for_docs:
+                task = for_docs.pop()
+                document = f"task = 't{task}' AND doc_id = {doc_id}"
+                statement = draw.choice(ON_DOCUMENTS).format(document=document, task=f"t{task}")
+                made.append((statement, lambda found, t=f"t{task}": t in named_tasks(found)))  # type: ignore[misc]
+            elif kind == "run" and runs:
+                run = f"r{runs.pop()}"
+                statement = draw.choice(ON_A_RUN).format(run=run, doc_id=doc_id)
+                made.append((statement, lambda found, r=run: r in named_runs(found)))  # type: ignore[misc]
+            else:
+                task, model = partitions.pop()
+                partition = f"task = 't{task}' AND model = '{model}'"
+                one = f"{partition} AND doc_id = {doc_id} AND choice = {choice}"
+                if benchmark_of(task) == "a":
+                    one = one.replace("choice =", "pass =")
+                    kind = "answers"
+                if kind == "null":
+                    key, document_key = draw.choice(("task", "doc_id", "model", "choice")), "doc_id"
+                    statement = draw.choice(REFUSED).format(
+                        one=one, key=key, document_key=document_key, task=f"t{task}"
+                    )
+                    with pytest.raises(duckdb.ConstraintException):
+                        client.execute(statement)
+                    continue
+                statements = ON_ANSWERS if kind == "answers" else ON_A_PARTITION
+                statement = draw.choice(statements).format(one=one, partition=partition, doc_id=doc_id)
+                place = (model, f"t{task}")
+                made.append((statement, lambda found, p=place: p in named_partitions(found)))  # type: ignore[misc]
+            client.execute(statement)
+    return made
+
+
+def named_tasks(found: Integrity) -> set[str | None]:
+    return {f.task for f in found.tasks or ()} | {f.key[1] for f in found.keys or () if f.table == "prompts"}
+
+
+def named_partitions(found: Integrity) -> set[tuple[str, str]]:
+    return {(fault.model, fault.task) for fault in found.partitions or ()}
+
+
+def named_runs(found: Integrity) -> set[str]:
+    of_runs = ("evaluations", "decisions", "training_history")
+    keys = {fault.key[0] for fault in found.keys or () if fault.table in of_runs}
+    return {fault.run_id for fault in found.runs or ()} | {key for key in keys if key is not None}
+
+
+def test_every_write_is_refused_or_named(tmp_path: Path) -> None:
+    fill(tmp_path / "w", 16)
+    with open_warehouse(tmp_path / "w") as warehouse:
+        clean = examine(warehouse)
+    assert clean.is_sound
+    made = write(tmp_path / "w", 60, seed=0)
+    with open_warehouse(tmp_path / "w") as warehouse:
+        found = examine(warehouse)
+        assert not any(is_named(clean) for _, is_named in made)
+        assert [statement for statement, is_named in made if not is_named(found)] == []
+        assert len(found.other_writers) == len(made)
+        repair(warehouse)
+        assert examine(warehouse).is_sound
+
+
+def test_duplicate_and_deleted_models_are_named_and_mended(tmp_path: Path) -> None:
+    fill(tmp_path / "w", 1)
+    with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("twice"):
+        warehouse.connection.execute("INSERT INTO models FROM models WHERE model = 'm1'")
+        warehouse.connection.execute("DELETE FROM models WHERE model = 'm2'")
+    run = CliRunner().invoke
+    shown = " ".join(run(app, ["doctor", "-w", str(tmp_path / "w")], terminal_width=200).output.split())
+    assert "models m1 is there more than once (2 rows)" in shown
+    assert "models m2 has no row, but answers" in shown
+    run(app, ["doctor", "--repair", "-w", str(tmp_path / "w")])
+    with open_warehouse(tmp_path / "w") as warehouse:
+        assert examine(warehouse).is_sound
+        assert warehouse.rows("SELECT count(*) FROM models") == [(len(MODELS),)]
+
+
+def test_lost_prompts_cost_no_answers(tmp_path: Path) -> None:
+    """What is not known of a prompt is forgotten; who extracts another model stores it again."""
+    fill(tmp_path / "w", 2)
+    with open_warehouse(tmp_path / "w") as warehouse:
+        before = warehouse.fingerprints()
+        with warehouse.transaction("lose"):
+            warehouse.connection.execute("DELETE FROM prompts WHERE task = 't1' AND doc_id = 0")
+        assert [tuple(task) for task in examine(warehouse).tasks or ()] == [("b", "t1", 0, 0, False, 1)]
+        assert [task.task for task in repair(warehouse).tasks] == ["t1"]
+        assert examine(warehouse).is_sound
+        assert warehouse.fingerprints() == before
+        kept = "SELECT task, count(prompt_hash) FROM docs GROUP BY ALL ORDER BY ALL"
+        assert warehouse.rows(kept) == [("t0", N_DOCS), ("t1", 0)]
+
+
+def test_the_terminal_lists_five_of_a_kind_and_json_all(tmp_path: Path) -> None:
+    fill(tmp_path / "w", 8)
+    with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("lose"):
+        warehouse.connection.execute("DELETE FROM choice_logprobs WHERE model = 'm0' OR model = 'm1'")
+    command = ["doctor", "-w", str(tmp_path / "w")]
+    shown = CliRunner().invoke(app, command).output
+    assert shown.count("has no rows of its 4 documents") == 5
+    assert "✗ rows: and 7 more, which --json lists" in shown
+    listed = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert len([finding for finding in listed if finding["check"] == "rows"]) == 12
+
+
+@pytest.mark.parametrize("intact", [True, False])
+def test_an_older_warehouse_gets_constraints_and_digests(tmp_path: Path, intact: bool) -> None:
+    """Old digests are compared once more; what a NULL key makes impossible is left to the doctor."""
+    fill(tmp_path / "w", 2)
+    old = (
+        "bit_xor(md5_number(concat_ws('|', doc_id, choice, token_ids, token_logprobs, logprob, n_tokens, "
+        "n_chars, n_bytes, is_greedy, n_prompt_tokens, truncated, unconditional_logprob)))::VARCHAR"
+    )
+    with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("schema 9"):
+        for statement in (
+            "CREATE TEMP TABLE x AS FROM choice_logprobs",
+            "DROP TABLE choice_logprobs",
+            "CREATE TABLE choice_logprobs AS FROM temp.x",
+            f"UPDATE extractions SET digest = (SELECT {old} FROM temp.x "
+            "WHERE (x.task, x.model) = (extractions.task, extractions.model))",
+            "UPDATE schema_version SET version = 9",
+            *(
+                ()
+                if intact
+                else ("UPDATE choice_logprobs SET model = NULL WHERE model = 'm0' AND doc_id = 1",)
+            ),
+        ):
+            warehouse.connection.execute(statement)
+    with open_warehouse(tmp_path / "w") as warehouse:
+        found = examine(warehouse)
+        assert [f.task for f in found.tasks or ()] == []
+        assert sorted({f.model for f in found.partitions or () if f.model}) == ([] if intact else ["m0"])
+        assert {f.table for f in found.keys or ()} == (set() if intact else {"choice_logprobs"})
+        bad = "INSERT INTO choice_logprobs BY NAME SELECT 'b' AS benchmark, 't' AS task"
+        with pytest.raises(duckdb.ConstraintException):
+            warehouse.connection.execute(bad)
+        repair(warehouse)
+        assert examine(warehouse).is_sound

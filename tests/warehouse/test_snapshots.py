@@ -1,0 +1,194 @@
+"""The warehouse's past: what each commit changed, and how two snapshots differ."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.rows import SCORES, THREE
+from support.snapshot_rows import put, put_answers
+
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.sql import run_sql
+from warehouse import Warehouse, open_warehouse
+from warehouse.snapshots import QUANTILES, PartitionChange, RowChange, diff, snapshots
+
+N = 300
+
+
+def test_each_commit_is_told(warehouse: Warehouse) -> None:
+    empty = warehouse.snapshot()
+    put(warehouse, SCORES)
+    put(warehouse, SCORES, model="other")
+    put(warehouse, THREE)
+    with warehouse.transaction("relabel"):
+        warehouse.connection.execute("UPDATE docs SET label = 1 WHERE doc_id = 0")
+        warehouse.connection.execute("DELETE FROM extractions WHERE model = 'other'")
+    found = snapshots(warehouse)
+    assert [s.id for s in found] == list(range(empty + 5))
+    assert str(found[empty].message).startswith("schema")
+    first, other, again, relabel = found[-4:]
+    assert first.message == "extract m on b/t"
+    assert first.rows == (
+        RowChange("benchmarks", 1, 0, 0),
+        RowChange("choice_logprobs", 6, 0, 0),
+        RowChange("docs", 2, 0, 0),
+        RowChange("extractions", 1, 0, 0),
+        RowChange("models", 1, 0, 0),
+        RowChange("tasks", 1, 0, 0),
+    )
+    assert first.partitions == (PartitionChange("added", "m", "b", "t"),)
+    assert other.partitions == (PartitionChange("added", "other", "b", "t"),)
+    assert RowChange("choice_logprobs", 9, 6, 0) in again.rows
+    assert again.partitions == (PartitionChange("replaced", "m", "b", "t"),)
+    assert RowChange("docs", 0, 0, 1) in relabel.rows
+    assert relabel.partitions == (PartitionChange("removed", "other", "b", "t"),)
+    assert all(a.time <= b.time for a, b in pairwise(found))
+    assert snapshots(warehouse, 2) == found[-2:]
+    assert snapshots(warehouse, 100) == found
+
+
+def test_differences_of_choices_against_numpy(warehouse: Warehouse) -> None:
+    rng = np.random.default_rng(0)
+    then = rng.normal(size=(N, 3))
+    moved = rng.random((N, 3)) < 0.4
+    now = np.where(moved, then + rng.normal(0.1, 0.5, size=(N, 3)), then)
+    put(warehouse, then.tolist(), model="same")
+    a = put(warehouse, then.tolist())
+    b = put(warehouse, now.tolist(), versions={"torch": "3"}, backend="vllm")
+    put(warehouse, then.tolist(), model="later")
+    found = diff(warehouse.location.directory, a, b)
+    assert (found.before, found.after, found.unchanged) == (a, b, 1)
+    (p,) = found.partitions
+    assert (p.change, p.model, p.benchmark, p.task) == ("replaced", "m", "b", "t")
+    assert p.ran == {"torch": ("2", "3"), "backend": ("hf", "vllm")}
+    d = now - then
+    assert p.logprobs is not None
+    assert p.logprobs.n == d.size
+    assert p.logprobs.share_changed == pytest.approx(moved.mean(), abs=1e-12)
+    assert p.logprobs.mean == pytest.approx(d.mean(), abs=1e-12)
+    assert p.logprobs.quantiles == pytest.approx(np.quantile(d, QUANTILES), abs=1e-12)
+    assert p.logprobs.largest == np.abs(d).max()
+    was, is_ = then.argmax(axis=1), now.argmax(axis=1)
+    assert p.answers_changed == (was != is_).sum() > 0
+    assert p.became_right == ((is_ == 0) & (was != 0)).sum() > 0
+    assert p.became_wrong == ((is_ != 0) & (was == 0)).sum() > 0
+    assert p.accuracy_before == pytest.approx((was == 0).mean(), abs=1e-12)
+    assert p.accuracy_after == pytest.approx((is_ == 0).mean(), abs=1e-12)
+    assert p.accuracy_difference == pytest.approx((is_ == 0).mean() - (was == 0).mean(), abs=1e-12)
+    assert p.passes is None
+    back = diff(warehouse.location.directory, b, a).partitions[0]
+    assert (back.became_right, back.became_wrong) == (p.became_wrong, p.became_right)
+    assert diff(warehouse.location.directory, b, b).partitions == ()
+
+
+def test_differences_of_answers(warehouse: Warehouse) -> None:
+    a = put_answers(warehouse, [["yes"], ["no"], [None]], ["It is yes", "It is no", "?"])
+    b = put_answers(warehouse, [["yes"], ["yes"], [None]], ["yes!", "It is yes", "?"])
+    (p,) = diff(warehouse.location.directory, a, b).partitions
+    assert p.logprobs is None
+    assert p.passes is not None
+    assert p.passes.n == 3
+    assert p.passes.share_changed == pytest.approx(2 / 3)
+    assert (p.answers_changed, p.became_right, p.became_wrong) == (1, 1, 0)
+    assert p.accuracy_before == pytest.approx(1 / 3)
+    assert p.accuracy_after == pytest.approx(2 / 3)
+
+
+def test_added_removed_longer_and_relabelled(warehouse: Warehouse) -> None:
+    a = put(warehouse, SCORES)
+    put(warehouse, SCORES, model="gone")
+    with_gone = warehouse.snapshot()
+    with warehouse.transaction("remove"):
+        for table in ("choice_logprobs", "extractions"):
+            warehouse.connection.execute(f"DELETE FROM {table} WHERE model = 'gone'")
+    b = put(warehouse, THREE)
+    added = diff(warehouse.location.directory, a, with_gone)
+    assert [(p.change, p.model, p.accuracy_before, p.accuracy_after) for p in added.partitions] == [
+        ("added", "gone", None, 0.5)
+    ]
+    found = {p.model: p for p in diff(warehouse.location.directory, with_gone, b).partitions}
+    assert found["gone"].change == "removed"
+    assert (found["gone"].n_before, found["gone"].n_after) == (2, 0)
+    assert found["m"].change == "replaced"
+    assert (found["m"].n_before, found["m"].n_after, found["m"].answers_changed) == (2, 3, 0)
+    assert found["m"].logprobs is not None
+    assert (found["m"].logprobs.n, found["m"].logprobs.share_changed) == (6, 0)
+    with warehouse.transaction("relabel"):
+        warehouse.connection.execute("UPDATE docs SET label = 1 WHERE doc_id = 1")
+    (p,) = diff(warehouse.location.directory, b, warehouse.snapshot(), "b").partitions
+    assert (p.change, p.answers_changed, p.became_right, p.became_wrong) == ("relabelled", 0, 1, 0)
+    assert p.accuracy_difference == pytest.approx(1 / 3)
+
+
+def test_a_snapshot_that_is_not_there(warehouse: Warehouse) -> None:
+    last = put(warehouse, SCORES)
+    place = warehouse.location.directory
+    for number in (-1, last + 1, 2**63, 2**70):
+        message = f"has no snapshot {number}; it has 0 to {last} "
+        with pytest.raises(InputError, match=message):
+            open_warehouse(place, snapshot=number)
+        with pytest.raises(InputError, match=message):
+            diff(place, last, number)
+        with pytest.raises(InputError, match=message):
+            diff(place, number, last)
+        with pytest.raises(InputError, match=message):
+            run_sql(place, "FROM docs", snapshot=number)
+    with pytest.raises(InputError, match="no tables at snapshot 0"):
+        diff(place, 0, last)
+    with pytest.raises(InputError, match="unknown benchmark 'c' in snapshots"):
+        diff(place, last - 1, last, "c")
+
+
+def test_an_expired_snapshot(warehouse: Warehouse) -> None:
+    a = put(warehouse, SCORES)
+    gone = put(warehouse, SCORES, model="other")
+    b = put(warehouse, THREE)
+    warehouse.connection.execute(f"CALL ducklake_expire_snapshots('warehouse', versions => [0, {gone}])")
+    with pytest.raises(InputError, match=f"no snapshot {gone}; it has 1 to {b}, 1 of them expired"):
+        open_warehouse(warehouse.location, snapshot=gone)
+    assert [s.id for s in snapshots(warehouse)] == [1, a, b]
+    assert diff(warehouse.location.directory, a, b).unchanged == 0
+
+
+def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"RLFOCAL_WAREHOUSE": str(cwd / "warehouse")}
+    command = [sys.executable, "-c", "from rlfocal.cli import main; main()", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, check=False)
+
+
+def test_commands(warehouse: Warehouse, tmp_path: Path) -> None:
+    a = put(warehouse, SCORES)
+    b = put(warehouse, [[-1.5, -2.0, -3.0], [-1.0, -3.0, -2.0]], versions={"torch": "3"})
+    listed = run("snapshots", "--last", "1", cwd=tmp_path)
+    assert listed.returncode == 0
+    assert max(map(len, listed.stdout.splitlines())) <= 80
+    words = " ".join(listed.stdout.split())
+    assert words.startswith(f"{b} ")
+    assert words.endswith("extract m on b/t [choice_logprobs +6 −6, extractions +1 −1] replaced m on b/t")
+    as_json = json.loads(run("snapshots", "--json", cwd=tmp_path).stdout)
+    assert [s["id"] for s in as_json] == list(range(b + 1))
+    assert as_json[b]["partitions"] == [
+        {"change": "replaced", "model": "m", "benchmark": "b", "task": "t"},
+    ]
+    told = run("diff", str(a), str(b), cwd=tmp_path)
+    assert told.returncode == 0
+    assert "1 replaced" in told.stdout
+    assert "accuracy 50.00 → 100.00 % (+50.00)" in told.stdout
+    assert "torch: 2 → 3 (1 partition)" in told.stdout
+    as_json = json.loads(run("diff", str(a), str(b), "-b", "b", "--json", cwd=tmp_path).stdout)
+    assert as_json["partitions"][0]["logprobs"]["quantiles"]["0.5"] == pytest.approx(0, abs=1e-12)
+    assert as_json["partitions"][0]["accuracy_difference"] == 0.5
+    read = ("sql", "FROM accuracy SELECT accuracy", "--format", "csv")
+    assert run(*read, cwd=tmp_path).stdout == "accuracy\n1.0\n"
+    assert run(*read, "--snapshot", str(a), cwd=tmp_path).stdout == "accuracy\n0.5\n"
+    refused = run("diff", str(a), "99", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert f"no snapshot 99; it has 0 to {b}" in refused.stderr
+    assert run("snapshots", "--last", "0", cwd=tmp_path).returncode == 2

@@ -1,0 +1,299 @@
+"""Opening, writing and travelling in time; the views' semantics."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.rows import SCORES, THREE, answer_rows, choice_rows, docs, extraction
+
+from rlfocal.base.errors import InputError
+from rlfocal.pool.specs import ModelSpec
+from warehouse import Warehouse, open_warehouse
+from warehouse.connecting import connect
+from warehouse.locations import locate, without_password
+from warehouse.opening import SCHEMA_VERSION
+
+
+def test_open_makes_it_once(tmp_path: Path) -> None:
+    with open_warehouse(tmp_path / "w") as warehouse:
+        first = warehouse.snapshot()
+        assert warehouse.rows("SELECT version FROM schema_version") == [(SCHEMA_VERSION,)]
+    with open_warehouse(tmp_path / "w") as warehouse:
+        assert warehouse.snapshot() == first
+        assert warehouse.fingerprints() == {}
+
+
+@pytest.mark.parametrize(("given", "used"), [("1", 1), ("3,2", 3), ("", None), ("0", None), ("all", None)])
+def test_queries_take_as_many_threads_as_everything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, used: int | None
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    with open_warehouse(tmp_path / "w") as opened:
+        [(threads,)] = opened.rows("SELECT current_setting('threads')")
+    with duckdb.connect() as own:
+        [(default,)] = own.execute("SELECT current_setting('threads')").fetchall()
+    assert threads == (used or default)
+
+
+LOADED_BY_QUERIES = """
+import sys
+from warehouse import open_warehouse
+
+with open_warehouse(sys.argv[1], read_only=True) as opened:
+    before = set(sys.modules)
+    opened.rows("SELECT ?, ?, ?", ["a", 1, [2.0]])
+    opened.query("SELECT 1")
+    print(sorted(set(sys.modules) - before))
+"""
+
+
+def test_queries_import_nothing(tmp_path: Path) -> None:
+    """DuckDB's own imports swallow a Ctrl-C: a command that was to end would go on, or wait for ever."""
+    open_warehouse(tmp_path / "w").close()
+    program = [sys.executable, "-c", LOADED_BY_QUERIES, str(tmp_path / "w")]
+    assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_default_location_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLFOCAL_WAREHOUSE", str(tmp_path / "env"))
+    open_warehouse().close()
+    assert (tmp_path / "env" / "catalog.sqlite").is_file()
+    monkeypatch.delenv("RLFOCAL_WAREHOUSE")
+    monkeypatch.chdir(tmp_path)
+    assert locate(None).directory == tmp_path / ".rlfocal" / "warehouse"
+
+
+@pytest.mark.parametrize(
+    ("location", "options", "message"),
+    [
+        ("absent", {"create": False}, "no warehouse at"),
+        ("absent", {"read_only": True}, "no warehouse at"),
+        ("absent", {"snapshot": 1}, "no warehouse at"),
+        ("a_file", {}, "is a file"),
+        ("other", {}, "is not a warehouse: it holds 'notes.txt'"),
+        ("garbage", {}, "is not a warehouse"),
+        ("good", {"snapshot": 99}, "no snapshot 99"),
+        ("good", {"snapshot": 0}, "no tables at snapshot 0"),
+        ("lake", {}, "not an rlfocal warehouse"),
+        ("s3://bucket/x", {}, "directory or a postgres"),
+        ("postgres:dbname=x?date=/x", {}, "unknown option 'date'"),
+    ],
+)
+def test_what_is_no_warehouse(tmp_path: Path, location: str, options: dict[str, Any], message: str) -> None:
+    (tmp_path / "a_file").write_text("x")
+    for folder, name in (("other", "notes.txt"), ("garbage", "catalog.sqlite")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text("not a database, but long enough to be read as one")
+    open_warehouse(tmp_path / "good").close()
+    (tmp_path / "lake").mkdir()
+    with connect(postgres=False) as connection:
+        catalog = tmp_path / "lake" / "catalog.sqlite"
+        connection.execute(f"ATTACH 'ducklake:sqlite:{catalog}' AS x (DATA_PATH '{tmp_path}/lake/data')")
+        connection.execute("CREATE TABLE x.y (i INT)")
+    given = location if ":" in location else tmp_path / location
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=message):
+        open_warehouse(given, **options)
+    created = {p.name for p in set(tmp_path.rglob("*")) - set(before)}
+    assert created <= {"catalog.sqlite-wal", "catalog.sqlite-shm"}
+
+
+def test_newer_schema_is_refused(tmp_path: Path) -> None:
+    with open_warehouse(tmp_path) as warehouse, warehouse.transaction("newer"):
+        warehouse.append("schema_version", pa.table({"version": [SCHEMA_VERSION + 1]}))
+    with pytest.raises(InputError, match="newer rlfocal"):
+        open_warehouse(tmp_path)
+
+
+def test_a_warehouse_can_be_moved(tmp_path: Path) -> None:
+    with open_warehouse(tmp_path / "here") as warehouse:
+        warehouse.put_partition(docs(50), choice_rows(SCORES * 25), extraction())
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    with open_warehouse(tmp_path / "there") as warehouse:
+        assert warehouse.rows("SELECT count(*) FROM choice_logprobs") == [(150,)]
+        warehouse.put_partition(docs(50), choice_rows(SCORES * 25, "n"), extraction("n"))
+    assert not (tmp_path / "here").exists()
+
+
+def test_passwords_are_hidden() -> None:
+    assert without_password("dbname=x password=se'cret host=y") == "dbname=x password=*** host=y"
+    assert without_password("postgresql://me:secret@db/x") == "postgresql://me:***@db/x"
+    assert "secret" not in locate("postgres:dbname=x password=secret?data=/tmp/x").name
+
+
+def test_a_failed_transaction_leaves_nothing(warehouse: Warehouse) -> None:
+    before = warehouse.snapshot()
+    with pytest.raises(duckdb.Error), warehouse.transaction("doomed"):  # noqa: PT012
+        warehouse.append("models", pa.table({"model": ["m"]}))
+        warehouse.append("models", pa.table({"no such column": ["m"]}))
+    assert warehouse.rows("FROM models") == []
+    assert warehouse.snapshot() == before
+    with warehouse.transaction("a name for the snapshot"):
+        warehouse.append("models", pa.table({"price": [1.5], "model": ["m"]}))
+    assert warehouse.rows("SELECT model, hf_repo, price FROM models") == [("m", None, 1.5)]
+    last = warehouse.rows(
+        "SELECT commit_message FROM warehouse.snapshots() ORDER BY snapshot_id DESC LIMIT 1"
+    )
+    assert last == [("a name for the snapshot",)]
+
+
+def test_append_needs_a_transaction(warehouse: Warehouse) -> None:
+    with pytest.raises(RuntimeError, match="transaction"):
+        warehouse.append("models", pa.table({"model": ["m"]}))
+
+
+def test_read_only(tmp_path: Path) -> None:
+    open_warehouse(tmp_path).close()
+    with open_warehouse(tmp_path, read_only=True) as warehouse:
+        with pytest.raises(InputError, match="read-only"), warehouse.transaction("x"):
+            pass
+        with pytest.raises(duckdb.Error):
+            warehouse.connection.execute("INSERT INTO models (model) VALUES ('m')")
+
+
+def test_put_partition_replaces(warehouse: Warehouse) -> None:
+    warehouse.put_partition(docs(2), choice_rows(SCORES), extraction())
+    warehouse.put_partition(docs(2), choice_rows(SCORES, "other"), extraction("other"))
+    warehouse.put_partition(
+        docs(2), choice_rows([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]), extraction(fingerprint="g")
+    )
+    assert warehouse.fingerprints("b") == {("m", "b", "t"): "g", ("other", "b", "t"): "f"}
+    assert warehouse.fingerprints("c") == {}
+    assert warehouse.rows(
+        "SELECT model, count(*), max(logprob) FROM choice_logprobs GROUP BY ALL ORDER BY ALL"
+    ) == [
+        ("m", 6, 2.0),
+        ("other", 6, -1.0),
+    ]
+    assert warehouse.rows("SELECT count(*) FROM docs") == [(2,)]
+    assert warehouse.rows("SELECT settings ->> 'dtype', committed_at IS NULL FROM extractions LIMIT 1") == [
+        ("float32", False)
+    ]
+
+
+def test_a_different_document_is_refused_whole(warehouse: Warehouse) -> None:
+    warehouse.put_partition(docs(3, [0, 1, 2]), choice_rows(THREE), extraction())
+    before = warehouse.snapshot()
+    with pytest.raises(InputError, match=r"document 1 of b/t differs .* label was 1, is 0"):
+        warehouse.put_partition(docs(3, [0, 0, 2]), choice_rows(THREE, "n"), extraction("n"))
+    assert warehouse.snapshot() == before
+    assert warehouse.rows("SELECT DISTINCT model FROM choice_logprobs") == [("m",)]
+
+
+def test_stray_rows_are_refused(warehouse: Warehouse) -> None:
+    with pytest.raises(InputError, match="document 1, stands for no document"):
+        warehouse.put_partition(docs(1), choice_rows(SCORES), extraction())
+    with pytest.raises(InputError, match="none of the written partitions"):
+        warehouse.put_partition(docs(2), choice_rows(SCORES, "other"), extraction())
+    assert warehouse.rows("FROM docs") == []
+
+
+def test_a_longer_listing_decides_the_split(warehouse: Warehouse) -> None:
+    warehouse.put_partition(docs(5), choice_rows(THREE + SCORES), extraction())
+    warehouse.put_partition(docs(10), choice_rows(SCORES * 5, "n"), extraction("n"))
+    split = "SELECT split, count(*) FROM docs GROUP BY ALL ORDER BY ALL"
+    assert warehouse.rows(split) == [("test", 2), ("train", 8)]
+    warehouse.put_partition(docs(5), choice_rows(THREE + SCORES, "o"), extraction("o"))
+    assert warehouse.rows(split) == [("test", 2), ("train", 8)]
+
+
+def test_put_models(warehouse: Warehouse) -> None:
+    specs = [ModelSpec(model=f"m{i}", hf_repo="r", params_b=1.0, price=float(i)) for i in range(3)]
+    warehouse.put_models(specs)
+    before = warehouse.snapshot()
+    warehouse.put_models(specs)
+    assert warehouse.snapshot() == before
+    warehouse.put_models([specs[1].model_copy(update={"price": 9.0})])
+    assert warehouse.rows("SELECT model, price, active_params_b FROM models ORDER BY ALL") == [
+        ("m0", 0.0, None),
+        ("m1", 9.0, None),
+        ("m2", 2.0, None),
+    ]
+
+
+def test_what_is_known_of_models_benchmarks_and_tasks(warehouse: Warehouse) -> None:
+    """A first write of documents names their task; later ones add what they know, and take nothing away."""
+    [spec] = [ModelSpec(model="m", hf_repo="r", params_b=1.0, licence="Apache-2.0")]
+    warehouse.put_partition(docs(2), choice_rows(SCORES), extraction())
+    assert warehouse.rows("FROM benchmarks") == [("b", "choices", None, None)]
+    task: dict[str, Any] = {"benchmark": "b", "task": "t"}
+    facts: dict[str, list[dict[str, Any]]] = {}
+    for known in ({"num_fewshot": 5, "dataset": "org/b"}, {"num_fewshot": None, "revision": "c0ffee"}):
+        facts = {"benchmarks": [{"benchmark": "b", "licence": "MIT"}], "tasks": [task | known]}
+        warehouse.put_models([spec], facts)
+    before = warehouse.snapshot()
+    warehouse.put_models([spec], facts)
+    assert warehouse.snapshot() == before
+    assert warehouse.rows("FROM benchmarks") == [("b", "choices", None, "MIT")]
+    found = warehouse.rows("SELECT benchmark, task, num_fewshot, dataset, revision, tag FROM tasks")
+    assert found == [("b", "t", 5, "org/b", "c0ffee", None)]
+    assert warehouse.rows("SELECT model, licence FROM models") == [("m", "Apache-2.0")]
+
+
+def test_a_price_that_no_pool_says_is_unknown_and_not_free(warehouse: Warehouse) -> None:
+    unknown = ModelSpec(model="dear", hf_repo="r", params_b=1.0)
+    warehouse.put_models([unknown, ModelSpec(model="free", hf_repo="r", params_b=1.0, price=0)])
+    assert warehouse.rows("SELECT model, price FROM models ORDER BY ALL") == [("dear", None), ("free", 0.0)]
+    pools = "SELECT pool_cost(['free']), pool_cost(['free', 'dear']), pool_cost(['free', 'nobody'])"
+    assert warehouse.rows(pools) == [(0.0, None, None)]
+
+
+def test_time_travel(tmp_path: Path) -> None:
+    with open_warehouse(tmp_path) as warehouse:
+        warehouse.put_partition(docs(2), choice_rows(SCORES), extraction())
+        then = warehouse.snapshot()
+        warehouse.put_partition(docs(2), choice_rows([[-3.0, -1.0, -2.0]] * 2), extraction(fingerprint="g"))
+    with open_warehouse(tmp_path, snapshot=then) as warehouse:
+        assert warehouse.snapshot() == then
+        assert warehouse.fingerprints() == {("m", "b", "t"): "f"}
+        assert warehouse.rows("SELECT prediction FROM predictions ORDER BY doc_id") == [(0,), (1,)]
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.rows("SELECT prediction FROM predictions") == [(1,), (1,)]
+
+
+def test_choices(warehouse: Warehouse) -> None:
+    # Long choices underflow exp(); a tie goes to the lowest index.
+    scores = [[-2000.0, -2001.0, -2003.0], [-5.0, -1.0, -1.0], [-1.0, -9000.0, -9.0]]
+    warehouse.put_partition(docs(3, [0, 2, 0]), choice_rows(scores), extraction(n_docs=3))
+    found = warehouse.query("SELECT * FROM predictions ORDER BY doc_id").to_pydict()
+    assert found["prediction"] == [0, 1, 0]
+    assert found["correct"] == [True, False, True]
+    weights = np.exp(np.array(scores) - np.max(scores, axis=1, keepdims=True))
+    probs = weights / weights.sum(axis=1, keepdims=True)
+    stored = warehouse.query("SELECT prob FROM choice_probs ORDER BY doc_id, choice")["prob"].to_numpy()
+    np.testing.assert_allclose(stored.reshape(3, 3), probs, atol=1e-15)
+    np.testing.assert_allclose(found["confidence"], probs.max(axis=1), atol=1e-15)
+    (row,) = warehouse.rows("SELECT task, model, n, accuracy, stderr FROM accuracy")
+    assert row[:3] == ("t", "m", 3)
+    assert row[3] == pytest.approx(2 / 3)
+    assert row[4] == pytest.approx(np.std([1, 0, 1], ddof=1) / 3**0.5)
+
+
+def test_answers(warehouse: Warehouse) -> None:
+    passes: list[list[str | None]] = [
+        ["7", "18", "18", None],  # most passes
+        ["7", "18", "18", "7"],  # a tie goes to the earliest pass
+        [None, None, None, "18"],  # an answer beats none, however few gave it
+        [None, None, None, None],
+    ]
+    documents = docs(4).drop_columns(["label", "gold"])
+    documents = documents.append_column("gold", pa.array(["18.0", "$18", "18 ", "18"]))
+    warehouse.put_partition(documents, answer_rows(passes), extraction(n_docs=4))
+    found = warehouse.query("SELECT * FROM predictions ORDER BY doc_id").to_pydict()
+    assert found["answer"] == ["18", "7", "18", None]
+    assert found["correct"] == [True, False, True, False]
+    assert found["confidence"] == [0.5, 0.5, 0.25, None]
+    assert found["prediction"] == [None] * 4
+    assert warehouse.rows("SELECT answer, prob FROM answer_probs WHERE doc_id = 0 ORDER BY answer") == [
+        ("18", 0.5),
+        ("7", 0.25),
+    ]
+    assert warehouse.rows("SELECT n, accuracy, mean_over_tasks FROM benchmark_accuracy") == [(4, 0.5, 0.5)]
