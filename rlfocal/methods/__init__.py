@@ -1,31 +1,36 @@
 """All methods, by their names in `evaluations.method`: one file each, registered by `register`.
 
-A folder holds the methods of one family and, in files whose names begin with `_`, the code they share.
+A folder holds the methods of one family and, in files whose names begin with `_`, the code they share. What is
+imported from here loads late: `rlfocal --help` names the trained methods and must not wait for numpy.
 """
 
 from __future__ import annotations
 
-from rlfocal.data.calls import Answered, Calls
-from rlfocal.data.policy import Decisions, Learned, Method, OnlineLearner, Policy
-from rlfocal.methods.registry import (
-    PROTOCOLS,
-    CheckpointStore,
-    Entry,
-    Making,
-    check_methods,
-    entries,
-    entry_of,
-    every_method,
-    make_method,
-    methods_for,
-    named,
-    reads_of,
-    reads_task,
-    register,
-    settable,
-    with_references,
-)
-from rlfocal.methods.trained.method import RLFocal
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlfocal.data.calls import Answered, Calls
+    from rlfocal.data.policy import Decisions, Learned, Method, OnlineLearner, Policy
+    from rlfocal.methods.registry import (
+        PROTOCOLS,
+        CheckpointStore,
+        Entry,
+        Making,
+        check_methods,
+        entries,
+        entry_of,
+        every_method,
+        make_method,
+        methods_for,
+        named,
+        reads_of,
+        reads_task,
+        register,
+        settable,
+        with_references,
+    )
+    from rlfocal.methods.trained.method import RLFocal
 
 __all__ = [
     "PROTOCOLS",
@@ -53,3 +58,17 @@ __all__ = [
     "settable",
     "with_references",
 ]
+
+_ELSEWHERE = {
+    "Answered": "rlfocal.data.calls",
+    "Calls": "rlfocal.data.calls",
+    "RLFocal": "rlfocal.methods.trained.method",
+    **dict.fromkeys(("Decisions", "Learned", "Method", "OnlineLearner", "Policy"), "rlfocal.data.policy"),
+}
+"""The modules of the names above; the others are of `registry`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_ELSEWHERE.get(name, "rlfocal.methods.registry")), name)
