@@ -98,8 +98,8 @@ def test_the_help_of_evaluate_names_every_method_and_nothing_else_waits_for_it()
     for name, one in entries().items():
         assert (f"{name}:<{one.argument}>" if one.needs_argument else name) in first_words
     code = "import json, sys; from rlfocal.cli.app import app; from typer.main import get_command; "
-    code += "get_command(app).main(['--help'], standalone_mode=False); print(json.dumps([m for m in sys.modules if "
-    code += "m.startswith('rlfocal.methods')]))"
+    code += "get_command(app).main(['--help'], standalone_mode=False); "
+    code += "print(json.dumps([m for m in sys.modules if m.startswith('rlfocal.methods')]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     names_alone = {"rlfocal.methods", "rlfocal.methods.trained"}
     assert set(json.loads(done.stdout.splitlines()[-1])) <= names_alone
