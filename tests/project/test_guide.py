@@ -14,6 +14,7 @@ from rlfocal.methods import make_method, methods_for
 from warehouse import Warehouse, open_warehouse
 
 EXAMPLES = examples(GUIDE.read_text("utf-8"))
+README = Path(__file__).resolve().parents[2] / "README.md"
 ROW = re.compile(r"^\| `(\w+)(?:\((.*)\))?` \| (.+) \|$", re.MULTILINE)
 
 
@@ -40,6 +41,12 @@ def folder(lab_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.mark.parametrize("example", EXAMPLES, ids=[re.sub(r"\W+", "-", e.title) for e in EXAMPLES])
 def test_it_prints_what_the_guide_says(example: Example, folder: Path) -> None:
     assert printed(example, folder) == example.output, "`python tests/guide.py` renews the guide"
+
+
+def test_the_readmes_query_has_the_guides_answer() -> None:
+    [shown] = [e for e in examples(README.read_text("utf-8")) if "rlfocal sql" in e.code and e.output]
+    [same] = [e for e in EXAMPLES if e.code == shown.code.replace(".venv/bin/", "")]
+    assert shown.output == same.output
 
 
 def test_there_are_twenty_questions() -> None:
