@@ -7,11 +7,9 @@ from functools import lru_cache
 from typing import NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.text import Encoder
-
-Floats = NDArray[np.float64]
 
 _BLOCK = 1024
 
@@ -19,13 +17,13 @@ _BLOCK = 1024
 class Neighbours(NamedTuple):
     """The train documents most similar to each of T documents."""
 
-    at: NDArray[np.int64]
+    at: Ints
     """(T, k) their positions, the most similar first; ties: the earlier one."""
     similarity: Floats
     """(T, k)"""
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def known(self) -> Bools:
         """(T,) whether any train document is similar at all: by cosine, none is if no word is known."""
         return np.asarray((self.similarity > 0).any(axis=1))
 

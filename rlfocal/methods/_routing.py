@@ -8,16 +8,13 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods._text import questions_of
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _HALVINGS = 50
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered
 
 
-def majority_of(
-    said: NDArray[np.float64], samples: int | NDArray[np.int64], rng: np.random.Generator
-) -> Answered:
+def majority_of(said: Floats, samples: int | Ints, rng: np.random.Generator) -> Answered:
     """The slot with the most of so many draws from distributions (T, C); ties: the lowest.
 
     Probability missing to 1 is the share of passes without an answer; such draws do not vote, and without a

@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import Encoder, fit_encoder
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 RIDGES = (np.inf, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 """Penalties on the weights of unit-length text features, beside a cross-entropy summed over documents; the
@@ -28,7 +25,7 @@ def questions_of(documents: Dataset | Calls) -> tuple[str, ...]:
     return documents.questions or ("",) * len(documents)
 
 
-def ridge_by_folds(n: int, held_out_losses: Callable[[Integers, Integers], Iterator[float]]) -> float:
+def ridge_by_folds(n: int, held_out_losses: Callable[[Ints, Ints], Iterator[float]]) -> float:
     """The one of RIDGES with the least cross-validated loss on n documents; ties: the strongest.
 
     `held_out_losses(fitted, held)` takes positions and yields, for each of RIDGES in turn, the cross-entropy

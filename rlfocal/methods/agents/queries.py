@@ -9,13 +9,13 @@ from string import digits
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.utils import murmurhash3_32
 from sklearn.utils.extmath import randomized_svd
 
-Floats = NDArray[np.float64]
-Weighed = tuple[NDArray[np.int64], Floats]
+from rlfocal.base.arrays import Floats, Ints
+
+Weighed = tuple[Ints, Floats]
 """Buckets, and the weight of each."""
 
 N_SURFACE = 13
@@ -88,7 +88,7 @@ class TaskSurfaces(NamedTuple):
     bends: Floats
     """(J, L, L) zeros for directions with tiny eigenvalues"""
 
-    def numbers(self, questions: Sequence[str], task: NDArray[np.int64]) -> Floats:
+    def numbers(self, questions: Sequence[str], task: Ints) -> Floats:
         """(T, 13 + L) surface and curves on the scale of each question's task; 0 for task -1 and without a
         text."""
         rows = np.zeros((len(questions), N_SURFACE + self.bends.shape[2]))
@@ -101,9 +101,7 @@ class TaskSurfaces(NamedTuple):
         return rows
 
 
-def fit_task_surfaces(
-    questions: Sequence[str], task: NDArray[np.int64], n_tasks: int, landmarks: int
-) -> TaskSurfaces:
+def fit_task_surfaces(questions: Sequence[str], task: Ints, n_tasks: int, landmarks: int) -> TaskSurfaces:
     """Scales and landmarks from train questions; `task` (T,) numbers their tasks."""
     found = TaskSurfaces(
         np.zeros((n_tasks, N_SURFACE)),

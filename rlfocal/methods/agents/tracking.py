@@ -10,10 +10,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from rlfocal.base.arrays import Bools, Floats
 
 MEMORY = 100.0
 """Number of labels after which an observation counts 1/e."""
@@ -55,7 +53,7 @@ class Tracker:
         """Whether the vote of the team has lately been right clearly more often than the trained agents."""
         return self._gain > CLEARLY * math.sqrt(self._spread)
 
-    def team(self, down: Sequence[int] = ()) -> Mask:
+    def team(self, down: Sequence[int] = ()) -> Bools:
         """(N,) the models with the highest upper confidence bounds; never those that are down."""
         bound = self.accuracy + _BONUS / np.sqrt(self._seen)
         bound[list(down)] = -np.inf
@@ -69,7 +67,7 @@ class Tracker:
         alarmed = self._recent < self._expected - 0.1
         return bool(self._draw.random() < (ALARM if alarmed else PROBE))
 
-    def vote(self, probs: Floats, team: Mask) -> int:
+    def vote(self, probs: Floats, team: Bools) -> int:
         """The slot with the most of the team's votes, weighted by the log-odds of being right; -1 for none.
 
         `probs` (N, C) has rows of zeros for models without an answer; probabilities break ties.
@@ -84,7 +82,7 @@ class Tracker:
         return int((votes + 1e-6 * probs[members].mean(axis=0)).argmax())
 
     def learn(
-        self, asked: Mask, right: Mask, answered_right: bool, compared: tuple[bool, bool] | None
+        self, asked: Bools, right: Bools, answered_right: bool, compared: tuple[bool, bool] | None
     ) -> None:
         """One label: who was asked, who was right, whether the answer was, and, if `compared`, whether agents
         and team were right."""

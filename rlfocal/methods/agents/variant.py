@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, Kind
@@ -22,8 +22,6 @@ from rlfocal.methods.agents.tracking import Tracker
 if TYPE_CHECKING:
     from rlfocal.methods.agents.header import Header
 
-Mask = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 Progress = Callable[[float], None]
 """Called with the finished share of a training, 0 to 1."""
 Parts = tuple[dict[str, Tensor], dict[str, Any]]
@@ -33,11 +31,11 @@ Parts = tuple[dict[str, Tensor], dict[str, Any]]
 class Account(NamedTuple):
     """Fusion's answers to T documents, and its view of each slot and model."""
 
-    slots: NDArray[np.int64]
+    slots: Ints
     """(T,) as `Calls` numbers them; -1 for no answer"""
-    distribution: NDArray[np.float64]
+    distribution: Floats
     """(T, C) its probability that each slot is right; all 0 without an answer"""
-    pulls: NDArray[np.float64] | None
+    pulls: Floats | None
     """(T, N) what each model's outputs add to the logit of the answer, less what they add to the other slots
     on average, in nats; 0 for models that were not asked. None where logits are not a sum over models."""
 
@@ -102,7 +100,7 @@ class CallingAgents(TrainedAgents):
         """
 
     @abstractmethod
-    def account(self, calls: Calls, down: Mask | None = None) -> Account:
+    def account(self, calls: Calls, down: Bools | None = None) -> Account:
         """Act as `decide` does, and tell how the answers came about.
 
         `down` (N,): models that give no answer when asked; others stand in, as for a Router whose models are
@@ -163,7 +161,7 @@ class Driver(Protocol):
         """Answers to this query have changed; whatever was derived from them is dropped."""
         ...
 
-    def wanted(self, given: Given) -> Mask:
+    def wanted(self, given: Given) -> Bools:
         """(N,) the models that should have been asked by now."""
         ...
 

@@ -9,15 +9,12 @@ from itertools import permutations
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.cascades._confidence import Logistic, fit_logistic, log_odds
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 POINTS = 40
 """Thresholds tried per model, unless set otherwise."""
@@ -49,7 +46,7 @@ class Table(NamedTuple):
 
     scores: Floats
     """(T, N)"""
-    right: Mask
+    right: Bools
     """(T, N)"""
     prices: Floats
     """(N,)"""

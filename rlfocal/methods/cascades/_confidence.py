@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.dataset import Dataset
 
-Floats = NDArray[np.float64]
 _LEAST = 1e-6  # bound on probabilities, so that log-odds are finite
 
 
@@ -55,7 +54,7 @@ class Logistic:
         return probability
 
 
-def fit_logistic(x: Floats, right: NDArray[np.bool_], inverse_ridge: float = 1.0) -> Logistic:
+def fit_logistic(x: Floats, right: Bools, inverse_ridge: float = 1.0) -> Logistic:
     """Logistic regression of being right (T,) on standardised x (T, D).
 
     If all are right or all wrong: the constant (n right + 1) / (n + 2).

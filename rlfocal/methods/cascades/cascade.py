@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.cascades._cascades import AMONG, LONGEST, POINTS, Cascade, Floats, fit_cascade
+from rlfocal.methods.cascades._cascades import AMONG, LONGEST, POINTS, Cascade, fit_cascade
 from rlfocal.methods.cascades._confidence import Logistic, fit_logistic, log_odds, top_probability_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range

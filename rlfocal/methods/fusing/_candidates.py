@@ -6,20 +6,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.statistics.votes import first_given
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class Ranker(Protocol):
     """Scores s_ij: how much better candidate i of a document is than j."""
 
-    def totals(self, said: Dataset, candidates: Mask) -> Floats:
+    def totals(self, said: Dataset, candidates: Bools) -> Floats:
         """(T, C) Σ_j (s_ij - s_ji) over a document's candidates (T, C)."""
         ...
 
@@ -39,12 +36,12 @@ class Ranked:
         return Answered(np.where(candidates.any(axis=1), winner, -1).astype(np.int64))
 
 
-def candidates_of(documents: Dataset) -> Mask:
+def candidates_of(documents: Dataset) -> Bools:
     """(T, C) the slots that some model predicts."""
     return np.asarray(predicted(documents).any(axis=1))
 
 
-def right_and_wrong(train: Dataset) -> NDArray[np.int64]:
+def right_and_wrong(train: Dataset) -> Ints:
     """(P, 3) document, right candidate and wrong candidate, for all such pairs."""
     candidates, labels = candidates_of(train), train.labels
     has_right = (labels >= 0) & candidates[np.arange(len(labels)), np.maximum(labels, 0)]
@@ -53,6 +50,6 @@ def right_and_wrong(train: Dataset) -> NDArray[np.int64]:
     return np.stack([row, labels[row], slot], axis=1).astype(np.int64)
 
 
-def predicted(documents: Dataset) -> Mask:
+def predicted(documents: Dataset) -> Bools:
     """(T, N, C) which slot each model predicts."""
     return np.asarray(documents.predictions[:, :, None] == np.arange(documents.probs.shape[2]))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods._text import questions_of
@@ -16,8 +16,7 @@ from rlfocal.methods._text import questions_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-Floats = NDArray[np.float64]
-Pairs = NDArray[np.int64]
+Pairs = Ints
 
 MARKS = ("<source>", "<candidate1>", "<candidate2>")
 LONGEST = 512
@@ -34,7 +33,7 @@ class PairEncoder:
     """Maps the two states to a score."""
     batch: int
 
-    def totals(self, said: Dataset, candidates: NDArray[np.bool_]) -> Floats:
+    def totals(self, said: Dataset, candidates: Bools) -> Floats:
         """(T, C) Σ_j (s_ij - s_ji) over all pairs of a document's candidates (T, C)."""
         import torch
 
@@ -150,7 +149,7 @@ def _loaded(name: str, batch: int) -> PairEncoder:
     return PairEncoder(tokenizer, encoder, head, batch)
 
 
-def _batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[NDArray[np.int64]]:
+def _batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[Ints]:
     shuffle = np.random.default_rng(seed)
     for _ in range(epochs):
         order = shuffle.permutation(n)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered
 from rlfocal.methods._text import RIDGES, ridge_by_folds
 from rlfocal.statistics.calibration import top_probability
@@ -16,8 +16,6 @@ from rlfocal.statistics.calibration import top_probability
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _FOLD_TOLERANCE = 1e-3
 """Held-out losses rank the ridges long before a fit has converged."""
@@ -27,7 +25,7 @@ _FOLD_TOLERANCE = 1e-3
 class TextRegression:
     """Answers the likeliest of a document's choices that was ever right in train."""
 
-    classes: Integers
+    classes: Ints
     ridge: float
     """Penalty on the text's weights; infinite: the text is left out."""
     inverse_ridge: float
@@ -39,7 +37,7 @@ class TextRegression:
     model: LogisticRegression | None
     """None if fewer than two choices were ever right."""
 
-    def answer(self, others: Floats, text: Floats, n_choices: Integers) -> Answered:
+    def answer(self, others: Floats, text: Floats, n_choices: Ints) -> Answered:
         """From the other features (T, F) and the text features (T, D)."""
         scores = np.zeros((len(text), len(self.classes)))
         if self.model is not None:
@@ -52,9 +50,7 @@ class TextRegression:
         return Answered(slots, top_probability(scores, exists))
 
 
-def fit_text_regression(
-    others: Floats, text: Floats, labels: Integers, inverse_ridge: float
-) -> TextRegression:
+def fit_text_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: float) -> TextRegression:
     """Multinomial regression on standardised features (T, F) and text features (T, D) to labels (T,).
 
     Minimises the cross-entropy summed over documents + Σ w² / 2C + ridge / 2 · Σ v², w the weights of the
@@ -72,7 +68,7 @@ def fit_text_regression(
     scale = np.where(spread > 0, spread, 1.0)
     others = (others - middle) / scale
 
-    def held_out_losses(fitted: Integers, held: Integers) -> Iterator[float]:
+    def held_out_losses(fitted: Ints, held: Ints) -> Iterator[float]:
         known = np.unique(labels[fitted])
         tested = held[np.isin(labels[held], known)]
         if len(known) < 2 or not len(tested):

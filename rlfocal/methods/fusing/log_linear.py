@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.errors import RunError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, Kind
@@ -15,9 +15,6 @@ from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
 from rlfocal.statistics.calibration import top_probability
 from rlfocal.statistics.votes import first_given
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 RIDGE = 1e-3
 CONVERGED = 1e-4  # the largest gradient entry of the mean loss that counts as converged
@@ -51,7 +48,7 @@ class LogLinear:
 class LogLinearPool:
     """Answers the slot c with the highest Σ_i w_i x_ic + b_c over the members i."""
 
-    members: Mask
+    members: Bools
     """(N,)"""
     weights: Floats
     """(M,) w, one per member"""
@@ -65,7 +62,7 @@ class LogLinearPool:
         return highest(logits, x, exists, documents.kind)
 
 
-def highest(logits: Floats, x: Floats, exists: Mask, kind: Kind) -> Answered:
+def highest(logits: Floats, x: Floats, exists: Bools, kind: Kind) -> Answered:
     """The existing slot with the highest logit (T, C); `x` is the evidence (T, M, C)."""
     # Rounded, or the float error of a sum would break a tie.
     logits = np.where(exists, logits.round(9), -np.inf)
@@ -75,7 +72,7 @@ def highest(logits: Floats, x: Floats, exists: Mask, kind: Kind) -> Answered:
     return Answered(slots, top_probability(logits, exists))
 
 
-def fit_log_linear(train: Dataset, members: Mask, ridge: float = RIDGE) -> LogLinearPool:
+def fit_log_linear(train: Dataset, members: Bools, ridge: float = RIDGE) -> LogLinearPool:
     """The log-linear pool of the `members` (N,), fitted by L-BFGS to convergence.
 
     Minimises the cross-entropy summed over the train documents + ridge / 2 · Σ w². For choices, x is the
@@ -114,7 +111,7 @@ def fit_log_linear(train: Dataset, members: Mask, ridge: float = RIDGE) -> LogLi
     return LogLinearPool(members, found.x[:M], found.x[M:])
 
 
-def evidence(documents: Dataset, members: Mask) -> tuple[Floats, Mask]:
+def evidence(documents: Dataset, members: Bools) -> tuple[Floats, Bools]:
     """(T, M, C) x, 0 where there is no slot, and (T, C) which slots the members' outputs have."""
     if documents.kind == "answers":
         shares = documents.probs[:, members]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import RunError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, Kind
@@ -16,10 +16,6 @@ from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._text import RIDGES, questions_of, ridge_by_folds
 from rlfocal.methods.fusing.log_linear import CONVERGED, RIDGE, evidence, highest
 from rlfocal.methods.registry import Entry, register
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _TO_CONVERGENCE = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-7}
 _TO_TELL_RIDGES_APART = {"maxiter": 1_000, "ftol": 1e-9, "gtol": 1e-5}
@@ -58,7 +54,7 @@ class LogLinearText:
         if not len(examples.labels):
             return [LogLinearTextPool(encoder, np.inf, start)]
 
-        def held_out_losses(fitted: Integers, held: Integers) -> Iterator[float]:
+        def held_out_losses(fitted: Ints, held: Ints) -> Iterator[float]:
             pool, others, tested = start, examples.take(fitted), examples.take(held)
             for ridge in RIDGES:
                 pool, _ = minimised(others, ridge, pool, _TO_TELL_RIDGES_APART)
@@ -110,11 +106,11 @@ class Examples(NamedTuple):
     kind: Kind
     x: Floats
     """(n, M, C)"""
-    exists: Mask
+    exists: Bools
     """(n, C)"""
     text: Floats
     """(n, D)"""
-    labels: Integers
+    labels: Ints
     """(n,)"""
 
     @classmethod
@@ -128,7 +124,7 @@ class Examples(NamedTuple):
         """The number of biases, or with free answers weights, that the text shifts."""
         return int(self.x.shape[2 if self.kind == "choices" else 1])
 
-    def take(self, at: Integers) -> Examples:
+    def take(self, at: Ints) -> Examples:
         return Examples(self.kind, self.x[at], self.exists[at], self.text[at], self.labels[at])
 
     def log_probabilities(self, pool: Pool) -> Floats:

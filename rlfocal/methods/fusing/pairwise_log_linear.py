@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.fusing._candidates import Ranked, predicted, right_and_wrong
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _LEAST = 1e-6  # lower bound on probabilities, so that their logarithm is finite
 
@@ -56,7 +53,7 @@ class FeatureRanker:
 
     weights: Floats
 
-    def totals(self, said: Dataset, candidates: Mask) -> Floats:
+    def totals(self, said: Dataset, candidates: Bools) -> Floats:
         """(T, C) Σ_j (s_ij - s_ji) over a document's candidates (T, C)."""
         score = features(said) @ self.weights
         n = candidates.sum(axis=1, keepdims=True)

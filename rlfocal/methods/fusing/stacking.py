@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.registry import Entry, register
@@ -63,7 +63,7 @@ class Stacking:
 class Stacked:
     """Answers the likeliest of a document's choices that was ever right in train."""
 
-    classes: NDArray[np.int64]
+    classes: Ints
     model: Pipeline | None
     """None if fewer than two choices were ever right."""
 
@@ -81,7 +81,7 @@ class Stacked:
         return Answered(slots, top_probability(scores, exists))
 
 
-def log_prob_features(documents: Dataset) -> NDArray[np.float64]:
+def log_prob_features(documents: Dataset) -> Floats:
     """(T, N · C) log-probs, 0 where they are not finite, as where a document has no such choice."""
     finite = np.isfinite(documents.logprobs)
     return np.where(finite, documents.logprobs, 0.0).reshape(len(documents), -1)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.registry import Entry, register
@@ -42,7 +42,7 @@ class WeightedVote:
 class Votes:
     """The slot with the highest sum of votes."""
 
-    weights: NDArray[np.float64]
+    weights: Floats
     """(N,)"""
 
     def decide(self, calls: Calls) -> Answered:

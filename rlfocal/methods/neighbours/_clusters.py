@@ -8,15 +8,12 @@ from functools import lru_cache
 from typing import NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, nearest, products, vectors_of
 from rlfocal.methods._text import questions_of
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Near(NamedTuple):

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.neighbours._likeness import alike
-
-Floats = NDArray[np.float64]
 
 
 class Competence(Protocol):
@@ -122,10 +120,10 @@ def _by_deslib(module: str, name: str) -> Callable[[Floats, Dataset, int], Compe
             def _check_base_classifier_fitted(self) -> None:
                 """Nothing has to be fitted."""
 
-            def _validate_data(self, X: Floats, y: NDArray[np.int64], **_: Any) -> Any:
+            def _validate_data(self, X: Floats, y: Ints, **_: Any) -> Any:
                 return X, y
 
-            def _setup_label_encoder(self, y: NDArray[np.int64]) -> None:
+            def _setup_label_encoder(self, y: Ints) -> None:
                 # Train labels may lack slots that models answer.
                 super()._setup_label_encoder(np.arange(C))
 
@@ -156,7 +154,7 @@ def _deslib_class(module: str, name: str) -> Any:
 class Spoken(list["Said"]):
     """DESlib's pool of classifiers."""
 
-    estimators_features_: NDArray[np.int64]
+    estimators_features_: Ints
     """(N, C) the columns that each classifier sees."""
 
 
@@ -164,13 +162,13 @@ class Spoken(list["Said"]):
 class Said:
     """A classifier that returns its features as its probabilities."""
 
-    classes_: NDArray[np.int64]
+    classes_: Ints
 
     def predict_proba(self, X: Floats) -> Floats:
         return X
 
-    def predict(self, X: Floats) -> NDArray[np.int64]:
-        classes: NDArray[np.int64] = X.argmax(axis=1)
+    def predict(self, X: Floats) -> Ints:
+        classes: Ints = X.argmax(axis=1)
         return classes
 
 
@@ -181,12 +179,10 @@ class Leading:
         self.n_neighbors, self.leading, self.width = n_neighbors, leading, width
         self.metric, self.metric_params = "minkowski", None  # DESlib sets both
 
-    def fit(self, X: Floats, y: NDArray[np.int64]) -> None:
+    def fit(self, X: Floats, y: Ints) -> None:
         self._known = self._columns(X)
 
-    def kneighbors(
-        self, X: Floats, n_neighbors: int, return_distance: bool
-    ) -> tuple[Floats, NDArray[np.int64]]:
+    def kneighbors(self, X: Floats, n_neighbors: int, return_distance: bool) -> tuple[Floats, Ints]:
         found = alike(self._known, self._columns(X), n_neighbors)
         return 1 / found.similarity - 1, found.at
 
@@ -221,7 +217,7 @@ class Classes:
         none = np.maximum(1 - given.sum(axis=2, keepdims=True), 0.0).round(9)
         return np.concatenate([given, none, np.zeros_like(none)], axis=2)
 
-    def labels(self, train: Dataset) -> NDArray[np.int64]:
+    def labels(self, train: Dataset) -> Ints:
         """(T,)"""
         return np.where(train.labels >= 0, train.labels, self.n_slots + 1)
 

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import unknown
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import Encoder, fit_encoder
 from rlfocal.methods._neighbours import Neighbours, closeness, nearest
 from rlfocal.methods._text import questions_of
-
-Floats = NDArray[np.float64]
 
 NEIGHBOURS = ("text", "outputs", "both")
 TEXT_WEIGHT = 0.3

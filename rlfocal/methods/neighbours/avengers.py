@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
@@ -18,9 +18,6 @@ from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 BETA = 9.0
 """How fast a cluster's weight falls with its distance from the question."""

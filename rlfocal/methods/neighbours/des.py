@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
@@ -16,8 +15,6 @@ from rlfocal.methods.neighbours._likeness import Likeness, fit_likeness
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
 from rlfocal.statistics.votes import soft_vote
-
-Floats = NDArray[np.float64]
 
 NEAREST = 50
 """Number of neighbours."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
@@ -17,9 +17,6 @@ from rlfocal.methods.neighbours._likeness import NEIGHBOURS, Likeness, alike, fi
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 TUNED = "tuned"
 AMONG = 16
@@ -86,7 +83,7 @@ def _kinds(train: Dataset) -> tuple[str, ...]:
     return NEIGHBOURS if any(train.questions) else ("outputs",)
 
 
-def _mask(models: Sequence[int], documents: Dataset) -> Mask:
+def _mask(models: Sequence[int], documents: Dataset) -> Bools:
     return np.isin(np.arange(len(documents.models)), models)
 
 
@@ -171,7 +168,7 @@ class Selector:
         return replace(self, tolls=tolls(high))
 
 
-def _best(value: Floats, tolls: Floats | None) -> NDArray[np.int64]:
+def _best(value: Floats, tolls: Floats | None) -> Ints:
     """(T,) the action with the highest value (T, A) less its toll; ties: no more, then the better model."""
-    action: NDArray[np.int64] = (value if tolls is None else value - tolls).round(9).argmax(axis=1)
+    action: Ints = (value if tolls is None else value - tolls).round(9).argmax(axis=1)
     return action

@@ -12,15 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import Directions, fit_directions, questions_of
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Arms:
         return cls(np.tile(np.eye(width), (n, 1, 1)), np.zeros((n, width)))
 
     @classmethod
-    def taught(cls, contexts: Floats, rewards: NDArray[np.bool_]) -> Arms:
+    def taught(cls, contexts: Floats, rewards: Bools) -> Arms:
         """Arms that have each learned from every document: contexts (T, K), rewards (T, N)."""
         inverse = np.linalg.inv(np.eye(contexts.shape[1]) + contexts.T @ contexts)
         return cls(np.tile(inverse, (rewards.shape[1], 1, 1)), rewards.T.astype(np.float64) @ contexts)

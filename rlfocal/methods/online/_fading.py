@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
-from rlfocal.methods.online._bandits import Arms, Floats
+from rlfocal.methods.online._bandits import Arms
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
@@ -15,9 +15,6 @@ from rlfocal.data.stream import Stream
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
 from rlfocal.statistics.votes import soft_vote
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 
@@ -94,7 +91,7 @@ class Hedger:
             log_weights = reweighed(log_weights, ~turn.right, self.rate, self.share)
 
 
-def reweighed(log_weights: Floats, wrong: Mask, rate: float, share: float) -> Floats:
+def reweighed(log_weights: Floats, wrong: Bools, rate: float, share: float) -> Floats:
     """(N,) ln w, normalised, once it is known which models were wrong (N,)."""
     # In logarithms: a weight that underflowed to 0 could never rise again.
     left = log_weights - rate * wrong
@@ -104,7 +101,7 @@ def reweighed(log_weights: Floats, wrong: Mask, rate: float, share: float) -> Fl
     return np.asarray(np.logaddexp(left + np.log1p(-share), np.log(share / len(left))))
 
 
-def weights_along(wrong: Mask, rate: float, share: float) -> Floats:
+def weights_along(wrong: Bools, rate: float, share: float) -> Floats:
     """(T + 1, N) ln w before each of T documents and after the last, from which models were wrong (T, N).
     Starts uniform."""
     every = [np.full(wrong.shape[1], -np.log(wrong.shape[1]))]
@@ -113,7 +110,7 @@ def weights_along(wrong: Mask, rate: float, share: float) -> Floats:
     return np.stack(every)
 
 
-def voted(said: Dataset, log_weights: Floats) -> NDArray[np.int64]:
+def voted(said: Dataset, log_weights: Floats) -> Ints:
     """(T,) the weighted plurality of all models, by weights (T, N) or (N,)."""
     votes = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
     # Rounded, or the float error of a weight would break a tie.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, Kind
@@ -16,9 +16,6 @@ from rlfocal.data.stream import Stream
 from rlfocal.methods.fusing.log_linear import LogLinearPool, evidence, fit_log_linear
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 RIDGE = 1.0
 """Minimum curvature along every weight and bias, so that steps stay bounded where data are uninformative."""
@@ -112,7 +109,7 @@ def features(x: Floats, kind: Kind) -> Floats:
     return np.hstack([x.T, np.eye(n_slots) if kind == "choices" else np.zeros((n_slots, n_slots))])
 
 
-def seen(parameters: Floats, given: Floats, exists: Mask) -> Seen:
+def seen(parameters: Floats, given: Floats, exists: Bools) -> Seen:
     """From features (C, K) and which slots exist (C,)."""
     if not exists.any():
         return Seen(np.zeros(len(given)), np.zeros((len(parameters), len(parameters))))
@@ -124,7 +121,7 @@ def seen(parameters: Floats, given: Floats, exists: Mask) -> Seen:
 
 
 def newton_step(
-    parameters: Floats, precision: Floats, given: Floats, exists: Mask, label: int, memory: float
+    parameters: Floats, precision: Floats, given: Floats, exists: Bools, label: int, memory: float
 ) -> tuple[Floats, Floats]:
     """Parameters and precision once a document's label is known.
 

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-
-Mask = NDArray[np.bool_]
 
 
 @register(
@@ -55,7 +53,7 @@ class SlidingBest:
 class Follower:
     """Answers with the leader of the window. Ties: the alphabetically first."""
 
-    before: Mask
+    before: Bools
     """(W, N) which models were right on the last W train documents; W is at most the window"""
     window: int
 

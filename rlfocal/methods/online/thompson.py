@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.methods.online._bandits import Arms, Bandit, Floats, Score
+from rlfocal.base.arrays import Floats
+from rlfocal.methods.online._bandits import Arms, Bandit, Score
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.policy import Budget
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
-
-def affordable(pools: Mask, prices: Floats, budget: Budget) -> Mask:
+def affordable(pools: Bools, prices: Floats, budget: Budget) -> Bools:
     """(P,) whether the budget can pay for each of the pools (P, N); false if a member's price is unknown."""
     each = np.ones(pools.shape[1]) if budget.unit == "models" else prices
     # Sums of prices are inexact in binary, and a budget may equal one of them.

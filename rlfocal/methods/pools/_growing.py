@@ -6,15 +6,14 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+
+from rlfocal.base.arrays import Floats
 
 Grown = tuple[int, ...]
 """Positions of models, in the order in which they joined the pool."""
 
 
-def grow(
-    worth: Callable[[Grown], float], cost: NDArray[np.float64], amount: float, largest: int | None
-) -> Grown:
+def grow(worth: Callable[[Grown], float], cost: Floats, amount: float, largest: int | None) -> Grown:
     """Adds models one by one, each time the one that makes the pool worth most among those still affordable.
 
     `cost` (N,) is infinite where unknown. With `largest`, growth also stops at that many models, or when no

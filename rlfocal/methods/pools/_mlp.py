@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.methods.agents.networks import stacked_mlp, weights_of_seed
 from rlfocal.methods.agents.optimiser import StackedAdam
 from rlfocal.methods.agents.threads import one_thread
@@ -33,7 +32,7 @@ class Training:
 
 
 def fit_mlps(
-    given: NDArray[np.float64], labels: NDArray[np.int64], n_slots: int, seeds: Sequence[int], how: Training
+    given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], how: Training
 ) -> list[nn.Module]:
     """A network for each seed, from distributions (n, F) to one of `n_slots` slots, labels (n,).
 

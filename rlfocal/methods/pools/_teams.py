@@ -7,21 +7,18 @@ from dataclasses import dataclass
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.pools._budgets import affordable, most_affordable
 from rlfocal.statistics.diversity import every_pool, focal_diversity, plurality_accuracy
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
 _UNFIT = -99.0
 """The fitness of a team of fewer than two models, or beyond the budget."""
 
 
-def fitness(train: Dataset, teams: Mask, focal_weight: float, size_penalty: float) -> Floats:
+def fitness(train: Dataset, teams: Bools, focal_weight: float, size_penalty: float) -> Floats:
     """(P,) w λ + (1 - w) a - p |S| / N of each team (P, N): λ its focal diversity, Eq (8), a its plurality's
     accuracy, both on train. A team in which no model ever fails has λ = 1, as in the group's code."""
     diversity = focal_diversity(train.correct, teams)
@@ -43,8 +40,8 @@ class Search:
     """Generations without a fitter team after which the search stops."""
 
     def fittest(
-        self, value: Callable[[Mask], Floats], prices: Floats, budget: Budget, seed: int
-    ) -> Mask | None:
+        self, value: Callable[[Bools], Floats], prices: Floats, budget: Budget, seed: int
+    ) -> Bools | None:
         """(N,) the team of at least two with the highest `value` (of teams (P, N)) within the budget; None if
         there is none. `prices` (N,) are only read for a budget in cents."""
         n, largest = len(prices), most_affordable(prices, budget)
@@ -56,14 +53,14 @@ class Search:
         return teams[value(teams).argmax()] if len(teams) else None
 
     def _bred(
-        self, value: Callable[[Mask], Floats], prices: Floats, budget: Budget, largest: int, seed: int
-    ) -> Mask:
+        self, value: Callable[[Bools], Floats], prices: Floats, budget: Budget, largest: int, seed: int
+    ) -> Bools:
         """(P, N) the fittest teams that a genetic search found, smaller ones first."""
         import pygad
 
         n, known = len(prices), dict[tuple[bool, ...], float]()
 
-        def fitness_of(_: object, genes: NDArray[np.int64], __: object) -> list[float]:
+        def fitness_of(_: object, genes: Ints, __: object) -> list[float]:
             teams = genes > 0
             keys = [tuple(team.tolist()) for team in teams]
             new = np.array(list({key: None for key in keys if key not in known}), dtype=np.bool_).reshape(

@@ -8,8 +8,8 @@ from math import comb
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Policy, decide
@@ -18,9 +18,6 @@ from rlfocal.methods.pools._budgets import affordable
 from rlfocal.methods.registry import Entry, register
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.votes import plurality, soft_vote
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 LARGEST = 6
 """Models in the largest pool, unless a size is given."""
@@ -34,9 +31,9 @@ class Fusion(Protocol):
         """How many pools are tried one by one before forward selection takes over."""
         ...
 
-    def fit(self, train: Dataset, pool: Mask) -> Policy: ...
+    def fit(self, train: Dataset, pool: Bools) -> Policy: ...
 
-    def accuracies(self, train: Dataset, pools: Mask) -> Floats:
+    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
         """(P,) train accuracies of the pools (P, N), each fitted on train."""
         ...
 
@@ -78,7 +75,7 @@ class ChosenPool:
     best: Policy
     fusion: Fusion
     train: Dataset
-    pools: Mask
+    pools: Bools
     """(P, N)"""
     accuracies: Floats
     """(P,)"""
@@ -95,7 +92,7 @@ class ChosenPool:
         return self.fusion.fit(self.train, self.pools[at])
 
 
-def _grown(fusion: Fusion, train: Dataset, size: int) -> Mask:
+def _grown(fusion: Fusion, train: Dataset, size: int) -> Bools:
     """(size, N) pools of 1, 2, ... models, each the previous one plus the model that helps most."""
     pool, grown = np.zeros(len(train.models), dtype=np.bool_), []
     for _ in range(size):
@@ -110,7 +107,7 @@ class ConstantVote:
     """Asks the same models on every document, and answers by their vote."""
 
     fusion: ByPlurality | BySoftVote
-    pool: Mask
+    pool: Bools
 
     def decide(self, calls: Calls) -> Answered:
         return Answered(self.fusion.vote(calls.call(self.pool), self.pool))
@@ -121,13 +118,13 @@ class ByPlurality(NamedTuple):
 
     enumerable: int = 20_000
 
-    def vote(self, documents: Dataset, pool: Mask) -> NDArray[np.int64]:
+    def vote(self, documents: Dataset, pool: Bools) -> Ints:
         return plurality(documents.predictions, pool, documents.kind)
 
-    def fit(self, train: Dataset, pool: Mask) -> Policy:
+    def fit(self, train: Dataset, pool: Bools) -> Policy:
         return ConstantVote(self, pool)
 
-    def accuracies(self, train: Dataset, pools: Mask) -> Floats:
+    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
         return plurality_accuracy(train.predictions, train.labels, pools, train.kind)
 
 
@@ -136,13 +133,13 @@ class BySoftVote(NamedTuple):
 
     enumerable: int = 200
 
-    def vote(self, documents: Dataset, pool: Mask) -> NDArray[np.int64]:
+    def vote(self, documents: Dataset, pool: Bools) -> Ints:
         return soft_vote(documents.probs, pool, documents.kind)
 
-    def fit(self, train: Dataset, pool: Mask) -> Policy:
+    def fit(self, train: Dataset, pool: Bools) -> Policy:
         return ConstantVote(self, pool)
 
-    def accuracies(self, train: Dataset, pools: Mask) -> Floats:
+    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
         return np.array([_accuracy(self.fit(train, pool), train) for pool in pools])
 
 
@@ -151,10 +148,10 @@ class ByLogLinear(NamedTuple):
 
     enumerable: int = 200
 
-    def fit(self, train: Dataset, pool: Mask) -> Policy:
+    def fit(self, train: Dataset, pool: Bools) -> Policy:
         return fit_log_linear(train, pool)
 
-    def accuracies(self, train: Dataset, pools: Mask) -> Floats:
+    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
         return np.array([_accuracy(self.fit(train, pool), train) for pool in pools])
 
 

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.registry import Entry, register
 from rlfocal.statistics.votes import plurality
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 TEAM = 4
 """Models in a team, unless a size is given."""
@@ -75,7 +72,7 @@ def importance(documents: Dataset) -> Floats:
 class FirstRound:
     """Asks the n models of a team one after another, until they agree: more than ⌊2n/3⌋ replies are equal."""
 
-    ranked: NDArray[np.int64]
+    ranked: Ints
     """(N,) positions of all models, the most important first."""
     size: int
     seed: int | None

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
@@ -44,7 +44,7 @@ class RandomSelect:
 class Draws:
     """Asks a model drawn anew for every document."""
 
-    among: NDArray[np.int64]
+    among: Ints
     """Positions of the models."""
     seed: int
 
@@ -84,7 +84,7 @@ class LatestCorrect:
 class FollowsTheRight:
     """Picks at random at the start, and after documents on which none of the models was right."""
 
-    among: NDArray[np.int64]
+    among: Ints
     """Positions of the models."""
     seed: int
 
@@ -103,21 +103,21 @@ class FollowsTheRight:
             turn.calls.call(everyone)
             before = turn.right[None, self.among]
 
-    def _picked(self, before: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.int64]:
+    def _picked(self, before: Bools, rng: np.random.Generator) -> Ints:
         """(T,) positions among all models, from which were right on the previous document (T, K)."""
         draws = rng.random(before.shape)
         candidates = before | ~before.any(axis=1, keepdims=True)
         # The candidate with the highest of i.i.d. draws is a uniform choice.
-        picked: NDArray[np.int64] = self.among[np.where(candidates, draws, -1.0).argmax(axis=1)]
+        picked: Ints = self.among[np.where(candidates, draws, -1.0).argmax(axis=1)]
         return picked
 
 
-def best_on_train(train: Dataset, size: int) -> NDArray[np.int64]:
+def best_on_train(train: Dataset, size: int) -> Ints:
     """(size,) positions of the models with the most right train answers; ties: alphabetically."""
     return np.argsort(-train.correct.sum(axis=0), kind="stable")[:size].astype(np.int64)
 
 
-def _believed(calls: Calls, models: NDArray[np.int64]) -> Answered:
+def _believed(calls: Calls, models: Ints) -> Answered:
     """Calls each document's model (T,) and takes its answer."""
     said = calls.call(models[:, None] == np.arange(len(calls.models)))
     return Answered(said.predictions[np.arange(len(calls)), models])

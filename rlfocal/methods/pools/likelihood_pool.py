@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
@@ -15,8 +15,6 @@ from rlfocal.methods.pools._growing import Grown, grow
 from rlfocal.methods.pools.constant_pools import LARGEST
 from rlfocal.methods.registry import Entry, register
 from rlfocal.statistics.votes import soft_vote
-
-Floats = NDArray[np.float64]
 
 FOLDS = 5
 TEMPERATURES = np.geomspace(0.1, 10.0, 21)
@@ -128,6 +126,6 @@ def _log_softmax(documents: Dataset, temperature: Floats | float) -> Floats:
     return logs
 
 
-def _of_right(given: Floats, labels: NDArray[np.int64]) -> Floats:
+def _of_right(given: Floats, labels: Ints) -> Floats:
     """(T, N) the entries of (T, N, C) at the right slot."""
     return np.take_along_axis(given, labels[:, None, None], axis=2)[:, :, 0]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
@@ -15,9 +15,6 @@ from rlfocal.methods.pools._growing import Grown, grow
 from rlfocal.methods.pools.constant_pools import LARGEST
 from rlfocal.methods.registry import Entry, register
 from rlfocal.statistics.votes import first_given
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @register(
@@ -90,7 +87,7 @@ def fit_votes(train: Dataset, members: Grown) -> VotePool:
     return VotePool(members, (right + share) / (seen + 1), train)
 
 
-def mutual_information(pattern: NDArray[np.int64], is_right: Mask) -> float:
+def mutual_information(pattern: Ints, is_right: Bools) -> float:
     """I(Y; X) of observed patterns and outcomes, in nats, less Miller and Madow's bias (1955).
 
     The bias is (cells that occur - patterns that occur - outcomes that occur + 1) / 2n.
@@ -114,14 +111,14 @@ def _grown(train: Dataset, cost: Floats, amount: float, exact: bool) -> Grown:
     return grow(information, cost, amount, None if exact else LARGEST)
 
 
-def _observed(train: Dataset, members: Grown) -> tuple[NDArray[np.int64], Mask]:
+def _observed(train: Dataset, members: Grown) -> tuple[Ints, Bools]:
     """(R,) pattern of votes and (R,) whether the slot is right, for every slot of every document."""
     slots = np.arange(train.probs.shape[2])
     exists = slots < train.n_choices[:, None]
     return _patterns(train, members)[exists], (train.labels[:, None] == slots)[exists]
 
 
-def _patterns(documents: Dataset, members: Grown) -> NDArray[np.int64]:
+def _patterns(documents: Dataset, members: Grown) -> Ints:
     """(T, C) which members predict a slot, as a binary number."""
     slots = np.arange(documents.probs.shape[2])
     pattern = np.zeros((len(documents), len(slots)), dtype=np.int64)

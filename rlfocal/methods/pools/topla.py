@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
@@ -20,9 +20,6 @@ from rlfocal.methods.spaces import Range
 if TYPE_CHECKING:
     from torch import nn
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _LONG = 1000
 
@@ -89,7 +86,7 @@ class Topla:
         return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FusedTeam]:
-        teams: dict[bytes, tuple[Mask, list[int]]] = {}
+        teams: dict[bytes, tuple[Bools, list[int]]] = {}
         for seed in seeds:
             team = self.team(train, seed, Budget(np.inf))
             assert team is not None  # of two models or more, and no limit
@@ -97,13 +94,13 @@ class Topla:
         fused = {one.seed: one for team, same in teams.values() for one in self.fuse(train, team, same)}
         return [fused[seed] for seed in seeds]
 
-    def team(self, train: Dataset, seed: int, budget: Budget) -> Mask | None:
+    def team(self, train: Dataset, seed: int, budget: Budget) -> Bools | None:
         """(N,) the fittest team within the budget; None if there is none."""
         value = partial(fitness, train, focal_weight=self.focal_weight, size_penalty=self.size_penalty)
         search = Search(self.enumerable, self.population, self.generations, self.parents, self.saturation)
         return search.fittest(value, train.prices, budget, seed)
 
-    def fuse(self, train: Dataset, team: Mask, seeds: Sequence[int]) -> list[FusedTeam]:
+    def fuse(self, train: Dataset, team: Bools, seeds: Sequence[int]) -> list[FusedTeam]:
         """The team with a network for each seed."""
         # torch takes seconds to import, and listing the methods must not.
         from rlfocal.methods.pools._mlp import Training, fit_mlps
@@ -137,7 +134,7 @@ class FusedTeam:
     method: Topla
     train: Dataset
     seed: int
-    team: Mask
+    team: Bools
     """(N,)"""
     n_slots: int
     network: nn.Module
@@ -166,14 +163,14 @@ class FusedTeam:
         return fused
 
 
-def side_by_side(documents: Dataset, team: Mask, n_slots: int) -> Floats:
+def side_by_side(documents: Dataset, team: Bools, n_slots: int) -> Floats:
     """(T, |S| · n_slots) the members' distributions over the first slots, 0 where there is no slot."""
     probs = documents.probs[:, team, :n_slots]
     missing = n_slots - probs.shape[2]
     return np.pad(probs, ((0, 0), (0, 0), (0, missing))).reshape(len(documents), -1)
 
 
-def numbered_as_called(calls: Calls, labels: Integers) -> Integers:
+def numbered_as_called(calls: Calls, labels: Ints) -> Ints:
     """(T,) the labels, which are slots of the dataset, as the calls number them; -1 where no called
     model gave the right answer."""
     if calls.kind == "choices":

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rlfocal.base.arrays import Bools, Floats, Singles
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
@@ -21,7 +22,7 @@ from rlfocal.methods.agents.networks import Sizes
 from rlfocal.methods.agents.policies import modal_answer, modal_move
 from rlfocal.methods.agents.slots import Slots, build_slots, slot_inputs
 from rlfocal.methods.agents.stream import Memory, Stream
-from rlfocal.methods.agents.variant import Account, CallingAgents, Mask, TrainedAgents
+from rlfocal.methods.agents.variant import Account, CallingAgents, TrainedAgents
 from rlfocal.methods.rl_focal import released
 from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
 from rlfocal.methods.rl_focal.config import AgentsConfig, RLFocalConfig
@@ -32,8 +33,6 @@ from rlfocal.methods.rl_focal.questions import Questions, to_decider
 from rlfocal.statistics.outcomes import Outcomes
 
 Array = NDArray[Any]
-Floats = NDArray[np.float32]
-Prices = NDArray[np.float64]
 
 
 class Fusing(NamedTuple):
@@ -57,7 +56,7 @@ class NetworkAgents(TrainedAgents):
     sizes: Sizes
     config: AgentsConfig
 
-    def heard(self, documents: Dataset, pools: Floats) -> Slots:
+    def heard(self, documents: Dataset, pools: Singles) -> Slots:
         """What Fusion sees of the answers of the pools (T, N), one pool per document."""
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
         asked, n_slots = torch.from_numpy(pools)[None], self.sizes.slots
@@ -79,7 +78,7 @@ class NetworkAgents(TrainedAgents):
         return Fusing(said, answer[0], chances[0])
 
     @property
-    def recent_accuracy(self) -> NDArray[np.float64]:
+    def recent_accuracy(self) -> Floats:
         """(N,) each model's accuracy over the last documents of train."""
         right = self.memory.predictions == self.memory.labels[:, None]
         return np.asarray(right.double().mean(0).numpy())
@@ -112,9 +111,9 @@ class NetworkAgents(TrainedAgents):
         return to_decider(known, n_budgets) @ self.networks.decider.question[0]
 
     def pools(
-        self, known: Tensor, choose: Callable[[Floats, Floats], Floats],
-        pool: Floats | None = None, after: dict[bytes, Floats] | None = None,
-    ) -> Floats:  # fmt: skip
+        self, known: Tensor, choose: Callable[[Singles, Singles], Singles],
+        pool: Singles | None = None, after: dict[bytes, Singles] | None = None,
+    ) -> Singles:  # fmt: skip
         """(T, N) the Decider's pools of 0 and 1, each from the previous one and question features (T, G). The
         first follows `pool` (N,), or the last pool of train; `after` keeps what follows from each pool."""
         after = {} if after is None else after
@@ -133,14 +132,14 @@ class NetworkAgents(TrainedAgents):
 class PoolAgents(NetworkAgents, CallingAgents):
     """Those that see only the answers of the models they ask."""
 
-    def least_cost(self, costs: Prices | None) -> float:
+    def least_cost(self, costs: Floats | None) -> float:
         if not self.config.branching:
             return np.inf
         return 1.0 if costs is None else float(costs.min())
 
     @torch.no_grad()
     def decide(
-        self, calls: Calls, most: float = np.inf, costs: Prices | None = None, size: int | None = None
+        self, calls: Calls, most: float = np.inf, costs: Floats | None = None, size: int | None = None
     ) -> Answered:
         """Frozen: everything is as it was at the end of train, and both policies take their modes.
 
@@ -158,7 +157,7 @@ class PoolAgents(NetworkAgents, CallingAgents):
         return self.fuse(self.heard(calls.call(pools > 0), pools), known).said
 
     @torch.no_grad()
-    def account(self, calls: Calls, down: Mask | None = None) -> Account:
+    def account(self, calls: Calls, down: Bools | None = None) -> Account:
         """Models that are down do not change the pools chosen for later documents."""
         self.check(calls)
         known = self.known(calls)
@@ -177,7 +176,7 @@ class PoolAgents(NetworkAgents, CallingAgents):
         added = core.contributions(core.evidence(heard.distributions, heard.open), known[None])[0]
         return Account(said.slots, distribution, pulls(added, answer, heard.open[0]))
 
-    def _told(self, most: float, costs: Prices | None) -> int | None:
+    def _told(self, most: float, costs: Floats | None) -> int | None:
         """The budget in models that the agents act within, if any. With `costs`: none if `most` pays for the
         unbudgeted pool, else the largest budget for which `most` pays in full, likeliest models first and
         whatever the question; the smallest if there is none."""
@@ -266,13 +265,13 @@ def answered(stream: Stream, rollout: Rollout) -> Tensor:
 
 
 def chosen_pool(
-    logits: Floats, pool: Floats, most: float = np.inf, size: int | None = None, costs: Prices | None = None
-) -> Floats:
+    logits: Singles, pool: Singles, most: float = np.inf, size: int | None = None, costs: Floats | None = None
+) -> Singles:
     """(N,) from the logits of N branches, the likeliest pool of at most `most` models, or of `size`; from
     those of N+1 moves, the pool after the likeliest move from `pool`. With `costs` (N,), a pool of at most
     `size` models that costs at most `most`."""
     if len(logits) > len(pool):
-        moved: Floats = modal_move(torch.from_numpy(logits), torch.from_numpy(pool)).numpy()
+        moved: Singles = modal_move(torch.from_numpy(logits), torch.from_numpy(pool)).numpy()
         return moved
     if size is None:
         chosen = logits > 0
@@ -291,7 +290,7 @@ def chosen_pool(
     return asked
 
 
-def stand_ins(pools: Mask, down: Mask, accuracy: NDArray[np.float64]) -> Mask:
+def stand_ins(pools: Bools, down: Bools, accuracy: Floats) -> Bools:
     """(T, N) the pools, each model that is `down` (N,) replaced by the best one neither down nor asked, if
     any."""
     best = np.argsort(-accuracy, kind="stable")
@@ -300,7 +299,7 @@ def stand_ins(pools: Mask, down: Mask, accuracy: NDArray[np.float64]) -> Mask:
     return np.asarray((pools & ~down) | comes[:, np.argsort(best)])
 
 
-def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> NDArray[np.float64]:
+def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> Floats:
     """(T, N) by how much each model raises the logit of the answer (T,) over the mean of the other open slots
     (T, C), from what it adds to each logit (T, N, C); 0 where no other slot is open."""
     others = is_open & (torch.arange(is_open.shape[1]) != answer[:, None])

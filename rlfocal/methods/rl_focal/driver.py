@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Singles
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.methods.agents.tracking import Tracker
-from rlfocal.methods.rl_focal.agents import Floats, PoolAgents, chosen_pool, stand_ins
-
-Mask = NDArray[np.bool_]
+from rlfocal.methods.rl_focal.agents import PoolAgents, chosen_pool, stand_ins
 
 
 class PoolDriver:
@@ -18,8 +16,8 @@ class PoolDriver:
 
     def __init__(self, agents: PoolAgents) -> None:
         self._agents, self._accuracy = agents, agents.recent_accuracy
-        self._pool: Floats = agents.memory.pool.numpy()
-        self._after: dict[bytes, Floats] = {}
+        self._pool: Singles = agents.memory.pool.numpy()
+        self._after: dict[bytes, Singles] = {}
         self._about = ("", "")
         self._known = torch.zeros(0)
 
@@ -35,7 +33,7 @@ class PoolDriver:
     def forget(self) -> None:
         pass
 
-    def wanted(self, given: Given) -> Mask:
+    def wanted(self, given: Given) -> Bools:
         """The pool and, for each of its models that is down, the best other one that is not."""
         pool = self._pool > 0
         return np.asarray(pool | stand_ins(pool[None], given.is_down, self._accuracy)[0])

@@ -10,12 +10,13 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from rlfocal.base.arrays import Singles
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions
 from rlfocal.methods.agents.policies import logistic_noise
 from rlfocal.methods.agents.threads import one_thread
 from rlfocal.methods.agents.variant import SeeingAgents
-from rlfocal.methods.rl_focal.agents import Floats, NetworkAgents, answered
+from rlfocal.methods.rl_focal.agents import NetworkAgents, answered
 from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
 from rlfocal.methods.rl_focal.environment import Environment, measure
 from rlfocal.methods.rl_focal.mappo import walk
@@ -46,7 +47,7 @@ class ReleasedAgents(NetworkAgents, SeeingAgents):
             )
         of_document = iter(noise.numpy())
 
-        def choose(logits: Floats, pool: Floats) -> Floats:
+        def choose(logits: Singles, pool: Singles) -> Singles:
             return np.asarray(logits > next(of_document), dtype=np.float32)
 
         known = self.known(documents)

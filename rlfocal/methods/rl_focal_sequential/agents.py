@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.agents.queries import QueryFeatures, TaskSurfaces
 from rlfocal.methods.agents.slots import refuse_broken
 from rlfocal.methods.agents.tracking import Tracker
-from rlfocal.methods.agents.variant import Account, CallingAgents, Mask
+from rlfocal.methods.agents.variant import Account, CallingAgents
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import goes_on, view
 from rlfocal.methods.rl_focal_sequential.fusion import Fusion, TaskFusion
@@ -31,17 +31,15 @@ from rlfocal.methods.rl_focal_sequential.observations import (
 )
 from rlfocal.statistics.temperature import tempered
 
-Floats = NDArray[np.float64]
-
 
 class Look(NamedTuple):
     """What a stage of asking shows of T documents."""
 
-    slots: NDArray[np.int64]
+    slots: Ints
     """(T,) Fusion's answers; -1 where no slot is open"""
     distribution: Floats
     """(T, C) its tempered distributions"""
-    goes_on: Mask
+    goes_on: Bools
     """(T,) whether the Decider asks the next models; never after the last stage"""
 
 
@@ -99,11 +97,11 @@ class SequentialAgents(CallingAgents):
         slots, distribution = self._answers(calls, most, unpaid)
         return Answered(slots, distribution.max(axis=1, initial=0.0))
 
-    def account(self, calls: Calls, down: Mask | None = None) -> Account:
+    def account(self, calls: Calls, down: Bools | None = None) -> Account:
         """Asking never stops at a stage that adds a model that is down, unless it is the last stage."""
         return Account(*self._answers(calls, down=down), pulls=None)
 
-    def _unpaid(self, costs: Floats, most: float) -> Mask:
+    def _unpaid(self, costs: Floats, most: float) -> Bools:
         """(N,) the models skipped when models are asked in order for as long as `most` pays for them."""
         unpaid = np.ones(len(self.models), dtype=np.bool_)
         for model in self.order[: self.sizes[-1]]:
@@ -111,9 +109,7 @@ class SequentialAgents(CallingAgents):
                 unpaid[model], most = False, most - costs[model]
         return unpaid
 
-    def _answers(
-        self, calls: Calls, most: float = np.inf, down: Mask | None = None
-    ) -> tuple[NDArray[np.int64], Floats]:
+    def _answers(self, calls: Calls, most: float = np.inf, down: Bools | None = None) -> tuple[Ints, Floats]:
         """(T,) slots, and (T, C) Fusion's distributions at the stage where asking stopped, tempered."""
         self.check(calls)
         live = np.ones(len(self.models), dtype=np.bool_) if down is None else ~down
@@ -141,7 +137,7 @@ class SequentialAgents(CallingAgents):
         """Positions of the models that this stage adds."""
         return list(self.order[self.sizes[stage - 1] if stage else 0 : self.sizes[stage]])
 
-    def look(self, stage: int, documents: Dataset, known: About, down: Mask | None = None) -> Look:
+    def look(self, stage: int, documents: Dataset, known: About, down: Bools | None = None) -> Look:
         """Its answers to T documents once a stage's models, less those `down` (N,), have answered."""
         size, order = self.sizes[stage], list(self.order)
         task = task_places(documents.tasks.tolist(), self.tasks if self.task_fusions else ())
@@ -165,7 +161,7 @@ class SequentialAgents(CallingAgents):
                 going = np.where(task >= 0, goes_on(self.task_decider[stage], features), going)
         return Look(said, sure, going)
 
-    def temperatures(self, task: NDArray[np.int64]) -> Floats:
+    def temperatures(self, task: Ints) -> Floats:
         """(T,) temperatures of documents by their `task` (T,), -1 where it is unknown: known tasks' own
         mixtures are not tempered, because that would cost log score.
         """

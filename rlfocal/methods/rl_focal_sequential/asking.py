@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
@@ -17,7 +17,6 @@ from rlfocal.methods.rl_focal_sequential.fusion import LEAST_CHANCE
 from rlfocal.methods.rl_focal_sequential.observations import About, fit_scales, outputs, stage_rows
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many
 
-Floats = NDArray[np.float64]
 Order = tuple[int, ...]
 """Positions of the models, the first to be asked first."""
 

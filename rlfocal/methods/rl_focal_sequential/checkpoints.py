@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from rlfocal.base.arrays import Floats
 from rlfocal.methods.agents.resuming import Unfinished
 from rlfocal.methods.agents.tensorfiles import under
 from rlfocal.methods.rl_focal_sequential.asking import Order
 from rlfocal.methods.rl_focal_sequential.config import Recipe
 from rlfocal.methods.rl_focal_sequential.fitting import WEIGHTS, Fitted, Stage, TaskStage
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Weights
-
-Floats = NDArray[np.float64]
 
 
 def write_stages(

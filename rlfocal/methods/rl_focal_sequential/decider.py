@@ -10,12 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
-
-Floats = NDArray[np.float64]
-Slots = NDArray[np.int64]
 
 N_FEATURES = 5
 _RIDGE = 10.0
@@ -44,7 +41,7 @@ class StageView(NamedTuple):
         return self.expected_reward - penalty * self.size - self.paid
 
 
-def view(probabilities: Floats, said: Slots, votes: Slots, n_slots: int) -> Floats:
+def view(probabilities: Floats, said: Ints, votes: Ints, n_slots: int) -> Floats:
     """(T, 5) the Decider's observation from Fusion's distribution (T, C), the slot it `said` (T,) and the
     slots of the asked models' votes (T, m).
 
@@ -82,12 +79,12 @@ def fit_decider(stages: Sequence[StageView], penalty: float) -> Floats:
     return weights
 
 
-def goes_on(weights: Floats, features: Floats) -> NDArray[np.bool_]:
+def goes_on(weights: Floats, features: Floats) -> Bools:
     """(T,) whether the next models are asked, by the weights (5,) of this stage."""
     return features @ weights > 0
 
 
-def stop_stages(weights: Floats, features: Sequence[Floats]) -> NDArray[np.int64]:
+def stop_stages(weights: Floats, features: Sequence[Floats]) -> Ints:
     """(T,) the stage at which each document is answered."""
     n = len(features[0])
     stage = np.full(n, len(features) - 1)

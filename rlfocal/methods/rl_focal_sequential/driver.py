@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.methods.agents.tracking import Tracker
 from rlfocal.methods.rl_focal_sequential.agents import Look, SequentialAgents
-
-Mask = NDArray[np.bool_]
 
 
 class StageDriver:
@@ -31,7 +29,7 @@ class StageDriver:
     def forget(self) -> None:
         self._looks = {}
 
-    def wanted(self, given: Given) -> Mask:
+    def wanted(self, given: Given) -> Bools:
         stage = self._stage(given)
         nobody = not given.probs[list(self._agents.order[: self._agents.sizes[stage]])].any()
         if stage < 0 or (stage < len(self._agents.sizes) - 1 and (nobody or self._goes_on(stage, given))):

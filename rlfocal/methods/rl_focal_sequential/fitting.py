@@ -9,14 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.methods.rl_focal_sequential.fusion import TaskFusion, task_rows
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, Weights, fit_groups, fit_many
-
-Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
 
 _HELD_OUT_TOLERANCE = 0.5
 """Out-of-fold fits only serve to choose shares and train the Decider."""
@@ -63,7 +60,7 @@ WEIGHTS = ("shared", "bias", "own")
 """The fields of `Weights`."""
 
 
-def fit_stage(rows: Rows, priors: Priors, held_out: Places, counts: Floats, *, biased: bool) -> Stage:
+def fit_stage(rows: Rows, priors: Priors, held_out: Ints, counts: Floats, *, biased: bool) -> Stage:
     """Fits every recipe on all of train, then for each seed on all but each fold, side by side.
 
     `counts` (T,): each document's weight when recipes are mixed.
@@ -96,7 +93,7 @@ def fit_stage(rows: Rows, priors: Priors, held_out: Places, counts: Floats, *, b
 
 
 def fit_tasks(
-    rows: Rows, particular: Floats, task: Places, opinion: Floats, priors: Priors, part: Places
+    rows: Rows, particular: Floats, task: Ints, opinion: Floats, priors: Priors, part: Ints
 ) -> tuple[Weights, Floats, Floats]:
     """One seed's weights (J, R, ...), shares (J, 1 + R) and out-of-fold distributions (T, C) of every task.
 
@@ -140,7 +137,7 @@ def fit_tasks(
     return weights, shares, np.einsum("tr,rtc->tc", shares[task], out_of_fold)
 
 
-def _task_shares(out_of_fold: Floats, labels: Places, task: Places) -> Floats:
+def _task_shares(out_of_fold: Floats, labels: Ints, task: Ints) -> Floats:
     """(J, 1 + R) each task's mixture, shrunk towards that of all tasks."""
     of_all = mixture(_at_label(out_of_fold, labels))
     return np.stack(
@@ -151,7 +148,7 @@ def _task_shares(out_of_fold: Floats, labels: Places, task: Places) -> Floats:
     )
 
 
-def _alike(n_choices: Places, task: Places) -> Iterator[list[int]]:
+def _alike(n_choices: Ints, task: Ints) -> Iterator[list[int]]:
     """Groups of tasks with equally many choices and at least half as many documents as the group's largest,
     so that little is padded."""
     sizes = np.bincount(task)
@@ -166,7 +163,7 @@ def _alike(n_choices: Places, task: Places) -> Iterator[list[int]]:
     yield group
 
 
-def _padded(members: list[Places]) -> tuple[Tensor, Tensor]:
+def _padded(members: list[Ints]) -> tuple[Tensor, Tensor]:
     """(J, T) positions, padded with each task's last one, and which are real."""
     longest = max(len(at) for at in members)
     at = np.stack([np.pad(one, (0, longest - len(one)), mode="edge") for one in members])
@@ -174,7 +171,7 @@ def _padded(members: list[Places]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(at), torch.from_numpy(real)
 
 
-def _at_label(distributions: Floats, labels: Places) -> Floats:
+def _at_label(distributions: Floats, labels: Ints) -> Floats:
     """(T', R) the probability of the right slot, where there is one, by each of (R, T, C)."""
     known = np.flatnonzero(labels >= 0)
     return np.asarray(distributions[:, known, labels[known]].T)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.rl_focal_sequential.observations import MANY_TASKS
-
-Floats = NDArray[np.float64]
-Slots = NDArray[np.int64]
 
 _TELLING = 3_000
 
 
-def telling(n: int) -> Slots:
+def telling(n: int) -> Ints:
     """Evenly spaced positions among n documents, on which models and recipes are compared."""
     return np.linspace(0, n - 1, min(n, _TELLING)).round().astype(np.int64)
 
@@ -28,7 +25,7 @@ def task_counts(train_rows: Dataset) -> Floats:
     return np.asarray(len(tasks) / len(sizes) / sizes[tasks])
 
 
-def hold_out(train_rows: Dataset, folds: int, seed: int) -> Slots:
+def hold_out(train_rows: Dataset, folds: int, seed: int) -> Ints:
     """(T,) each document's fold: whole tasks where there are many."""
     tasks = np.unique(train_rows.tasks, return_inverse=True)[1]
     if tasks.max() + 1 < MANY_TASKS:
@@ -36,6 +33,6 @@ def hold_out(train_rows: Dataset, folds: int, seed: int) -> Slots:
     return hold_out_rows(int(tasks.max()) + 1, folds, seed)[tasks]
 
 
-def hold_out_rows(n: int, folds: int, seed: int) -> Slots:
+def hold_out_rows(n: int, folds: int, seed: int) -> Ints:
     """(n,) folds of equal size, drawn at random."""
     return np.asarray(np.random.default_rng(seed).permutation(np.arange(n) % folds))

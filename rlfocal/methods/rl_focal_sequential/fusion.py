@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows, Weights
-
-Floats = NDArray[np.float64]
-Places = NDArray[np.int64]
 
 LEAST_CHANCE = 1e-6
 """Probabilities are clipped below at this before logarithms are taken."""
@@ -40,7 +37,7 @@ class TaskFusion:
     shares: Floats
     """(J, 1 + R) Fusion's own opinion comes first"""
 
-    def probabilities(self, rows: Rows, particular: Floats, opinion: Floats, task: Places) -> Floats:
+    def probabilities(self, rows: Rows, particular: Floats, opinion: Floats, task: Ints) -> Floats:
         """(T, C) distributions over the open slots, from `particular` (T, F) of `About`; Fusion's `opinion`
         (T, C) unchanged for documents of unknown tasks, whose `task` (T,) is -1.
         """

@@ -7,17 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.methods.agents.queries import N_SURFACE, QueryFeatures, TaskSurfaces
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
-
-Floats = NDArray[np.float64]
-Slots = NDArray[np.int64]
 
 MANY_TASKS = 10
 """With this many tasks in train, Fusion is fitted twice: with whole tasks held out, for new tasks, and to
@@ -56,11 +53,11 @@ class Outputs(NamedTuple):
     """(T, N, C) log-probs centred over the open slots, in deviations; for answers, shares of passes"""
     own: Floats
     """(T, N, C) the same, standardised for each slot; (T, N, 0) for answers"""
-    given: NDArray[np.bool_]
+    given: Bools
     """(T, N, C) slots that exist; for answers, those that the model itself gave"""
     votes: Floats
     """(T, N, C) 1 at each model's likeliest slot; (T, 0, C) for answers"""
-    labels: NDArray[np.int64]
+    labels: Ints
     """(T,)"""
     about: About
 
@@ -122,7 +119,7 @@ def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[in
     return Outputs(shared, own, given, votes.astype(np.float64), documents.labels, about)
 
 
-def silenced(seen: Outputs, silent: NDArray[np.bool_]) -> Outputs:
+def silenced(seen: Outputs, silent: Bools) -> Outputs:
     """The same with these models (N,), in asking order, giving no answer: no opinion and no vote."""
     heard = ~silent[:, None]
     votes = seen.votes * heard[: seen.votes.shape[1]]
@@ -175,7 +172,7 @@ def knows_tasks(kind: Kind, tasks: Sequence[str]) -> bool:
     return kind == "choices" and len(tasks) >= MANY_TASKS
 
 
-def task_places(tasks: Sequence[str], known: Sequence[str]) -> Slots:
+def task_places(tasks: Sequence[str], known: Sequence[str]) -> Ints:
     """(T,) each document's place among the known tasks; -1 for any other."""
     place = {task: at for at, task in enumerate(known)}
     return np.array([place.get(task, -1) for task in tasks], dtype=np.int64)
@@ -186,7 +183,7 @@ def real_slots(probabilities: Floats, kind: Kind) -> Floats:
     return probabilities if kind == "choices" else probabilities[..., :-1]
 
 
-def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[Sequence[str]]) -> Slots:
+def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[Sequence[str]]) -> Ints:
     """(T,) the likeliest slot, -1 where none is open.
 
     A tie goes to the slot to which the first model asked gives more, then the second and so on, then to the
@@ -265,7 +262,7 @@ def _deviations(recipes: Sequence[Sequence[tuple[int, float]]]) -> Tensor:
     return torch.from_numpy(np.stack(rows))
 
 
-def _exists(n_choices: NDArray[np.int64], n_slots: int) -> NDArray[np.bool_]:
+def _exists(n_choices: Ints, n_slots: int) -> Bools:
     return np.arange(n_slots) < n_choices[:, None]
 
 
@@ -275,7 +272,7 @@ def _sized(logprobs: Floats, n_slots: int) -> Floats:
     return np.pad(logprobs[:, :, :n_slots], ((0, 0), (0, 0), (0, missing)), constant_values=-np.inf)
 
 
-def _centred(logprobs: Floats, exists: NDArray[np.bool_]) -> Floats:
+def _centred(logprobs: Floats, exists: Bools) -> Floats:
     """Log-probs, no smaller than -50, minus their mean over the open slots; 0 elsewhere."""
     values = np.where(exists[:, None], np.maximum(logprobs, -50.0), 0.0)
     mean = values.sum(axis=2, keepdims=True) / np.maximum(exists.sum(axis=1), 1)[:, None, None]

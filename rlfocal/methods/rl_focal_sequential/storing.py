@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from torch import Tensor
 
+from rlfocal.base.arrays import Floats
 from rlfocal.methods.agents.header import Count, Header, Share, Some
 from rlfocal.methods.agents.layout import (
     Layout,
@@ -141,7 +141,7 @@ def _task_stages(header: SequentialHeader) -> int:
     return len(header.sizes) if knows_tasks(header.kind, header.tasks) else 0
 
 
-def _named(stage: str, weights: Weights, shares: NDArray[np.float64]) -> dict[str, Tensor]:
+def _named(stage: str, weights: Weights, shares: Floats) -> dict[str, Tensor]:
     """A mixture's tensors."""
     return {
         f"{stage}.shares": torch.from_numpy(shares),

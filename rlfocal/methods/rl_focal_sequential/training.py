@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
 from rlfocal.methods.agents.queries import (
@@ -61,9 +61,6 @@ from rlfocal.methods.rl_focal_sequential.observations import (
 )
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows, Weights
 from rlfocal.statistics.temperature import fit_temperature
-
-Floats = NDArray[np.float64]
-Slots = NDArray[np.int64]
 
 _LEAST_SHARE = 0.03
 """A recipe with a smaller share of the last stage's mixture is not fitted at any stage."""
@@ -122,9 +119,9 @@ class Work(NamedTuple):
     """(N,) each model's share of all prices; zeros where prices do not count"""
     sizes: tuple[int, ...]
     seen: Outputs
-    held_out: Slots
+    held_out: Ints
     """(S, T) each document's fold: whole tasks where there are many"""
-    rows_held_out: Slots
+    rows_held_out: Ints
     """(S, T) the same, with tasks split among folds"""
     counts: Floats
     """(T,) each document's weight when recipes are mixed"""
@@ -136,9 +133,7 @@ class Work(NamedTuple):
     def rows(self, size: int) -> Rows:
         return stage_rows(self.seen, size, self.kind)
 
-    def general(
-        self, rows: Rows, size: int, recipes: Sequence[Recipe], parts: Slots, counts: Floats
-    ) -> Stage:
+    def general(self, rows: Rows, size: int, recipes: Sequence[Recipe], parts: Ints, counts: Floats) -> Stage:
         numbers = widths(self.seen, size, self.kind, len(self.tasks), self.queries)
         priors = recipe_priors(recipes, numbers, self.config)
         return fit_stage(rows, priors, parts, counts, biased=self.kind == "choices")
@@ -170,7 +165,7 @@ class Work(NamedTuple):
         stacked = (torch.stack([getattr(w, name) for w in weights]) for name in WEIGHTS)
         return Fitted(general, TaskStage(Weights(*stacked), np.stack(shares), np.stack(out_of_fold)))
 
-    def look(self, distributions: Floats, size: int) -> tuple[Slots, Floats]:
+    def look(self, distributions: Floats, size: int) -> tuple[Ints, Floats]:
         """Fusion's slots, and what the Decider sees."""
         votes = self.train_rows.predictions[:, list(self.order[:size])]
         real = real_slots(distributions, self.kind)

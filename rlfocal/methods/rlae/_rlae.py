@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
@@ -25,7 +25,6 @@ from rlfocal.statistics.votes import soft_vote
 if TYPE_CHECKING:
     from rlfocal.methods.rlae._rlae_learning import Weighers
 
-Floats = NDArray[np.float64]
 
 SPACE: Mapping[str, Space] = {
     "directions": Range(4, 64, log=True),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.methods.agents.networks import stacked_mlp
 from rlfocal.methods.agents.optimiser import StackedAdam
 from rlfocal.methods.agents.threads import one_thread
@@ -75,17 +74,17 @@ class Weighers(nn.Module):
         return self.log_spread.exp().view(-1, 1, 1, self.n_models)
 
     @torch.no_grad()
-    def weights(self, states: NDArray[np.float64]) -> NDArray[np.float64]:
+    def weights(self, states: Floats) -> Floats:
         """(T, N) the softmax of the mean logits, from the states (T, K + N); for a single seed."""
         logits = self(torch.tensor(states, dtype=torch.float32)[None])[0]
-        weights: NDArray[np.float64] = torch.softmax(logits.double(), 1).numpy()
+        weights: Floats = torch.softmax(logits.double(), 1).numpy()
         return weights
 
 
 def learn(
-    states: NDArray[np.float64],
-    probs: NDArray[np.float64],
-    labels: NDArray[np.int64],
+    states: Floats,
+    probs: Floats,
+    labels: Ints,
     seeds: Sequence[int],
     how: Learning,
 ) -> list[Weighers]:

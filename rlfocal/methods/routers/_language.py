@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Ints = NDArray[np.int64]
 Tokens = list[list[int]]
 
 HELD_OUT = 10

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.routers._towers import Learning, learn, logistic
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods._routing import ask
 from rlfocal.methods._text import questions_of
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class Pair(NamedTuple):
@@ -139,7 +135,7 @@ class PairRouter:
         assert best is not None
         return best
 
-    def _at_best(self, cuts: Cuts, allowed: Mask) -> PairRouter | None:
+    def _at_best(self, cuts: Cuts, allowed: Bools) -> PairRouter | None:
         if not allowed.any():
             return None
         best = np.where(allowed, cuts.gains, np.iinfo(np.int64).min).argmax()

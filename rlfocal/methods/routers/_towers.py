@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.data.text import Encoder
 from rlfocal.methods._neighbours import vectors_of
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
-
-Floats = NDArray[np.float64]
 
 
 FEWEST_STEPS = 600

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
@@ -20,9 +20,6 @@ from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._networks import Network, chances_of_right, fit_network
 from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _TRIALS = 20
 """Votes drawn per document, model and number of samples, to tell how often they are right."""
@@ -114,7 +111,7 @@ def _best_threshold(chances: Floats, right: Floats, alone: Floats) -> float:
     return float(tried[np.round(found, 9).argmax()])
 
 
-def _first(enough: NDArray[np.bool_]) -> tuple[Ints, NDArray[np.bool_]]:
+def _first(enough: Bools) -> tuple[Ints, Bools]:
     """(T,) which pair comes first, and whether there is one."""
     return enough.argmax(axis=1), np.asarray(enough.any(axis=1))
 

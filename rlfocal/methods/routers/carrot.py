@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
@@ -20,9 +20,6 @@ from rlfocal.methods._routing import ask, cheapest_enough
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _DECISIVE = 1e6
 """A price weight, in answers per cost of the dearest model, that leaves accuracy out."""

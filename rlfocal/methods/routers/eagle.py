@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
@@ -20,9 +20,6 @@ from rlfocal.methods._routing import ask
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 START = 1500.0
 """The initial rating of a model."""
@@ -103,7 +100,7 @@ class Games(NamedTuple):
         return Games(self.one[at], self.other[at], self.score[at], self.place[at])
 
 
-def draw_games(correct: NDArray[np.bool_], rng: np.random.Generator) -> Games:
+def draw_games(correct: Bools, rng: np.random.Generator) -> Games:
     """Two different models for each document (n, N), and an order of the documents.
 
     A single model plays itself, which moves nothing.
@@ -150,7 +147,7 @@ class EagleRouter:
         scores = self.scores(questions_of(calls)).round(9)
         # Without a budget in cents, an unknown price does not rule a model out.
         affordable = ~(self.prices > self.most)
-        picked: NDArray[np.int64] = np.where(affordable, scores, -np.inf).argmax(axis=1)
+        picked: Ints = np.where(affordable, scores, -np.inf).argmax(axis=1)
         return ask(calls, picked)
 
     def within(self, budget: Budget) -> EagleRouter | None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import unknown
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
@@ -18,8 +18,6 @@ from rlfocal.methods.routers._networks import Network, chances_of_right, fit_net
 from rlfocal.methods.routers._pairs import Calibration, Pair, PairRouter, pair_of, route
 from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
 
 LABELS = ("transformed", "probabilistic", "deterministic")
 

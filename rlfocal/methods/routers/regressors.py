@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
@@ -19,8 +19,6 @@ from rlfocal.methods._routing import ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
 
 DIFFERS = (
     "TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a willingness to "

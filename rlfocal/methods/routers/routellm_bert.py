@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._language import Language, Tuning, fine_tune, in_batches, load, parts_of, seeded
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, pair_of, route
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 STRONG, TIE, WEAK = range(3)
 

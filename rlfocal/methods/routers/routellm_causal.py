@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
@@ -28,8 +28,6 @@ from rlfocal.methods.spaces import Range
 if TYPE_CHECKING:
     from torch import Tensor
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SCORES = tuple(f"[[{score}]]" for score in range(1, 6))
 GOOD = 3
@@ -113,7 +111,7 @@ class WeakScores:
                 found += (1 - chances[:, GOOD:].sum(dim=1)).tolist()
         return np.array(found, dtype=np.float64)
 
-    def learn(self, questions: Sequence[str], is_good: NDArray[np.bool_], tuning: Tuning) -> None:
+    def learn(self, questions: Sequence[str], is_good: Bools, tuning: Tuning) -> None:
         """Fine-tunes by cross-entropy of score 5 or 1 over the whole vocabulary."""
         import torch
 

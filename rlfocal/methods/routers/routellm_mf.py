@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
@@ -18,10 +18,6 @@ from rlfocal.methods.routers._language import parts_of
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
 from rlfocal.methods.routers._towers import Learning, Towers, learn, logistic
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @register(
@@ -90,7 +86,7 @@ class FactorisedBattles:
         calibration = Calibration.of(worth.values(questions_of(held)), held, pair)
         return route(worth, pair, train, calibration, self.strong_share)
 
-    def _learnt(self, questions: tuple[str, ...], right: Mask, seed: int) -> Towers:
+    def _learnt(self, questions: tuple[str, ...], right: Bools, seed: int) -> Towers:
         """Learns from which members were right (n, M)."""
         # torch takes seconds to import, and listing the methods must not.
         import torch

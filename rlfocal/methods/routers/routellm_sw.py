@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
@@ -16,9 +16,6 @@ from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 GAMMA = 10.0
 ELO = 400 / np.log(10)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder
@@ -24,7 +24,6 @@ from rlfocal.methods.spaces import Range
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-Floats = NDArray[np.float64]
 
 _SPREAD = 0.78
 """Standard deviation of model vectors before learning."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
@@ -19,8 +19,6 @@ from rlfocal.methods.registry import Entry, register
 from rlfocal.methods.routers._networks import to_numpy
 from rlfocal.methods.routers._towers import Learning, learn
 from rlfocal.methods.spaces import Range
-
-Floats = NDArray[np.float64]
 
 _SHARPNESS = 10.0
 """How strongly a map begins by following the distances to the clusters' centres."""
