@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -19,16 +19,19 @@ from rlfocal.methods._text import questions_of
 _HALVINGS = 50
 
 
-class Scorer(Protocol):
+class Scorer(ABC):
     """Scores models by the question; higher is better, and a model that scores -inf is never asked."""
 
+    questions: tuple[str, ...]
+    """train's"""
+
+    @abstractmethod
     def scores(self, questions: tuple[str, ...]) -> Floats:
         """(T, N)"""
-        ...
 
     def train_scores(self) -> Floats:
-        """(T, N) scores of the train documents, as close as possible to held-out scores."""
-        ...
+        """(T, N) scores of the train documents: held-out ones where that is cheap, here in-sample."""
+        return self.scores(self.questions)
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,8 @@ import numpy as np
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.statistics.votes import plurality, soft_vote
-
-
-class _Deterministic:
-    """A policy that does not depend on the seed."""
-
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"  # raised when the definition of one of these policies changes
 
 
 @register(
@@ -35,7 +26,7 @@ class _Deterministic:
     )
 )
 @dataclass(frozen=True)
-class Single(_Deterministic):
+class Single(MethodBase):
     """Always asks one model, and answers what it answers."""
 
     model: str
@@ -58,7 +49,7 @@ class Single(_Deterministic):
     )
 )
 @dataclass(frozen=True)
-class BestSingle(_Deterministic):
+class BestSingle(MethodBase):
     """The single model with the most right train answers; ties: the alphabetically first."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Single]:
@@ -67,7 +58,7 @@ class BestSingle(_Deterministic):
 
 @register(Entry("plurality", "all", "what most models predict", role="reference", reads=("outputs",)))
 @dataclass(frozen=True)
-class Plurality(_Deterministic):
+class Plurality(MethodBase):
     """The slot most models of the pool predict."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Plurality]:
@@ -80,7 +71,7 @@ class Plurality(_Deterministic):
 
 @register(Entry("soft_vote", "all", "the highest mean probability", role="reference", reads=("outputs",)))
 @dataclass(frozen=True)
-class SoftVote(_Deterministic):
+class SoftVote(MethodBase):
     """The slot with the highest mean probability over the pool."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SoftVote]:
@@ -96,7 +87,7 @@ class SoftVote(_Deterministic):
     Entry("constant_choice", "none", "the most frequent train label", role="reference", kinds=("choices",))
 )
 @dataclass(frozen=True)
-class ConstantChoice(_Deterministic):
+class ConstantChoice(MethodBase):
     """Always the most frequent train label. Ties: the lowest index."""
 
     choice: int = 0
@@ -112,7 +103,7 @@ class ConstantChoice(_Deterministic):
     Entry("oracle", "all", "right wherever some model is: a ceiling", role="ceiling", reads=("outputs",))
 )
 @dataclass(frozen=True)
-class Oracle(_Deterministic):
+class Oracle(MethodBase):
     """Right wherever some model is right. A ceiling, not a method: it reads the labels it decides on."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Oracle]:

@@ -46,6 +46,20 @@ class CheckpointStore:
     """Whether each checkpoint gets a folder of the same name beside it, for TensorBoard."""
 
 
+class MethodBase:
+    """What most methods share: no seed changes them, and one text stands for what they fit and decide."""
+
+    revision = "1"
+    """Raised when the method would fit or decide otherwise than before."""
+
+    @property
+    def seeded(self) -> bool:
+        return False
+
+    def recipe(self, n_train: int) -> str:
+        return self.revision
+
+
 @dataclass(frozen=True)
 class Making:
     """What a method may be built with."""

@@ -23,10 +23,7 @@ from rlfocal.data.policy import OnlineLearner, decide, decide_online
 from rlfocal.data.text import TFIDF
 from rlfocal.methods import check_methods, make_method
 from rlfocal.methods._text import fit_directions
-from rlfocal.methods.online._bandits import Arms, contexts_of
-from rlfocal.methods.online._fading import FadingArms
-from rlfocal.methods.online.linucb import LinUcb
-from rlfocal.methods.online.thompson import Thompson
+from rlfocal.methods.online.bandits import Arms, FadingArms, LinUcb, Thompson, contexts_of
 
 
 def test_what_an_arm_learns_by_hand() -> None:

@@ -20,7 +20,7 @@ from support.worded_data import (
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import fit_directions
 from rlfocal.methods.agents.networks import stacked_mlp
-from rlfocal.methods.rlae._rlae import states_of
+from rlfocal.methods.rlae.rlae import states_of
 from rlfocal.methods.rlae._rlae_learning import Learning, Weighers, learn, rewards
 
 

@@ -9,7 +9,7 @@ from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.cascades._cascades import AMONG, LONGEST, POINTS, Cascade, fit_cascade
 from rlfocal.methods.cascades._confidence import Logistic, fit_logistic, log_odds, top_probability_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 
@@ -29,7 +29,7 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class CalibratedCascade:
+class CalibratedCascade(MethodBase):
     """Stops at the first model whose calibrated top probability passes its threshold.
 
     Calibrated: P(right) = σ(a · logit(top probability) + b), with a and b per model, fitted on train. Order
@@ -38,10 +38,6 @@ class CalibratedCascade:
 
     points: int = POINTS
     """Thresholds tried per model."""
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
         right = train.correct

@@ -17,7 +17,7 @@ from rlfocal.methods.cascades._confidence import (
     margin_of,
     top_probability_of,
 )
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 
@@ -38,7 +38,7 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class FrugalGPT:
+class FrugalGPT(MethodBase):
     """Model k is accepted where 1 - g_k < τ_k, else the next is asked; the last is always accepted.
 
     g_k(x, a): how likely k's answer a is right. All ordered triples and a grid of thresholds are searched for
@@ -48,10 +48,6 @@ class FrugalGPT:
 
     points: int = POINTS
     """Thresholds tried per model."""
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
         right = train.correct

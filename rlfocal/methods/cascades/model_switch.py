@@ -12,7 +12,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.pools.greedy import best_on_train
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 
@@ -35,7 +35,7 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class ModelSwitch:
+class ModelSwitch(MethodBase):
     """Answers argmax_a Σ_m α_m w_m · (passes of m that say a) over the models asked; ties: the earlier one's.
 
     α_m is m's train accuracy, and w_m = 1/n + (1 - 1/n) (1 - H / log k), with H the entropy of the n passes
@@ -46,10 +46,6 @@ class ModelSwitch:
     """that are asked at most"""
     consistency: float = 1.0
     """share of a model's passes that must agree"""
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Switcher]:
         if self.models < 1 or not 0 < self.consistency <= 1:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.cascades._cascades import LONGEST, POINTS, Cascade, fit_cascade
 from rlfocal.methods.cascades._confidence import top_probability_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 
@@ -29,15 +29,11 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class SelfConsistencyCascade:
+class SelfConsistencyCascade(MethodBase):
     """Stops at the first model whose share of passes for its own answer reaches its threshold."""
 
     points: int = POINTS
     """Thresholds tried per model."""
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
         return [fit_cascade(train, top_probability_of, self.points)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.fusing._candidates import Ranked, right_and_wrong
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 
@@ -31,7 +31,7 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class LLMBlender:
+class LLMBlender(MethodBase):
     """Each distinct answer of the models is a candidate; s_ij scores how much better i is than j.
 
     Trained by binary cross-entropy of σ(s_ij) on pairs of a right and a wrong candidate of one document, in
@@ -45,10 +45,7 @@ class LLMBlender:
     learning_rate: float = 1e-5
     seed: int = 0
     """Seed of the encoder's training."""
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "2"
+    revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Ranked]:
         """Raises InputError without a model, for one that cannot be loaded, or texts that are missing."""

@@ -11,7 +11,7 @@ from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.errors import RunError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 from rlfocal.statistics.calibration import top_probability
 from rlfocal.statistics.votes import first_given
@@ -31,14 +31,10 @@ CONVERGED = 1e-4  # the largest gradient entry of the mean loss that counts as c
     )
 )
 @dataclass(frozen=True)
-class LogLinear:
+class LogLinear(MethodBase):
     """The log-linear pool of all models."""
 
     ridge: float = RIDGE
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[LogLinearPool]:
         return [fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_), self.ridge)]

@@ -15,7 +15,7 @@ from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._text import RIDGES, questions_of, ridge_by_folds
 from rlfocal.methods.fusing.log_linear import CONVERGED, RIDGE, evidence, highest
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 
 _TO_CONVERGENCE = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-7}
 _TO_TELL_RIDGES_APART = {"maxiter": 1_000, "ftol": 1e-9, "gtol": 1e-5}
@@ -34,17 +34,13 @@ _TO_TELL_RIDGES_APART = {"maxiter": 1_000, "ftol": 1e-9, "gtol": 1e-5}
     )
 )
 @dataclass(frozen=True)
-class LogLinearText:
+class LogLinearText(MethodBase):
     """`log_linear` with text features e beside the log-probs; their ridge is cross-validated on train.
 
     Slot c has the logit Σ_i w_i x_ic + b_c + v_c · e; for free answers, Σ_i (w_i + v_i · e) x_ic.
     """
 
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[LogLinearTextPool]:
         encoder = fit_encoder(self.encoder, questions_of(train))

@@ -10,7 +10,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.fusing._candidates import Ranked, predicted, right_and_wrong
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 _LEAST = 1e-6  # lower bound on probabilities, so that their logarithm is finite
@@ -32,16 +32,12 @@ _LEAST = 1e-6  # lower bound on probabilities, so that their logarithm is finite
     )
 )
 @dataclass(frozen=True)
-class PairwiseLogLinear:
+class PairwiseLogLinear(MethodBase):
     """s_ij = w · (f_i - f_j), fitted by binary cross-entropy of σ(s_ij) on pairs of a right and a wrong
     candidate of one document, in both orders."""
 
     inverse_ridge: float = 1.0
     """scikit-learn's C"""
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Ranked]:
         return [Ranked(fit_features(train, self.inverse_ridge))]

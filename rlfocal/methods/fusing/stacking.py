@@ -11,7 +11,7 @@ import numpy as np
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 from rlfocal.statistics.calibration import top_probability
 
@@ -34,14 +34,10 @@ INVERSE_RIDGE = 0.1
     )
 )
 @dataclass(frozen=True)
-class Stacking:
+class Stacking(MethodBase):
     """Multinomial regression on the standardised log-probs of all models; free answers cannot be stacked."""
 
     inverse_ridge: float = INVERSE_RIDGE
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Stacked]:
         # scikit-learn takes a second to import, and listing the methods must not.

@@ -11,7 +11,7 @@ from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.fusing._regression import TextRegression, fit_text_regression
 from rlfocal.methods.fusing.stacking import INVERSE_RIDGE, log_prob_features
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 
@@ -29,15 +29,11 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class StackingText:
+class StackingText(MethodBase):
     """`stacking` whose regression also sees text features; their ridge is cross-validated on train."""
 
     encoder: str = TFIDF
     inverse_ridge: float = INVERSE_RIDGE
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[StackedText]:
         encoder = fit_encoder(self.encoder, questions_of(train))

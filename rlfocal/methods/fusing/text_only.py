@@ -12,7 +12,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.fusing._regression import TextRegression, fit_text_regression
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 
 
 @register(
@@ -29,14 +29,10 @@ from rlfocal.methods.registry import Entry, register
     )
 )
 @dataclass(frozen=True)
-class TextOnly:
+class TextOnly(MethodBase):
     """Multinomial regression on text features, with a ridge cross-validated on train; asks no model."""
 
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ReadsOnly]:
         encoder = fit_encoder(self.encoder, questions_of(train))

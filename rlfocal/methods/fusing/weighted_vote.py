@@ -10,7 +10,7 @@ import numpy as np
 from rlfocal.base.arrays import Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.statistics.votes import soft_vote
 
 
@@ -24,13 +24,8 @@ from rlfocal.statistics.votes import soft_vote
     )
 )
 @dataclass(frozen=True)
-class WeightedVote:
+class WeightedVote(MethodBase):
     """Every model votes for its prediction, weighted by its accuracy on train."""
-
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Votes]:
         # Counts instead of shares, so that sums are exact and equal votes tie.

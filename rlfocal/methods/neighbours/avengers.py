@@ -16,7 +16,7 @@ from rlfocal.data.text import TFIDF
 from rlfocal.methods._routing import ask, cheapest_enough
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 BETA = 9.0
@@ -38,7 +38,7 @@ BETA = 9.0
     )
 )
 @dataclass(frozen=True)
-class Avengers:
+class Avengers(MethodBase):
     """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the `nearest` clusters j nearest to the question.
 
     rank_jm counts from 0 the models with a higher mean correctness in cluster j (ties: the alphabetically
@@ -48,10 +48,7 @@ class Avengers:
     clusters: int = 30
     nearest: int = 1
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "2"
+    revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedRouter]:
         _check("avengers", self.clusters, self.nearest)
@@ -92,7 +89,7 @@ class RankedRouter:
     )
 )
 @dataclass(frozen=True)
-class AvengersPro:
+class AvengersPro(MethodBase):
     """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the nearest clusters j, as `Avengers` does.
 
     Models rank by α · accuracy + (1 - α) · cheapness: accuracy min-max scaled over the models of a cluster,
@@ -104,10 +101,7 @@ class AvengersPro:
     clusters: int = 60
     nearest: int = 4
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "2"
+    revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[MixedRouter]:
         _check("avengers_pro", self.clusters, self.nearest)

@@ -12,7 +12,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.neighbours._competence import COMPETENCES, Competence
 from rlfocal.methods.neighbours._likeness import Likeness, fit_likeness
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 from rlfocal.statistics.votes import soft_vote
 
@@ -40,7 +40,7 @@ NEAREST = 50
     )
 )
 @dataclass(frozen=True)
-class DynamicSelection:
+class DynamicSelection(MethodBase):
     """Weighs models by their competence among the nearest train documents.
 
     knora_e: those right on all of them, or else on as many of the nearest as any model is; knora_u: one vote
@@ -55,10 +55,6 @@ class DynamicSelection:
     """"text": asks the selected models alone; "outputs" or "both": has to ask all of them first."""
     nearest: int = NEAREST
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selection]:
         likeness = fit_likeness(self.neighbours, self.encoder, train)

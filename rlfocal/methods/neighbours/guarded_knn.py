@@ -18,7 +18,7 @@ from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
 from rlfocal.methods._routing import ask, cheapest_enough, decisive_weight
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 
@@ -37,7 +37,7 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class GuardedKNN:
+class GuardedKNN(MethodBase):
     """Leaves the fallback only if another model's mean paired difference exceeds z · its standard error.
 
     The neighbours: train questions more similar than `closeness` times the k-th's similarity, weighted by
@@ -48,10 +48,6 @@ class GuardedKNN:
     closeness: float = 0.95
     z: float = 0.5
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[GuardedRouter]:
         if self.k < 1:

@@ -13,9 +13,9 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
-from rlfocal.methods._routing import ScoreRouter, check_prices
+from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 
@@ -36,7 +36,7 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class KNN:
+class KNN(MethodBase):
     """Asks argmax_m W · score_m - price_m, score_m the mean correctness of m on the k nearest questions.
 
     A question without a word that the encoder knows gets each model's mean over train.
@@ -46,10 +46,6 @@ class KNN:
     encoder: str = TFIDF
     willingness: float = math.inf
     """W: cents per 1,000 queries that a right answer is worth; inf: price does not count."""
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         if not self.willingness > 0 or self.k < 1:
@@ -64,7 +60,7 @@ class KNN:
 
 
 @dataclass(frozen=True)
-class NeighbourScores:
+class NeighbourScores(Scorer):
     """Mean correctness over the k nearest train questions by cosine."""
 
     encoder: Encoder

@@ -15,7 +15,7 @@ from rlfocal.data.text import TFIDF
 from rlfocal.methods.fusing.log_linear import RIDGE, LogLinearPool, fit_log_linear
 from rlfocal.methods.neighbours._likeness import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
 from rlfocal.methods.pools.greedy import best_on_train
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 TUNED = "tuned"
@@ -42,7 +42,7 @@ NEAREST = (25, 50, 100, 200)
     )
 )
 @dataclass(frozen=True)
-class OutputsKnn:
+class OutputsKnn(MethodBase):
     """Asks a few models, then at most one more, chosen by the nearest train documents.
 
     The value of action a (ask no more, or ask model m) on a document is the share of its k nearest train
@@ -57,10 +57,6 @@ class OutputsKnn:
     ridge: float = RIDGE
     """Of the log-linear pools."""
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selector]:
         ranked = best_on_train(train, len(train.models)).tolist()

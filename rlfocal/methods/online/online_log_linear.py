@@ -14,7 +14,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.stream import Stream
 from rlfocal.methods.fusing.log_linear import LogLinearPool, evidence, fit_log_linear
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 RIDGE = 1.0
@@ -36,19 +36,15 @@ RIDGE = 1.0
     )
 )
 @dataclass(frozen=True)
-class OnlineLogLinear:
+class OnlineLogLinear(MethodBase):
     """Raises InputError for a memory below one document."""
 
     memory: float = 1000.0
     """Documents after which a label counts 1/e of what it did at first."""
-    seeded = False
 
     def __post_init__(self) -> None:
         if not self.memory >= 1:
             raise InputError(f"online_log_linear.memory is {self.memory:g}; it must be at least 1")
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[NewtonPool]:
         everyone = np.ones(len(train.models), dtype=np.bool_)

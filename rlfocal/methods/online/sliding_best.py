@@ -12,7 +12,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods._routing import ask
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 
@@ -31,19 +32,15 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class SlidingBest:
+class SlidingBest(MethodBase):
     """Raises InputError for a window without documents."""
 
     window: int = 200
     """Number of labels in the window."""
-    seeded = False
 
     def __post_init__(self) -> None:
         if self.window < 1:
             raise InputError(f"sliding_best.window is {self.window}; it must be at least 1")
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Follower]:
         return [Follower(train.correct[-self.window :], self.window)]
@@ -59,22 +56,16 @@ class Follower:
 
     def decide(self, calls: Calls) -> Answered:
         """Without labels: always the leader at the end of train."""
-        return _believed(calls, int(self.before.sum(axis=0).argmax()))
+        return ask(calls, np.full(len(calls), self.before.sum(axis=0).argmax()))
 
     def decide_along(self, stream: Stream) -> None:
         """After each answer the others are called too: a label shows only which of the called were right."""
         last = list(self.before)
         n_right = self.before.sum(axis=0)
         for turn in stream:
-            turn.answer(int(_believed(turn.calls, int(n_right.argmax())).slots[0]))
+            turn.answer(int(ask(turn.calls, n_right[None].argmax(axis=1)).slots[0]))
             turn.calls.call_all()
             last.append(turn.right)
             n_right = n_right + last[-1]
             if len(last) > self.window:
                 n_right = n_right - last.pop(0)
-
-
-def _believed(calls: Calls, model: int) -> Answered:
-    """Calls one model and takes its answer."""
-    said = calls.call(np.arange(len(calls.models)) == model)
-    return Answered(said.predictions[:, model])

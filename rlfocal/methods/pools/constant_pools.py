@@ -15,7 +15,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Policy, decide
 from rlfocal.methods.fusing.log_linear import fit_log_linear
 from rlfocal.methods.pools._budgets import affordable
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.votes import plurality, soft_vote
 
@@ -39,7 +39,7 @@ class Fusion(Protocol):
 
 
 @dataclass(frozen=True)
-class BestPool:
+class BestPool(MethodBase):
     """The pool of `size` models, or of up to LARGEST, that is most often right on train with this fusion.
 
     If there are at most `enumerable` pools, all are tried; else models are added one by one, each time
@@ -49,10 +49,6 @@ class BestPool:
 
     fusion: Fusion
     size: int | None = None
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ChosenPool]:
         n = len(train.models)

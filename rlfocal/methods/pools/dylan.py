@@ -11,7 +11,7 @@ from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.statistics.votes import plurality
 
 TEAM = 4
@@ -35,7 +35,7 @@ TEAM = 4
     )
 )
 @dataclass(frozen=True)
-class Dylan:
+class Dylan(MethodBase):
     """The models with the highest importance on train, asked in an order drawn anew per document.
 
     Importance of model a: Σ over train documents of [a agrees with the plurality of all] / the number that
@@ -49,9 +49,6 @@ class Dylan:
     @property
     def seeded(self) -> bool:
         return self.order == "random"
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FirstRound]:
         ranked = np.argsort(-importance(train).round(9), kind="stable")

@@ -11,7 +11,8 @@ from rlfocal.base.arrays import Bools, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods._routing import ask
+from rlfocal.methods.registry import Entry, MethodBase, register
 
 BEST = 3
 """Number of models to pick from, unless a size is given."""
@@ -27,14 +28,11 @@ BEST = 3
     )
 )
 @dataclass(frozen=True)
-class RandomSelect:
+class RandomSelect(MethodBase):
     """One of the models that are best on train, at random."""
 
     size: int = BEST
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Draws]:
         return [Draws(best_on_train(train, self.size), seed) for seed in seeds]
@@ -49,7 +47,7 @@ class Draws:
     seed: int
 
     def decide(self, calls: Calls) -> Answered:
-        return _believed(calls, np.random.default_rng(self.seed).choice(self.among, len(calls)))
+        return ask(calls, np.random.default_rng(self.seed).choice(self.among, len(calls)))
 
 
 @register(
@@ -64,7 +62,7 @@ class Draws:
     )
 )
 @dataclass(frozen=True)
-class LatestCorrect:
+class LatestCorrect(MethodBase):
     """One of the best on train, at random among those that were right on the previous document.
 
     It needs each document's label before the next one, so it does not run under the frozen protocol.
@@ -72,9 +70,7 @@ class LatestCorrect:
 
     size: int = BEST
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "2"
+    revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FollowsTheRight]:
         return [FollowsTheRight(best_on_train(train, self.size), seed) for seed in seeds]
@@ -91,7 +87,7 @@ class FollowsTheRight:
     def decide(self, calls: Calls) -> Answered:
         """Without labels: always at random."""
         nobody = np.zeros((len(calls), len(self.among)), dtype=np.bool_)
-        return _believed(calls, self._picked(nobody, np.random.default_rng(self.seed)))
+        return ask(calls, self._picked(nobody, np.random.default_rng(self.seed)))
 
     def decide_along(self, stream: Stream) -> None:
         """After each answer the others are called too: a label shows only which of the called were right."""
@@ -99,7 +95,7 @@ class FollowsTheRight:
         everyone[self.among] = True
         before = np.zeros((1, len(self.among)), dtype=np.bool_)
         for turn in stream:
-            turn.answer(int(_believed(turn.calls, self._picked(before, rng)).slots[0]))
+            turn.answer(int(ask(turn.calls, self._picked(before, rng)).slots[0]))
             turn.calls.call(everyone)
             before = turn.right[None, self.among]
 
@@ -115,9 +111,3 @@ class FollowsTheRight:
 def best_on_train(train: Dataset, size: int) -> Ints:
     """(size,) positions of the models with the most right train answers; ties: alphabetically."""
     return np.argsort(-train.correct.sum(axis=0), kind="stable")[:size].astype(np.int64)
-
-
-def _believed(calls: Calls, models: Ints) -> Answered:
-    """Calls each document's model (T,) and takes its answer."""
-    said = calls.call(models[:, None] == np.arange(len(calls.models)))
-    return Answered(said.predictions[np.arange(len(calls)), models])

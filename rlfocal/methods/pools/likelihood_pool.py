@@ -13,7 +13,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.pools._growing import Grown, grow
 from rlfocal.methods.pools.constant_pools import LARGEST
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.statistics.votes import soft_vote
 
 FOLDS = 5
@@ -37,7 +37,7 @@ _FLOOR = 1e-3  # lower bound on shares, so that an answer no member gave has a f
     )
 )
 @dataclass(frozen=True)
-class LikelihoodPool:
+class LikelihoodPool(MethodBase):
     """Grown greedily by Σ_t log(mean over members m of p_m(right slot)), out-of-fold on train.
 
     For choices, p_m = softmax(log-probs / temperature_m). Free answers have no log-probs: there p_m is the
@@ -46,10 +46,6 @@ class LikelihoodPool:
 
     size: int = 0
     """Models in the pool; 0: as many as help, up to LARGEST."""
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[CalibratedVote]:
         scales, held_out = calibrate(train)

@@ -11,7 +11,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods._sampling import majority_of
 from rlfocal.methods.pools.greedy import best_on_train
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 
 SAMPLES = 40
 
@@ -30,7 +30,7 @@ SAMPLES = 40
     )
 )
 @dataclass(frozen=True)
-class MoreAgents:
+class MoreAgents(MethodBase):
     """The answer with the most of N draws; V(s_i) = Σ_j [s_i = s_j]. Ties: the lowest slot.
 
     With many draws, this tends to the model's own likeliest answer.
@@ -38,9 +38,6 @@ class MoreAgents:
 
     samples: int = SAMPLES
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Sampled]:
         model = int(best_on_train(train, 1)[0])

@@ -13,7 +13,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.pools._growing import Grown, grow
 from rlfocal.methods.pools.constant_pools import LARGEST
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.statistics.votes import first_given
 
 
@@ -33,7 +33,7 @@ from rlfocal.statistics.votes import first_given
     )
 )
 @dataclass(frozen=True)
-class MutualInformationPool:
+class MutualInformationPool(MethodBase):
     """Grown greedily: each model added has the highest I(Y; X_m | X_S), which is I(Y; X_S∪m) - I(Y; X_S).
 
     One observation per document and slot: Y, whether the slot is right, and X_m, whether m predicts it. The
@@ -42,10 +42,6 @@ class MutualInformationPool:
 
     size: int = 0
     """Models in the pool; 0: as many as add information, up to LARGEST."""
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[VotePool]:
         pool = _grown(train, np.ones(len(train.models)), float(self.size or LARGEST), exact=self.size > 0)

@@ -14,7 +14,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.pools._teams import Search, fitness
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _LONG = 1000
     )
 )
 @dataclass(frozen=True)
-class Topla:
+class Topla(MethodBase):
     """Focal-diversity pruning, then TOPLA-Weighted.
 
     The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N, with λ its
@@ -81,9 +81,6 @@ class Topla:
     """Whether the network ends in a sigmoid and a softmax before a cross-entropy that takes another softmax,
     as in the authors' code. It hardly learns from few documents, so one softmax is the default."""
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FusedTeam]:
         teams: dict[bytes, tuple[Bools, list[int]]] = {}

@@ -12,6 +12,7 @@ import numpy as np
 from rlfocal.base.arrays import Floats
 from rlfocal.data.text import Encoder
 from rlfocal.methods._neighbours import vectors_of
+from rlfocal.methods._routing import Scorer
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -61,19 +62,14 @@ class Towers:
 
 
 @dataclass(frozen=True)
-class ChancesOfRight:
+class ChancesOfRight(Scorer):
     """P(m is right | x), the logistic function of a tower's log-odds."""
 
     towers: Towers
     questions: tuple[str, ...]
-    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         return logistic(self.towers.log_odds(questions))
-
-    def train_scores(self) -> Floats:
-        """In-sample."""
-        return self.scores(self.questions)
 
 
 def logistic(x: Floats) -> Floats:

@@ -16,7 +16,7 @@ from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._sampling import majority_of
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.pools.greedy import best_on_train
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._networks import Network, chances_of_right, fit_network
 from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.spaces import Range
@@ -47,7 +47,7 @@ _TRIALS = 20
     )
 )
 @dataclass(frozen=True)
-class BestRoute:
+class BestRoute(MethodBase):
     """Asks the cheapest pair of a model m and n samples with P(n of m match the best model | x) >= threshold.
 
     If there is none, it asks the best model on train, once. The labels are 1 - p_best (1 - p_mn), p_mn how
@@ -67,9 +67,6 @@ class BestRoute:
     decay: float = 1e-4
     encoder: str = TFIDF
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SampledRouter]:
         if self.samples < 1 or self.threshold > 1:

@@ -18,7 +18,7 @@ from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
 from rlfocal.methods._routing import ask, cheapest_enough
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 _DECISIVE = 1e6
@@ -112,7 +112,7 @@ _DIFFERS = (
     )
 )
 @dataclass(frozen=True)
-class CarrotKNN:
+class CarrotKNN(MethodBase):
     """Predicts by the mean over k nearest questions: one k for the accuracies of all models, one for costs.
 
     k is one of 2, 4, 8, ... up to `most`: that with the highest R² on five folds of train, taken in order.
@@ -123,10 +123,7 @@ class CarrotKNN:
     most: int = 512
     """largest k"""
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "2"
+    revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PlugInRouter]:
         if self.most < 2:
@@ -215,7 +212,7 @@ def best_ks(vectors: Floats, values: Estimates, most: int) -> tuple[int, ...]:
     )
 )
 @dataclass(frozen=True)
-class CarrotLinear:
+class CarrotLinear(MethodBase):
     """Predicts accuracy by a logistic regression per model, and cost by ridge regressions."""
 
     mu: float = 0.0
@@ -223,10 +220,6 @@ class CarrotLinear:
     penalty: float = 1.0
     """on squared weights, of either regression"""
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PlugInRouter]:
         if not self.penalty > 0:

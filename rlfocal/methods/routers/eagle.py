@@ -18,7 +18,7 @@ from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, nearest, vectors_of
 from rlfocal.methods._routing import ask
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 START = 1500.0
@@ -45,7 +45,7 @@ START = 1500.0
     )
 )
 @dataclass(frozen=True)
-class Eagle:
+class Eagle(MethodBase):
     """Asks argmax_m P · Global(m) + (1 - P) · Local(m) among the models within the price limit.
 
     Elo: R_a and R_b move by ± K (S - E), E = 1 / (1 + 10^((R_b - R_a) / 400)), S = 1 where only a is right, 0
@@ -60,9 +60,7 @@ class Eagle:
     """K"""
     encoder: str = TFIDF
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "2"
+    revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[EagleRouter]:
         if self.neighbours < 1 or not 0 <= self.global_share <= 1 or not self.step > 0:

@@ -13,10 +13,10 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods._routing import Scorer, ScoreRouter
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._networks import to_numpy, uniform
 from rlfocal.methods.routers._towers import Learning, learn, logistic
 from rlfocal.methods.spaces import Range
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
 )
 @dataclass(frozen=True)
-class GraphRouter:
+class GraphRouter(MethodBase):
     """Asks argmax_m σ(mean(x ⊙ z_m)): x a question's node before messages, z_m model m's after them.
 
     x joins projections of the question and of its cluster's centre. In each of two layers, a model's node
@@ -71,9 +71,6 @@ class GraphRouter:
     decay: float = 1e-4
     encoder: str = TFIDF
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         if min(self.dimensions, self.clusters) < 1 or not 0 < self.hidden_share < 1:
@@ -143,7 +140,7 @@ def _joined(clusters: Clusters, questions: tuple[str, ...]) -> Floats:
 
 
 @dataclass(frozen=True)
-class EdgeChances:
+class EdgeChances(Scorer):
     """The chance of an edge from a question to each model."""
 
     clusters: Clusters
@@ -154,11 +151,6 @@ class EdgeChances:
     models: Floats
     """(N, 2h)"""
     questions: tuple[str, ...]
-    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         return logistic((_joined(self.clusters, questions) @ self.project + self.offset) @ self.models.T)
-
-    def train_scores(self) -> Floats:
-        """In-sample."""
-        return self.scores(self.questions)

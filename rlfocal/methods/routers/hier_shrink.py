@@ -11,10 +11,10 @@ from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
-from rlfocal.methods._routing import ScoreRouter, check_prices
+from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 
@@ -36,7 +36,7 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class HierShrink:
+class HierShrink(MethodBase):
     """Asks argmax_m b2_m - λ · price_m.
 
     b1 = (n20 · m20 + s · ȳ) / (n20 + s) and b2 = (n100 · m100 + s · b1) / (n100 + s), where n
@@ -51,10 +51,6 @@ class HierShrink:
     price_weight: float = 0.0
     """λ: how much accuracy a cent per 1,000 queries is worth."""
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         if min(self.coarse, self.fine) < 1 or not self.strength > 0:
@@ -70,14 +66,13 @@ class HierShrink:
 
 
 @dataclass(frozen=True)
-class ShrunkMeans:
+class ShrunkMeans(Scorer):
     """b2 of every model."""
 
     coarse: Clusters
     fine: Clusters
     strength: float
     questions: tuple[str, ...]
-    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         shrunk = np.broadcast_to(self.coarse.means[-1], (len(questions), self.coarse.means.shape[1]))
@@ -86,7 +81,3 @@ class ShrunkMeans:
             n = level.sizes[at][:, None]
             shrunk = (n * level.means[at] + self.strength * shrunk) / (n + self.strength)
         return shrunk
-
-    def train_scores(self) -> Floats:
-        """In-sample: one document among many hardly moves its clusters' means."""
-        return self.scores(self.questions)

@@ -13,7 +13,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._networks import Network, chances_of_right, fit_network
 from rlfocal.methods.routers._pairs import Calibration, Pair, PairRouter, pair_of, route
 from rlfocal.methods.routers._towers import Learning
@@ -46,7 +46,7 @@ LABELS = ("transformed", "probabilistic", "deterministic")
     )
 )
 @dataclass(frozen=True)
-class HybridLLM:
+class HybridLLM(MethodBase):
     """Asks the strong model where 1 - P(weak is as good | x) reaches a threshold.
 
     With p a model's chance of the right answer, the labels are, if deterministic, whether the weak model is
@@ -68,9 +68,6 @@ class HybridLLM:
     decay: float = 1e-4
     encoder: str = TFIDF
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter]:
         if self.labels not in LABELS:

@@ -10,7 +10,7 @@ from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._towers import ChancesOfRight, Learning, Towers, learn
 from rlfocal.methods.spaces import Range
 
@@ -36,7 +36,7 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class ItemResponse:
+class ItemResponse(MethodBase):
     """Asks argmax_m σ(a(x) · θ_m - b(x)), learnt by binary cross-entropy on which models are right.
 
     Discrimination a(x) = A e(x) + a0 and difficulty b(x) = β · e(x) + b0; θ_m are the skills of model m.
@@ -51,9 +51,6 @@ class ItemResponse:
     decay: float = 1e-4
     encoder: str = TFIDF
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         return [ScoreRouter(self._learnt(train, seed), train.prices) for seed in seeds]

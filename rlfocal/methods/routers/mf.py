@@ -10,7 +10,7 @@ from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._towers import ChancesOfRight, Learning, Towers, learn
 from rlfocal.methods.spaces import Range
 
@@ -37,7 +37,7 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class MatrixFactorisation:
+class MatrixFactorisation(MethodBase):
     """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), learnt by cross-entropy on correctness, with w and b
     the differences between the two classes' weights.
 
@@ -54,9 +54,7 @@ class MatrixFactorisation:
     decay: float = 1e-5
     encoder: str = TFIDF
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "2"
+    revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         return [ScoreRouter(self._learnt(train, seed), train.prices) for seed in seeds]

@@ -13,10 +13,10 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods._routing import Scorer, ScoreRouter
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import fit_clusters
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._networks import to_numpy, uniform
 from rlfocal.methods.routers._towers import Learning, learn, logistic
 from rlfocal.methods.spaces import Range
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     )
 )
 @dataclass(frozen=True)
-class ModelSat:
+class ModelSat(MethodBase):
     """Asks argmax_m σ(w · relu(A e(x) + B s_m + b) + c), learnt by cross-entropy on who was right.
 
     s_m are model m's accuracies on K-means clusters of train questions, less the mean over models. A model is
@@ -64,9 +64,6 @@ class ModelSat:
     decay: float = 1e-4
     encoder: str = TFIDF
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         if min(self.clusters, self.hidden) < 1:
@@ -102,7 +99,7 @@ class ModelSat:
 
 
 @dataclass(frozen=True)
-class Matched:
+class Matched(Scorer):
     """The chance that each model satisfies a question."""
 
     encoder: Encoder
@@ -115,14 +112,9 @@ class Matched:
     level: Floats
     """(1,) c"""
     questions: tuple[str, ...]
-    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         x = vectors_of(self.encoder, questions) @ self.weights
         return logistic(
             np.stack([np.maximum(x + one, 0.0) @ self.out for one in self.models], axis=1) + self.level
         )
-
-    def train_scores(self) -> Floats:
-        """In-sample."""
-        return self.scores(self.questions)

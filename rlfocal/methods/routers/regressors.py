@@ -15,9 +15,9 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import ScoreRouter, check_prices
+from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
 DIFFERS = (
@@ -53,7 +53,7 @@ class Regressor(Protocol):
     )
 )
 @dataclass(frozen=True)
-class MLPRegressors:
+class MLPRegressors(MethodBase):
     """Asks argmax_m W · f_m(e(x)) - price_m, f_m scikit-learn's network fitted to m's correctness."""
 
     hidden: int = 100
@@ -67,9 +67,6 @@ class MLPRegressors:
     """W: cents per 1,000 queries that a right answer is worth; inf: price does not count."""
     encoder: str = TFIDF
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         # scikit-learn takes a second to import, and listing the methods must not.
@@ -107,7 +104,7 @@ class MLPRegressors:
     )
 )
 @dataclass(frozen=True)
-class SupportVectors:
+class SupportVectors(MethodBase):
     """Asks argmax_m W · f_m(e(x)) - price_m, f_m a linear support vector regression of m's correctness."""
 
     cost: float = 1.0
@@ -117,10 +114,6 @@ class SupportVectors:
     willingness: float = math.inf
     """W: cents per 1,000 queries that a right answer is worth; inf: price does not count."""
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         from sklearn.svm import LinearSVR
@@ -134,22 +127,17 @@ class SupportVectors:
 
 
 @dataclass(frozen=True)
-class Regressions:
+class Regressions(Scorer):
     """What each model's regression predicts."""
 
     encoder: Encoder
     fitted: tuple[Regressor, ...]
     """one per model"""
     questions: tuple[str, ...]
-    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         vectors = vectors_of(self.encoder, questions)
         return np.stack([one.predict(vectors) for one in self.fitted], axis=1)
-
-    def train_scores(self) -> Floats:
-        """In-sample."""
-        return self.scores(self.questions)
 
 
 def _routed(

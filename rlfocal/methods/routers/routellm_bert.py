@@ -10,7 +10,7 @@ import numpy as np
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._language import Language, Tuning, fine_tune, in_batches, load, parts_of, seeded
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, pair_of, route
 from rlfocal.methods.spaces import Range
@@ -37,7 +37,7 @@ STRONG, TIE, WEAK = range(3)
     )
 )
 @dataclass(frozen=True)
-class BertRouter:
+class BertRouter(MethodBase):
     """Asks the strong model where 1 - (p_tie + p_weak) reaches a threshold; p: a fine-tuned classifier's."""
 
     model: str = ""
@@ -50,9 +50,7 @@ class BertRouter:
     rate: float = 1e-5
     max_tokens: int = 512
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "2"
+    revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter]:
         return [self._fitted(train, seed) for seed in seeds]

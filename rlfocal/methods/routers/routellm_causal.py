@@ -11,7 +11,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._language import (
     Language,
     Tokens,
@@ -55,7 +55,7 @@ ASKED = "\nHow good is the weak model's answer, from 1 to 5? Score: "
     )
 )
 @dataclass(frozen=True)
-class CausalRouter:
+class CausalRouter(MethodBase):
     """Asks the strong model where 1 - P(score >= 4) of the weak model's answer reaches a threshold.
 
     The scores are five new tokens; a causal LM is fine-tuned to write one of them after the question.
@@ -71,9 +71,7 @@ class CausalRouter:
     rate: float = 1e-6
     max_tokens: int = 2048
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "2"
+    revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter]:
         return [self._fitted(train, seed) for seed in seeds]

@@ -11,9 +11,9 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods._routing import Scorer, ScoreRouter
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._language import parts_of
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
 from rlfocal.methods.routers._towers import Learning, Towers, learn, logistic
@@ -45,7 +45,7 @@ from rlfocal.methods.spaces import Range
     )
 )
 @dataclass(frozen=True)
-class FactorisedBattles:
+class FactorisedBattles(MethodBase):
     """Asks the strong model where σ(δ(strong, x) - δ(weak, x)) reaches a threshold.
 
     δ(m, x) = w · (v_m / |v_m| ⊙ W [e(x), 1]) learns by cross-entropy to be higher for models that are
@@ -66,9 +66,7 @@ class FactorisedBattles:
     decay: float = 1e-5
     encoder: str = TFIDF
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "3"
+    revision = "3"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter | ScoreRouter]:
         return [self._fitted(train, seed) for seed in seeds]
@@ -132,7 +130,7 @@ class StrongWins:
 
 
 @dataclass(frozen=True)
-class ChancesAgainst:
+class ChancesAgainst(Scorer):
     """P(m wins against the strong model) for each of N models; -inf for non-members."""
 
     towers: Towers
@@ -142,14 +140,9 @@ class ChancesAgainst:
     """(M,) positions among the N models"""
     n_models: int
     questions: tuple[str, ...]
-    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         delta = self.towers.log_odds(questions)
         scores = np.full((len(delta), self.n_models), -np.inf)
         scores[:, self.members] = logistic(delta - delta[:, [self.strong]])
         return scores
-
-    def train_scores(self) -> Floats:
-        """In-sample."""
-        return self.scores(self.questions)

@@ -11,9 +11,9 @@ from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
-from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods._routing import Scorer, ScoreRouter
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
 from rlfocal.methods.spaces import Range
 
@@ -43,7 +43,7 @@ _STEPS = 60
     )
 )
 @dataclass(frozen=True)
-class SimilarityWeighted:
+class SimilarityWeighted(MethodBase):
     """Asks the strong model where P(strong wins | x) reaches a threshold.
 
     Every train question x_i is a battle between every two models: one that alone is right wins; a tie counts
@@ -59,10 +59,7 @@ class SimilarityWeighted:
     base: float = GAMMA
     """γ"""
     encoder: str = TFIDF
-    seeded = False
-
-    def recipe(self, n_train: int) -> str:
-        return "3"
+    revision = "3"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter] | list[ScoreRouter]:
         questions, pair = questions_of(train), pair_of(train)
@@ -175,7 +172,7 @@ class StrongWins:
 
 
 @dataclass(frozen=True)
-class ChancesAgainst:
+class ChancesAgainst(Scorer):
     """P(m wins against the strong model) for each of N models; -inf for non-members."""
 
     ratings: Ratings

@@ -13,10 +13,10 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods._routing import Scorer, ScoreRouter
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import fit_clusters
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._networks import chances_of_right, to_numpy, uniform
 from rlfocal.methods.routers._towers import Learning, learn
 from rlfocal.methods.spaces import Range
@@ -54,7 +54,7 @@ _SPREAD = 0.78
     )
 )
 @dataclass(frozen=True)
-class RouterDC:
+class RouterDC(MethodBase):
     """Asks argmax_m cos(P e(x), v_m), learnt by two contrastive losses.
 
     A document scores a model 0 where it is wrong, else its probability (or share of passes) for its answer.
@@ -78,9 +78,6 @@ class RouterDC:
     rate: float = 1e-3
     encoder: str = TFIDF
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         least = min(self.dimensions, self.top, self.last, self.clusters, self.others)
@@ -150,7 +147,7 @@ def against_samples(x: Tensor, cluster: Tensor, others: int, generator: Generato
 
 
 @dataclass(frozen=True)
-class Cosines:
+class Cosines(Scorer):
     """Cosines of a question's projection to every model's vector."""
 
     encoder: Encoder
@@ -159,13 +156,8 @@ class Cosines:
     models: Floats
     """(N, d) of length 1"""
     questions: tuple[str, ...]
-    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         x = vectors_of(self.encoder, questions) @ self.project
         found: Floats = x @ self.models.T / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
         return found
-
-    def train_scores(self) -> Floats:
-        """In-sample."""
-        return self.scores(self.questions)

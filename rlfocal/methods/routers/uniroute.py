@@ -12,10 +12,10 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import ScoreRouter, check_prices
+from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
-from rlfocal.methods.registry import Entry, register
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._networks import to_numpy
 from rlfocal.methods.routers._towers import Learning, learn
 from rlfocal.methods.spaces import Range
@@ -45,7 +45,7 @@ _SHARPNESS = 10.0
     )
 )
 @dataclass(frozen=True)
-class UniRoute:
+class UniRoute(MethodBase):
     """Asks argmin_m Φ(x) · Ψ_m + λ · price_m, Ψ_m (K,) model m's error rates on K-means clusters of train.
 
     Φ(x) is softmax(A e(x) + a), learnt by cross-entropy of 1 - Φ(x) · Ψ_m to who was right, or, with
@@ -68,9 +68,6 @@ class UniRoute:
     @property
     def seeded(self) -> bool:
         return self.map == "learned"
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         if self.map not in ("learned", "kmeans") or self.clusters < 1:
@@ -111,23 +108,18 @@ class UniRoute:
 
 
 @dataclass(frozen=True)
-class NearestCluster:
+class NearestCluster(Scorer):
     """1 - a model's error rate in the nearest cluster; over all of train where no word is known."""
 
     clusters: Clusters
     questions: tuple[str, ...]
-    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         return self.clusters.means[self.clusters.near(questions).at[:, 0]]
 
-    def train_scores(self) -> Floats:
-        """In-sample: one document among many hardly moves its cluster's mean."""
-        return self.scores(self.questions)
-
 
 @dataclass(frozen=True)
-class MappedClusters:
+class MappedClusters(Scorer):
     """1 - Φ(x) · Ψ_m."""
 
     clusters: Clusters
@@ -136,14 +128,9 @@ class MappedClusters:
     offset: Floats
     """(K,) a"""
     questions: tuple[str, ...]
-    """train's"""
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         logits = vectors_of(self.clusters.encoder, questions) @ self.weights + self.offset
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         found: Floats = shares / shares.sum(axis=1, keepdims=True) @ self.clusters.means[:-1]
         return found
-
-    def train_scores(self) -> Floats:
-        """In-sample."""
-        return self.scores(self.questions)

@@ -19,6 +19,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import Directions, fit_directions, questions_of
+from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range, Space
 from rlfocal.statistics.votes import soft_vote
 
@@ -36,7 +37,7 @@ SPACE: Mapping[str, Space] = {
 
 
 @dataclass(frozen=True)
-class Rlae:
+class Rlae(MethodBase):
     """What the single-agent and the multi-agent form share."""
 
     each_its_own: ClassVar[bool]
@@ -57,9 +58,6 @@ class Rlae:
     spread: float = 1.0
     """The policies' initial standard deviation; it is learned."""
     seeded = True
-
-    def recipe(self, n_train: int) -> str:
-        return "1"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Weighed]:
         # torch takes seconds to import, and listing the methods must not.
@@ -108,3 +106,45 @@ def states_of(documents: Dataset, directions: Directions) -> Floats:
     p = documents.probs
     entropies = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=2)
     return np.hstack([directions.encode(questions_of(documents)), entropies])
+
+
+@register(
+    Entry(
+        "rlae_ppo",
+        "all",
+        "the highest mean probability, with weights that one agent sets for each document (PPO)",
+        fewest_models=2,
+        is_default=False,
+        source="RLAE, arXiv 2506.00439",
+        differs="one span: stored outputs cannot be reweighted within an answer; a small network on text "
+        "features and the models' entropies in place of a language model",
+        reads=("outputs",),
+        space=SPACE,
+    )
+)
+@dataclass(frozen=True)
+class RlaePpo(Rlae):
+    """A Gaussian policy over the logits of all weights, from the question and all models' entropies."""
+
+    each_its_own: ClassVar[bool] = False
+
+
+@register(
+    Entry(
+        "rlae_mappo",
+        "all",
+        "the highest mean probability, with weights, each set by its model's own agent (MAPPO)",
+        fewest_models=2,
+        is_default=False,
+        source="RLAE, arXiv 2506.00439",
+        differs="one span, as in `rlae_ppo`; an agent sees the question and its own model's entropy, the "
+        "critic all of them",
+        reads=("outputs",),
+        space=SPACE,
+    )
+)
+@dataclass(frozen=True)
+class RlaeMappo(Rlae):
+    """N Gaussian policies of one logit each, under a shared reward and a critic on the joint state."""
+
+    each_its_own: ClassVar[bool] = True
