@@ -16,8 +16,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Budget, decide
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import check_methods, entries, every_method
-from rlfocal.methods.routers._language import parts_of
-from rlfocal.methods.routers.routellm_bert import STRONG, TIE, WEAK, outcomes
+from rlfocal.methods.routers._pairs import parts_of
+from rlfocal.methods.routers.language_routers import STRONG, TIE, WEAK, outcomes
 from rlfocal.report.paper import paper_tables
 from warehouse import Warehouse
 

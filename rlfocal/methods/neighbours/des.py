@@ -27,8 +27,7 @@ NEAREST = 50
         "a vote of those selected on similar train documents; `dews`, `lwse`: their mean probability",
         is_default=False,
         fewest_models=2,
-        source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U (deskit), "
-        "META-DES (Cruz et al., 2015), DES-P (Woloszynski et al., 2012; both through DESlib)",
+        source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U; all by deskit",
         differs="similarity is measured on all models' outputs, on text, or on both, not on features; "
         f"the {NEAREST} nearest instead of 7 to 10",
         argument="name",
@@ -46,8 +45,7 @@ class DynamicSelection(MethodBase):
     knora_e: those right on all of them, or else on as many of the nearest as any model is; knora_u: one vote
     per neighbour that a model is right on; ola: the one right on most; dews: softmax of the mean probability
     of the right slot, over models with at least half the best one's; lwse: non-negative least squares from
-    probabilities to labels; meta_des: a naive Bayes model of five kinds of local competence; des_p: those
-    right more often than chance.
+    probabilities to labels.
     """
 
     name: str
@@ -61,8 +59,7 @@ class DynamicSelection(MethodBase):
         known = likeness.vectors(train, range(len(train.models)))
         kind = COMPETENCES[self.name]
         fitted = kind.fit(known, train, min(self.nearest, len(train)))
-        asks_all = self.neighbours != "text" or kind.sees_answers
-        return [Selection(likeness, fitted, asks_all, kind.votes)]
+        return [Selection(likeness, fitted, self.neighbours != "text", kind.votes)]
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class Selection:
     def decide(self, calls: Calls) -> Answered:
         everybody = range(len(calls.models))
         said = calls.call_all() if self.asks_all else calls.outputs()
-        weights = self.competence(self.likeness.vectors(said, everybody), said)
+        weights = self.competence(self.likeness.vectors(said, everybody))
         said = calls.call(weights > 0)
         voted = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
         weighed = weights[:, :, None] * (voted if self.votes else said.probs)

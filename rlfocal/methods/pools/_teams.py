@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 
-from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.pools._budgets import affordable, most_affordable
@@ -56,40 +56,41 @@ class Search:
         self, value: Callable[[Bools], Floats], prices: Floats, budget: Budget, largest: int, seed: int
     ) -> Bools:
         """(P, N) the fittest teams that a genetic search found, smaller ones first."""
-        import pygad
-
         n, known = len(prices), dict[tuple[bool, ...], float]()
 
-        def fitness_of(_: object, genes: Ints, __: object) -> list[float]:
-            teams = genes > 0
+        def fitness_of(teams: Bools) -> Floats:
             keys = [tuple(team.tolist()) for team in teams]
-            new = np.array(list({key: None for key in keys if key not in known}), dtype=np.bool_).reshape(
-                -1, n
-            )
+            new = np.array([key for key in dict.fromkeys(keys) if key not in known], dtype=np.bool_)
+            new = new.reshape(-1, n)
             fit = (new.sum(axis=1) >= 2) & affordable(new, prices, budget)
             values = np.full(len(new), _UNFIT)
             values[fit] = value(new[fit])
             known.update(zip(map(tuple, new.tolist()), values.tolist(), strict=True))
-            return [known[key] for key in keys]
+            return np.array([known[key] for key in keys])
 
         # Some teams should be within the budget; without one, each model joins with probability 1/2.
-        start = np.random.default_rng(seed).random((self.population, n)) < min(0.5, largest / n)
-        search = pygad.GA(
-            num_generations=self.generations,
-            num_parents_mating=self.parents,
-            fitness_func=fitness_of,
-            fitness_batch_size=self.population,
-            initial_population=start.astype(np.int64),
-            gene_type=int,
-            gene_space=[0, 1],
-            parent_selection_type="sss",
-            crossover_type="two_points",
-            mutation_type=None,
-            stop_criteria=f"saturate_{self.saturation}",
-            random_seed=seed,
-            suppress_warnings=True,
-        )
-        search.run()
+        teams = np.random.default_rng(seed).random((self.population, n)) < min(0.5, largest / n)
+        draws, fit, unchanged = np.random.RandomState(seed), fitness_of(teams), 0
+        for _ in range(self.generations):
+            fittest = np.argsort(fit, kind="stable")[::-1]
+            parents = teams[fittest[: self.parents]]
+            teams = np.vstack([teams[fittest[:1]], _cross(parents, self.population - 1, draws)])
+            before, fit = fit.max(), fitness_of(teams)
+            unchanged = unchanged + 1 if fit.max() == before else 0
+            if unchanged >= self.saturation:
+                break
         best = max(known.values())
-        teams = np.array(sorted(team for team, found in known.items() if found == best), dtype=np.bool_)[::-1]
-        return np.asarray(teams[np.argsort(teams.sum(axis=1), kind="stable")])
+        found = sorted((team for team, fitness in known.items() if fitness == best), reverse=True)
+        return np.array(sorted(found, key=sum), dtype=np.bool_)
+
+
+def _cross(parents: Bools, n_children: int, draws: np.random.RandomState) -> Bools:
+    """(n_children, N) children of neighbouring parents (P, N): the genes between two points, drawn anew for
+    each, are the second parent's."""
+    n = parents.shape[1]
+    one, other = draws.randint(0, n + 1, n_children), draws.randint(0, n, n_children)
+    other[other >= one] += 1
+    first, last = np.minimum(one, other)[:, None], np.maximum(one, other)[:, None]
+    at, child = np.arange(n), np.arange(n_children)
+    inside = (at >= first) & (at < last)
+    return np.where(inside, parents[(child + 1) % len(parents)], parents[child % len(parents)])

@@ -56,6 +56,17 @@ def members_of(train: Dataset, n_models: int) -> Ints:
     return np.sort(list(dict.fromkeys([*pair, *ranked]))[:n_models]).astype(np.int64)
 
 
+HELD_OUT = 10
+"""One in this many train documents is held out, to set the threshold."""
+
+
+def parts_of(train: Dataset) -> tuple[Ints, Ints]:
+    """Positions to learn from and to set the threshold on; with fewer than ten, all for both."""
+    positions = np.arange(len(train))
+    held = positions % HELD_OUT == HELD_OUT - 1
+    return (positions[~held], positions[held]) if held.any() else (positions, positions)
+
+
 class Worth(Protocol):
     """How much a question calls for the strong model; only the ranking matters."""
 

@@ -14,8 +14,7 @@ from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import Scorer, ScoreRouter
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.routers._language import parts_of
-from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
+from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, parts_of, route
 from rlfocal.methods.routers._towers import Learning, Towers, learn, logistic
 from rlfocal.methods.spaces import Range
 
