@@ -9,6 +9,6 @@ gives intervals of means and differences.
 Accuracies and shares are fractions. Costs may be in any unit, the same for all; NaN is an unknown cost, and
 figures that depend on one are NaN.
 
-DESlib and statsmodels take one pair or one table at a time, while here all pools and windows share a few
-matrix products; the tests use them as oracles.
+statsmodels takes one pair or one table at a time, while here all pools and windows share a few
+matrix products; the tests use it as an oracle.
 """

@@ -13,7 +13,7 @@ from support.yardsticks import make_logits
 from rlfocal.data.policy import Budget, Budgeted, decide
 
 CASCADES = ("cascade", "frugalgpt")
-OTHER_DES = tuple(f"des:{name}" for name in ("knora_u", "dews", "meta_des", "des_p"))
+OTHER_DES = tuple(f"des:{name}" for name in ("knora_u", "dews", "des_p"))
 POOLS = ("mutual_information_pool", "likelihood_pool")
 BY_NEIGHBOURS = ("outputs_knn", "des:knora_e", "des:ola", "des:lwse")
 LEARNED = (*CASCADES, "dylan", *POOLS, *BY_NEIGHBOURS, "pairwise_log_linear")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +35,7 @@ def placed(right: list[list[int]], C: int = 2) -> tuple[NDArray[np.float64], Dat
 def weights(name: str, right: list[list[int]], k: int, at: float = -0.1, scale: float = 1.0) -> list[float]:
     known, train = placed(right)
     competence = COMPETENCES[name].fit(known * scale, train, k)
-    found = competence(np.array([[at * scale]]), train.take(np.array([0])))
+    found = competence(np.array([[at * scale]]))
     assert found.shape == (1, len(train.models))
     return [round(float(w), 9) for w in found[0]]
 
@@ -83,48 +82,8 @@ def test_des_p_takes_who_is_better_than_chance() -> None:
     assert weights("des_p", THREE, 3, scale=0.01) == [0.5, 0.5, 0.0]
     assert weights("des_p", THREE, 3, at=4.1, scale=0.01) == [0.0, 0.0, 1.0]
     known, train = placed(THREE, C=4)
-    found = COMPETENCES["des_p"].fit(known, train, 3)(np.array([[-0.1]]), train.take(np.array([0])))
+    found = COMPETENCES["des_p"].fit(known, train, 3)(np.array([[-0.1]]))
     assert found[0] == pytest.approx([1 / 3] * 3)
-
-
-def test_meta_des_learns_that_local_competence_counts() -> None:
-    rng = np.random.default_rng(0)
-    left = np.arange(200) < 100
-    right = np.stack([left, ~left], axis=1) ^ (rng.random((200, 2)) < 0.1)
-    for at, expected in ((20.0, [1.0, 0.0]), (180.0, [0.0, 1.0])):
-        known, train = placed(right.astype(int).tolist())
-        competence = COMPETENCES["meta_des"].fit(known, train, 7)
-        row = int(at) if (right[int(at)] == (np.array(expected) > 0)).all() else int(at) + 1
-        found = competence(np.array([[at]]), train.take(np.array([row])))
-        assert found[0].tolist() == expected
-
-
-def test_deslib_hears_what_models_said_and_who_said_nothing() -> None:
-    """Its own predictions, carried over scikit-learn, are the votes of those it selects."""
-    data = make_logits(8, T=200, N=4).rows(np.arange(200) % 5 > 0)
-    data = data.rows(data.labels >= 0)
-    known = np.random.default_rng(0).normal(size=(len(data), 3))
-    for name in ("des_p", "meta_des"):
-        competence = COMPETENCES[name].fit(known[:100], data.take(np.arange(100)), 7)
-        said = data.take(np.arange(100, len(data)))
-        selector = competence.selector  # type: ignore[attr-defined]
-        X = np.hstack([known[100:], said.probs.reshape(len(said), -1)])
-        votes = competence(known[100:], said)[..., None] * (said.predictions[..., None] == np.arange(3))
-        assert (selector.predict(X) == votes.sum(axis=1).round(9).argmax(axis=1)).all()
-    silent = sampled(*[("---", "aab", "bbb")] * 6, gold=["a", "b", "z"] * 2)
-    known = np.arange(6, dtype=np.float64)[:, None]
-    competence = COMPETENCES["des_p"].fit(known, silent, 3)
-    assert not competence.selector.DSEL_processed_[:, 0].any()  # type: ignore[attr-defined]
-    assert (competence(known, silent)[:, 0] == 0).all()
-
-
-@pytest.mark.parametrize("name", ["meta_des", "des_p"])
-def test_without_deslib_its_methods_say_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, f"deslib.des.{name}", None)
-    with pytest.raises(
-        InputError, match=rf"des:{name} needs DESlib; install it \(pip install 'rlfocal\[des\]'\)"
-    ):
-        fitted(f"des:{name}", CHOICES.train)
 
 
 def test_a_wrong_name_or_neighbourhood_is_refused() -> None:
@@ -189,8 +148,6 @@ def test_des_wins_where_the_text_tells_who_knows(name: str) -> None:
     assert accuracy(data.test, decided) >= 0.98
     assert best_single(data) < 0.6
     assert decided.pools.sum(axis=1).mean() < 1.1
-    # META-DES looks at what all models say, however neighbours are found.
-    assert decide(fitted("des:meta_des", data.train, neighbours="text"), data.test).pools.all()
     # Asked of all models, what they say tells it, too; every call is counted.
     decided = decide(fitted(name, data.train, neighbours="both"), data.test)
     assert accuracy(data.test, decided) >= 0.98

@@ -20,8 +20,8 @@ from support.worded_data import (
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import fit_directions
 from rlfocal.methods.agents.networks import stacked_mlp
-from rlfocal.methods.rlae.rlae import states_of
 from rlfocal.methods.rlae._rlae_learning import Learning, Weighers, learn, rewards
+from rlfocal.methods.rlae.rlae import states_of
 
 
 def test_the_reward_of_weights_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""What the statistics must also stand: DESlib and literal oracles, wide pools, all kinds of ties, blocks."""
+"""What the statistics must also stand: literal oracles, wide pools, all kinds of ties, blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import duckdb
 import numpy as np
 import pytest
 import torch
-from deslib.util import diversity as deslib
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
@@ -60,7 +59,7 @@ def constant(code: int, label: int) -> Answers:
 
 @FEW
 @given(data=answers())
-def test_pairs_are_deslibs(sql: duckdb.DuckDBPyConnection, data: Answers) -> None:
+def test_pairs_equal_their_definitions(sql: duckdb.DuckDBPyConnection, data: Answers) -> None:
     assume(data.answered.any())  # of a benchmark that nobody answered SQL says so
     models = fill(sql, data)
     twin = diversity.pairwise_diversity(data.correct, data.answered)
@@ -71,19 +70,23 @@ def test_pairs_are_deslibs(sql: duckdb.DuckDBPyConnection, data: Answers) -> Non
         if not at.any():
             assert (models[a], models[b]) not in found
             continue
-        given = data.labels[at], data.predictions[at, a], data.predictions[at, b]
-        # A wrong answer of DESlib is any that differs from the label: none is one, too.
+        right = data.correct[at][:, [a, b]]
+        both, neither = int(right.all(axis=1).sum()), int((~right).all(axis=1).sum())
+        only_a, only_b = (int((right[:, x] & ~right[:, 1 - x]).sum()) for x in (0, 1))
+        odd, n = both * neither - only_a * only_b, len(right)
+        counts = (both + only_a) * (neither + only_b) * (both + only_b) * (only_a + neither)
         oracles = {
-            "q_statistic": deslib.Q_statistic,
-            "correlation": deslib.correlation_coefficient,
-            "disagreement": deslib.disagreement_measure,
-            "double_fault": deslib.double_fault,
+            "q_statistic": (odd, both * neither + only_a * only_b),
+            "correlation": (odd, math.sqrt(counts)),
+            "disagreement": (only_a + only_b, n),
+            "double_fault": (neither, n),
         }
         row = found[models[a], models[b]]
-        for name, oracle in oracles.items():
+        for name, (above, below) in oracles.items():
             same(column([row[name]])[0], getattr(twin, name)[a, b])
-            if row[name] is not None:  # DESlib divides by zero where a statistic is undefined
-                same(row[name], oracle(*given))
+            assert (row[name] is None) == (below == 0)
+            if below:
+                same(row[name], above / below)
 
 
 @FEW

@@ -10,54 +10,70 @@ import numpy as np
 
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
+from rlfocal.methods.neighbours._likeness import alike, local_mean
+
+Weigh = Callable[[Floats], Floats]
+"""(T, N) models' weights on documents, none negative and 1 in sum, from the documents' vectors (T, D)."""
 
 
 class Kind(NamedTuple):
     """An algorithm and its properties."""
 
-    fit: Callable[[Floats, Dataset, int], Competence]
+    fit: Callable[[Floats, Dataset, int], Weigh]
     """Takes the vectors of the train documents, train itself, and the number of neighbours."""
     votes: bool
     """Whether its weights apply to votes instead of probabilities."""
 
 
-@dataclass(frozen=True)
-class Competence:
-    """A fitted deskit router, which weighs models by how competent they are near a document."""
+def _by_deskit(router: Any, n_models: int) -> Weigh:
+    """By a fitted deskit.base.KNNBase or deskit.LWSEU."""
 
-    router: Any
-    """deskit.base.KNNBase or deskit.LWSEU"""
-    n_models: int
-
-    def __call__(self, vectors: Floats) -> Floats:
-        """(T, N) non-negative weights that sum to 1, from vectors (T, D)."""
-        found = self.router.predict_weights(vectors)
+    def weigh(vectors: Floats) -> Floats:
+        found = router.predict_weights(vectors)
         rows = [found] if isinstance(found, dict) else found
-        return np.array([[row[model] for model in range(self.n_models)] for row in rows])
+        return np.array([[row[model] for model in range(n_models)] for row in rows])
+
+    return weigh
 
 
-def _by_scores(name: str) -> Callable[[Floats, Dataset, int], Competence]:
+def _by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
     """A deskit router on scores: 1 where a model is right, or (DEWSU) its probability of the right slot."""
 
-    def fit(known: Floats, train: Dataset, k: int) -> Competence:
+    def fit(known: Floats, train: Dataset, k: int) -> Weigh:
         import deskit
 
         score = _of_right(train) if name == "DEWSU" else train.correct.astype(np.float64)
         router = getattr(deskit, name)(task="classification", metric=None, mode="max", k=k)
         router.fit(known, np.maximum(train.labels, 0), dict(enumerate(score.T)))
-        return Competence(router, len(train.models))
+        return _by_deskit(router, len(train.models))
 
     return fit
 
 
-def _lwse(known: Floats, train: Dataset, k: int) -> Competence:
+def _lwse(known: Floats, train: Dataset, k: int) -> Weigh:
     from deskit import LWSEU
 
     classes = Classes.of(train)
     probs = classes.probs(train)
     router = LWSEU(task="classification", k=k)
     router.fit(known, classes.labels(train), {model: probs[:, model] for model in range(len(train.models))})
-    return Competence(router, len(train.models))
+    return _by_deskit(router, len(train.models))
+
+
+def _above_chance(known: Floats, train: Dataset, k: int) -> Weigh:
+    """DES-P (Woloszynski et al., 2012): the models right more often than chance, or all."""
+    classes = Classes.of(train)
+    right, chance = train.correct.astype(np.float64), 1 / classes.n_classes
+    k = max(min(k, len(train) - 2), 2)
+
+    def weigh(vectors: Floats) -> Floats:
+        selected = local_mean(alike(known, vectors, k), right, k) > chance
+        if right.all() or not right.any() or len(train) < 3:
+            selected[:] = False
+        selected |= ~selected.any(axis=1, keepdims=True)
+        return np.asarray(selected / selected.sum(axis=1, keepdims=True))
+
+    return weigh
 
 
 def _of_right(train: Dataset) -> Floats:
@@ -79,6 +95,10 @@ class Classes:
         n_slots = train.probs.shape[2]
         return cls(n_slots, train.kind == "answers" or n_slots < 2 or bool((train.labels < 0).any()))
 
+    @property
+    def n_classes(self) -> int:
+        return self.n_slots + 2 * self.more
+
     def probs(self, documents: Dataset) -> Floats:
         """(T, N, classes)"""
         given = np.pad(documents.probs, ((0, 0), (0, 0), (0, self.n_slots)))[..., : self.n_slots]
@@ -98,4 +118,5 @@ COMPETENCES: Mapping[str, Kind] = {
     "ola": Kind(_by_scores("OLA"), votes=True),
     "dews": Kind(_by_scores("DEWSU"), votes=False),
     "lwse": Kind(_lwse, votes=False),
+    "des_p": Kind(_above_chance, votes=True),
 }

@@ -10,7 +10,7 @@ import numpy as np
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
-from rlfocal.methods.neighbours._competence import COMPETENCES, Competence
+from rlfocal.methods.neighbours._competence import COMPETENCES, Weigh
 from rlfocal.methods.neighbours._likeness import Likeness, fit_likeness
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
@@ -27,7 +27,8 @@ NEAREST = 50
         "a vote of those selected on similar train documents; `dews`, `lwse`: their mean probability",
         is_default=False,
         fewest_models=2,
-        source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U; all by deskit",
+        source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U "
+        "(all by deskit), DES-P (Woloszynski et al., 2012)",
         differs="similarity is measured on all models' outputs, on text, or on both, not on features; "
         f"the {NEAREST} nearest instead of 7 to 10",
         argument="name",
@@ -45,7 +46,7 @@ class DynamicSelection(MethodBase):
     knora_e: those right on all of them, or else on as many of the nearest as any model is; knora_u: one vote
     per neighbour that a model is right on; ola: the one right on most; dews: softmax of the mean probability
     of the right slot, over models with at least half the best one's; lwse: non-negative least squares from
-    probabilities to labels.
+    probabilities to labels; des_p: those right more often than chance.
     """
 
     name: str
@@ -67,14 +68,14 @@ class Selection:
     """Answers by a vote of the competent models, or by their weighted mean probability."""
 
     likeness: Likeness
-    competence: Competence
+    weigh: Weigh
     asks_all: bool
     votes: bool
 
     def decide(self, calls: Calls) -> Answered:
         everybody = range(len(calls.models))
         said = calls.call_all() if self.asks_all else calls.outputs()
-        weights = self.competence(self.likeness.vectors(said, everybody))
+        weights = self.weigh(self.likeness.vectors(said, everybody))
         said = calls.call(weights > 0)
         voted = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
         weighed = weights[:, :, None] * (voted if self.votes else said.probs)
