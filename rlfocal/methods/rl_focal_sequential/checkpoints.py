@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from rlfocal.base.arrays import Floats
 from rlfocal.methods.agents.resuming import Unfinished
-from rlfocal.methods.agents.tensorfiles import under
 from rlfocal.methods.rl_focal_sequential.asking import Order
 from rlfocal.methods.rl_focal_sequential.config import Recipe
-from rlfocal.methods.rl_focal_sequential.fitting import WEIGHTS, Fitted, Stage, TaskStage
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Weights
+from rlfocal.methods.rl_focal_sequential.fitting import Fitted, Stage, TaskStage
+from rlfocal.methods.rl_focal_sequential.storing import name_mixture, read_mixture
 
 
 def write_stages(
@@ -22,11 +20,10 @@ def write_stages(
     """Writes the finished stages, the asking order, and the recipes mixed in all stages."""
     tensors: dict[str, Tensor] = {}
     for at, fitted in enumerate(stages):
-        for kind, stage in (("", fitted.general), ("tasks.", fitted.of_tasks)):
+        for prefix, stage in ((f"{at}.", fitted.general), (f"{at}.tasks.", fitted.of_tasks)):
             if stage is not None:
-                tensors |= {f"{at}.{kind}{name}": getattr(stage.weights, name) for name in WEIGHTS}
-                tensors[f"{at}.{kind}shares"] = torch.from_numpy(stage.shares)
-                tensors[f"{at}.{kind}out_of_fold"] = torch.from_numpy(stage.out_of_fold)
+                tensors |= name_mixture(prefix, stage.weights, stage.shares)
+                tensors[f"{prefix}out_of_fold"] = torch.from_numpy(stage.out_of_fold)
     unfinished.write(tensors, {"order": order, "recipes": recipes, "stages": len(stages)})
 
 
@@ -40,13 +37,11 @@ def read_stages(
         return recipes, []
     about, tensors = found
     stages = []
-    for at in range(about["stages"]):
-        general = Stage(*_parts(under(f"{at}.", tensors)))
-        of_tasks = under(f"{at}.tasks.", tensors)
-        stages.append(Fitted(general, TaskStage(*_parts(of_tasks)) if of_tasks else None))
+    for prefix in (f"{at}." for at in range(about["stages"])):
+        general = Stage(*read_mixture(prefix, tensors), tensors[f"{prefix}out_of_fold"].numpy())
+        of_tasks = None
+        if f"{prefix}tasks.shares" in tensors:
+            prefix += "tasks."
+            of_tasks = TaskStage(*read_mixture(prefix, tensors), tensors[f"{prefix}out_of_fold"].numpy())
+        stages.append(Fitted(general, of_tasks))
     return tuple(Recipe(*recipe) for recipe in about["recipes"]), stages
-
-
-def _parts(of: Mapping[str, Tensor]) -> tuple[Weights, Floats, Floats]:
-    weights = Weights(*(of[name] for name in WEIGHTS))
-    return weights, of["shares"].numpy(), of["out_of_fold"].numpy()

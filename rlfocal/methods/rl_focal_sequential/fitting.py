@@ -56,10 +56,6 @@ class Fitted(NamedTuple):
     of_tasks: TaskStage | None
 
 
-WEIGHTS = ("shared", "bias", "own")
-"""The fields of `Weights`."""
-
-
 def fit_stage(rows: Rows, priors: Priors, held_out: Ints, counts: Floats, *, biased: bool) -> Stage:
     """Fits every recipe on all of train, then for each seed on all but each fold, side by side.
 

@@ -36,7 +36,6 @@ from rlfocal.methods.rl_focal_sequential.checkpoints import read_stages, write_s
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, view, worthwhile_stages
 from rlfocal.methods.rl_focal_sequential.fitting import (
-    WEIGHTS,
     Fitted,
     Stage,
     TaskStage,
@@ -162,7 +161,7 @@ class Work(NamedTuple):
             for opinion, part in zip(general.out_of_fold, self.rows_held_out, strict=True)
         ]
         weights, shares, out_of_fold = zip(*found, strict=True)
-        stacked = (torch.stack([getattr(w, name) for w in weights]) for name in WEIGHTS)
+        stacked = (torch.stack([getattr(w, name) for w in weights]) for name in ("shared", "bias", "own"))
         return Fitted(general, TaskStage(Weights(*stacked), np.stack(shares), np.stack(out_of_fold)))
 
     def look(self, distributions: Floats, size: int) -> tuple[Ints, Floats]:

@@ -49,12 +49,11 @@ def _read(path: Path) -> SomeAgents:
     if of is None:
         raise UnusableError(f"is not a valid checkpoint (method: none of {', '.join(VARIANTS)})")
     try:
-        header = of.header.model_validate_json(json.dumps(about))
+        return of.from_parts(of.header.model_validate_json(json.dumps(about)), tensors)
     except ValidationError as error:
         raise UnusableError(f"is not a valid checkpoint ({first_fault(error)})") from error
-    except InputError as error:  # settings that cannot work
+    except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:  # parts that do not fit
         raise UnusableError(f"is not a valid checkpoint ({error})") from error
-    return of.from_parts(header, tensors)
 
 
 def _in_short(message: str) -> str:

@@ -10,6 +10,8 @@ from rlfocal.methods.agents.variant import Driver, Variant
 from rlfocal.methods.gated_log_linear.training import train as train_gated
 from rlfocal.methods.rl_focal import storing
 from rlfocal.methods.rl_focal.agents import LiteralAgents, RLFocalAgents
+from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
+from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.driver import PoolDriver
 from rlfocal.methods.rl_focal.released_agents import ReleasedAgents
 from rlfocal.methods.rl_focal.training import train_agents
@@ -24,16 +26,16 @@ def _no_driver(agents: ReleasedAgents) -> Driver:
     )
 
 
-def _of_pools(header: type[storing.PoolHeader], train: Any, driver: Any = PoolDriver) -> Variant:
-    return Variant(header, train, storing.to_parts, storing.from_parts, driver)
+def _of_pools(config: Any, train: Any, driver: Any = PoolDriver) -> Variant:
+    return Variant(storing.PoolHeader[config], train, storing.to_parts, storing.from_parts, driver)
 
 
 VARIANTS = {
-    "rl_focal": _of_pools(storing.RLFocalHeader, partial(train_agents, RLFocalAgents)),
+    "rl_focal": _of_pools(RLFocalConfig, partial(train_agents, RLFocalAgents)),
     "rl_focal_sequential": Variant(
         sequential.SequentialHeader, train_sequential, sequential.to_parts, sequential.from_parts, StageDriver
     ),
-    "gated_log_linear": _of_pools(storing.GatedHeader, train_gated),
-    "rl_focal_literal": _of_pools(storing.LiteralHeader, partial(train_agents, LiteralAgents)),
-    "rl_focal_released": _of_pools(storing.ReleasedHeader, partial(train_agents, ReleasedAgents), _no_driver),
+    "gated_log_linear": _of_pools(GatedConfig, train_gated),
+    "rl_focal_literal": _of_pools(RLFocalConfig, partial(train_agents, LiteralAgents)),
+    "rl_focal_released": _of_pools(ReleasedConfig, partial(train_agents, ReleasedAgents), _no_driver),
 }
