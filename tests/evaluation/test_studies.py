@@ -30,8 +30,7 @@ from rlfocal.evaluation.studies.switch import furthest_apart, stream, stretches
 from rlfocal.evaluation.studies.tuned import changed, parse, written
 from rlfocal.methods import Making, RLFocal, make_method
 from rlfocal.methods.rl_focal.config import rl_focal_config
-from rlfocal.methods.trained.recipes import recipe
-from rlfocal.methods.trained.settings import shown
+from rlfocal.methods.trained.settings import recipe, shown
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.studies import figure
 from warehouse import Warehouse, open_warehouse

@@ -18,10 +18,10 @@ from rlfocal.data.dataset import Kind
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.agents.event_files import write_event_files
 from rlfocal.methods.agents.networks import StackedLinear
+from rlfocal.methods.agents.optimiser import Multiplier
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
 from rlfocal.methods.rl_focal.mappo import Diagnostics, Learner, collect_rollout, gae, turn_advantages
-from rlfocal.methods.rl_focal.multiplier import Multiplier
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import Questions, fit_questions
 from rlfocal.methods.rl_focal.training import train

@@ -19,8 +19,7 @@ from rlfocal.data.policy import decide
 from rlfocal.methods import RLFocal
 from rlfocal.methods.agents.tracking import Tracker
 from rlfocal.methods.agents.variant import SomeAgents
-from rlfocal.methods.rl_focal_sequential.fitting import fit_stage
-from rlfocal.methods.rl_focal_sequential.folds import hold_out
+from rlfocal.methods.rl_focal_sequential.fitting import fit_stage, hold_out
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
 
 UPDATE_PERIOD = TINY.update_period

@@ -23,8 +23,7 @@ from rlfocal.methods.rl_focal.environment import train_environment, train_stream
 from rlfocal.methods.rl_focal.mappo import walk
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.released import released_accuracy
-from rlfocal.methods.rl_focal.released_agents import ReleasedAgents
-from rlfocal.methods.rl_focal.released_learning import ReleasedLearner
+from rlfocal.methods.rl_focal.released_agents import ReleasedAgents, ReleasedLearner
 from rlfocal.methods.rl_focal.training import train_agents
 from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.methods.trained.method import RLFocal

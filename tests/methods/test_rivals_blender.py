@@ -16,8 +16,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods.fusing._candidates import Ranked, candidates_of, right_and_wrong
-from rlfocal.methods.fusing._pair_encoder import PairEncoder, fit_pair_encoder, texts_of
-from rlfocal.methods.fusing.llm_blender import LLMBlender
+from rlfocal.methods.fusing.llm_blender import LLMBlender, PairEncoder, fit_pair_encoder, texts_of
 from rlfocal.methods.fusing.pairwise_log_linear import FeatureRanker, features, fit_features
 
 

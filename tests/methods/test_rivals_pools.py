@@ -13,7 +13,7 @@ from support.rival_data import accuracy, fitted, sampled
 from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.policy import decide
-from rlfocal.methods.pools._growing import grow
+from rlfocal.methods.pools._budgets import grow
 from rlfocal.methods.pools.likelihood_pool import TEMPERATURES, LikelihoodPool, calibrate
 from rlfocal.methods.pools.mutual_information_pool import MutualInformationPool, mutual_information
 

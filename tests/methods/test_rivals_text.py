@@ -23,8 +23,8 @@ from support.yardsticks import make_answers, make_logits
 from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import RIDGES, fit_directions, ridge_by_folds
-from rlfocal.methods.fusing._regression import fit_text_regression
 from rlfocal.methods.fusing.log_linear_text import Examples, Pool, minimised
+from rlfocal.methods.fusing.text_regression import fit_text_regression
 
 
 def test_the_text_alone_tells_the_label_without_asking_anybody() -> None:

@@ -18,8 +18,7 @@ from rlfocal.data.policy import decide
 from rlfocal.methods import make_method
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.methods.rl_focal_sequential.fitting import fit_stage, mixture
-from rlfocal.methods.rl_focal_sequential.folds import task_counts
+from rlfocal.methods.rl_focal_sequential.fitting import fit_stage, mixture, task_counts
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_groups, fit_many
 from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlfocal.base.errors import InputError
-from rlfocal.methods.trained.recipes import configure
-from rlfocal.methods.trained.settings import Settings, check_settings, defaults, read_value, shown
+from rlfocal.methods.trained.settings import Settings, check_settings, configure, defaults, read_value, shown
 
 
 def changed(method: str, settings: Settings, sizes: Sequence[int]) -> dict[str, Any]:

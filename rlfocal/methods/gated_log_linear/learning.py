@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from rlfocal.data.dataset import Kind
 from rlfocal.data.policy import Episode
-from rlfocal.methods.agents.optimiser import StackedAdam
+from rlfocal.methods.agents.optimiser import Multiplier, StackedAdam
 from rlfocal.methods.agents.policies import branch_entropy, logistic_noise, mask_closed, sample_pool
 from rlfocal.methods.agents.slots import Slots
 from rlfocal.methods.rl_focal.config import GatedConfig
-from rlfocal.methods.rl_focal.multiplier import Multiplier
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import Questions, to_decider
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfocal.data.policy import Episode
-from rlfocal.methods.agents.optimiser import StackedAdam
+from rlfocal.methods.agents.optimiser import Multiplier, StackedAdam
 from rlfocal.methods.agents.policies import (
     branch_entropy,
     branch_log_probs,
@@ -29,7 +29,6 @@ from rlfocal.methods.agents.policies import (
 )
 from rlfocal.methods.rl_focal.config import MappoConfig, PoolConfig
 from rlfocal.methods.rl_focal.environment import Environment, Rollout
-from rlfocal.methods.rl_focal.multiplier import Multiplier
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import Columns, Questions
 

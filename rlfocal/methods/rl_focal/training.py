@@ -35,7 +35,7 @@ from rlfocal.methods.rl_focal.mappo import Learner, run_episode
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import Questions, fit_questions
 from rlfocal.methods.rl_focal.released import is_answerable
-from rlfocal.methods.rl_focal.released_learning import ReleasedLearner
+from rlfocal.methods.rl_focal.released_agents import ReleasedLearner
 
 Made = TypeVar("Made", bound=NetworkAgents)
 _RECENT, _HALVINGS = 500, 12

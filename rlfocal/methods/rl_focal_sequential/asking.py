@@ -12,7 +12,7 @@ from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
-from rlfocal.methods.rl_focal_sequential.folds import hold_out, task_counts, telling
+from rlfocal.methods.rl_focal_sequential.fitting import hold_out, task_counts, telling
 from rlfocal.methods.rl_focal_sequential.fusion import LEAST_CHANCE
 from rlfocal.methods.rl_focal_sequential.observations import About, fit_scales, outputs, stage_rows
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many

@@ -1,8 +1,8 @@
-"""Agents of `rl_focal_sequential` as named tensors and a header, and back."""
+"""Agents of `rl_focal_sequential` in files: trained ones, and the finished stages of a killed training."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,12 @@ from torch import Tensor
 from rlfocal.base.arrays import Floats
 from rlfocal.methods.agents.header import Header, query_tensors, read_queries
 from rlfocal.methods.agents.queries import TaskSurfaces
+from rlfocal.methods.agents.resuming import Unfinished
 from rlfocal.methods.agents.tensorfiles import under
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
-from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
+from rlfocal.methods.rl_focal_sequential.asking import Order
+from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.fitting import Fitted, Stage, TaskStage
 from rlfocal.methods.rl_focal_sequential.fusion import Fusion, TaskFusion
 from rlfocal.methods.rl_focal_sequential.observations import Scales, knows_tasks
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Weights
@@ -43,9 +46,10 @@ def to_parts(agents: SequentialAgents) -> tuple[dict[str, Tensor], dict[str, Any
     tensors |= {f"surfaces.{name}": torch.from_numpy(value).to(torch.float32) for name, value in surfaces}
     tensors["decider"] = torch.from_numpy(agents.decider)
     tensors["task_decider"] = torch.from_numpy(agents.task_decider)
-    for kind, fusions in (("fusion", agents.fusions), ("tasks", agents.task_fusions)):
-        for at, fusion in enumerate(fusions):
-            tensors |= name_mixture(f"{kind}.{at}.", fusion.weights, fusion.shares)
+    for at, fusion in enumerate(agents.fusions):
+        tensors |= name_mixture(f"fusion.{at}.", fusion.weights, fusion.shares)
+    for at, of_tasks in enumerate(agents.task_fusions):
+        tensors |= name_mixture(f"tasks.{at}.", of_tasks.weights, of_tasks.shares)
     return tensors, SequentialHeader.about(agents)
 
 
@@ -79,3 +83,36 @@ def read_mixture(prefix: str, tensors: Mapping[str, Tensor]) -> tuple[Weights, F
     """The inverse of `name_mixture`."""
     own = under(prefix, tensors)
     return Weights(own["shared"], own["bias"], own["own"]), own["shares"].numpy()
+
+
+def write_stages(
+    unfinished: Unfinished, order: Order, recipes: Sequence[Recipe], stages: Sequence[Fitted]
+) -> None:
+    """Writes the finished stages, the asking order, and the recipes mixed in all stages."""
+    tensors: dict[str, Tensor] = {}
+    for at, fitted in enumerate(stages):
+        for prefix, stage in ((f"{at}.", fitted.general), (f"{at}.tasks.", fitted.of_tasks)):
+            if stage is not None:
+                tensors |= name_mixture(prefix, stage.weights, stage.shares)
+                tensors[f"{prefix}out_of_fold"] = torch.from_numpy(stage.out_of_fold)
+    unfinished.write(tensors, {"order": order, "recipes": recipes, "stages": len(stages)})
+
+
+def read_stages(
+    unfinished: Unfinished, order: Order, recipes: tuple[Recipe, ...]
+) -> tuple[tuple[Recipe, ...], list[Fitted]]:
+    """The inverse of `write_stages`; the given recipes and no stages if nothing was written, or for another
+    order, because prices have changed."""
+    found = unfinished.read()
+    if found is None or found[0]["order"] != list(order):
+        return recipes, []
+    about, tensors = found
+    stages = []
+    for prefix in (f"{at}." for at in range(about["stages"])):
+        general = Stage(*read_mixture(prefix, tensors), tensors[f"{prefix}out_of_fold"].numpy())
+        of_tasks = None
+        if f"{prefix}tasks.shares" in tensors:
+            prefix += "tasks."
+            of_tasks = TaskStage(*read_mixture(prefix, tensors), tensors[f"{prefix}out_of_fold"].numpy())
+        stages.append(Fitted(general, of_tasks))
+    return tuple(Recipe(*recipe) for recipe in about["recipes"]), stages

@@ -32,7 +32,6 @@ from rlfocal.methods.rl_focal_sequential.asking import (
     priced_orders,
     stage_sizes,
 )
-from rlfocal.methods.rl_focal_sequential.checkpoints import read_stages, write_stages
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, view, worthwhile_stages
 from rlfocal.methods.rl_focal_sequential.fitting import (
@@ -41,8 +40,11 @@ from rlfocal.methods.rl_focal_sequential.fitting import (
     TaskStage,
     fit_stage,
     fit_tasks,
+    hold_out,
+    hold_out_rows,
+    task_counts,
+    telling,
 )
-from rlfocal.methods.rl_focal_sequential.folds import hold_out, hold_out_rows, task_counts, telling
 from rlfocal.methods.rl_focal_sequential.fusion import Fusion, TaskFusion
 from rlfocal.methods.rl_focal_sequential.observations import (
     Outputs,
@@ -59,6 +61,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     widths,
 )
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows, Weights
+from rlfocal.methods.rl_focal_sequential.storing import read_stages, write_stages
 from rlfocal.statistics.temperature import fit_temperature
 
 _LEAST_SHARE = 0.03

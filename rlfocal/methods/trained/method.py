@@ -15,8 +15,15 @@ from rlfocal.methods.agents.tensorfiles import CHECKPOINT, UnusableError, read_a
 from rlfocal.methods.registry import PROTOCOLS, CheckpointStore, Entry, Making, Role, register
 from rlfocal.methods.spaces import Range, Space
 from rlfocal.methods.trained import RL_FOCAL, TRAINED, WITHOUT_TEXTS
-from rlfocal.methods.trained.recipes import configure, online_recipe, recipe
-from rlfocal.methods.trained.settings import Settings, check_settings, read_value, readable
+from rlfocal.methods.trained.settings import (
+    Settings,
+    check_settings,
+    configure,
+    online_recipe,
+    read_value,
+    readable,
+    recipe,
+)
 
 if TYPE_CHECKING:
     from rlfocal.methods.agents.variant import SomeAgents

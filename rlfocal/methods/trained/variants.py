@@ -12,12 +12,11 @@ from rlfocal.methods.rl_focal import storing
 from rlfocal.methods.rl_focal.agents import LiteralAgents, RLFocalAgents
 from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
 from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig
-from rlfocal.methods.rl_focal.driver import PoolDriver
 from rlfocal.methods.rl_focal.released_agents import ReleasedAgents
 from rlfocal.methods.rl_focal.training import train_agents
 from rlfocal.methods.rl_focal_sequential import storing as sequential
-from rlfocal.methods.rl_focal_sequential.driver import StageDriver
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
+from rlfocal.methods.trained.drivers import PoolDriver, StageDriver
 
 
 def _no_driver(agents: ReleasedAgents) -> Driver:

@@ -1,21 +1,25 @@
-"""Logistic regression from text features and other features to the right choice."""
+"""Logistic regressions that read the question's text, alone or beside the models' log-probs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.data.calls import Answered
-from rlfocal.methods._text import RIDGES, ridge_by_folds
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
+from rlfocal.methods._text import RIDGES, questions_of, ridge_by_folds
+from rlfocal.methods.fusing.stacking import INVERSE_RIDGE, log_prob_features
+from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.spaces import Range
 from rlfocal.statistics.calibration import top_probability
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
-
 
 _FOLD_TOLERANCE = 1e-3
 """Held-out losses rank the ridges long before a fit has converged."""
@@ -97,3 +101,81 @@ def _regression(inverse_ridge: float, tolerance: float) -> LogisticRegression:
 def _side_by_side(others: Floats, text: Floats, ridge: float, inverse_ridge: float) -> Floats:
     """(T, F + D) scaled so that one ridge 1 / C on all weights acts as `ridge` on those of the text."""
     return np.hstack([others, text / np.sqrt(inverse_ridge * ridge)])
+
+
+@register(
+    Entry(
+        "text_only",
+        "none",
+        "logistic regression from the question's text features to the right choice",
+        kinds=("choices",),
+        role="reference",
+        needs=("questions",),
+        is_default=False,
+        source="a control: what text features are worth without any model",
+        reads=("question",),
+    )
+)
+@dataclass(frozen=True)
+class TextOnly(MethodBase):
+    """Multinomial regression on text features, with a ridge cross-validated on train; asks no model."""
+
+    encoder: str = TFIDF
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ReadsOnly]:
+        encoder = fit_encoder(self.encoder, questions_of(train))
+        text = encoder.encode(questions_of(train))
+        nothing = np.zeros((len(train), 0))
+        return [ReadsOnly(encoder, fit_text_regression(nothing, text, train.labels, 1.0))]
+
+
+@dataclass(frozen=True)
+class ReadsOnly:
+    """Answers the likeliest choice given the text."""
+
+    encoder: Encoder
+    regression: TextRegression
+
+    def decide(self, calls: Calls) -> Answered:
+        text = self.encoder.encode(questions_of(calls))
+        return self.regression.answer(np.zeros((len(calls), 0)), text, calls.n_choices)
+
+
+@register(
+    Entry(
+        "stacking+text",
+        "all",
+        "as `stacking`, with the question's text features beside the log-probs",
+        kinds=("choices",),
+        needs=("questions",),
+        is_default=False,
+        source="`stacking`, given the same text as the methods that read questions",
+        reads=("question", "outputs"),
+        space={"inverse_ridge": Range(1e-4, 10.0, log=True)},
+    )
+)
+@dataclass(frozen=True)
+class StackingText(MethodBase):
+    """`stacking` whose regression also sees text features; their ridge is cross-validated on train."""
+
+    encoder: str = TFIDF
+    inverse_ridge: float = INVERSE_RIDGE
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[StackedText]:
+        encoder = fit_encoder(self.encoder, questions_of(train))
+        text = encoder.encode(questions_of(train))
+        said = log_prob_features(train)
+        return [StackedText(encoder, fit_text_regression(said, text, train.labels, self.inverse_ridge))]
+
+
+@dataclass(frozen=True)
+class StackedText:
+    """Answers the likeliest choice, as `stacking` does."""
+
+    encoder: Encoder
+    regression: TextRegression
+
+    def decide(self, calls: Calls) -> Answered:
+        documents = calls.call_all()
+        text = self.encoder.encode(questions_of(calls))
+        return self.regression.answer(log_prob_features(documents), text, documents.n_choices)
