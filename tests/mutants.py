@@ -116,7 +116,7 @@ MUTANTS = (
         "return rollout.rewards - cost[..., None]", "return rollout.rewards", UPDATE,
     ),
     Mutant(
-        "the multiplier never rises", FOCAL + "multiplier.py",
+        "the multiplier never rises", "rlfocal/methods/agents/optimiser.py",
         "self.values * factor", "self.values * 1",
         "methods/test_mappo.py::test_the_multiplier_rises_where_pools_are_too_large",
     ),
@@ -146,7 +146,7 @@ MUTANTS = (
         "max(end - self.config.artefacts.lagged_window, 0)", "end", LITERAL_LOOP,
     ),
     Mutant(
-        "steps left over in the released code are lost", FOCAL + "released_learning.py",
+        "steps left over in the released code are lost", FOCAL + "released_agents.py",
         "            self._waiting = steps\n", "            pass\n", LITERAL_LOOP,
     ),
     Mutant(
@@ -268,7 +268,7 @@ MUTANTS = (
         COSTS + "test_who_adds_something_is_asked_before_who_repeats",
     ),
     Mutant(
-        "a router's probability is the least likely slot's", SEQUENTIAL + "driver.py",
+        "a router's probability is the least likely slot's", "rlfocal/methods/trained/drivers.py",
         "look.distribution[0, slot]", "look.distribution[0].min()",
         COSTS + "test_a_router_tells_the_probability_that_decide_does",
     ),
