@@ -207,7 +207,7 @@ MUTANTS = (
         "float(compared[1]) - float(compared[0])", "float(compared[0]) - float(compared[1])", CLEARLY_AHEAD,
     ),
     Mutant(
-        "a bandit never learns", METHODS + "online/_bandits.py",
+        "a bandit never learns", METHODS + "online/bandits.py",
         "arms.learn(arm, context, float(turn.right[arm]))", "pass", f"{TURNS}[linucb] {TURNS}[thompson]",
     ),
     Mutant(

@@ -30,11 +30,11 @@ class Neighbours(NamedTuple):
 
 def vectors_of(encoder: Encoder, questions: tuple[str, ...]) -> Floats:
     """(T, D) read-only; cached, as many methods encode the same questions."""
-    return _encoded(cast(Hashable, encoder), questions)
+    return _encode(cast(Hashable, encoder), questions)
 
 
 @lru_cache(maxsize=6)
-def _encoded(encoder: Hashable, questions: tuple[str, ...]) -> Floats:
+def _encode(encoder: Hashable, questions: tuple[str, ...]) -> Floats:
     vectors = cast(Encoder, encoder).encode(questions)
     vectors.flags.writeable = False
     return vectors

@@ -48,7 +48,7 @@ class ScoreRouter:
 
     def decide(self, calls: Calls) -> Answered:
         scores = self.scorer.scores(questions_of(calls))
-        picked = self._picked(scores, self.price_weight)
+        picked = self._pick(scores, self.price_weight)
         chances = np.take_along_axis(scores, picked[:, None], axis=1)[:, 0]
         return ask(calls, picked, chances if self.is_probability else None)
 
@@ -59,7 +59,7 @@ class ScoreRouter:
         weight = cheapest_enough(self._mean_train_price, self.prices, self._decisive, budget.amount)
         return None if weight is None else replace(self, price_weight=weight)
 
-    def _picked(self, scores: Floats, weight: float) -> Ints:
+    def _pick(self, scores: Floats, weight: float) -> Ints:
         worth = scores - weight * self.prices if weight else scores
         # Rounded, or the float error of a sum would break a tie.
         picked: Ints = worth.round(9).argmax(axis=1)
@@ -75,7 +75,7 @@ class ScoreRouter:
         return decisive_weight(self.prices, float(np.ptp(scores[np.isfinite(scores)])))
 
     def _mean_train_price(self, weight: float) -> float:
-        return float(self.prices[self._picked(self._train_scores, weight)].mean())
+        return float(self.prices[self._pick(self._train_scores, weight)].mean())
 
 
 def ask(calls: Calls, models: Ints, probability: Floats | None = None) -> Answered:

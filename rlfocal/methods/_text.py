@@ -1,4 +1,4 @@
-"""For methods that learn from questions: texts, principal directions, and a cross-validated ridge."""
+"""What methods learn from questions by: texts, principal directions, and a cross-validated ridge."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from rlfocal.methods.agents.policies import (
     sample_pool,
     sample_slot,
 )
-from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae, normalised
+from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae, normalise
 
 
 def test_advantages_are_the_discounted_sum_of_td_errors() -> None:
@@ -158,6 +158,6 @@ def test_modal_pool_is_never_empty() -> None:
 
 def test_normalised_advantages() -> None:
     values = np.random.default_rng(3).normal(3, 5, size=(2, 50))
-    got = normalised(torch.tensor(values))
+    got = normalise(torch.tensor(values))
     expected = (values - values.mean(1, keepdims=True)) / (values.std(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(got, expected, atol=1e-12)

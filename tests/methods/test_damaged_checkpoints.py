@@ -291,7 +291,10 @@ def test_what_cannot_be_used_in_a_warehouse_is_told_and_trained_again(
     assert [seed for seed in (0, 1) if not ours.is_trained(rows, seed)] == []
     flipped = bytearray(whole)
     flipped[-9] ^= 1
-    for wrong, reason in ((bytes(flipped), "damaged"), (second.read_bytes(), "agents of another training")):
+    for wrong, reason in (
+        (bytes(flipped), "damaged"),
+        (second.read_bytes(), "trained on different data or settings"),
+    ):
         first.write_bytes(wrong)
         assert [seed for seed in (0, 1) if not ours.is_trained(rows, seed)] == [0]
         caplog.clear()

@@ -21,7 +21,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide, decide_online
 from rlfocal.methods import check_methods, make_method
 from rlfocal.methods.fusing.log_linear import evidence, fit_log_linear
-from rlfocal.methods.online.hedge import RATES, Hedge, reweighed, weights_along
+from rlfocal.methods.online.hedge import RATES, Hedge, reweigh, weights_along
 from rlfocal.methods.online.online_log_linear import RIDGE, OnlineLogLinear, features, newton_step, seen
 from rlfocal.methods.online.sliding_best import SlidingBest
 
@@ -75,8 +75,8 @@ def test_what_hedge_takes_from_a_weight_by_hand() -> None:
     start = np.log([0.5, 0.25, 0.25])
     wrong = np.array([True, False, True])
     left = np.array([0.5 * 0.5, 0.25, 0.25 * 0.5]) / 0.625
-    assert np.exp(reweighed(start, wrong, math.log(2), 0)) == pytest.approx(left)
-    assert np.exp(reweighed(start, wrong, math.log(2), 0.3)) == pytest.approx(0.7 * left + 0.1)
+    assert np.exp(reweigh(start, wrong, math.log(2), 0)) == pytest.approx(left)
+    assert np.exp(reweigh(start, wrong, math.log(2), 0.3)) == pytest.approx(0.7 * left + 0.1)
 
 
 def test_a_weight_that_fell_for_long_rises_again() -> None:

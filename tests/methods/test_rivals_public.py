@@ -22,7 +22,7 @@ from rlfocal.methods.routers._networks import Network, chances_of_right, fit_net
 from rlfocal.methods.routers._pairs import Pair
 from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.routers.carrot import Estimates, best_ks
-from rlfocal.methods.routers.graph_router import passed
+from rlfocal.methods.routers.graph_router import pass_messages
 from rlfocal.methods.routers.hybrid_llm import weak_suffices
 from rlfocal.methods.routers.model_sat import Matched
 from rlfocal.methods.routers.router_dc import Cosines, against_models, against_samples
@@ -283,7 +283,9 @@ def test_messages_in_loops() -> None:
         every = np.maximum(every, 0.0) if depth == 0 else every
         nodes, after = every[:7], every[7:]
     of = torch.tensor
-    found = passed(of(x), of(models), of(right, dtype=torch.float64), of(visible), [of(w) for w in layers])
+    found = pass_messages(
+        of(x), of(models), of(right, dtype=torch.float64), of(visible), [of(w) for w in layers]
+    )
     assert found.numpy() == pytest.approx(after, abs=1e-5)
 
 

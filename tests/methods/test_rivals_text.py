@@ -23,7 +23,7 @@ from support.yardsticks import make_answers, make_logits
 from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import RIDGES, fit_directions, ridge_by_folds
-from rlfocal.methods.fusing.log_linear_text import Examples, Pool, minimised
+from rlfocal.methods.fusing.log_linear_text import Examples, Pool, minimise
 from rlfocal.methods.fusing.text_regression import fit_text_regression
 
 
@@ -65,7 +65,7 @@ def test_a_log_linear_pool_with_text_is_the_minimum_of_its_loss(kind: str) -> No
     examples = Examples.of(train, text)
     (n, M, C), width = examples.x.shape, examples.text_width
     start = Pool(np.zeros(M), np.zeros(C), np.zeros((2, width)))
-    found, _ = minimised(examples, 3.0, start, {"ftol": 1e-15, "gtol": 1e-8, "maxiter": 10_000})
+    found, _ = minimise(examples, 3.0, start, {"ftol": 1e-15, "gtol": 1e-8, "maxiter": 10_000})
 
     def loss(parameters: Floats) -> float:
         w, b, v = parameters[:M], parameters[M : M + C], parameters[M + C :].reshape(2, width)

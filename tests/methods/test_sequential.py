@@ -47,7 +47,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     best_slots,
     outputs,
     real_slots,
-    silenced,
+    silence,
     stage_rows,
 )
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise
@@ -309,7 +309,7 @@ def test_a_model_whose_call_failed_has_no_opinion(kind: Kind) -> None:
         return outputs(documents, known, agents.scales, agents.order, agents.n_slots)
 
     silent = np.array([False, True, False, False, True])
-    expected = silenced(seen(data), silent[list(agents.order)])
+    expected = silence(seen(data), silent[list(agents.order)])
     failed = np.where(silent, 0.0, 1.0)[:, None]
     got = seen(
         replace(

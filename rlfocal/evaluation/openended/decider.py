@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 from rlfocal.methods.agents.networks import stacked_mlp
 from rlfocal.methods.agents.optimiser import StackedAdam
 from rlfocal.methods.agents.policies import choice_log_probs, gumbel_noise
-from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae, normalised
+from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae, normalise
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class _Learner:
             seen, actions, old = self._act(observations[:, part], current)
             earned = rewards[part][torch.arange(actions.shape[1]), actions].T
             _, returns = gae(earned, torch.zeros(len(earned) + 1, len(actions)), self.config.gamma, 1.0)
-            advantages = normalised(returns.T) if len(earned) > 1 else returns.T
+            advantages = normalise(returns.T) if len(earned) > 1 else returns.T
             for _ in range(self.config.epochs):
                 log_probs = choice_log_probs(self.network(seen), actions)
                 surrogate = clipped_surrogate((log_probs - old).exp(), advantages, self.config.clip)

@@ -14,14 +14,14 @@ from rlfocal.statistics.metrics import METRICS
 Settings = TypeVar("Settings")
 
 
-def _registered(metric: str) -> str:
+def _check_metric(metric: str) -> str:
     if metric not in METRICS:
         raise unknown("metric", metric, METRICS)
     return metric
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Metrics = tuple[Annotated[str, AfterValidator(_registered)], ...]
+Metrics = tuple[Annotated[str, AfterValidator(_check_metric)], ...]
 """Names of diversity metrics."""
 
 

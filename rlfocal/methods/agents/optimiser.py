@@ -43,7 +43,7 @@ class StackedAdam:
     @torch.no_grad()
     def step(self, by_parameter: Sequence[Tensor], share: float = 1.0) -> list[Tensor]:
         """The same down these gradients, shaped like the parameters."""
-        gradients, norms = self._clipped(by_parameter)
+        gradients, norms = self._clip(by_parameter)
         self.steps += 1
         first, second = (1 - beta**self.steps for beta in BETAS)
         self.mean.lerp_(gradients, 1 - BETAS[0])
@@ -52,7 +52,7 @@ class StackedAdam:
         self.values.sub_((self.mean / deviation).mul_(self.rate * (share / first)))
         return norms
 
-    def _clipped(self, by_parameter: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    def _clip(self, by_parameter: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """(S, P) gradients, scaled down seed by seed and network by network, and their norms before, (S,)."""
         gradients = torch.cat([g.flatten(1) for g in by_parameter], 1)
         norms = []
@@ -94,7 +94,7 @@ class Multiplier:
         return (self.values[:, -1] > 2 * LEAST).tolist()
 
     def adapt(self, sizes: Tensor, within: Tensor) -> None:
-        """From the sizes (S, M) of pools, and `within` (K, M): 1 for the budget of each, else 0."""
+        """Adapts to the sizes (S, M) of pools, and `within` (K, M): 1 for the budget of each, else 0."""
         n = within.sum(1)
         factor = torch.where(n > 0, sizes @ within.T / n.clamp(min=1) / self.targets, 1) ** POWER
         self.values = torch.maximum(self.values * factor, self._least)

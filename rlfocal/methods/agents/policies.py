@@ -10,12 +10,12 @@ SMALLEST = torch.finfo(torch.float32).tiny
 
 
 def logistic_noise(draws: Tensor) -> Tensor:
-    """From uniform draws: a branch whose logit lies above its noise is asked."""
+    """Noise from uniform draws: a branch whose logit lies above it is asked."""
     return torch.logit(draws, eps=1e-7)
 
 
 def gumbel_noise(draws: Tensor) -> Tensor:
-    """From uniform draws: the slot whose logit plus noise is highest is drawn by the softmax."""
+    """Noise from uniform draws: the slot whose logit plus noise is highest is drawn by the softmax."""
     return -(-draws.clamp_min(SMALLEST).log()).clamp_min(SMALLEST).log()
 
 

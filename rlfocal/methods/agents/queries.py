@@ -67,7 +67,7 @@ class QueryFeatures(NamedTuple):
         rows = np.zeros((len(questions), self.directions.shape[1]))
         for row, text in zip(rows, questions, strict=True):
             if text:
-                buckets, weights = _weighed(_counted(text), self.rarity)
+                buckets, weights = _weigh_words(_count_words(text), self.rarity)
                 row[:] = weights @ self.directions[buckets] - self.middle
         return rows
 
@@ -132,10 +132,10 @@ def _fit_surface(questions: Sequence[str], landmarks: int) -> tuple[Floats, Floa
 def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks: int) -> QueryFeatures:
     """Learn scales and directions from train questions; of questions without text, nothing."""
     mean, scale, marks, bends = _fit_surface(questions, landmarks)
-    counted = [_counted(text) for text in questions]
+    counted = [_count_words(text) for text in questions]
     in_documents = np.bincount(np.concatenate([buckets for buckets, _ in counted]), minlength=N_BUCKETS)
     rarity = np.log((1 + len(questions)) / (1 + in_documents)) + 1
-    weighed = _stacked([_weighed(row, rarity) for row in counted])
+    weighed = _stack_rows([_weigh_words(row, rarity) for row in counted])
     kept = min(dimensions, len(questions) - 1, len(set(questions)) - 1)
     nowhere = np.zeros((N_BUCKETS, 0))
     directions = randomized_svd(weighed, kept, random_state=0)[2].T if kept > 0 else nowhere
@@ -193,7 +193,7 @@ def _digits(text: str) -> int:
     return sum(map(text.count, digits)) if text.isascii() else sum(map(str.isdigit, text))
 
 
-def _counted(text: str) -> Weighed:
+def _count_words(text: str) -> Weighed:
     """How often each word, and each pair of neighbours, occurs."""
     words = _WORD.findall(text.lower())
     hashed = [murmurhash3_32(word) for word in words]
@@ -203,14 +203,14 @@ def _counted(text: str) -> Weighed:
     return buckets, counts[buckets].astype(np.float64)
 
 
-def _weighed(counted: Weighed, rarity: Floats) -> Weighed:
+def _weigh_words(counted: Weighed, rarity: Floats) -> Weighed:
     """1 + log(count), times the word's rarity, scaled to unit length (TF-IDF)."""
     buckets, counts = counted
     weights = (1 + np.log(counts)) * rarity[buckets]
     return buckets, weights / max(float(np.linalg.norm(weights)), 1e-12)
 
 
-def _stacked(rows: Sequence[Weighed]) -> csr_matrix:
+def _stack_rows(rows: Sequence[Weighed]) -> csr_matrix:
     """(T, 4096)"""
     ends = np.cumsum([0, *(len(buckets) for buckets, _ in rows)])
     buckets, weights = (np.concatenate(parts) for parts in zip(*rows, strict=True))

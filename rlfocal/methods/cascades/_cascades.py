@@ -122,7 +122,7 @@ def best_chain(
         best = _better(best, found)
     if best is None:
         return None
-    return _polished(best, table, cost, amount).chain if polish else best.chain
+    return _polish(best, table, cost, amount).chain if polish else best.chain
 
 
 def run(chain: Chain, table: Table, cost: Floats) -> Reached:
@@ -208,7 +208,7 @@ def _longer(table: Table, cost: Floats, among: list[int], amount: float, points:
             continue
         order = (i, j, int(last[k])) if len(last) else (i, j)
         thresholds = (_threshold(edges[i], int(a)), _threshold(edges[j], int(b)))[: len(order) - 1]
-        yield Reached(int(n_right[a, b, k]), float(spent[a, b, k]), _shortened(Chain(order, thresholds)))
+        yield Reached(int(n_right[a, b, k]), float(spent[a, b, k]), _shorten(Chain(order, thresholds)))
 
 
 def _edges(scores: Floats, points: int) -> Floats:
@@ -228,7 +228,7 @@ def _threshold(edges: Floats, index: int) -> float:
     return -math.inf if index == 0 else math.inf if index > len(edges) else float(edges[index - 1])
 
 
-def _shortened(chain: Chain) -> Chain:
+def _shorten(chain: Chain) -> Chain:
     """Without the models after one that is always accepted."""
     if -math.inf in chain.thresholds:
         end = chain.thresholds.index(-math.inf)
@@ -236,7 +236,7 @@ def _shortened(chain: Chain) -> Chain:
     return chain
 
 
-def _polished(start: Reached, table: Table, cost: Floats, amount: float) -> Reached:
+def _polish(start: Reached, table: Table, cost: Floats, amount: float) -> Reached:
     """Refines the grid's best thresholds by Nelder-Mead; keeps the result only if it is better."""
     from scipy.optimize import minimize
 

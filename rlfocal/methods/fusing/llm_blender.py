@@ -107,7 +107,7 @@ def fit_pair_encoder(
 
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        ranker = _loaded(name, batch)
+        ranker = _load_encoder(name, batch)
         _train(ranker, train, pairs, epochs, learning_rate, seed)
     return ranker
 
@@ -130,7 +130,7 @@ def _train(
         optimiser.step()
 
 
-def _loaded(name: str, batch: int) -> PairEncoder:
+def _load_encoder(name: str, batch: int) -> PairEncoder:
     import torch
     from transformers import AutoModel, AutoTokenizer
 

@@ -53,11 +53,11 @@ class LogLinearText(MethodBase):
         def held_out_losses(fitted: Ints, held: Ints) -> Iterator[float]:
             pool, others, tested = start, examples.take(fitted), examples.take(held)
             for ridge in RIDGES:
-                pool, _ = minimised(others, ridge, pool, _TO_TELL_RIDGES_APART)
+                pool, _ = minimise(others, ridge, pool, _TO_TELL_RIDGES_APART)
                 yield tested.loss(tested.log_probabilities(pool))
 
         ridge = ridge_by_folds(len(examples.labels), held_out_losses)
-        pool, slope = minimised(examples, ridge, start, _TO_CONVERGENCE)
+        pool, slope = minimise(examples, ridge, start, _TO_CONVERGENCE)
         if not slope < CONVERGED:
             raise RunError(f"log_linear+text of {train.benchmark!r} did not converge (gradient {slope:.1e})")
         return [LogLinearTextPool(encoder, ridge, pool)]
@@ -144,7 +144,7 @@ class Examples(NamedTuple):
         return Pool(by_weight.sum(axis=0), np.zeros(self.x.shape[2]), self.text.T @ by_weight)
 
 
-def minimised(examples: Examples, ridge: float, start: Pool, limits: dict[str, float]) -> tuple[Pool, float]:
+def minimise(examples: Examples, ridge: float, start: Pool, limits: dict[str, float]) -> tuple[Pool, float]:
     """The pool that minimises the cross-entropy summed over documents + RIDGE / 2 · Σ w² + ridge / 2 · Σ v²,
     by L-BFGS, and the largest absolute gradient entry of the mean loss there."""
     from scipy.optimize import minimize

@@ -126,7 +126,7 @@ class MixedRouter:
 
     def decide(self, calls: Calls) -> Answered:
         questions = questions_of(calls)
-        picked = self._picked(questions, self.price_weight)
+        picked = self._pick(questions, self.price_weight)
         chances = over_nearest(self.clusters, questions, self.nearest, self.clusters.means)
         return ask(calls, picked, chances[np.arange(len(picked)), picked])
 
@@ -137,16 +137,16 @@ class MixedRouter:
         weight = cheapest_enough(self._mean_train_price, self.prices, 1.0, budget.amount)
         return None if weight is None else replace(self, price_weight=weight)
 
-    def _picked(self, questions: tuple[str, ...], weight: float) -> Ints:
+    def _pick(self, questions: tuple[str, ...], weight: float) -> Ints:
         """(T,)"""
         known = np.where(np.isnan(self.prices), np.nanmax(self.prices), self.prices)
         cheapness = 1 - known / max(known.max(), np.finfo(np.float64).tiny)
-        mixed = by_rank((1 - weight) * scaled(self.clusters.means) + weight * cheapness)
+        mixed = by_rank((1 - weight) * scale_rows(self.clusters.means) + weight * cheapness)
         picked: Ints = over_nearest(self.clusters, questions, self.nearest, mixed).round(9).argmax(axis=1)
         return picked
 
     def _mean_train_price(self, weight: float) -> float:
-        return float(self.prices[self._picked(self.questions, weight)].mean())
+        return float(self.prices[self._pick(self.questions, weight)].mean())
 
 
 def over_nearest(clusters: Clusters, questions: tuple[str, ...], k: int, values: Floats) -> Floats:
@@ -163,7 +163,7 @@ def by_rank(values: Floats) -> Floats:
     return np.asarray(1 / (np.argsort(order, axis=1, kind="stable") + 1))
 
 
-def scaled(values: Floats) -> Floats:
+def scale_rows(values: Floats) -> Floats:
     """(K, N) min-max scaled per row; 0 where all are equal."""
     low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
     return np.asarray((values - low) / np.where(high > low, high - low, 1.0))

@@ -88,7 +88,7 @@ class GuardedRouter:
         fallback = self._fallback(self.price_weight)
         similarities = cosines(self.vectors, vectors_of(self.encoder, questions_of(calls)))
         paired = self._paired(similarities, fallback)
-        picked = self._picked(paired, fallback, self.price_weight)
+        picked = self._pick(paired, fallback, self.price_weight)
         return ask(calls, picked, paired.level[np.arange(len(picked)), picked])
 
     def within(self, budget: Budget) -> GuardedRouter | None:
@@ -104,7 +104,7 @@ class GuardedRouter:
         means = self.right.mean(axis=0)
         return int((means - weight * self.prices if weight else means).round(9).argmax())
 
-    def _picked(self, paired: Paired, fallback: int, weight: float) -> Ints:
+    def _pick(self, paired: Paired, fallback: int, weight: float) -> Ints:
         """(T,)"""
         dearer = self.prices > self.prices[fallback]
         guard = np.where(dearer, 2.0, 1.0) * self.settings.z
@@ -144,12 +144,12 @@ class GuardedRouter:
 
     def _mean_train_price(self, weight: float) -> float:
         fallback = self._fallback(weight)
-        if fallback not in self._train_paired:
+        if fallback not in self._pairs_on_train:
             others = without_itself(cosines(self.vectors, self.vectors))
-            self._train_paired[fallback] = self._paired(others, fallback)
-        return float(self.prices[self._picked(self._train_paired[fallback], fallback, weight)].mean())
+            self._pairs_on_train[fallback] = self._paired(others, fallback)
+        return float(self.prices[self._pick(self._pairs_on_train[fallback], fallback, weight)].mean())
 
     @cached_property
-    def _train_paired(self) -> dict[int, Paired]:
+    def _pairs_on_train(self) -> dict[int, Paired]:
         """Comparisons on train by fallback, where no document is its own neighbour."""
         return {}

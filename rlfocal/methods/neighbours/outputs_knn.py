@@ -55,7 +55,7 @@ class OutputsKnn(MethodBase):
     probes: int = 1
     """Number of models asked first."""
     ridge: float = RIDGE
-    """Of the log-linear pools."""
+    """Ridge of the log-linear pools."""
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selector]:
@@ -122,7 +122,7 @@ class Selector:
     probes: tuple[int, ...]
     more: tuple[int, ...]
     pools: tuple[LogLinearPool, ...]
-    """For the probes alone, then for the probes with each of `more`."""
+    """Pools for the probes alone, then for the probes with each of `more`."""
     value: Value
     prices: Floats
     tolls: Floats | None = None

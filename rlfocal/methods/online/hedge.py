@@ -59,7 +59,7 @@ class Hedge(MethodBase):
             for rate in ([self.rate] if self.rate else RATES)
         }
         n_right = {
-            rate: int((voted(train, each[:-1]) == train.labels)[train.labels >= 0].sum())
+            rate: int((vote(train, each[:-1]) == train.labels)[train.labels >= 0].sum())
             for rate, each in passes.items()
         }
         best = max(passes, key=lambda rate: n_right[rate])
@@ -77,17 +77,17 @@ class Hedger:
 
     def decide(self, calls: Calls) -> Answered:
         """Without labels: uses the weights after train."""
-        return Answered(voted(calls.call_all(), self.log_weights))
+        return Answered(vote(calls.call_all(), self.log_weights))
 
     def decide_along(self, stream: Stream) -> None:
         """Each label shows which models were right, as all are asked."""
         log_weights = self.log_weights
         for turn in stream:
-            turn.answer(int(voted(turn.calls.call_all(), log_weights)[0]))
-            log_weights = reweighed(log_weights, ~turn.right, self.rate, self.share)
+            turn.answer(int(vote(turn.calls.call_all(), log_weights)[0]))
+            log_weights = reweigh(log_weights, ~turn.right, self.rate, self.share)
 
 
-def reweighed(log_weights: Floats, wrong: Bools, rate: float, share: float) -> Floats:
+def reweigh(log_weights: Floats, wrong: Bools, rate: float, share: float) -> Floats:
     """(N,) ln w, normalised, once it is known which models were wrong (N,)."""
     # In logarithms: a weight that underflowed to 0 could never rise again.
     left = log_weights - rate * wrong
@@ -102,11 +102,11 @@ def weights_along(wrong: Bools, rate: float, share: float) -> Floats:
     Starts uniform."""
     every = [np.full(wrong.shape[1], -np.log(wrong.shape[1]))]
     for row in wrong:
-        every.append(reweighed(every[-1], row, rate, share))
+        every.append(reweigh(every[-1], row, rate, share))
     return np.stack(every)
 
 
-def voted(said: Dataset, log_weights: Floats) -> Ints:
+def vote(said: Dataset, log_weights: Floats) -> Ints:
     """(T,) the weighted plurality of all models, by weights (T, N) or (N,)."""
     votes = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
     # Rounded, or the float error of a weight would break a tie.

@@ -46,13 +46,13 @@ class Search:
         there is none. `prices` (N,) are only read for a budget in cents."""
         n, largest = len(prices), most_affordable(prices, budget)
         if sum(comb(n, size) for size in range(2, largest + 1)) > self.enumerable:
-            teams = self._bred(value, prices, budget, largest, seed)
+            teams = self._breed(value, prices, budget, largest, seed)
         else:
             teams = every_pool(n, largest)
         teams = teams[affordable(teams, prices, budget)]
         return teams[value(teams).argmax()] if len(teams) else None
 
-    def _bred(
+    def _breed(
         self, value: Callable[[Bools], Floats], prices: Floats, budget: Budget, largest: int, seed: int
     ) -> Bools:
         """(P, N) the fittest teams that a genetic search found, smaller ones first."""

@@ -58,7 +58,7 @@ class BestPool(MethodBase):
             every = np.vstack([np.eye(n, dtype=np.bool_), every_pool(n, largest)])
             pools = every[np.isin(every.sum(axis=1), sizes)]
         else:
-            pools = _grown(self.fusion, train, largest)[sizes[0] - 1 :]
+            pools = _grow_pool(self.fusion, train, largest)[sizes[0] - 1 :]
         accuracies = self.fusion.accuracies(train, pools)
         best = self.fusion.fit(train, pools[accuracies.argmax()])
         return [ChosenPool(best, self.fusion, train, pools, accuracies)]
@@ -88,7 +88,7 @@ class ChosenPool:
         return self.fusion.fit(self.train, self.pools[at])
 
 
-def _grown(fusion: Fusion, train: Dataset, size: int) -> Bools:
+def _grow_pool(fusion: Fusion, train: Dataset, size: int) -> Bools:
     """(size, N) pools of 1, 2, ... models, each the previous one plus the model that helps most."""
     pool, grown = np.zeros(len(train.models), dtype=np.bool_), []
     for _ in range(size):

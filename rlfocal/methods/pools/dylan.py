@@ -73,7 +73,7 @@ class FirstRound:
     """(N,) positions of all models, the most important first."""
     size: int
     seed: int | None
-    """Of the random order; None: the most important first."""
+    """Seed of the random order; None: the most important first."""
     train: Dataset
     """Where the mean number of models asked is counted, for budgets."""
 

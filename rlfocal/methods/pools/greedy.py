@@ -87,7 +87,7 @@ class FollowsTheRight:
     def decide(self, calls: Calls) -> Answered:
         """Without labels: always at random."""
         nobody = np.zeros((len(calls), len(self.among)), dtype=np.bool_)
-        return ask(calls, self._picked(nobody, np.random.default_rng(self.seed)))
+        return ask(calls, self._pick(nobody, np.random.default_rng(self.seed)))
 
     def decide_along(self, stream: Stream) -> None:
         """After each answer the others are called too: a label shows only which of the called were right."""
@@ -95,11 +95,11 @@ class FollowsTheRight:
         everyone[self.among] = True
         before = np.zeros((1, len(self.among)), dtype=np.bool_)
         for turn in stream:
-            turn.answer(int(ask(turn.calls, self._picked(before, rng)).slots[0]))
+            turn.answer(int(ask(turn.calls, self._pick(before, rng)).slots[0]))
             turn.calls.call(everyone)
             before = turn.right[None, self.among]
 
-    def _picked(self, before: Bools, rng: np.random.Generator) -> Ints:
+    def _pick(self, before: Bools, rng: np.random.Generator) -> Ints:
         """(T,) positions among all models, from which were right on the previous document (T, K)."""
         draws = rng.random(before.shape)
         candidates = before | ~before.any(axis=1, keepdims=True)

@@ -44,7 +44,7 @@ class MutualInformationPool(MethodBase):
     """Models in the pool; 0: as many as add information, up to LARGEST."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[VotePool]:
-        pool = _grown(train, np.ones(len(train.models)), float(self.size or LARGEST), exact=self.size > 0)
+        pool = _grow_pool(train, np.ones(len(train.models)), float(self.size or LARGEST), exact=self.size > 0)
         return [fit_votes(train, pool)]
 
 
@@ -70,7 +70,7 @@ class VotePool:
 
     def within(self, budget: Budget) -> VotePool | None:
         """Grown within the budget; None if it cannot pay for any model."""
-        members = _grown(self.train, budget.costs(self.train.prices), budget.amount, exact=False)
+        members = _grow_pool(self.train, budget.costs(self.train.prices), budget.amount, exact=False)
         return fit_votes(self.train, members) if members else None
 
 
@@ -100,7 +100,7 @@ def mutual_information(pattern: Ints, is_right: Bools) -> float:
     return float(information - bias)
 
 
-def _grown(train: Dataset, cost: Floats, amount: float, exact: bool) -> Grown:
+def _grow_pool(train: Dataset, cost: Floats, amount: float, exact: bool) -> Grown:
     def information(members: Grown) -> float:
         return round(mutual_information(*_observed(train, members)), 12)
 

@@ -227,7 +227,7 @@ class RLFocalAgents(PoolAgents):
             with torch.no_grad():
                 length = min(config.update_period, n - start)
                 rollout = environment.rollout(length, learner.choose, learner.fuse)
-            answers.append(answered(stream, rollout))
+            answers.append(first_answers(stream, rollout))
             pools.append(rollout.pools[0, :, 0])
             learner.learn(rollout)
         predictions = torch.cat(answers).numpy().astype(np.int64)
@@ -258,7 +258,7 @@ class GatedAgents(PoolAgents):
         raise InputError("gated_log_linear does not learn online; leave out --protocol online")
 
 
-def answered(stream: Stream, rollout: Rollout) -> Tensor:
+def first_answers(stream: Stream, rollout: Rollout) -> Tensor:
     """(L,) the first answers of the one seed and environment, as slots of the dataset."""
     at = stream.slots(rollout.pools[:, :, 0], rollout.rows[:, 0]).at
     return at.gather(2, rollout.answers[:, :, 0, :1])[0, :, 0]

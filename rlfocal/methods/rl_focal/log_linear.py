@@ -55,7 +55,7 @@ class LogLinear(nn.Module):
         odds = accuracy / (1 - accuracy)
         self.weight[:, 0] = start * odds / odds.sum()
         if self.kind == "choices":
-            centred = _centred(outputs, is_open)
+            centred = _centre(outputs, is_open)
             total = centred.square().sum((0, 2)) / is_open.sum().clamp(min=1)
             self.deviation.copy_(total.sqrt().clamp(min=1e-6)[:, None].expand_as(self.deviation))
             self.mean.copy_(centred.mean(0).expand_as(self.mean))
@@ -64,11 +64,11 @@ class LogLinear(nn.Module):
             self.scale.copy_(usual.expand_as(self.scale))
 
     def evidence(self, outputs: Tensor, is_open: Tensor) -> Evidence:
-        """From distributions (S, M, N, C), zeros for models that were not asked, and open slots (S, M, C)."""
+        """Evidence from distributions (S, M, N, C), 0 for models not asked, and open slots (S, M, C)."""
         if self.kind == "answers":
             return Evidence(outputs, torch.zeros_like(outputs))
         asked = outputs.sum(-1, keepdim=True) > 0
-        centred = _centred(outputs, is_open)
+        centred = _centre(outputs, is_open)
         own = (centred - self.mean) * self.scale * is_open[..., None, :]
         return Evidence(torch.where(asked, centred / self.deviation, 0), torch.where(asked, own, 0))
 
@@ -107,7 +107,7 @@ def accuracies(right: Tensor) -> Tensor:
     return (right.sum(0) + 1) / (len(right) + 2)
 
 
-def _centred(outputs: Tensor, is_open: Tensor) -> Tensor:
+def _centre(outputs: Tensor, is_open: Tensor) -> Tensor:
     """Log-probs minus their mean over the open slots; 0 elsewhere."""
     is_open = is_open[..., None, :]
     logs = outputs.clamp(min=torch.finfo(torch.float32).tiny).log().clamp(min=LEAST)

@@ -56,7 +56,7 @@ def run_episode(
 def walk(
     environment: Environment, learner: Learner, generators: Sequence[torch.Generator]
 ) -> Iterator[tuple[Rollout, Diagnostics | None]]:
-    """To the end of the stretches, rollout by rollout, each with what the update after it tells."""
+    """Walks to the end of the stretches: rollouts, each with the diagnostics of the update after it."""
     for length in learner.parts(environment.length):
         rollout = collect_rollout(environment, learner, length, generators)
         yield rollout, learner.update(rollout)
@@ -108,7 +108,7 @@ def gae(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> tuple[Tens
 
 
 class Advantages(NamedTuple):
-    """Of one rollout, with the critic's targets."""
+    """The advantages of one rollout, with the critic's targets."""
 
     decider: Tensor
     """(L, ...)"""
@@ -137,7 +137,7 @@ def turn_advantages(rewards: Tensor, before: Tensor, after: Tensor, gamma: float
     return Advantages(of_decider, of_fusion, of_decider + before[:-1], of_fusion.mean(-1) + after)
 
 
-def normalised(advantages: Tensor, correction: int = 0, least: float = 1e-5) -> Tensor:
+def normalise(advantages: Tensor, correction: int = 0, least: float = 1e-5) -> Tensor:
     """(S, M) standardised to mean 0 and deviation 1 for each seed, as in MAPPO."""
     mean = advantages.mean(1, keepdim=True)
     return (advantages - mean) / (advantages.std(1, correction=correction, keepdim=True) + least)
@@ -156,7 +156,7 @@ class Diagnostics(NamedTuple):
     value_loss: Tensor
     """Mean squared error of the critic."""
     entropy: Tensor
-    """Of the acting policies, in nats per branch or answer, averaged over the agents that learn."""
+    """Entropy of the acting policies, in nats per branch or answer, averaged over the agents that learn."""
     approx_kl: Tensor
     """Mean of ρ - 1 - log ρ, an estimate of the KL divergence from the policies that acted."""
     clip_fraction: Tensor
@@ -239,7 +239,7 @@ class Learner:
                 found = self._advantages(rollout, values_before.detach(), values.detach())
                 weights = self._weights(found, rollout.right.flatten(1, 2))
                 returns = torch.cat([_flat(found.returns_before), _flat(found.returns)], 1)
-                expected = _joined(values_before, values).detach()
+                expected = _join(values_before, values).detach()
                 spread = returns.var(1, correction=0).clamp_min(1e-12)
                 explained_variance = 1 - (returns - expected).var(1, correction=0) / spread
             # Means per seed, summed over seeds: no seed's gradient depends on another seed.
@@ -254,7 +254,7 @@ class Learner:
                 kl = kl + (ratio - 1 - log_ratio).detach().flatten(1).mean(1) / len(acting)
                 outside = ((ratio - 1).abs() > config.clip).float()
                 clipped = clipped + outside.flatten(1).mean(1) / len(acting)
-            value_loss = (_joined(values_before, values) - returns).square().mean(1)
+            value_loss = (_join(values_before, values) - returns).square().mean(1)
             loss = policy_loss + value_loss - config.entropy * self.share * entropy + self._prior()
             norms = self.optimiser.descend(loss.sum(), self.share)
         return Diagnostics(
@@ -277,7 +277,7 @@ class Learner:
 
     def standardise(self, advantages: Tensor) -> Tensor:
         """(S, M)"""
-        return normalised(advantages)
+        return normalise(advantages)
 
     def _values(self, states: Tensor) -> Tensor:
         """(S, M) by the critic; 0 without one."""
@@ -288,11 +288,11 @@ class Learner:
 
     @torch.no_grad()
     def _advantages(self, rollout: Rollout, before: Tensor, after: Tensor) -> Advantages:
-        """From the values of the states before (S, (L+1)·B) and after (S, L·B) the Decider's actions."""
+        """Advantages from the states' values before (S, (L+1)·B) and after (S, L·B) the Decider acts."""
         config, gammas = self.config, (self.config.decider_gamma, self.config.fusion_gamma)
         if not config.has_critic:
             before, after = torch.zeros_like(before), torch.zeros_like(after)
-        rewards = self._charged(rollout).movedim(1, 0)
+        rewards = self._charge(rollout).movedim(1, 0)
         length, shape = len(rewards), rewards.shape[1:]
         values = after.view(shape[0], length, -1).movedim(1, 0)
         if config.common_advantage:
@@ -308,7 +308,7 @@ class Learner:
         )
         return of_decider._replace(fusion=of_fusion.fusion)
 
-    def _charged(self, rollout: Rollout) -> Tensor:
+    def _charge(self, rollout: Rollout) -> Tensor:
         """(S, L, B) rewards, less the multiplier's cost of the pools; then adapts the multiplier."""
         told = rollout.decider[0, :-1, :, rollout.decider.shape[-1] - self.columns.budgets :]
         within = torch.cat([told, 1 - told.sum(-1, keepdim=True)], -1).flatten(0, 1).T  # (K, M)
@@ -378,7 +378,7 @@ class Acting(NamedTuple):
     of_branches: bool
 
 
-def _joined(before: Tensor, after: Tensor) -> Tensor:
+def _join(before: Tensor, after: Tensor) -> Tensor:
     """(S, 2·L·B) values of both kinds of state, without the last (S, B) that belongs to no step."""
     return torch.cat([before[:, : after.shape[1]], after], 1)
 

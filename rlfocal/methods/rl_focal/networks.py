@@ -35,7 +35,7 @@ class Standardiser(nn.Module):
 
     @torch.no_grad()
     def learn(self, outputs: Tensor) -> None:
-        """From the outputs of all models on the train documents, (T, N, C)."""
+        """Sets mean and scale from the outputs of all models on train, (T, N, C)."""
         self.mean.copy_(outputs.mean(0).expand_as(self.mean))
         self.scale.copy_((1 / (outputs.std(0, correction=0) + 1e-3)).expand_as(self.scale))
 
@@ -117,7 +117,7 @@ class Perceived(NamedTuple):
     """Fusion's observations, preprocessed as far as no parameter is involved."""
 
     evidence: Evidence | None
-    """For the core, where there is one."""
+    """What the core reads, where there is one."""
     standard: Tensor | None
     """(S, B, N·C+k) standardised, for a network or a soft vote"""
     question: Tensor

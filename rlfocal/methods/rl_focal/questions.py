@@ -68,7 +68,7 @@ class Questions(NamedTuple):
 
 
 def fit_questions(train: Dataset, config: AgentsConfig) -> Questions | None:
-    """From train questions, without labels; None where the agents do not look at questions."""
+    """Fits questions' features to train, without labels; None where the agents do not look at questions."""
     if not config.sees_questions:
         return None
     assert isinstance(config, PoolConfig)

@@ -19,10 +19,10 @@ from rlfocal.methods.agents.policies import logistic_noise
 from rlfocal.methods.agents.tensorfiles import under
 from rlfocal.methods.agents.threads import one_thread
 from rlfocal.methods.agents.variant import SeeingAgents
-from rlfocal.methods.rl_focal.agents import NetworkAgents, answered
+from rlfocal.methods.rl_focal.agents import NetworkAgents, first_answers
 from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
 from rlfocal.methods.rl_focal.environment import Environment, Rollout, measure
-from rlfocal.methods.rl_focal.mappo import Acting, Diagnostics, Learner, normalised, walk
+from rlfocal.methods.rl_focal.mappo import Acting, Diagnostics, Learner, normalise, walk
 from rlfocal.methods.rl_focal.released import ReleasedStream
 
 
@@ -71,7 +71,7 @@ class ReleasedLearner(Learner):
         return surrogate.mean((1, 2)) if of_branches else surrogate.sum((1, 2))
 
     def standardise(self, advantages: Tensor) -> Tensor:
-        return normalised(advantages, correction=1, least=1e-9)
+        return normalise(advantages, correction=1, least=1e-9)
 
     def begin(self, done: float) -> None:
         super().begin(done)
@@ -147,7 +147,7 @@ class ReleasedAgents(NetworkAgents, SeeingAgents):
         return Decisions(pools > 0, self.fuse(self.heard(documents, pools), known).said.slots)
 
     def decide_online(self, documents: Dataset) -> Decisions:
-        """As the released code does: both agents learn from each answer's reward, every T_u questions.
+        """Learns as the released code does: both agents learn from each answer's reward, every T_u questions.
 
         The window is the whole test history, there is no size penalty, and the first pool has all models.
         """
@@ -164,6 +164,6 @@ class ReleasedAgents(NetworkAgents, SeeingAgents):
             rollouts = [
                 one for one, _ in walk(environment, learner, [torch.Generator().manual_seed(self.seed)])
             ]
-        answers = torch.cat([answered(stream, one) for one in rollouts])
+        answers = torch.cat([first_answers(stream, one) for one in rollouts])
         pools = torch.cat([one.pools[0, :, 0] for one in rollouts])
         return Decisions(pools.numpy() > 0, answers.numpy().astype(np.int64))

@@ -77,7 +77,7 @@ def train_agents(
 
 
 train = partial(train_agents, RLFocalAgents)
-"""As `rl_focal` is trained."""
+"""Trains `rl_focal`."""
 
 
 def train_in_groups(

@@ -25,7 +25,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     best_slots,
     outputs,
     real_slots,
-    silenced,
+    silence,
     stage_rows,
     task_places,
 )
@@ -60,7 +60,7 @@ class SequentialAgents(CallingAgents):
     scales: Scales
     queries: QueryFeatures
     surfaces: TaskSurfaces
-    """Of the tasks that have regressions of their own."""
+    """Surfaces of the tasks that have regressions of their own."""
     fusions: tuple[Fusion, ...]
     """Fusion for documents of any task, at each stage."""
     task_fusions: tuple[TaskFusion, ...]
@@ -143,7 +143,7 @@ class SequentialAgents(CallingAgents):
         task = task_places(documents.tasks.tolist(), self.tasks if self.task_fusions else ())
         seen = outputs(documents, known, self.scales, self.order, self.n_slots)
         if down is not None:
-            seen = silenced(seen, down[order])
+            seen = silence(seen, down[order])
         rows = stage_rows(seen, size, self.kind)
         distributions = self.fusions[stage].probabilities(rows)
         if self.task_fusions:

@@ -50,7 +50,7 @@ def hold_out_rows(n: int, folds: int, seed: int) -> Ints:
 _HELD_OUT_TOLERANCE = 0.5
 """Out-of-fold fits only serve to choose shares and train the Decider."""
 _OPINION_RIDGE = 1.0
-"""On the weight of Fusion's opinion in a task's own regressions."""
+"""Ridge on the weight of Fusion's opinion in a task's own regressions."""
 _TASK_PRIOR = 10.0
 """Number of documents that the mixture over all tasks counts as, in the prior of a task's mixture."""
 
@@ -142,7 +142,7 @@ def fit_tasks(
     out_of_fold = np.zeros((1 + n_recipes, len(task), n_slots))
     out_of_fold[0] = opinion
     for tasks in _alike(rows.open.numpy().sum(axis=1), task):
-        at, real = _padded([np.flatnonzero(task == one) for one in tasks])
+        at, real = _pad_tasks([np.flatnonzero(task == one) for one in tasks])
         group = Rows(mine.shared[at], mine.own[at], mine.open[at], torch.where(real, mine.labels[at], -1))
         taken = real[:, None].expand(-1, n_recipes, -1).to(rows.shared.dtype)
         whole = fit_groups(group, taken, priors, biased=True)
@@ -191,7 +191,7 @@ def _alike(n_choices: Ints, task: Ints) -> Iterator[list[int]]:
     yield group
 
 
-def _padded(members: list[Ints]) -> tuple[Tensor, Tensor]:
+def _pad_tasks(members: list[Ints]) -> tuple[Tensor, Tensor]:
     """(J, T) positions, padded with each task's last one, and which are real."""
     longest = max(len(at) for at in members)
     at = np.stack([np.pad(one, (0, longest - len(one)), mode="edge") for one in members])

@@ -63,12 +63,12 @@ class Outputs(NamedTuple):
 
 
 def fit_scales(train: Dataset) -> Scales:
-    """From train's outputs, without labels."""
+    """Scales of train's outputs, without labels."""
     if train.kind == "answers":
         n_models = len(train.models)
         return Scales(np.ones(n_models), np.zeros((n_models, 0)), np.zeros((n_models, 0)))
     exists = _exists(train.n_choices, train.logprobs.shape[2])
-    centred = _centred(train.logprobs, exists)
+    centred = _centre(train.logprobs, exists)
     deviation = np.sqrt(np.square(centred).sum(axis=(0, 2)) / exists.sum())
     spread = centred.std(axis=0)
     return Scales(
@@ -106,9 +106,9 @@ def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[in
         probs = documents.probs[:, at]
         nothing = np.zeros((*probs.shape[:2], 0))
         return Outputs(probs, nothing, probs > 0, probs[:, :0], documents.labels, about)
-    logprobs = _sized(documents.logprobs[:, at], n_slots)
+    logprobs = _resize(documents.logprobs[:, at], n_slots)
     exists = _exists(np.minimum(documents.n_choices, n_slots), n_slots)
-    centred = _centred(logprobs, exists)
+    centred = _centre(logprobs, exists)
     shared = centred / scales.shared[at, None]
     own = (centred - scales.mean[at]) * scales.own[at]
     given = np.broadcast_to(exists[:, None], logprobs.shape)
@@ -119,7 +119,7 @@ def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[in
     return Outputs(shared, own, given, votes.astype(np.float64), documents.labels, about)
 
 
-def silenced(seen: Outputs, silent: Bools) -> Outputs:
+def silence(seen: Outputs, silent: Bools) -> Outputs:
     """The same with these models (N,), in asking order, giving no answer: no opinion and no vote."""
     heard = ~silent[:, None]
     votes = seen.votes * heard[: seen.votes.shape[1]]
@@ -215,7 +215,7 @@ class Widths(NamedTuple):
 
 
 def widths(seen: Outputs, size: int, kind: Kind, n_tasks: int, queries: QueryFeatures) -> Widths:
-    """For the first `size` models' outputs."""
+    """Widths for the first `size` models' outputs."""
     if kind == "answers":
         return Widths(size + 1, 0, 0, 0, 0, 0, 0, 0, 0)
     of_tasks = n_task_gates(n_tasks)
@@ -225,7 +225,7 @@ def widths(seen: Outputs, size: int, kind: Kind, n_tasks: int, queries: QueryFea
 
 
 def task_widths(seen: Outputs, size: int, surfaces: TaskSurfaces, queries: QueryFeatures) -> Widths:
-    """For what a task's own regressions see of the first `size` models, without Fusion's opinion."""
+    """Widths for what a task's own regressions see of the first `size` models, without Fusion's opinion."""
     curves, words = surfaces.bends.shape[2], queries.directions.shape[1]
     return Widths(size, size, 0, 0, size * seen.own.shape[2], 0, N_SURFACE, curves, words)
 
@@ -266,13 +266,13 @@ def _exists(n_choices: Ints, n_slots: int) -> Bools:
     return np.arange(n_slots) < n_choices[:, None]
 
 
-def _sized(logprobs: Floats, n_slots: int) -> Floats:
+def _resize(logprobs: Floats, n_slots: int) -> Floats:
     """(T, N, n_slots) cut, or padded with slots that do not exist."""
     missing = max(0, n_slots - logprobs.shape[2])
     return np.pad(logprobs[:, :, :n_slots], ((0, 0), (0, 0), (0, missing)), constant_values=-np.inf)
 
 
-def _centred(logprobs: Floats, exists: Bools) -> Floats:
+def _centre(logprobs: Floats, exists: Bools) -> Floats:
     """Log-probs, no smaller than -50, minus their mean over the open slots; 0 elsewhere."""
     values = np.where(exists[:, None], np.maximum(logprobs, -50.0), 0.0)
     mean = values.sum(axis=2, keepdims=True) / np.maximum(exists.sum(axis=1), 1)[:, None, None]

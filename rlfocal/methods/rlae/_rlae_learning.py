@@ -12,7 +12,7 @@ from rlfocal.base.arrays import Floats, Ints
 from rlfocal.methods.agents.networks import stacked_mlp
 from rlfocal.methods.agents.optimiser import StackedAdam
 from rlfocal.methods.agents.threads import one_thread
-from rlfocal.methods.rl_focal.mappo import clipped_surrogate, normalised
+from rlfocal.methods.rl_focal.mappo import clipped_surrogate, normalise
 
 _START = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""
@@ -106,7 +106,7 @@ def learn(
                 actions = means[:, None] + weighers.spreads * noise
                 before = weighers.log_probs(means, actions)
                 reward = rewards(actions, q, y)
-                advantages = normalised((reward - critic(seen)[..., 0][:, None]).flatten(1))
+                advantages = normalise((reward - critic(seen)[..., 0][:, None]).flatten(1))
                 advantages = advantages.view(*reward.shape, 1)
             for _ in range(how.epochs):
                 ratio = (weighers.log_probs(weighers(seen), actions) - before).exp()

@@ -54,7 +54,7 @@ class PlugInRouter:
 
     def decide(self, calls: Calls) -> Answered:
         found = self.estimator.estimate(questions_of(calls))
-        picked = _picked(found, self.price_weight)
+        picked = _pick(found, self.price_weight)
         return ask(calls, picked, found.accuracy[np.arange(len(picked)), picked])
 
     def within(self, budget: Budget) -> PlugInRouter | None:
@@ -70,11 +70,11 @@ class PlugInRouter:
         return self.estimator.of_train()
 
     def _mean_train_cost(self, weight: float) -> float:
-        picked = _picked(self._of_train, weight)
+        picked = _pick(self._of_train, weight)
         return float(self._of_train.cost[np.arange(len(picked)), picked].mean())
 
 
-def _picked(found: Estimates, weight: float) -> Ints:
+def _pick(found: Estimates, weight: float) -> Ints:
     # Rounded, or the float error of a sum would break a tie.
     picked: Ints = (found.accuracy - weight * found.cost).round(9).argmax(axis=1)
     return picked

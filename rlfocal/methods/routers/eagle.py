@@ -133,7 +133,7 @@ class EagleRouter:
     vectors: Floats
     """(n, D) of the train questions"""
     games: Games
-    """On them."""
+    """Comparisons on them."""
     overall: Floats
     """(N,) global ratings"""
     prices: Floats

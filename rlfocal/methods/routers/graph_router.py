@@ -78,15 +78,15 @@ class GraphRouter(MethodBase):
                 f"graph_router: dimensions={self.dimensions}, clusters={self.clusters}, "
                 f"hidden_share={self.hidden_share:g}; give 1 or more, 1 or more, and between 0 and 1"
             )
-        return [ScoreRouter(self._learnt(train, seed), train.prices) for seed in seeds]
+        return [ScoreRouter(self._fit_seed(train, seed), train.prices) for seed in seeds]
 
-    def _learnt(self, train: Dataset, seed: int) -> EdgeChances:
+    def _fit_seed(self, train: Dataset, seed: int) -> EdgeChances:
         # torch takes seconds to import, and listing the methods must not.
         import torch
         from torch.nn.functional import binary_cross_entropy_with_logits
 
         clusters, questions = fit_clusters(train, self.encoder, self.clusters), questions_of(train)
-        e = torch.tensor(_joined(clusters, questions), dtype=torch.float32)
+        e = torch.tensor(_join(clusters, questions), dtype=torch.float32)
         right = torch.tensor(train.correct, dtype=torch.float32)
         generator = torch.Generator().manual_seed(seed)
         h, D, N = self.dimensions, clusters.centres.shape[1], right.shape[1]
@@ -101,7 +101,7 @@ class GraphRouter(MethodBase):
         def loss(batch: Tensor) -> Tensor:
             x = nodes(batch)
             is_hidden = torch.rand((len(batch), N), generator=generator) < self.hidden_share
-            after = passed(x, models, right[batch], ~is_hidden, layers)
+            after = pass_messages(x, models, right[batch], ~is_hidden, layers)
             log_odds = x @ after.T / (2 * h)
             each = binary_cross_entropy_with_logits(log_odds, right[batch], reduction="none")
             return (each * is_hidden).sum() / is_hidden.sum().clamp(min=1)
@@ -111,14 +111,18 @@ class GraphRouter(MethodBase):
         learn(learned, loss, len(right), learning, generator)
         with torch.no_grad():
             every = torch.arange(len(right))
-            after = passed(nodes(every), models, right, torch.ones_like(right, dtype=torch.bool), layers)
+            after = pass_messages(
+                nodes(every), models, right, torch.ones_like(right, dtype=torch.bool), layers
+            )
         one, other, offsets, models_after = to_numpy(of_question, of_cluster, offset, after / (2 * h))
         nothing = np.zeros_like(one)
         project = np.block([[one, nothing], [nothing, other]])
         return EdgeChances(clusters, project, offsets, models_after, questions)
 
 
-def passed(x: Tensor, models: Tensor, right: Tensor, visible: Tensor, layers: Sequence[Tensor]) -> Tensor:
+def pass_messages(
+    x: Tensor, models: Tensor, right: Tensor, visible: Tensor, layers: Sequence[Tensor]
+) -> Tensor:
     """(N, 2h) the models' nodes once messages went along the visible edges (n, N) from questions (n, 2h)."""
     import torch
 
@@ -133,7 +137,7 @@ def passed(x: Tensor, models: Tensor, right: Tensor, visible: Tensor, layers: Se
     return models
 
 
-def _joined(clusters: Clusters, questions: tuple[str, ...]) -> Floats:
+def _join(clusters: Clusters, questions: tuple[str, ...]) -> Floats:
     """(T, 2D) questions beside their clusters' centres, which are 0 where no word is known."""
     centres = np.vstack([clusters.centres, np.zeros(clusters.centres.shape[1])])
     return np.hstack([vectors_of(clusters.encoder, questions), centres[clusters.near(questions).at[:, 0]]])
@@ -153,4 +157,4 @@ class EdgeChances(Scorer):
     questions: tuple[str, ...]
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
-        return logistic((_joined(self.clusters, questions) @ self.project + self.offset) @ self.models.T)
+        return logistic((_join(self.clusters, questions) @ self.project + self.offset) @ self.models.T)

@@ -92,7 +92,7 @@ class Judge(ABC):
         """Tokens that the model can read."""
         return getattr(self.model.config, "max_position_embeddings", None)
 
-    def padded(self, tokens: Tokens) -> dict[str, Tensor]:
+    def pad(self, tokens: Tokens) -> dict[str, Tensor]:
         """`input_ids` and `attention_mask`, padded on the right."""
         import torch
 
@@ -112,7 +112,7 @@ class StrongWins(Judge):
         return self.tokens(questions, self.max_tokens)
 
     def logits(self, prompts: Tokens) -> Tensor:
-        logits: Tensor = self.model(**self.padded(prompts)).logits
+        logits: Tensor = self.model(**self.pad(prompts)).logits
         return logits
 
     def need(self, logits: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class WeakScores(Judge):
     def logits(self, prompts: Tokens) -> Tensor:
         import torch
 
-        given = self.padded(prompts)
+        given = self.pad(prompts)
         logits = self.model(**given).logits
         last = given["attention_mask"].sum(dim=1) - 1
         following: Tensor = logits[torch.arange(len(prompts), device=logits.device), last]

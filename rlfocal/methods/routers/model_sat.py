@@ -70,9 +70,9 @@ class ModelSat(MethodBase):
             raise InputError(
                 f"model_sat: clusters={self.clusters}, hidden={self.hidden}; both must be at least 1"
             )
-        return [ScoreRouter(self._learnt(train, seed), train.prices) for seed in seeds]
+        return [ScoreRouter(self._fit_seed(train, seed), train.prices) for seed in seeds]
 
-    def _learnt(self, train: Dataset, seed: int) -> Matched:
+    def _fit_seed(self, train: Dataset, seed: int) -> Matched:
         # torch takes seconds to import, and listing the methods must not.
         import torch
         from torch.nn.functional import binary_cross_entropy_with_logits

@@ -79,7 +79,7 @@ class MLPRegressors(MethodBase):
             )
         made = {"learning_rate_init": self.rate, "max_iter": self.epochs, "alpha": self.decay}
         return [
-            _routed(
+            _route(
                 "mlp", MLPRegressor(hidden_layer_sizes=(self.hidden,), random_state=seed, **made), train, self
             )
             for seed in seeds
@@ -123,7 +123,7 @@ class SupportVectors(MethodBase):
                 f"svm: cost={self.cost:g}, epsilon={self.epsilon:g}; give above 0 and at least 0"
             )
         machine = LinearSVR(C=self.cost, epsilon=self.epsilon, random_state=1234)
-        return [_routed("svm", machine, train, self, is_probability=False)]
+        return [_route("svm", machine, train, self, is_probability=False)]
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Regressions(Scorer):
         return np.stack([one.predict(vectors) for one in self.fitted], axis=1)
 
 
-def _routed(
+def _route(
     name: str,
     regressor: Regressor,
     train: Dataset,

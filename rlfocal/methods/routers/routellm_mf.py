@@ -68,22 +68,22 @@ class FactorisedBattles(MethodBase):
     revision = "3"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter | ScoreRouter]:
-        return [self._fitted(train, seed) for seed in seeds]
+        return [self._fit_seed(train, seed) for seed in seeds]
 
-    def _fitted(self, train: Dataset, seed: int) -> PairRouter | ScoreRouter:
+    def _fit_seed(self, train: Dataset, seed: int) -> PairRouter | ScoreRouter:
         pair, members = pair_of(train), members_of(train, self.n_models)
         strong = int(np.flatnonzero(members == pair.strong)[0])
         if len(members) > 2:
             questions, right = questions_of(train), train.correct[:, members]
-            towers = self._learnt(questions, right, seed)
+            towers = self._fit_towers(questions, right, seed)
             scorer = ChancesAgainst(towers, strong, members, len(train.models), questions)
             return ScoreRouter(scorer, train.prices, is_probability=False)
         learnt, held = (train.take(rows) for rows in parts_of(train))
-        worth = StrongWins(self._learnt(questions_of(learnt), learnt.correct[:, members], seed), strong)
+        worth = StrongWins(self._fit_towers(questions_of(learnt), learnt.correct[:, members], seed), strong)
         calibration = Calibration.of(worth.values(questions_of(held)), held, pair)
         return route(worth, pair, train, calibration, self.strong_share)
 
-    def _learnt(self, questions: tuple[str, ...], right: Bools, seed: int) -> Towers:
+    def _fit_towers(self, questions: tuple[str, ...], right: Bools, seed: int) -> Towers:
         """Learns from which members were right (n, M)."""
         # torch takes seconds to import, and listing the methods must not.
         import torch

@@ -89,13 +89,13 @@ class Ratings:
 
     def of(self, questions: tuple[str, ...]) -> Floats:
         """(T, M) Elo points, with mean 0."""
-        return self._rated(cosines(self.vectors, vectors_of(self.encoder, questions)))
+        return self._rate(cosines(self.vectors, vectors_of(self.encoder, questions)))
 
     def of_train(self) -> Floats:
         """(n, M) for each train question, without its own battles."""
-        return self._rated(without_itself(cosines(self.vectors, self.vectors)))
+        return self._rate(without_itself(cosines(self.vectors, self.vectors)))
 
-    def _rated(self, similarities: Iterator[tuple[slice, Floats]]) -> Floats:
+    def _rate(self, similarities: Iterator[tuple[slice, Floats]]) -> Floats:
         M = self.right.shape[1]
         both = np.einsum("na,nb->nab", self.right, self.right).reshape(-1, M * M)
         parts = [bradley_terry(wins_of(battle_weights(part, self.base), both)) for _, part in similarities]
@@ -183,12 +183,12 @@ class ChancesAgainst(Scorer):
     n_models: int
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
-        return self._placed(self.ratings.of(questions))
+        return self._place(self.ratings.of(questions))
 
     def train_scores(self) -> Floats:
-        return self._placed(self.ratings.of_train())
+        return self._place(self.ratings.of_train())
 
-    def _placed(self, rated: Floats) -> Floats:
+    def _place(self, rated: Floats) -> Floats:
         scores = np.full((len(rated), self.n_models), -np.inf)
         scores[:, self.members] = win_chance(rated, rated[:, [self.strong]])
         return scores

@@ -87,9 +87,11 @@ class RouterDC(MethodBase):
                 f"clusters={self.clusters}, others={self.others}, temperature={self.temperature:g}; all must "
                 "be above 0"
             )
-        return [ScoreRouter(self._learnt(train, seed), train.prices, is_probability=False) for seed in seeds]
+        return [
+            ScoreRouter(self._fit_seed(train, seed), train.prices, is_probability=False) for seed in seeds
+        ]
 
-    def _learnt(self, train: Dataset, seed: int) -> Cosines:
+    def _fit_seed(self, train: Dataset, seed: int) -> Cosines:
         # torch takes seconds to import, and listing the methods must not.
         import torch
         from torch.nn.functional import normalize

@@ -29,7 +29,7 @@ class TowerRouter(MethodBase):
 
     @abstractmethod
     def fit_towers(self, encoder: Encoder, e: Tensor, c: Tensor, generator: Generator) -> Towers:
-        """From the questions' vectors (n, D) and which models were right (n, N)."""
+        """Learns towers from the questions' vectors (n, D) and which models were right (n, N)."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         # torch takes seconds to import, and listing the methods must not.

@@ -81,11 +81,11 @@ class UniRoute(MethodBase):
         if self.map == "kmeans":
             return [ScoreRouter(NearestCluster(clusters, questions), train.prices, self.price_weight)]
         return [
-            ScoreRouter(self._mapped(train, clusters, seed), train.prices, self.price_weight)
+            ScoreRouter(self._fit_map(train, clusters, seed), train.prices, self.price_weight)
             for seed in seeds
         ]
 
-    def _mapped(self, train: Dataset, clusters: Clusters, seed: int) -> MappedClusters:
+    def _fit_map(self, train: Dataset, clusters: Clusters, seed: int) -> MappedClusters:
         # torch takes seconds to import, and listing the methods must not.
         import torch
         from torch.nn.functional import binary_cross_entropy

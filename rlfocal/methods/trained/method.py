@@ -114,7 +114,7 @@ class RLFocal:
         with_events = self.store is not None and self.store.event_files
         if with_events:
             require_tensorboard()  # before hours of training
-        fitted = self._trained_before(train, seeds)
+        fitted = self._load_trained(train, seeds)
         missing = [seed for seed in seeds if seed not in fitted]
         if missing:
             kept = None if self.store is None else self.checkpoint(train, missing[0]).parent
@@ -165,18 +165,18 @@ class RLFocal:
         said = [about.get(name) for name in ("benchmark", "kind", "seed")]
         return about if said == [train.benchmark, train.kind, seed] else None
 
-    def _trained_before(self, train: Dataset, seeds: Sequence[int]) -> dict[int, SomeAgents]:
+    def _load_trained(self, train: Dataset, seeds: Sequence[int]) -> dict[int, SomeAgents]:
         """Saved agents by seed; logs a warning for each unusable checkpoint, which is then trained again."""
         found: dict[int, SomeAgents] = {}
         for seed in seeds:
-            stored = self._stored(train, seed)
+            stored = self._load_stored(train, seed)
             if isinstance(stored, InputError):
                 _log.warning("%s (doing so now)", stored)
             elif stored is not None:
                 found[seed] = stored
         return found
 
-    def _stored(self, train: Dataset, seed: int) -> SomeAgents | InputError | None:
+    def _load_stored(self, train: Dataset, seed: int) -> SomeAgents | InputError | None:
         """One seed's saved agents; an error if they cannot be used; None if there are none.
 
         If models were renamed since, the agents and their file take the new names.
@@ -192,7 +192,9 @@ class RLFocal:
             return error
         expected = (train.benchmark, train.kind, seed, self._settings(len(train)))
         if (agents.benchmark, agents.kind, agents.seed, agents.config) != expected:
-            return InputError(f"{path} holds agents of another training; train again with `rlfocal train`")
+            return InputError(
+                f"{path} was trained on different data or settings; train again with `rlfocal train`"
+            )
         # The path is specific to these rows, and they include the order of the models.
         if agents.models != train.models:
             agents = replace(agents, models=train.models)
