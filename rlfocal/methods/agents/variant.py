@@ -177,7 +177,7 @@ class Variant:
     header: type[Header]
     """What its checkpoints hold besides tensors."""
     train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[SomeAgents]]
-    """Trains one pair of agents per seed, from train rows, settings, seeds, progress, and the folder from which a
+    """Trains a pair of agents per seed, from train rows, settings, seeds, progress, and the folder from which a
     killed training resumes. Raises InputError for data that cannot be learned from."""
     to_parts: Callable[[Any], Parts]
     """What a checkpoint of its agents holds."""
