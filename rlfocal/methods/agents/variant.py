@@ -177,8 +177,8 @@ class Variant:
     header: type[Header]
     """What its checkpoints hold besides tensors."""
     train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[SomeAgents]]
-    """Trains a pair of agents per seed, from train rows, settings, seeds, progress, and the folder from which a
-    killed training resumes. Raises InputError for data that cannot be learned from."""
+    """Trains a pair of agents per seed, from train rows, settings, seeds, progress and the folder to resume
+    a killed training from. Raises InputError for data that cannot be learned from."""
     to_parts: Callable[[Any], Parts]
     """What a checkpoint of its agents holds."""
     from_parts: Callable[[Any, Mapping[str, Tensor]], SomeAgents]
