@@ -15,6 +15,7 @@ from warehouse.errors import InputError, RunError
 from warehouse.locations import Location, without_password
 from warehouse.memory import memory_settings
 from warehouse.object_store import use_object_store
+from warehouse.scripts import quoted
 
 CATALOG = "warehouse"
 METADATA = f"__ducklake_metadata_{CATALOG}"
@@ -104,11 +105,6 @@ def attach(
         paths = [path for (path,) in connection.execute(stored).fetchall()]
         use_object_store(connection, location.data or next(iter(paths), None))
     connection.execute("SET ducklake_max_retry_count = 100")
-
-
-def quoted(text: str) -> str:
-    """`text` as a SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _no_snapshot(

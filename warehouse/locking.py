@@ -14,10 +14,10 @@ from uuid import uuid4
 import duckdb
 from filelock import FileLock, Timeout
 
-from warehouse.connecting import quoted
 from warehouse.disk import writing_to
 from warehouse.errors import RunError
 from warehouse.locations import LOCKS, Location, without_password
+from warehouse.scripts import quoted
 
 _PATIENCE_SECONDS = 600
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1

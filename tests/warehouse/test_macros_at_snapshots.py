@@ -15,7 +15,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.exchange.sql import run_sql
 from warehouse import open_warehouse, opening
-from warehouse.connecting import connect, quoted
+from warehouse.connecting import connect
+from warehouse.scripts import quoted
 
 NAMES = KNOWN | {"models": "['a', 'b']"}
 WORSE = [[-2.0, -1.0, -5.0]] * 3

@@ -12,9 +12,8 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.wording import counted
 from rlfocal.exchange.exports.staging import staged, withhold
 from warehouse import Warehouse
-from warehouse.connecting import quoted
 from warehouse.locations import expanded
-from warehouse.scripts import script
+from warehouse.scripts import quoted, script
 from warehouse.upkeep.keys import FOLDERS, KEYS
 
 Format = Literal["parquet", "datasets", "predictions"]

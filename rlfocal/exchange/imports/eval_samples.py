@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfocal.exchange.imports.graded import GradedAnswer, forms
+from rlfocal.exchange.imports.graded import GradedAnswer, forms, token_count
 
 Row = Mapping[str, Any]
 LIBRARY = "rlfocal"
@@ -128,16 +128,10 @@ def _foreign(row: Row, model: str, right: bool) -> tuple[dict[str, Any], GradedA
         said=forms(*extracted, *texts[:1]),
         right=right,
         text=next(iter(texts + extracted), None),
-        n_tokens=_count(usage.get("output_tokens")),
-        n_prompt_tokens=_count(usage.get("input_tokens")),
+        n_tokens=token_count("output_tokens", usage.get("output_tokens")),
+        n_prompt_tokens=token_count("input_tokens", usage.get("input_tokens")),
     )
     return {"question": str(row["input"]["raw"]), "gold": references[0] if references else None}, answer
-
-
-def _count(given: Any) -> int | None:
-    if given is not None and (not isinstance(given, int) or not 0 <= given < 2**31):
-        raise ValueError(f"{given!r:.60} is not a count of tokens")
-    return given
 
 
 def _own(row: Row, details: Mapping[str, str], model: str) -> tuple[dict[str, Any], OwnChoices | OwnAnswers]:

@@ -8,35 +8,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
+from rlfocal.exchange.imports.gathered import OnProgress, importer
 from rlfocal.exchange.imports.lm_eval import read_lm_eval
-from rlfocal.exchange.imports.rows import CheckedRows, ImportReport
-from warehouse import Warehouse
+from rlfocal.exchange.imports.rows import CheckedRows
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _OWNER = "open-llm-leaderboard"
 _WANTED = ("**/samples_*", "**/results_*", "samples_*", "results_*", "*.parquet")
-
-
-def import_leaderboard(
-    warehouse: Warehouse,
-    sources: Sequence[str | Path],
-    *,
-    model: str | None = None,
-    benchmark: str | None = None,
-    allow_missing: bool = False,
-) -> ImportReport:
-    """Imports folders or files, or a model's details from the hub, as `import_lm_eval` does.
-
-    A source that is not a path is a hub id: of a model (ORG/MODEL), or of a details data set.
-    """
-    with read_leaderboard(sources, model=model, benchmark=benchmark, allow_missing=allow_missing) as checked:
-        return checked.write(warehouse)
 
 
 @contextmanager
@@ -46,9 +30,12 @@ def read_leaderboard(
     model: str | None = None,
     benchmark: str | None = None,
     allow_missing: bool = False,
-    on_progress: Callable[[float], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Iterator[CheckedRows]:
-    """Reads and checks the details alone, fetched from the hub where need be."""
+    """Reads and checks folders or files, or a model's details from the hub, as `read_lm_eval` does.
+
+    A source that is not a path is a hub id: of a model (ORG/MODEL), or of a details data set.
+    """
     paths = [_local(str(source)) for source in sources]
     with read_lm_eval(
         paths,
@@ -59,6 +46,9 @@ def read_leaderboard(
         on_progress=on_progress,
     ) as checked:
         yield checked
+
+
+import_leaderboard = importer(read_leaderboard)
 
 
 def _local(source: str) -> Path:

@@ -11,23 +11,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading.files import first_line, load_table
+from rlfocal.exchange.imports.gathered import Gathered, importer
+from rlfocal.exchange.imports.reading.files import first_line, read_jsonl, read_table
 from rlfocal.exchange.imports.reading.pickles import load_arrays
-from rlfocal.exchange.imports.reading.samples import read_jsonl
-from rlfocal.exchange.imports.rows import CheckedRows, Gathered, ImportReport, Source, check_rows
+from rlfocal.exchange.imports.rows import CheckedRows
 from rlfocal.extraction.answers import extract_answer
 from rlfocal.pool import load_benchmarks
-from warehouse import Warehouse
-from warehouse.memory import memory_settings
 
 PICKLED_MODELS = (
     "meta-llama/Llama-2-70b-chat-hf",
@@ -41,24 +38,6 @@ _LETTERS = "ABCD"
 _RUN = re.compile(r"run_(\d+)_predictions\.npy")
 
 
-def import_released(
-    warehouse: Warehouse,
-    paths: Sequence[str | Path],
-    *,
-    models: Sequence[str] | None = None,
-    benchmark: str | None = None,
-    allow_missing: bool = False,
-) -> ImportReport:
-    """Imports folders or pickles of the release in one transaction; repeating it is a no-op.
-
-    `models` names the models of a pickle's columns. A benchmark is called mmlu@released, gsm8k@released or
-    bbh@released: its documents are the release's own rows, which cannot be matched to those of an
-    extraction. Raises InputError with file, row and reason, and writes nothing, if something is wrong.
-    """
-    with read_released(paths, models=models, benchmark=benchmark, allow_missing=allow_missing) as checked:
-        return checked.write(warehouse)
-
-
 @contextmanager
 def read_released(
     paths: Sequence[str | Path],
@@ -67,29 +46,28 @@ def read_released(
     benchmark: str | None = None,
     allow_missing: bool = False,
 ) -> Iterator[CheckedRows]:
-    """Reads and checks the files, before any warehouse is created."""
+    """Reads and checks folders or pickles of the release, before any warehouse is created.
+
+    `models` names the models of a pickle's columns. A benchmark is called mmlu@released, gsm8k@released or
+    bbh@released: its documents are the release's own rows, which cannot be matched to those of an
+    extraction. Raises InputError with file, row and reason if something is wrong.
+    """
     if benchmark is not None and len(paths) > 1:
         raise InputError(f"--benchmark {benchmark} names one path's benchmark; import each path separately")
     rows, left = Gathered(), []
-    with closing(duckdb.connect(config=memory_settings())) as scratch:
-        for path in map(Path, paths):
-            left += _read(path, rows, scratch, models, benchmark)
-        if not rows.scores:
-            raise InputError(f"{', '.join(map(str, paths))}: there are no rows to import")
-        rows.load(scratch)
-        source = Source(
-            kind="released",
-            title=", ".join(map(str, paths)),
-            place=lambda _, row: rows.place(row),
-            left=tuple(left),
-        )
-        yield check_rows(scratch, source, allow_missing=allow_missing)
+    for path in map(Path, paths):
+        left += _read(path, rows, models, benchmark)
+    title = ", ".join(map(str, paths))
+    with rows.check("released", title, left=left, allow_missing=allow_missing) as checked:
+        yield checked
+
+
+import_released = importer(read_released)
 
 
 def _read(
     path: Path,
     rows: Gathered,
-    scratch: duckdb.DuckDBPyConnection,
     models: Sequence[str] | None,
     benchmark: str | None,
 ) -> list[str]:
@@ -100,7 +78,7 @@ def _read(
         _pickled(path, rows, models or PICKLED_MODELS, benchmark or "bbh@released")
         return []
     if path.is_dir() and any(path.glob("*/*.csv")):
-        _letters(path, rows, scratch, benchmark or "mmlu@released")
+        _letters(path, rows, benchmark or "mmlu@released")
         return []
     if path.is_dir() and any(path.glob("*/*/run_*_predictions.npy")):
         return _numbers(path, rows, benchmark or "gsm8k@released")
@@ -115,17 +93,11 @@ def _model(folder: str) -> str:
     return folder.replace("__", "/", 1)
 
 
-def _letters(folder: Path, rows: Gathered, scratch: duckdb.DuckDBPyConnection, benchmark: str) -> None:
+def _letters(folder: Path, rows: Gathered, benchmark: str) -> None:
     known: dict[tuple[str, int], tuple[str, int]] = {}
     for path in sorted(folder.glob("*/*.csv")):
-        load_table(
-            scratch,
-            "csv",
-            path,
-            {"prediction": "DOUBLE[]", "label": "VARCHAR"},
-            ("prediction", "label"),
-        )
-        for number, prediction, label in scratch.execute("FROM csv ORDER BY row").fetchall():
+        columns = {"prediction": "DOUBLE[]", "label": "VARCHAR"}
+        for number, prediction, label in read_table(path, columns, tuple(columns)):
             row = rows.row(f"{path}, row", number)
             if label not in tuple(_LETTERS):
                 raise InputError(f"{rows.place(row)}: label {label!r} is not one of {', '.join(_LETTERS)}")
@@ -140,7 +112,6 @@ def _letters(folder: Path, rows: Gathered, scratch: duckdb.DuckDBPyConnection, b
                 document = {"label": _LETTERS.index(label), "choices": list(_LETTERS)}
                 rows.docs.append({**keys, **document})
             rows.scores.append({**keys, "model": _model(path.parent.name), "choice_logprobs": prediction})
-        scratch.execute("DROP TABLE csv")
     # The release cuts the whole benchmark once, in the order of its files.
     rows_in_order = sorted(
         (doc for doc in rows.docs if doc["benchmark"] == benchmark), key=lambda d: (d["task"], d["doc_id"])

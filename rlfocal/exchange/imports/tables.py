@@ -12,8 +12,7 @@ import duckdb
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
 from warehouse import Warehouse, writing
-from warehouse.connecting import quoted
-from warehouse.scripts import script
+from warehouse.scripts import quoted, script
 from warehouse.store import PartitionKey
 from warehouse.upkeep.keys import FOLDERS, KEYS
 

@@ -1,11 +1,14 @@
-"""Rows of a Parquet, CSV or JSONL file as typed tables of a scratch DuckDB; errors name the value."""
+"""Files of other tools: found, parsed, or read as typed tables of a scratch DuckDB; errors name the value."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -13,7 +16,9 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from rlfocal.base.errors import InputError
+from warehouse.memory import memory_settings
 
+Row = Mapping[str, Any]
 _FORMATS = (".parquet", ".csv", ".jsonl")
 _SIMILAR = 0.8  # of two names, by difflib
 _MEANING = {
@@ -76,6 +81,13 @@ def load_table(
         if wrong is not None:
             raise InputError(f"{path}, row {wrong[0]}: {name} {wrong[1]!r} is not {_MEANING[columns[name]]}")
     scratch.unregister("raw")
+
+
+def read_table(path: Path, columns: Mapping[str, str], required: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """The rows of a file, as `load_table` makes them: the row's number, then the columns."""
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
+        load_table(scratch, "read", path, columns, required)
+        return scratch.execute("FROM read ORDER BY row").fetchall()
 
 
 def _typed(name: str, kind: str, *, is_json: bool, values: pa.DataType | None) -> tuple[str, str]:
@@ -201,6 +213,69 @@ def _check_spelling(
             raise InputError(
                 f"{path}: unknown column {name!r}; did you mean {meant[0]!r}? Rename it, or leave it out"
             )
+
+
+def find_files(paths: Iterable[str | Path], is_wanted: Callable[[Path], bool], advice: str) -> list[Path]:
+    """The wanted ones of files, and of all that is in folders, each once.
+
+    Raises InputError for a path that does not exist or has none, with `advice` on what it should have.
+    """
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        if not path.exists():
+            raise InputError(f"there is no file or folder {path}")
+        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+        chosen = [file for file in inside if file.is_file() and is_wanted(file)]
+        if not chosen:
+            raise InputError(f"{path} has no {advice}")
+        found |= {file.absolute(): file for file in chosen}
+    return list(found.values())
+
+
+def read_json(path: Path, advice: str) -> Any:
+    """The content of a JSON file. Raises InputError, with `advice`, if it is broken."""
+    try:
+        return parse_json(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not valid JSON ({error}); {advice}") from None
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
+    """Objects of a JSONL file with the number of their line. Raises InputError for a broken one."""
+    check_encoding(path)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = parse_json(line)
+            except (ValueError, RecursionError) as error:
+                shown = line[:60].decode("utf-8", "replace").strip()
+                raise InputError(
+                    f"{path}, line {number}: not valid JSON ({error}): {shown}; write the log again, "
+                    "or take the line out of every model's"
+                ) from None
+            if not isinstance(row, dict):
+                raise InputError(f"{path}, line {number}: not a JSON object: {str(row)[:60]}")
+            yield number, row
+
+
+def parse_json(content: bytes) -> Any:
+    """Parsed JSON. Raises ValueError or RecursionError if it is broken or no table can hold it."""
+    value = json.loads(content, object_pairs_hook=_unique)
+    if b"\\ud" in content.lower():
+        # Half a surrogate pair is not text.
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dict. Raises ValueError for a duplicate key, of which readers keep either value."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
+    return row
 
 
 def first_line(error: Exception) -> str:

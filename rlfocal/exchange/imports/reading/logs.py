@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading.samples import parse_json
+from rlfocal.exchange.imports.reading.files import find_files, read_json
 from rlfocal.extraction.lm_eval_tasks import hub_dataset
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
@@ -78,7 +78,9 @@ def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[li
     `model` names the model instead of the results file. Raises InputError if there are no logs, or no
     model's name.
     """
-    logs = [_log(path, model) for path in _sample_files(paths)]
+    advice = "samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
+    files = find_files(paths, lambda p: p.suffix in _SUFFIXES and _named(p) is not None, advice)
+    logs = [_log(path, model) for path in files]
     named = sorted({_logged_name(log.run, log.path) or "" for log in logs} - {""})
     if model is not None and len(named) > 1:
         raise InputError(
@@ -102,21 +104,6 @@ def _is_group(key: tuple[str, str], logs: Iterable[tuple[str, str]]) -> bool:
     if not task.startswith("leaderboard_"):
         return False
     return any(other == model and name.startswith(f"{task}_") for other, name in logs)
-
-
-def _sample_files(paths: Iterable[str | Path]) -> list[Path]:
-    found: dict[Path, Path] = {}
-    for path in map(Path, paths):
-        if not path.exists():
-            raise InputError(f"there is no file or folder {path}")
-        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
-        chosen = [p for p in inside if p.suffix in _SUFFIXES and p.is_file() and _named(p) is not None]
-        if not chosen:
-            raise InputError(
-                f"{path} has no samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
-            )
-        found |= {p.absolute(): p for p in chosen}
-    return list(found.values())
 
 
 def _named(path: Path) -> re.Match[str] | None:
@@ -160,10 +147,7 @@ def _results(samples: Path, date: str) -> Mapping[str, Any]:
     for path in sorted(samples.parent.glob(f"*_{date}.json")):
         if path.name.startswith("samples_"):
             continue
-        try:
-            content = parse_json(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: not valid JSON ({error}); write the log again") from None
+        content = read_json(path, "write the log again")
         if isinstance(content, dict) and "results" in content:
             return content
     return {}
