@@ -98,7 +98,7 @@ def attach(
     except duckdb.Error as error:
         if snapshot is not None and "No snapshot found" in str(error):
             raise _no_snapshot(connection, location, snapshot) from None
-        raise _explained(error, location) from None
+        raise _explain(error, location) from None
     connection.execute(f"USE {name}")
     if location.is_postgres:
         stored = f"SELECT value FROM {name}.options() WHERE option_name = 'data_path'"
@@ -124,7 +124,7 @@ def _no_snapshot(
     )
 
 
-def _explained(error: duckdb.Error, location: Location) -> Exception:
+def _explain(error: duckdb.Error, location: Location) -> Exception:
     text = without_password(str(error)).strip()
     if "explicitly disabled" in text:
         return MissingWarehouseError(location)

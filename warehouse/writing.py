@@ -138,7 +138,7 @@ def put_partition(
     """
     target = _target(rows)
     with _documents(connection, docs):
-        with _staged(connection, "answered", rows, like=target):
+        with _stage(connection, "answered", rows, like=target):
             check_coverage(connection, target, extraction["model"])
         align(connection, extraction, replace_documents=replace_documents)
         _check_length(n_stored, extraction)
@@ -150,7 +150,7 @@ def put_partition(
 
 def put_prompts(connection: duckdb.DuckDBPyConnection, prompts: pa.Table) -> None:
     """Inserts rows of `prompts` that are not stored yet."""
-    with _staged(connection, "asked", prompts, like="prompts"):
+    with _stage(connection, "asked", prompts, like="prompts"):
         connection.execute(script("writes/put_prompts"))
 
 
@@ -166,8 +166,8 @@ def put_partitions(
     target = _target(rows)
     records = _records(extractions)
     with (
-        _staged(connection, "given", rows, like=target),
-        _staged(connection, "partitions", records, like="extractions"),
+        _stage(connection, "given", rows, like=target),
+        _stage(connection, "partitions", records, like="extractions"),
     ):
         name_models(connection, {str(extraction["model"]) for extraction in extractions})
         stray = connection.execute(script("writes/stray_row")).fetchone()
@@ -199,15 +199,15 @@ def drop_partitions(
 
 def drop_documents(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
     """Deletes the documents of tasks (benchmark, task), not what models answered to them."""
-    _of_tasks(connection, tasks, "upkeep/drop_documents")
+    _run_on_tasks(connection, tasks, "upkeep/drop_documents")
 
 
 def forget_prompts(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
     """Deletes the prompts of tasks (benchmark, task): the next extraction of a model there stores them."""
-    _of_tasks(connection, tasks, "upkeep/forget_prompts")
+    _run_on_tasks(connection, tasks, "upkeep/forget_prompts")
 
 
-def _of_tasks(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]], name: str) -> None:
+def _run_on_tasks(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]], name: str) -> None:
     """Runs a script with the tasks as temp.given."""
     names = ("benchmark", "task")
     named = [dict(zip(names, task, strict=True)) for task in tasks]
@@ -277,14 +277,14 @@ def _has_rows(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
 @contextmanager
 def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
     """temp.given: the documents as the warehouse stores them."""
-    with _staged(connection, "given", with_canonical_gold(docs), like="docs"):
+    with _stage(connection, "given", with_canonical_gold(docs), like="docs"):
         if _has_rows(connection, "corrections"):  # an update by no rows takes as long as three queries
             connection.execute(script("writes/correct_given"))
         yield
 
 
 @contextmanager
-def _staged(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table, *, like: str) -> Iterator[None]:
+def _stage(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table, *, like: str) -> Iterator[None]:
     """A temporary table of the given rows, with the columns and types of the table `like`."""
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {like} LIMIT 0")
     try:

@@ -256,5 +256,5 @@ def _plain(value: Any) -> Any:
 
 
 MOST_ROWS = 5_000_000
-"""Of a result, all of which is held in memory."""
+"""The most rows of a result, all of which is held in memory."""
 WRITERS = {"table": _table, "csv": _csv, "json": _json}

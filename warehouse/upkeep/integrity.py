@@ -179,8 +179,12 @@ def _examine_files(
     warehouse: Warehouse, on_progress: OnProgress | None = None
 ) -> tuple[int, list[FileFault]]:
     """How many files the catalogue names, and those that are at fault."""
-    data = {"data": warehouse.data_path()}
-    listed = warehouse.connection.execute(script("upkeep/files"), data).fetchall()
+    warehouse.connection.execute(script("upkeep/files"))
+    files = (
+        "SELECT id, table_name, wide, path, n_rows, size, begin_snapshot, end_snapshot - 1 "
+        "FROM catalogue_files(?) ORDER BY table_name, id, wide"
+    )
+    listed = warehouse.rows(files, [warehouse.data_path()])
     alike: dict[tuple[str, bool], list[str]] = {}
     for _, table, holds_rows, path, *_ in listed:
         alike.setdefault((table, holds_rows), []).append(path)

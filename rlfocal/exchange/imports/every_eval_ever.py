@@ -23,7 +23,7 @@ from rlfocal.exchange.imports.reading.files import find_files, read_json, read_j
 from rlfocal.exchange.imports.rows import CheckedRows
 
 VERSIONS = ("0.2", "0.3")
-"""Of the schema, as far as they are read."""
+"""Versions of the schema that are read."""
 
 
 @contextmanager
@@ -79,7 +79,7 @@ class _Taken(GradedRows):
         if not isinstance(sample.answer, GradedAnswer):  # our own: with its log-probs, or every answer
             row = self.row(where, sample.line)
             self.describe({**keys, **sample.document, "row": row}, list(sample.document))
-            self.scores += [{**keys, "row": row, **score} for score in sample.answer.scores()]
+            self.scores += [{**keys, "row": row, **score} for score in sample.answer]
             return
         answered = (sample.benchmark, sample.task, doc_id, sample.answer.model)
         attempt = self._attempts[answered]

@@ -55,10 +55,10 @@ def _local(source: str) -> Path:
     if Path(source).exists() or not _HUB_ID.fullmatch(source):
         return Path(source)
     repo = source if source.endswith("-details") else f"{_OWNER}/{source.replace('/', '__')}-details"
-    return _fetched(source, repo)
+    return _fetch(source, repo)
 
 
-def _fetched(source: str, repo: str) -> Path:
+def _fetch(source: str, repo: str) -> Path:
     """The data set in the hub's local cache."""
     from huggingface_hub import constants, errors, snapshot_download
 

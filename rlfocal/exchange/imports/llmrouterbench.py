@@ -109,7 +109,7 @@ class _Run:
         return {"benchmark": benchmark or own, "task": self.task}
 
     def answers(self, *, allow_missing: bool) -> Iterator[tuple[int, dict[str, Any], GradedAnswer]]:
-        """Of records with a grade. Raises InputError for one without, unless `allow_missing`."""
+        """Answers of records with a grade. Raises InputError for one without, unless `allow_missing`."""
         confidential = self.dataset.lower().startswith(_CONFIDENTIAL)
         for record in self.records:
             if record.score is None:

@@ -41,7 +41,7 @@ def read_lm_eval(
     """
     logs, left = find_logs(paths, model)
     taken, title = _Taken(), ", ".join(map(str, paths))
-    registered = _registered()
+    registered = _benchmarks_by_task()
     for log in tracked(logs, on_progress):
         place = _place(log.task, registered, benchmark)
         try:
@@ -88,7 +88,7 @@ class _Taken(Gathered):
         about = {"benchmark": place.benchmark}
         self.facts["benchmarks"].append(about | place.about)
         self.facts["tasks"].append(about | {"task": place.task} | log.facts)
-        where = f"{log.path}, {_counted(log.path)}"
+        where = f"{log.path}, {_unit(log.path)}"
         for number, logged in samples:
             keys = {
                 "row": self.row(where, number),
@@ -96,8 +96,10 @@ class _Taken(Gathered):
                 "task": place.task,
                 "doc_id": logged.doc_id,
             }
-            asked = _asked(logged) if log.asks_all_alike else {}
-            self._add_document({**keys, **logged.document, **_described(place, logged.doc_id), **asked})
+            asked = _prompt_columns(logged) if log.asks_all_alike else {}
+            self._add_document(
+                {**keys, **logged.document, **_document_columns(place, logged.doc_id), **asked}
+            )
             self.scores += [{**keys, "model": log.model, **score} for score in logged.scores]
 
     def prompts(self) -> pa.Table:
@@ -115,16 +117,16 @@ class _Taken(Gathered):
 
 def _samples(log: Log) -> Iterator[tuple[int, LoggedSample]]:
     for number, row in read_rows(log.path):
-        with refusing(f"{log.path}, {_counted(log.path)} {number}: not a sample of lm-eval's log"):
+        with refusing(f"{log.path}, {_unit(log.path)} {number}: not a sample of lm-eval's log"):
             logged = sample(row, log.config)
         yield number, logged
 
 
-def _counted(path: Path) -> str:
+def _unit(path: Path) -> str:
     return "line" if path.suffix == ".jsonl" else "row"
 
 
-def _registered() -> dict[str, tuple[Benchmark, str]]:
+def _benchmarks_by_task() -> dict[str, tuple[Benchmark, str]]:
     """lm-eval's task names, with the benchmark and its name for the task; variants (@) are not guessed."""
     return {
         name: (benchmark, task)
@@ -143,7 +145,7 @@ def _place(task: str, registered: dict[str, tuple[Benchmark, str]], benchmark: s
     return _Place(benchmark or task, task, "gpqa" in task, None, {})
 
 
-def _asked(logged: LoggedSample) -> dict[str, Any]:
+def _prompt_columns(logged: LoggedSample) -> dict[str, Any]:
     return {
         "prompt": logged.prompt,
         "continuations": list(logged.continuations) or None,
@@ -151,6 +153,6 @@ def _asked(logged: LoggedSample) -> dict[str, Any]:
     }
 
 
-def _described(place: _Place, doc_id: int) -> dict[str, Any]:
+def _document_columns(place: _Place, doc_id: int) -> dict[str, Any]:
     split = None if place.train_docs is None else "train" if doc_id < place.train_docs else "test"
     return {"confidential": place.confidential, "split": split}

@@ -22,7 +22,7 @@ _COLUMNS = {
 _PRICES = ("price", "price_input", "price_output")
 _NAMED = ", ".join(_PRICES)
 Prices = dict[str, tuple[float | None, ...]]
-"""By model: cents per 1,000 queries, and per million prompt and answered tokens; None where unknown."""
+"""Prices by model: cents per 1,000 queries, per million prompt and answered tokens; None where unknown."""
 
 
 @dataclass(frozen=True)

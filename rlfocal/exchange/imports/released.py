@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.gathered import Gathered, importer
 from rlfocal.exchange.imports.reading.files import first_line, read_jsonl, read_table
@@ -75,13 +76,13 @@ def _read(
     if not path.exists():
         raise InputError(f"there is no file or folder {path}")
     if path.is_file() and path.suffix in (".pkl", ".pickle"):
-        _pickled(path, rows, models or PICKLED_MODELS, benchmark or "bbh@released")
+        _read_pickle(path, rows, models or PICKLED_MODELS, benchmark or "bbh@released")
         return []
     if path.is_dir() and any(path.glob("*/*.csv")):
-        _letters(path, rows, benchmark or "mmlu@released")
+        _read_letters(path, rows, benchmark or "mmlu@released")
         return []
     if path.is_dir() and any(path.glob("*/*/run_*_predictions.npy")):
-        return _numbers(path, rows, benchmark or "gsm8k@released")
+        return _read_numbers(path, rows, benchmark or "gsm8k@released")
     raise InputError(
         f"{path} does not have the layout of the release; give a folder of MODEL/TASK.csv, one of "
         "MODEL/{train,test}/run_N_predictions.npy, or a .pkl"
@@ -93,7 +94,7 @@ def _model(folder: str) -> str:
     return folder.replace("__", "/", 1)
 
 
-def _letters(folder: Path, rows: Gathered, benchmark: str) -> None:
+def _read_letters(folder: Path, rows: Gathered, benchmark: str) -> None:
     known: dict[tuple[str, int], tuple[str, int]] = {}
     for path in sorted(folder.glob("*/*.csv")):
         columns = {"prediction": "DOUBLE[]", "label": "VARCHAR"}
@@ -120,7 +121,7 @@ def _letters(folder: Path, rows: Gathered, benchmark: str) -> None:
         doc["split"] = "train" if place < len(rows_in_order) * 8 // 10 else "test"
 
 
-def _numbers(folder: Path, rows: Gathered, benchmark: str) -> list[str]:
+def _read_numbers(folder: Path, rows: Gathered, benchmark: str) -> list[str]:
     left = []
     questions: list[tuple[str, str]] = []
     for split in ("train", "test"):
@@ -187,7 +188,7 @@ def _text(number: float) -> str | None:
     return np.format_float_positional(number, trim="-") if np.isfinite(number) else None
 
 
-def _array(path: Path) -> NDArray[np.float64]:
+def _array(path: Path) -> Floats:
     """Numbers of shape (questions, runs)."""
     try:
         found = np.load(path, allow_pickle=False)
@@ -201,7 +202,7 @@ def _array(path: Path) -> NDArray[np.float64]:
     return np.asarray(found.reshape(len(found), -1), np.float64)
 
 
-def _pickled(path: Path, rows: Gathered, models: Sequence[str], benchmark: str) -> None:
+def _read_pickle(path: Path, rows: Gathered, models: Sequence[str], benchmark: str) -> None:
     found = load_arrays(path)
     if not (_is_list(found, 2) and _is_list(found[0]) and _is_list(found[1], len(found[0]))):
         raise InputError(f"{path}: a pickle must be [train, test], each a list of one array per task")
@@ -212,7 +213,7 @@ def _pickled(path: Path, rows: Gathered, models: Sequence[str], benchmark: str) 
         doc_id = 0
         for split, part in zip(("train", "test"), parts, strict=True):
             where = f"{path}, {split} rows of {task}, row"
-            for number, values in enumerate(_pickled_rows(where, part, len(models)).tolist(), 1):
+            for number, values in enumerate(_check_pickled(where, part, len(models)).tolist(), 1):
                 *scores, label = values
                 keys = {
                     "row": rows.row(where, number),
@@ -235,7 +236,7 @@ def _is_list(value: Any, length: int | None = None) -> bool:
     return isinstance(value, list) and (length is None or len(value) == length)
 
 
-def _pickled_rows(where: str, part: Any, n_models: int) -> NDArray[Any]:
+def _check_pickled(where: str, part: Any, n_models: int) -> NDArray[Any]:
     if not isinstance(part, np.ndarray) or part.ndim != 2:
         raise InputError(f"{where} 1: not a two-dimensional array")
     width = part.shape[1] - 1

@@ -65,7 +65,7 @@ def read_routerbench(
             left.append(f"eval_name {task} ({reason})")
             continue
         for doc_id, at in enumerate(_in_order(columns, rows)):
-            question = _unwrapped(columns["prompt"][at])
+            question = _unwrap(columns["prompt"][at])
             keys = {
                 "benchmark": benchmark,
                 "task": task,
@@ -144,7 +144,7 @@ def _tasks(columns: Columns, path: Path) -> dict[str, list[int]]:
 
 
 def _in_order(columns: Columns, rows: Sequence[int]) -> list[int]:
-    """By sample_id, numbers in it by their value; rows of one sample_id by their prompt."""
+    """The rows sorted by sample_id, numbers in it by their value, then by prompt."""
     return sorted(rows, key=lambda at: (natural(str(columns["sample_id"][at])), str(columns["prompt"][at])))
 
 
@@ -183,7 +183,7 @@ def _number(given: Any) -> float | None:
 
 def _answer(columns: Columns, path: Path, model: str, task: str, at: int, *, right: bool) -> GradedAnswer:
     response = columns[model + _RESPONSE][at] if model + _RESPONSE in columns else None
-    text = None if response is None else _unwrapped(response)
+    text = None if response is None else _unwrap(response)
     cost = columns[model + _COST][at] if model + _COST in columns else None
     try:
         dollars = None if cost is None else float(cost)
@@ -193,7 +193,7 @@ def _answer(columns: Columns, path: Path, model: str, task: str, at: int, *, rig
     return GradedAnswer(model, said, right, text, cost=dollars if dollars == dollars else None)
 
 
-def _unwrapped(given: Any) -> str:
+def _unwrap(given: Any) -> str:
     """RouterBench keeps texts in lists, which CSV holds as Python writes them."""
     value = given
     if isinstance(given, str) and given.lstrip().startswith("["):

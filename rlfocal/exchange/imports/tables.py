@@ -72,7 +72,7 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
     path = Path(folder)
     check_tables(path)
     connection = warehouse.connection
-    with _staged(connection, path):
+    with _stage_tables(connection, path):
         _check_digests(connection, path)
         known = _known(warehouse, path)
         records = connection.execute("FROM temp.given_extractions").to_arrow_table().to_pylist()
@@ -88,7 +88,7 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
 
 
 @contextmanager
-def _staged(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[None]:
+def _stage_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[None]:
     """temp.given_TABLE of each table: the rows of its files, in the warehouse's types."""
     try:
         for table in FOLDERS:

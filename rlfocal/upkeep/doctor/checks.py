@@ -99,7 +99,7 @@ def check_warehouse(
     try:
         with open_warehouse(place, read_only=not fix, create=False) as opened:
             if fix:
-                yield from _repaired(repair(opened))
+                yield from _report_repair(repair(opened))
             if needs_upgrade(opened):
                 older = f"{place.name} was created by an older rlfocal; upgrade it to have it checked"
                 upgrade = "rlfocal doctor --repair, or any command that writes"
@@ -112,11 +112,11 @@ def check_warehouse(
     except (InputError, RunError) as error:
         yield Finding("warehouse", "fault", str(error), "give --warehouse, or restore the catalogue's backup")
         return
-    yield from _integrity(place, found)
-    yield from _leftovers(place, fix=fix)
+    yield from _report_faults(place, found)
+    yield from _report_leftovers(place, fix=fix)
 
 
-def _repaired(done: Repair) -> Iterator[Finding]:
+def _report_repair(done: Repair) -> Iterator[Finding]:
     """What a repair did."""
     for file in done.files:
         yield Finding("repair", "note", f"dropped {file.path} of {file.table}: it {file.reason}")
@@ -135,7 +135,7 @@ def _repaired(done: Repair) -> Iterator[Finding]:
         yield Finding("repair", "note", f"deleted {counted(done.deleted, 'file')} that nothing uses")
 
 
-def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
+def _report_faults(place: Location, found: Integrity) -> Iterator[Finding]:
     fix = "rlfocal doctor --repair, then " + _EXTRACT
     for kind, faults in (
         ("files", [f"{file.path} of {file.table} {file.reason}" for file in found.current_files]),
@@ -197,7 +197,7 @@ def _key(fault: KeyFault) -> str:
     return f"{fault.table} {key} {what} ({counted(fault.n, 'row')})"
 
 
-def _leftovers(place: Location, *, fix: bool) -> Iterator[Finding]:
+def _report_leftovers(place: Location, *, fix: bool) -> Iterator[Finding]:
     """What interrupted extractions and exports left on this machine."""
     shards = list(place.shards.glob("*/*.arrow"))
     if shards:

@@ -23,9 +23,9 @@ class Logprobs:
     n: int
     """Choices compared."""
     n_moved: int
-    """Of which these differ at all."""
+    """Choices that differ at all."""
     n_beyond: int
-    """Of which these differ by more than the threshold."""
+    """Choices that differ by more than the threshold."""
     mean: float
     """Over all that were compared."""
     mean_moved: float
@@ -111,7 +111,9 @@ def drift_between(
     thresholds = thresholds or Thresholds()
     with both_snapshots(location, before, after) as opened:
         allowed = {"full": thresholds.full.logprob, "low": thresholds.low.logprob}
-        opened.connection.execute(script("drift/compared"), allowed)
+        macro, compare = opened.connection.extract_statements(script("drift/compared"))
+        opened.connection.execute(macro)
+        opened.connection.execute(compare, allowed)
         listed = opened.rows("SELECT change, model, benchmark, task FROM temp.compared ORDER BY ALL")
         moved = any(change == "moved" for change, *_ in listed)
         found = opened.query(script("drift/differences")).to_pylist() if moved else []

@@ -65,7 +65,9 @@ def load_table(
         for f in raw.schema
         if pa.types.is_list(f.type) or pa.types.is_large_list(f.type)
     }
-    typed = {name: _typed(name, columns[name], is_json=is_json, values=lists.get(name)) for name in present}
+    typed = {
+        name: _typed_sql(name, columns[name], is_json=is_json, values=lists.get(name)) for name in present
+    }
     selected = ", ".join(f'{typed.get(n, (f"NULL::{t}", ""))[0]} AS "{n}"' for n, t in columns.items())
     row = "row" if is_json else "row_number() OVER ()"
     where = "WHERE line IS NOT NULL" if is_json else ""
@@ -90,7 +92,7 @@ def read_table(path: Path, columns: Mapping[str, str], required: tuple[str, ...]
         return scratch.execute("FROM read ORDER BY row").fetchall()
 
 
-def _typed(name: str, kind: str, *, is_json: bool, values: pa.DataType | None) -> tuple[str, str]:
+def _typed_sql(name: str, kind: str, *, is_json: bool, values: pa.DataType | None) -> tuple[str, str]:
     """SQL of a column's value in its type, and of the text it is read from; `values`: what its lists hold."""
     value = f"line -> '{name}'" if is_json else f'"{name}"'
     text = f"(line ->> '{name}')" if is_json else f'"{name}"::VARCHAR'

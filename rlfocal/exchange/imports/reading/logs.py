@@ -79,9 +79,9 @@ def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[li
     model's name.
     """
     advice = "samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
-    files = find_files(paths, lambda p: p.suffix in _SUFFIXES and _named(p) is not None, advice)
+    files = find_files(paths, lambda p: p.suffix in _SUFFIXES and _match_name(p) is not None, advice)
     logs = [_log(path, model) for path in files]
-    named = sorted({_logged_name(log.run, log.path) or "" for log in logs} - {""})
+    named = sorted({_model_name(log.run, log.path) or "" for log in logs} - {""})
     if model is not None and len(named) > 1:
         raise InputError(
             f"--model {model} names one model, but these are runs of {', '.join(named)}; "
@@ -106,7 +106,7 @@ def _is_group(key: tuple[str, str], logs: Iterable[tuple[str, str]]) -> bool:
     return any(other == model and name.startswith(f"{task}_") for other, name in logs)
 
 
-def _named(path: Path) -> re.Match[str] | None:
+def _match_name(path: Path) -> re.Match[str] | None:
     """A match with a task (and a date, or a model) of a file of samples."""
     if match := _SAMPLES.fullmatch(path.stem):
         return match
@@ -117,13 +117,13 @@ def _named(path: Path) -> re.Match[str] | None:
 
 
 def _log(path: Path, model: str | None) -> Log:
-    match = _named(path)
+    match = _match_name(path)
     assert match is not None
     groups = match.groupdict()
     # Splits of the hub's data sets are dates, and `latest`, which sorts after them.
     date = groups.get("date") or path.parent.name
     run = _results(path, date) if "date" in groups else {}
-    name = model or _logged_name(run, path)
+    name = model or _model_name(run, path)
     if not name:
         raise InputError(
             f"{path}: there is no results_{date}.json with a model_name next to it; give --model"
@@ -131,12 +131,12 @@ def _log(path: Path, model: str | None) -> Log:
     return Log(path, groups["task"], date, name, run)
 
 
-def _logged_name(run: Mapping[str, Any], path: Path) -> str | None:
+def _model_name(run: Mapping[str, Any], path: Path) -> str | None:
     if name := run.get("model_name"):
         if not isinstance(name, str):
             raise InputError(f"{path}: the model_name of its run is not text but {name!r:.60}")
         return name
-    match = _named(path)
+    match = _match_name(path)
     configured = match.groupdict().get("model") if match else None
     if configured is None and (folder := _FOLDER.fullmatch(path.parent.name)):
         configured = folder["model"]

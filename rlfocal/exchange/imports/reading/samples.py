@@ -53,7 +53,7 @@ def sample(row: Row, config: Row) -> LoggedSample:
     doc_id = row["doc_id"]
     if not isinstance(doc_id, int) or isinstance(doc_id, bool) or abs(doc_id) >= 2**63:
         raise ValueError(f"doc_id {doc_id!r} is not a whole number")
-    arguments = [_listed(given, "arg_") for given in _listed(row["arguments"], "gen_args_")]
+    arguments = [_list(given, "arg_") for given in _list(row["arguments"], "gen_args_")]
     responses = row["resps"]
     if len(arguments) != len(responses):
         raise ValueError(f"{len(responses)} resps for {len(arguments)} requests")
@@ -141,7 +141,7 @@ def _answers(row: Row, responses: Sequence[Any]) -> tuple[dict[str, Any], list[d
     return {"gold": gold}, [{"pass": i, "answer": text} for i, text in enumerate(texts)]
 
 
-def _listed(given: Any, prefix: str) -> list[Any]:
+def _list(given: Any, prefix: str) -> list[Any]:
     """lm-eval names the items of a list (`arg_0`, `arg_1`, ...) so that each file has one schema."""
     if not isinstance(given, Mapping):
         return list(given)
@@ -152,22 +152,22 @@ def _listed(given: Any, prefix: str) -> list[Any]:
 def _question(template: Any, doc: Row, prompt: str) -> str:
     """The document's own part of the prompt, as the task's template has it; the prompt where that fails."""
     if isinstance(template, str):
-        own = doc[template] if template in doc else _rendered(template, doc)
+        own = doc[template] if template in doc else _render(template, doc)
         if isinstance(own, str) and own.strip() and own.strip() in prompt:
             return own
     return prompt
 
 
-def _rendered(template: str, doc: Row) -> str | None:
+def _render(template: str, doc: Row) -> str | None:
     try:
-        return str(_compiled(template).render(**doc))
+        return str(_compile(template).render(**doc))
     # A template can fail in any way that its filters can.
     except Exception:
         return None
 
 
 @cache
-def _compiled(template: str) -> Any:
+def _compile(template: str) -> Any:
     from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
