@@ -189,30 +189,29 @@ def drop_partitions(
     connection: duckdb.DuckDBPyConnection, partitions: Iterable[tuple[str, str, str]]
 ) -> None:
     """Deletes the rows and records of partitions (model, benchmark, task)."""
-    names = ("model", "benchmark", "task")
-    named = [dict(zip(names, partition, strict=True)) for partition in partitions]
-    schema = pa.schema([(name, pa.string()) for name in names])
-    with _view(connection, pa.Table.from_pylist(named, schema=schema)) as view:
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE dropped AS FROM {view}")
-    connection.execute(script("upkeep/drop_partitions"))
+    _run_on(connection, "upkeep/drop_partitions", ("model", "benchmark", "task"), partitions)
 
 
 def drop_documents(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
     """Deletes the documents of tasks (benchmark, task), not what models answered to them."""
-    _run_on_tasks(connection, tasks, "upkeep/drop_documents")
+    _run_on(connection, "upkeep/drop_documents", ("benchmark", "task"), tasks)
 
 
 def forget_prompts(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
     """Deletes the prompts of tasks (benchmark, task): the next extraction of a model there stores them."""
-    _run_on_tasks(connection, tasks, "upkeep/forget_prompts")
+    _run_on(connection, "upkeep/forget_prompts", ("benchmark", "task"), tasks)
 
 
-def _run_on_tasks(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]], name: str) -> None:
-    """Runs a script with the tasks as temp.given."""
-    names = ("benchmark", "task")
-    named = [dict(zip(names, task, strict=True)) for task in tasks]
-    schema = pa.schema([(name, pa.string()) for name in names])
-    with _view(connection, pa.Table.from_pylist(named, schema=schema)) as view:
+def _run_on(
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    columns: tuple[str, ...],
+    rows: Iterable[tuple[str, ...]],
+) -> None:
+    """Runs a script on rows of text, which it finds in temp.given."""
+    schema = pa.schema([(column, pa.string()) for column in columns])
+    given = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema=schema)
+    with _view(connection, given) as view:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE given AS FROM {view}")
     connection.execute(script(name))
     connection.execute("DROP TABLE temp.given")

@@ -24,14 +24,6 @@ _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_RUNS, ("run_id",)),
 }
 """The columns that tell whether a given row is stored."""
-_OLDER_DECISIONS = """
-    (SELECT d.* REPLACE (CASE WHEN k.has_choices THEN d.prediction::INT END AS prediction),
-        CASE WHEN k.has_choices IS NOT true THEN d.prediction END AS answer
-    FROM {} AS d LEFT JOIN (
-        SELECT benchmark, bool_or(label IS NOT NULL) AS has_choices FROM temp.given_docs GROUP BY benchmark
-    ) AS k USING (benchmark))
-"""
-"""Decisions that schema 10 exported, where every prediction is a text, as they are now."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +91,6 @@ def _stage_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterat
             hive = "hive_partitioning = true, hive_types_autocast = false"
             read = f"read_parquet({files}, {hive}, union_by_name = true)"
             try:
-                named = {name for name, *_ in connection.execute(f"DESCRIBE FROM {read}").fetchall()}
-                if table == "decisions" and "answer" not in named:
-                    read = _OLDER_DECISIONS.format(read)
                 connection.execute(f"INSERT INTO temp.given_{table} BY NAME SELECT * FROM {read}")
             except duckdb.Error as error:
                 reason = str(error).strip().splitlines()[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
@@ -53,11 +53,8 @@ def load_table(
         check_encoding(path)
     raw = reader(path)
     is_json = "line" in raw.column_names and path.suffix.lower() == ".jsonl"
-    if is_json:
-        _check_lines(scratch, raw, path)
-    _check_spelling(scratch, raw, path, columns, is_json=is_json)
-    if not is_json:
-        _check_columns(raw, path, required)
+    found = _json_keys(scratch, raw, path) if is_json else raw.column_names
+    _check_columns(found, path, columns, () if is_json else required)
     scratch.register("raw", raw)
     present = columns if is_json else [name for name in columns if name in raw.column_names]
     lists = {
@@ -165,56 +162,43 @@ def _lines(path: Path) -> pa.Table:
     return pa.table({"row": pa.array(range(1, len(lines) + 1), pa.int64()), "line": text})
 
 
-def _check_lines(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) -> None:
+def _json_keys(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) -> list[str]:
+    """The keys of all lines. Raises InputError for a line that is no JSON object or has a key twice."""
     scratch.register("lines", lines)
     broken = scratch.execute(
         "SELECT row, line[:60] FROM lines "
         "WHERE NOT json_valid(line) OR json_type(CASE WHEN json_valid(line) THEN line END) <> 'OBJECT' "
         "ORDER BY row LIMIT 1"
     ).fetchone()
-    repeated = scratch.execute(
-        "SELECT k.row, k.key "
-        "FROM (SELECT row, unnest(json_keys(line)) AS key FROM lines WHERE json_valid(line)) AS k "
-        "GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
-    ).fetchone()
-    scratch.unregister("lines")
     if broken is not None:
         raise InputError(f"{path}, line {broken[0]}: not a JSON object: {broken[1]}")
+    keys = "SELECT row, unnest(json_keys(line)) AS key FROM lines WHERE line IS NOT NULL"
+    repeated = scratch.execute(
+        f"SELECT row, key FROM ({keys}) GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
+    ).fetchone()
     if repeated is not None:
         raise InputError(f"{path}, line {repeated[0]}: duplicate key {repeated[1]!r}; keep one of its values")
+    named = scratch.execute(f"SELECT DISTINCT key FROM ({keys}) ORDER BY 1").fetchall()
+    scratch.unregister("lines")
+    return [name for (name,) in named]
 
 
-def _check_columns(raw: pa.Table, path: Path, required: tuple[str, ...]) -> None:
-    lacking = [name for name in required if name not in raw.column_names]
-    if lacking:
-        found = ", ".join(raw.column_names)
-        raise InputError(f"{path} has no column {lacking[0]!r}; it has {found}")
-
-
-def _check_spelling(
-    scratch: duckdb.DuckDBPyConnection,
-    raw: pa.Table,
-    path: Path,
-    columns: Mapping[str, str],
-    *,
-    is_json: bool,
+def _check_columns(
+    found: Sequence[str], path: Path, columns: Mapping[str, str], required: Sequence[str]
 ) -> None:
-    """Raises InputError for a column whose name is close to a known one that the file lacks."""
-    found = list(raw.column_names)
-    if is_json:
-        scratch.register("lines", raw)
-        keys = "SELECT DISTINCT unnest(json_keys(line)) FROM lines WHERE line IS NOT NULL ORDER BY 1"
-        found = [name for (name,) in scratch.execute(keys).fetchall()]
-        scratch.unregister("lines")
+    """Raises InputError for a column whose name is close to a known one that the file lacks, and for a
+    required one that is missing."""
     lacking = [name for name in columns if name not in found]
     for name in found:
-        if name in columns:
-            continue
         plain = name.strip().lower().replace("-", "_").replace(" ", "_")
-        if meant := get_close_matches(plain, lacking, n=1, cutoff=_SIMILAR):
+        meant = get_close_matches(plain, lacking, n=1, cutoff=_SIMILAR)
+        if name not in columns and meant:
             raise InputError(
                 f"{path}: unknown column {name!r}; did you mean {meant[0]!r}? Rename it, or leave it out"
             )
+    for name in required:
+        if name in lacking:
+            raise InputError(f"{path} has no column {name!r}; it has {', '.join(found)}")
 
 
 def find_files(paths: Iterable[str | Path], is_wanted: Callable[[Path], bool], advice: str) -> list[Path]:
