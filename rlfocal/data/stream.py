@@ -84,7 +84,7 @@ class Stream:
         return len(self._documents)
 
     def __iter__(self) -> Iterator[Turn]:
-        """Each document's turn. Raises RuntimeError the second time: its labels are known by then."""
+        """Each document's turn. Raises RuntimeError the second time, when its labels are already revealed."""
         if self._has_begun:
             raise RuntimeError("a Stream can be iterated only once: its labels are already revealed")
         self._has_begun = True
