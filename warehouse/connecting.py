@@ -15,6 +15,7 @@ from warehouse.errors import InputError, RunError
 from warehouse.locations import Location, without_password
 from warehouse.memory import memory_settings
 from warehouse.object_store import use_object_store
+from warehouse.scripts import quoted
 
 CATALOG = "warehouse"
 METADATA = f"__ducklake_metadata_{CATALOG}"
@@ -97,18 +98,13 @@ def attach(
     except duckdb.Error as error:
         if snapshot is not None and "No snapshot found" in str(error):
             raise _no_snapshot(connection, location, snapshot) from None
-        raise _explained(error, location) from None
+        raise _explain(error, location) from None
     connection.execute(f"USE {name}")
     if location.is_postgres:
         stored = f"SELECT value FROM {name}.options() WHERE option_name = 'data_path'"
         paths = [path for (path,) in connection.execute(stored).fetchall()]
         use_object_store(connection, location.data or next(iter(paths), None))
     connection.execute("SET ducklake_max_retry_count = 100")
-
-
-def quoted(text: str) -> str:
-    """`text` as a SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _no_snapshot(
@@ -128,7 +124,7 @@ def _no_snapshot(
     )
 
 
-def _explained(error: duckdb.Error, location: Location) -> Exception:
+def _explain(error: duckdb.Error, location: Location) -> Exception:
     text = without_password(str(error)).strip()
     if "explicitly disabled" in text:
         return MissingWarehouseError(location)

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from warehouse.connecting import quoted
-from warehouse.scripts import Definition, definitions
+from warehouse.scripts import Definition, definitions, quoted
 
 
 class Meaning(NamedTuple):

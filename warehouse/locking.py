@@ -14,10 +14,10 @@ from uuid import uuid4
 import duckdb
 from filelock import FileLock, Timeout
 
-from warehouse.connecting import quoted
 from warehouse.disk import writing_to
 from warehouse.errors import RunError
 from warehouse.locations import LOCKS, Location, without_password
+from warehouse.scripts import quoted
 
 _PATIENCE_SECONDS = 600
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
@@ -76,7 +76,7 @@ def _file_lock(path: Path, seconds: float) -> Iterator[bool]:
     with writing_to(path.parent):
         path.parent.mkdir(exist_ok=True)
         file = FileLock(path, timeout=0)
-        mine = _acquired(file) if seconds == 0 else _queued(file, path, seconds)
+        mine = _acquire(file) if seconds == 0 else _acquire_in_turn(file, path, seconds)
     try:
         yield mine
     finally:
@@ -85,13 +85,13 @@ def _file_lock(path: Path, seconds: float) -> Iterator[bool]:
             file.release()
 
 
-def _queued(file: FileLock, path: Path, seconds: float) -> bool:
+def _acquire_in_turn(file: FileLock, path: Path, seconds: float) -> bool:
     """Takes the lock in the order of arrival: each waiter holds a ticket, a file named by its time."""
     ticket = path.with_name(f"{path.stem}.{time_ns():020d}-{uuid4().hex}.ticket")
     place = FileLock(ticket)  # an earlier waiter may be looking whether it lives
     place.acquire()
     try:
-        return _patiently(lambda: _is_first(ticket) and _acquired(file), seconds)
+        return _wait_for(lambda: _is_first(ticket) and _acquire(file), seconds)
     finally:
         ticket.unlink(missing_ok=True)
         place.release()
@@ -102,14 +102,14 @@ def _is_first(ticket: Path) -> bool:
     tickets = ticket.parent.glob(f"{ticket.name.partition('.')[0]}.*.ticket")
     for earlier in sorted(path for path in tickets if path.name < ticket.name):
         gone = FileLock(earlier, timeout=0)
-        if not _acquired(gone):
+        if not _acquire(gone):
             return False
         earlier.unlink(missing_ok=True)
         gone.release()
     return True
 
 
-def _acquired(file: FileLock) -> bool:
+def _acquire(file: FileLock) -> bool:
     try:
         file.acquire()
     except Timeout:
@@ -133,7 +133,7 @@ def _advisory_lock(
             if seconds > 0:
                 earlier = _EARLIER.format(queue=queue, ticket=_draw_ticket(holder, queue))
                 attempt = f"SELECT CASE WHEN EXISTS ({earlier}) THEN false ELSE ({attempt}) END AS mine"
-            mine = _patiently(lambda: _asked(holder, attempt) == [(True,)], seconds)
+            mine = _wait_for(lambda: _query(holder, attempt) == [(True,)], seconds)
         except duckdb.Error as error:
             _end(holder)
             raise RunError(f"cannot lock warehouse {place.name}: {without_password(str(error))}") from None
@@ -151,18 +151,18 @@ def _begin(holder: duckdb.DuckDBPyConnection, dsn: str) -> None:
     holder.execute("BEGIN")
     # DuckDB's own level would hold back VACUUM in the whole database for as long as the lock is held.
     holder.execute("CALL postgres_execute('locks', 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED')")
-    _asked(holder, _SESSION)
+    _query(holder, _SESSION)
 
 
 def _draw_ticket(holder: duckdb.DuckDBPyConnection, queue: int) -> int:
     """A waiter's place in the queue: an advisory lock that its time names, and that ends with its session."""
     while True:  # two came in the same millisecond
-        [(ticket, is_mine)] = _asked(holder, _TICKET.format(queue=queue))
+        [(ticket, is_mine)] = _query(holder, _TICKET.format(queue=queue))
         if is_mine:
             return int(ticket)
 
 
-def _asked(holder: duckdb.DuckDBPyConnection, statement: str) -> list[tuple[Any, ...]]:
+def _query(holder: duckdb.DuckDBPyConnection, statement: str) -> list[tuple[Any, ...]]:
     return holder.execute("CALL postgres_query('locks', ?)", [statement]).fetchall()
 
 
@@ -172,7 +172,7 @@ def _end(holder: duckdb.DuckDBPyConnection) -> None:
         holder.execute("ROLLBACK")
 
 
-def _patiently(tried: Callable[[], bool], seconds: float) -> bool:
+def _wait_for(tried: Callable[[], bool], seconds: float) -> bool:
     deadline = monotonic() + seconds
     pause = _FIRST_PAUSE
     while not tried():

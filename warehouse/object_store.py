@@ -13,6 +13,7 @@ import duckdb
 
 from warehouse.errors import InputError, RunError
 from warehouse.locations import without_password
+from warehouse.scripts import quoted
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -68,8 +69,8 @@ def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> 
     options = _secret_options()
     if known or not options:
         return
-    given = ", ".join(f"{name} {_literal(value)}" for name, value in options.items())
-    scope = _literal(data.partition("://")[0] + "://")
+    given = ", ".join(f"{name} {quoted(value)}" for name, value in options.items())
+    scope = quoted(data.partition("://")[0] + "://")
     connection.execute(f"CREATE TEMPORARY SECRET rlfocal_data (TYPE {kind}, SCOPE {scope}, {given})")
 
 
@@ -90,10 +91,6 @@ def _secret_options() -> dict[str, str]:
 
 def _first_set(names: tuple[str, ...]) -> str | None:
     return next((value for name in names if (value := os.environ.get(name))), None)
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _store(data: str) -> AbstractFileSystem:

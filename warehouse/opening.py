@@ -7,7 +7,6 @@ from pathlib import Path
 
 import duckdb
 
-from warehouse import columns
 from warehouse.connecting import CATALOG, MissingWarehouseError, attach, connect
 from warehouse.documentation import document
 from warehouse.errors import InputError
@@ -15,11 +14,11 @@ from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
 from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
-from warehouse.upgrading import key_rounds_by_model, mark_impossible
-from warehouse.writing import digest_docs
 
 SCHEMA_VERSION = 11
-"""Raised by one whenever a file under sql/ changes; opening an older warehouse for writing upgrades it."""
+"""Raised by one when a release changes files under sql/; opening a warehouse for writing upgrades it."""
+RELEASED = 11
+"""The first version that was released; warehouses of earlier ones are refused."""
 
 
 def open_warehouse(
@@ -35,7 +34,7 @@ def open_warehouse(
     $RLFOCAL_WAREHOUSE, else ./.rlfocal/warehouse. `snapshot`, a number or a time, shows the warehouse as
     it was then, read-only. A missing one is made unless `create=False` or it is only read.
 
-    Raises InputError: nothing there to read, something else there, an unknown snapshot, or a newer schema.
+    Raises InputError: nothing there to read, something else there, an unknown snapshot, or another schema.
     """
     place = locate(location)
     read_only = read_only or snapshot is not None
@@ -44,7 +43,7 @@ def open_warehouse(
     try:
         _attach_or_create(connection, place, read_only=read_only, create=create, snapshot=snapshot)
         version = _version(connection, place)
-        if not read_only and version < SCHEMA_VERSION:
+        if not read_only and (version == 0 or RELEASED <= version < SCHEMA_VERSION):
             version = _upgrade(connection, place)
         _check_version(version, place, snapshot)
         if version < SCHEMA_VERSION:
@@ -113,67 +112,42 @@ def _version(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
 
 
 def _check_version(version: int, place: Location, snapshot: int | datetime | None) -> None:
+    when = "" if snapshot is None else f" at snapshot {snapshot}"
     if version > SCHEMA_VERSION:
         raise InputError(
-            f"warehouse {place.name} was created by a newer rlfocal (schema {version}); upgrade rlfocal"
+            f"warehouse {place.name}{when} was created by a newer rlfocal (schema {version}); upgrade rlfocal"
         )
     if version == 0:
-        when = f"at snapshot {snapshot}" if snapshot is not None else "yet"
-        raise InputError(f"warehouse {place.name} has no tables {when}")
+        raise InputError(f"warehouse {place.name} has no tables{when or ' yet'}")
+    if version < RELEASED:
+        raise InputError(
+            f"warehouse {place.name}{when} was created by a development version of rlfocal (schema "
+            f"{version}, expected {RELEASED} or later); extract or import its answers into a new warehouse"
+        )
 
 
 def _lend_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Lends this connection what an older schema lacks for readers; only a write may add it for good."""
-    columns.lend(connection)
-    for name in SCHEMA:
-        if name != "tables":
-            _lend(connection, name)
-
-
-def _lend(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Creates a file's views and macros as temporary ones, which find each other before the catalogue's."""
-    unqualified = script(name).replace(f"{CATALOG}.", "")
-    connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
+    """Gives this connection alone the views and macros of today, which are found before the catalogue's."""
+    for name in SCHEMA[1:]:
+        unqualified = script(name).replace(f"{CATALOG}.", "")
+        connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
 
 
 def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
-    """Brings the schema up to date, unless another process just did; returns its version."""
+    """Brings tables, views and macros up to date, unless another process just did; returns the version."""
     with write_lock(place, connection):
-        if (version := _version(connection, place)) < SCHEMA_VERSION:
-            columns.require(connection)  # first: killed here, it starts anew
+        if _version(connection, place) < SCHEMA_VERSION:
             connection.execute("BEGIN")
             try:
-                _bring_up_to_date(connection, version)
+                # `storage` before any write: DuckLake cannot set an order after one
+                for name in (SCHEMA[0], "storage", *SCHEMA[1:]):
+                    connection.execute(script(name))
+                document(connection)
+                connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
+                message = f"schema {SCHEMA_VERSION}"
+                connection.execute("CALL warehouse.set_commit_message('rlfocal', ?)", [message])
                 connection.execute("COMMIT")
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
         return _version(connection, place)
-
-
-def _bring_up_to_date(connection: duckdb.DuckDBPyConnection, version: int) -> None:
-    """All of an upgrade that one transaction can hold."""
-    columns.drop_empty_tables(connection)
-    connection.execute(script("tables"))
-    connection.execute(script("storage"))  # before any write: DuckLake cannot set an order after one
-    connection.execute(script("upgrades/read_older"))
-    if columns.has(connection, "evaluations", "variant"):
-        connection.execute(script("upgrades/to_6"))
-    key_rounds_by_model(connection)
-    if columns.has(connection, "decisions", "prediction", "VARCHAR"):
-        connection.execute(script("upgrades/to_11"))
-    columns.add(connection)
-    if 0 < version < 10:
-        mark_impossible(connection)
-        connection.execute(script("writes/digests"))
-        connection.execute(script("upgrades/digests_that_count"))
-    if 0 < version < 11:
-        connection.execute(script("upgrades/read_at"))
-        connection.execute(script("writes/name_tasks"))
-    connection.execute(script("writes/undigested_docs"))
-    digest_docs(connection)
-    for name in SCHEMA[1:]:
-        connection.execute(script(name))
-    document(connection)
-    connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
-    connection.execute("CALL warehouse.set_commit_message('rlfocal', ?)", [f"schema {SCHEMA_VERSION}"])

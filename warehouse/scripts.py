@@ -59,3 +59,8 @@ def definitions() -> list[Definition]:
 def script(name: str) -> str:
     """The text of sql/<name>.sql."""
     return (resources.files("warehouse") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def quoted(text: str) -> str:
+    """`text` as a SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"

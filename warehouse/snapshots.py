@@ -19,6 +19,7 @@ from warehouse.opening import check_tables, open_warehouse
 from warehouse.scripts import script
 from warehouse.store import Warehouse
 
+_Record = Mapping[str, str | None]
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
 """The levels of `Logprobs.quantiles`."""
 
@@ -196,21 +197,26 @@ def _row_changes(warehouse: Warehouse, span: dict[str, Any]) -> list[tuple[int, 
             return []
 
 
+def changed_settings(before: _Record | None, after: _Record | None) -> dict[str, tuple[Any, Any]]:
+    """Changes in backend, settings and versions between two records, as {name: (before, after)}."""
+    was, now = _settings(before), _settings(after)
+    names = sorted(was.keys() | now.keys())
+    return {name: (was.get(name), now.get(name)) for name in names if was.get(name) != now.get(name)}
+
+
+def _settings(record: _Record | None) -> dict[str, Any]:
+    if record is None:
+        return {}
+    parsed: dict[str, Any] = json.loads(record["settings"] or "{}") | json.loads(record["versions"] or "{}")
+    return parsed | {"backend": record["backend"]}
+
+
 def _difference(row: dict[str, Any]) -> PartitionDifference:
-    before, after = _settings(row.pop("ran_before")), _settings(row.pop("ran_after"))
-    is_replaced = row["change"] == "replaced"
-    names = sorted(before.keys() | after.keys()) if is_replaced else ()
+    ran = changed_settings(row.pop("ran_before"), row.pop("ran_after"))
     logprobs, passes = row.pop("logprobs"), row.pop("passes")
     return PartitionDifference(
         logprobs=logprobs and Logprobs(**logprobs | {"quantiles": tuple(logprobs["quantiles"])}),
         passes=passes and Passes(**passes),
-        ran={n: (before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n)},
+        ran=ran if row["change"] == "replaced" else {},
         **row,
     )
-
-
-def _settings(ran: Mapping[str, str | None]) -> dict[str, Any]:
-    """Backend, settings and versions in one flat mapping."""
-    settings: dict[str, Any] = json.loads(ran["settings"] or "{}")
-    versions: dict[str, Any] = json.loads(ran["versions"] or "{}")
-    return settings | versions | {"backend": ran["backend"]}

@@ -138,7 +138,7 @@ def put_partition(
     """
     target = _target(rows)
     with _documents(connection, docs):
-        with _staged(connection, "answered", rows, like=target):
+        with _stage(connection, "answered", rows, like=target):
             check_coverage(connection, target, extraction["model"])
         align(connection, extraction, replace_documents=replace_documents)
         _check_length(n_stored, extraction)
@@ -150,7 +150,7 @@ def put_partition(
 
 def put_prompts(connection: duckdb.DuckDBPyConnection, prompts: pa.Table) -> None:
     """Inserts rows of `prompts` that are not stored yet."""
-    with _staged(connection, "asked", prompts, like="prompts"):
+    with _stage(connection, "asked", prompts, like="prompts"):
         connection.execute(script("writes/put_prompts"))
 
 
@@ -166,8 +166,8 @@ def put_partitions(
     target = _target(rows)
     records = _records(extractions)
     with (
-        _staged(connection, "given", rows, like=target),
-        _staged(connection, "partitions", records, like="extractions"),
+        _stage(connection, "given", rows, like=target),
+        _stage(connection, "partitions", records, like="extractions"),
     ):
         name_models(connection, {str(extraction["model"]) for extraction in extractions})
         stray = connection.execute(script("writes/stray_row")).fetchone()
@@ -189,30 +189,29 @@ def drop_partitions(
     connection: duckdb.DuckDBPyConnection, partitions: Iterable[tuple[str, str, str]]
 ) -> None:
     """Deletes the rows and records of partitions (model, benchmark, task)."""
-    names = ("model", "benchmark", "task")
-    named = [dict(zip(names, partition, strict=True)) for partition in partitions]
-    schema = pa.schema([(name, pa.string()) for name in names])
-    with _view(connection, pa.Table.from_pylist(named, schema=schema)) as view:
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE dropped AS FROM {view}")
-    connection.execute(script("upkeep/drop_partitions"))
+    _run_on(connection, "upkeep/drop_partitions", ("model", "benchmark", "task"), partitions)
 
 
 def drop_documents(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
     """Deletes the documents of tasks (benchmark, task), not what models answered to them."""
-    _of_tasks(connection, tasks, "upkeep/drop_documents")
+    _run_on(connection, "upkeep/drop_documents", ("benchmark", "task"), tasks)
 
 
 def forget_prompts(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]]) -> None:
     """Deletes the prompts of tasks (benchmark, task): the next extraction of a model there stores them."""
-    _of_tasks(connection, tasks, "upkeep/forget_prompts")
+    _run_on(connection, "upkeep/forget_prompts", ("benchmark", "task"), tasks)
 
 
-def _of_tasks(connection: duckdb.DuckDBPyConnection, tasks: Iterable[tuple[str, str]], name: str) -> None:
-    """Runs a script with the tasks as temp.given."""
-    names = ("benchmark", "task")
-    named = [dict(zip(names, task, strict=True)) for task in tasks]
-    schema = pa.schema([(name, pa.string()) for name in names])
-    with _view(connection, pa.Table.from_pylist(named, schema=schema)) as view:
+def _run_on(
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    columns: tuple[str, ...],
+    rows: Iterable[tuple[str, ...]],
+) -> None:
+    """Runs a script on rows of text, which it finds in temp.given."""
+    schema = pa.schema([(column, pa.string()) for column in columns])
+    given = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema=schema)
+    with _view(connection, given) as view:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE given AS FROM {view}")
     connection.execute(script(name))
     connection.execute("DROP TABLE temp.given")
@@ -277,14 +276,14 @@ def _has_rows(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
 @contextmanager
 def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
     """temp.given: the documents as the warehouse stores them."""
-    with _staged(connection, "given", with_canonical_gold(docs), like="docs"):
+    with _stage(connection, "given", with_canonical_gold(docs), like="docs"):
         if _has_rows(connection, "corrections"):  # an update by no rows takes as long as three queries
             connection.execute(script("writes/correct_given"))
         yield
 
 
 @contextmanager
-def _staged(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table, *, like: str) -> Iterator[None]:
+def _stage(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table, *, like: str) -> Iterator[None]:
     """A temporary table of the given rows, with the columns and types of the table `like`."""
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {like} LIMIT 0")
     try:

@@ -6,19 +6,17 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
-
-Mask = NDArray[np.bool_]
 
 
 class Answered(NamedTuple):
     """What a policy answers to T documents."""
 
-    slots: NDArray[np.int64]
+    slots: Ints
     """(T,) the slot, -1 for no answer; of free answers, as `Calls` numbers them."""
-    probability: NDArray[np.float64] | None = None
+    probability: Floats | None = None
     """(T,) the policy's probability that its answer is right; None if it has no such figure."""
 
 
@@ -43,7 +41,7 @@ class Calls:
         self.rounds = np.zeros(documents.predictions.shape, dtype=np.int64)
         """(T, N) in which round of calls, from 1, a model was called; 0 where it was not."""
         self._documents = documents.unlabelled()
-        self._places: NDArray[np.int64] | None = None
+        self._places: Ints | None = None
         if self.kind == "answers":
             self._places = np.full((len(documents), documents.probs.shape[2]), -1, dtype=np.int64)
             """(T, C) the number that each of the dataset's slots has here; -1: no call gave it yet."""
@@ -52,30 +50,30 @@ class Calls:
         return len(self._documents)
 
     @property
-    def n_choices(self) -> NDArray[np.int64]:
+    def n_choices(self) -> Ints:
         """(T,) how many slots exist: all of a document's choices, or the answers that calls brought up."""
         if self._places is None:
             return self._documents.n_choices
-        known: NDArray[np.int64] = (self._places >= 0).sum(axis=1)
+        known: Ints = (self._places >= 0).sum(axis=1)
         return known
 
     @property
-    def called(self) -> Mask:
+    def called(self) -> Bools:
         """(T, N)"""
         return self.rounds > 0
 
-    def part(self, rows: NDArray[np.int64]) -> Calls:
+    def part(self, rows: Ints) -> Calls:
         """Fresh calls for some of the documents, to be put back by `adopt`. Made before any call."""
         return Calls(self._documents.take(rows))
 
-    def adopt(self, part: Calls, rows: NDArray[np.int64]) -> None:
+    def adopt(self, part: Calls, rows: Ints) -> None:
         """Counts the calls made by a `part`; its slots' numbers hold here too."""
         self.rounds[rows] = part.rounds
         if self._places is not None:
             assert part._places is not None
             self._places[rows] = part._places
 
-    def call(self, models: Mask) -> Dataset:
+    def call(self, models: Bools) -> Dataset:
         """Calls these models, (T, N), or (N,) for all documents; returns the outputs of all called so far.
 
         The others have probability 0, log-prob 0, prediction -1. Models already called are not called again.
@@ -115,7 +113,7 @@ class Calls:
             else (),
         )
 
-    def stored_slots(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    def stored_slots(self, slots: Ints) -> Ints:
         """(T,) the dataset's own numbers of these slots."""
         if self._places is None:
             return slots
@@ -123,14 +121,14 @@ class Calls:
         is_known = (slots >= 0) & (slots < self.n_choices)
         return np.where(is_known, own, -1)
 
-    def own_slots(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    def own_slots(self, slots: Ints) -> Ints:
         """(T,) the numbers here of the dataset's slots; -1 for one that no call brought up."""
         if self._places is None:
             return slots
         at = np.take_along_axis(self._places, np.maximum(slots, 0)[:, None], axis=1)[:, 0]
         return np.where(slots >= 0, at, -1)
 
-    def _order(self) -> NDArray[np.int64]:
+    def _order(self) -> Ints:
         """(T, C) the dataset's slots in the order of their numbers here; those without one last."""
         assert self._places is not None
         last = np.where(self._places >= 0, self._places, self._places.shape[1])
@@ -140,7 +138,7 @@ class Calls:
         order = self._order()
         return bool((order == np.arange(order.shape[1])).all())
 
-    def _number_slots(self, new: Mask) -> None:
+    def _number_slots(self, new: Bools) -> None:
         assert self._places is not None
         given = np.where(new[:, :, None], self._documents.probs, 0.0)
         is_new = (given > 0).any(axis=1) & (self._places < 0)

@@ -9,8 +9,8 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints, Texts
 from rlfocal.base.errors import InputError, unknown
 from warehouse import Warehouse
 from warehouse.upkeep.corrections import first_names
@@ -36,23 +36,23 @@ class Dataset:
     kind: Kind
     models: tuple[str, ...]
     """N names, in alphabetical order."""
-    prices: NDArray[np.float64]
+    prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown."""
-    tasks: NDArray[np.str_]
+    tasks: Texts
     """(T,) task of each document."""
-    doc_ids: NDArray[np.int64]
+    doc_ids: Ints
     """(T,) row in the task's own order."""
-    probs: NDArray[np.float64]
+    probs: Floats
     """(T, N, C) softmax over a document's choices, or the share of passes; 0 where there is no such slot."""
-    logprobs: NDArray[np.float64]
+    logprobs: Floats
     """(T, N, C) log-softmax over a document's choices, -inf where no slot is; (0, N, C) for answers."""
-    n_choices: NDArray[np.int64]
+    n_choices: Ints
     """(T,) how many of the C slots exist."""
-    predictions: NDArray[np.int64]
+    predictions: Ints
     """(T, N) the slot each model predicts; -1 without an answer."""
-    labels: NDArray[np.int64]
+    labels: Ints
     """(T,) the right slot; -1 where no slot is right (no model gave the gold answer)."""
-    is_train: NDArray[np.bool_]
+    is_train: Bools
     """(T,) whether the document belongs to the train split."""
     slots: tuple[tuple[str, ...], ...]
     """Per document, the answers its slots stand for (answers only; else empty)."""
@@ -62,7 +62,7 @@ class Dataset:
     """(T,) what was asked; empty where the warehouse has no text."""
     choices: tuple[tuple[str, ...], ...] = ()
     """(T,) the texts of each document's choices; empty where the warehouse has none."""
-    token_costs: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    token_costs: Floats = field(default_factory=lambda: np.empty((0, 0)))
     """(T, N) cents per 1,000 such queries by tokens, NaN where unknown; (0, 0) where no token has a price."""
     first_names: tuple[str, ...] = ()
     """(N,) each model's name before it was ever renamed; empty: the current names."""
@@ -73,13 +73,13 @@ class Dataset:
         return len(self.labels)
 
     @property
-    def costs(self) -> NDArray[np.float64]:
+    def costs(self) -> Floats:
         """(T, N) cents per 1,000 such queries: by tokens, else the flat price; NaN where neither is known."""
         flat = np.broadcast_to(self.prices, self.predictions.shape)
         return np.where(np.isnan(self.token_costs), flat, self.token_costs) if self.token_costs.size else flat
 
     @property
-    def mean_costs(self) -> NDArray[np.float64]:
+    def mean_costs(self) -> Floats:
         """(N,) what a query of each model costs on average."""
         return self.costs.mean(axis=0) if self.token_costs.size and len(self) else self.prices
 
@@ -96,16 +96,16 @@ class Dataset:
         return bool((spread > 1 + 1e-6).any())
 
     @property
-    def correct(self) -> NDArray[np.bool_]:
+    def correct(self) -> Bools:
         """(T, N) whether each model is right."""
-        right: NDArray[np.bool_] = (self.predictions == self.labels[:, None]) & (self.labels[:, None] >= 0)
+        right: Bools = (self.predictions == self.labels[:, None]) & (self.labels[:, None] >= 0)
         return right
 
-    def rows(self, keep: NDArray[np.bool_]) -> Dataset:
+    def rows(self, keep: Bools) -> Dataset:
         """The documents where `keep` (T,) is true."""
         return self.take(np.flatnonzero(keep))
 
-    def take(self, at: NDArray[np.int64]) -> Dataset:
+    def take(self, at: Ints) -> Dataset:
         """The documents at these positions, in this order."""
         fields = {name: getattr(self, name)[at] for name in _PER_ROW if len(getattr(self, name))}
         slots = tuple(self.slots[i] for i in at) if self.slots else ()
@@ -203,11 +203,11 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
 class _Answers(NamedTuple):
     """The fields of a Dataset that hold what the models answered."""
 
-    probs: NDArray[np.float64]
-    logprobs: NDArray[np.float64]
-    n_choices: NDArray[np.int64]
-    predictions: NDArray[np.int64]
-    labels: NDArray[np.int64]
+    probs: Floats
+    logprobs: Floats
+    n_choices: Ints
+    predictions: Ints
+    labels: Ints
     slots: tuple[tuple[str, ...], ...]
 
 
@@ -272,7 +272,7 @@ def _models(
 
 def _token_costs(
     warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
-) -> NDArray[np.float64]:
+) -> Floats:
     priced = "SELECT 1 FROM models WHERE price_input IS NOT NULL AND price_output IS NOT NULL LIMIT 1"
     if not warehouse.rows(priced):
         return np.empty((0, 0))
@@ -287,15 +287,21 @@ def _token_costs(
     return costs
 
 
+_NUMBERED = """
+    numbered AS (
+        SELECT task, doc_id, row_number() OVER (ORDER BY task, doc_id) - 1 AS row
+        FROM docs WHERE benchmark = $benchmark
+    )
+"""
+"""The documents of a benchmark with their rows in a Dataset."""
+
+
 def _choices(
     warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
 ) -> _Answers:
     cells = warehouse.connection.execute(
-        """
-        WITH numbered AS (
-            SELECT task, doc_id, row_number() OVER (ORDER BY task, doc_id) - 1 AS row
-            FROM docs WHERE benchmark = $benchmark
-        )
+        f"""
+        WITH {_NUMBERED}
         SELECT row, list_position($models, model) - 1 AS model, choice, logprob
         FROM choice_logprobs JOIN numbered USING (task, doc_id)
         WHERE benchmark = $benchmark AND list_contains($models, model)
@@ -321,11 +327,8 @@ def _answers(
     warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
 ) -> _Answers:
     cells = warehouse.connection.execute(
-        """
-        WITH numbered AS (
-            SELECT task, doc_id, row_number() OVER (ORDER BY task, doc_id) - 1 AS row
-            FROM docs WHERE benchmark = $benchmark
-        ), counts AS (
+        f"""
+        WITH {_NUMBERED}, counts AS (
             SELECT row, model, answer, count(*) AS n, min(pass) AS first_pass
             FROM answer_passes JOIN numbered USING (task, doc_id)
             WHERE benchmark = $benchmark AND list_contains($models, model)

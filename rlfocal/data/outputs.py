@@ -11,15 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError, unknown
 from warehouse.answers import normalise
 
 Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
 """One model's output, as a list or array. Choices: a log-prob per choice, up to a constant. Answers: one, or
 one per sampled pass, normalised as on import ("$1,042" is "1042"). None: the model is down."""
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class Fused(NamedTuple):
@@ -38,8 +36,8 @@ class Given:
     """The models' outputs for one query."""
 
     def __init__(
-        self, asked: Mask, is_down: Mask, probs: Floats, logprobs: Floats,
-        slots: NDArray[np.int64], answers: list[str],
+        self, asked: Bools, is_down: Bools, probs: Floats, logprobs: Floats,
+        slots: Ints, answers: list[str],
     ) -> None:  # fmt: skip
         self.asked, self.is_down = asked, is_down
         """(N,) which models were asked, and which of them are down"""
@@ -108,7 +106,7 @@ def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[s
     return Given(asked, is_down, probs, logprobs, slots, [])
 
 
-def _asked(models: Sequence[str], outputs: Mapping[str, Output]) -> tuple[Mask, Mask]:
+def _asked(models: Sequence[str], outputs: Mapping[str, Output]) -> tuple[Bools, Bools]:
     """(N,) which models were asked, and which of them are down."""
     asked = np.array([name in outputs for name in models], dtype=np.bool_)
     return asked, np.array([name in outputs and outputs[name] is None for name in models], dtype=np.bool_)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
@@ -20,13 +20,13 @@ from rlfocal.data.stream import Stream
 class Decisions:
     """What a method did on T documents."""
 
-    pools: NDArray[np.bool_]
+    pools: Bools
     """(T, N) the models it asked."""
-    predictions: NDArray[np.int64]
+    predictions: Ints
     """(T,) the slot it answered; -1 for no answer."""
-    rounds: NDArray[np.int64] | None = None
+    rounds: Ints | None = None
     """(T, N) in which round of calls, from 1, it asked a model; 0 where it did not. None: all at once."""
-    probability: NDArray[np.float64] | None = None
+    probability: Floats | None = None
     """(T,) its probability that its answer is right; None if it has no such figure."""
     updates: tuple[Episode, ...] = ()
     """What its agents learned from labels on the way: one step of training per update of all of them."""
@@ -175,7 +175,7 @@ class Budget:
     def __str__(self) -> str:
         return f"{self.amount:g}" + ("c" if self.unit == "cents" else "")
 
-    def costs(self, prices: NDArray[np.float64]) -> NDArray[np.float64]:
+    def costs(self, prices: Floats) -> Floats:
         """(N,) what a call of each model uses of the budget, by `prices` (N,); infinite where unknown."""
         return np.ones(len(prices)) if self.unit == "models" else np.where(np.isnan(prices), math.inf, prices)
 

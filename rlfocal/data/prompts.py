@@ -25,7 +25,7 @@ class Prompt:
 def load_prompts(warehouse: Warehouse, benchmark: str, model: str | None = None) -> list[Prompt]:
     """The prompts of a benchmark in task and doc_id order, rendered for `model` where they are a chat.
 
-    Raises InputError where the warehouse has none: documents were imported, or extracted before schema 10.
+    Raises InputError where the warehouse has none: its documents were imported.
     """
     rows = warehouse.rows(
         "SELECT p.task, p.doc_id, coalesce(p.prompt, own.prompt), p.messages, p.continuations "
@@ -38,8 +38,8 @@ def load_prompts(warehouse: Warehouse, benchmark: str, model: str | None = None)
         if benchmark not in known:
             raise unknown("benchmark", benchmark, known, "the warehouse")
         raise InputError(
-            f"the warehouse has no prompts of {benchmark!r}: its answers were imported, or extracted before "
-            "prompts were stored; extract one of its models again"
+            f"the warehouse has no prompts of {benchmark!r}: its answers were imported; extract one of its "
+            "models again"
         )
     answered = warehouse.rows("SELECT DISTINCT model FROM extractions WHERE benchmark = ?", [benchmark])
     if model is not None and (model,) not in answered:

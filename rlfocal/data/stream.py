@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Ints
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset, Kind
-
-Mask = NDArray[np.bool_]
 
 
 class Turn:
@@ -18,7 +16,7 @@ class Turn:
 
     def __init__(self, document: Dataset) -> None:
         self.calls = Calls(document)
-        """Of T = 1 document. Calls after the answer are counted, but add no delay."""
+        """Calls on this document alone. Those after the answer are counted, but add no delay."""
         self._labels = document.labels
         self._rounds_to_answer = 0
         self._answered: int | None = None
@@ -45,17 +43,17 @@ class Turn:
         return int(self.calls.own_slots(self._labels)[0])
 
     @property
-    def right(self) -> Mask:
+    def right(self) -> Bools:
         """(N,) which of the called models were right. Raises RuntimeError as `label` does."""
         label = self.label
-        said: Mask = (self.calls.outputs().predictions[0] == label) & (label >= 0)
+        said: Bools = (self.calls.outputs().predictions[0] == label) & (label >= 0)
         return said
 
     @property
     def _name(self) -> str:
         return f"document {self.calls.doc_ids[0]} of {str(self.calls.tasks[0])!r}"
 
-    def close(self) -> tuple[int, NDArray[np.int64]]:
+    def close(self) -> tuple[int, Ints]:
         """The dataset's slot that was answered, -1 without an answer, and (N,) the rounds of calls."""
         self._is_over = True
         rounds = self.calls.rounds[0]
@@ -86,9 +84,9 @@ class Stream:
         return len(self._documents)
 
     def __iter__(self) -> Iterator[Turn]:
-        """Each document's turn. Raises RuntimeError the second time: its labels are known by then."""
+        """Each document's turn. Raises RuntimeError the second time, when its labels are already revealed."""
         if self._has_begun:
-            raise RuntimeError("a stream passes once; its labels are known the second time")
+            raise RuntimeError("a Stream can be iterated only once: its labels are already revealed")
         self._has_begun = True
         for row in range(len(self)):
             turn = Turn(self._documents.take(np.array([row])))

@@ -8,14 +8,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
-
-Floats = NDArray[np.float64]
 
 TFIDF = "tfidf"
 """Needs no download: words and pairs of words, weighted by TF-IDF, along their principal directions."""
@@ -37,7 +35,7 @@ def fit_encoder(name: str, train: Sequence[str]) -> Encoder:
     `name`: "tfidf", or a sentence-transformers model by its directory or its name on the hub. Cached for
     equal texts. Raises InputError for a model that cannot be loaded.
     """
-    return _fitted_tfidf(tuple(train)) if name == TFIDF else _loaded(name)
+    return _fit_tfidf(tuple(train)) if name == TFIDF else _load(name)
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, as its encoded texts are cached by it
@@ -58,7 +56,7 @@ class Tfidf:
 
 
 @lru_cache(maxsize=8)
-def _fitted_tfidf(train: tuple[str, ...]) -> Tfidf:
+def _fit_tfidf(train: tuple[str, ...]) -> Tfidf:
     # scikit-learn takes a second to import, and listing the methods must not.
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -88,7 +86,7 @@ class SentenceEncoder:
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str) -> SentenceEncoder:
+def _load(name: str) -> SentenceEncoder:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:

@@ -22,6 +22,7 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import METADATA
 from warehouse.locations import without_password
 from warehouse.memory import explain_memory
+from warehouse.scripts import quoted
 
 Row = tuple[Any, ...]
 Select = Callable[[str], tuple[list[str], list[Row]]]
@@ -130,7 +131,7 @@ def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
         called = named & _table_functions(warehouse)
     else:
         if len(statements) != 1:
-            raise InputError(f"SQL: {_ONE}; {_counted(statements)}")
+            raise InputError(f"SQL: {_ONE}; got {len(statements) or 'none'}")
         parsed = json.loads(warehouse.rows("SELECT json_serialize_sql(?)", [statement])[0][0])
         if parsed["error"]:
             kind = statements[0].type.name.replace("_", " ")
@@ -154,10 +155,6 @@ def _is_dynamic_pivot(statements: Sequence[duckdb.Statement]) -> bool:
         and all(enum.type == duckdb.StatementType.CREATE and not enum.query for enum in enums)
         and statements[-1].type == duckdb.StatementType.SELECT
     )
-
-
-def _counted(statements: Sequence[duckdb.Statement]) -> str:
-    return f"got {len(statements)}" if statements else "got none"
 
 
 def _known_functions(warehouse: Warehouse) -> frozenset[str]:
@@ -201,15 +198,11 @@ def _names(parsed: Any) -> tuple[set[str], set[str]]:
 def _lock(warehouse: Warehouse) -> None:
     """Restricts DuckDB to the warehouse's Parquet files, and locks that setting."""
     for setting in (
-        f"allowed_directories = [{_literal(warehouse.data_path())}]",
+        f"allowed_directories = [{quoted(warehouse.data_path())}]",
         "enable_external_access = false",
         "lock_configuration = true",
     ):
         warehouse.connection.execute(f"SET {setting}")
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _table(names: Sequence[str], rows: Sequence[Row]) -> str:
@@ -263,5 +256,5 @@ def _plain(value: Any) -> Any:
 
 
 MOST_ROWS = 5_000_000
-"""Of a result, all of which is held in memory."""
+"""The most rows of a result, all of which is held in memory."""
 WRITERS = {"table": _table, "csv": _csv, "json": _json}

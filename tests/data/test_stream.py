@@ -43,7 +43,7 @@ class Prying:
             assert turn.right[0] == (turn.label == said.predictions[0, 0] and turn.label >= 0)
             assert not turn.right[1:].any()
             turns.append(turn)
-            with pytest.raises(RuntimeError, match="passes once"):
+            with pytest.raises(RuntimeError, match="iterated only once"):
                 next(iter(stream))
         with pytest.raises(RuntimeError, match="is over"):
             turns[0].answer(1)

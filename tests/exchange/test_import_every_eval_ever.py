@@ -75,7 +75,7 @@ def test_conversations_and_fractions(warehouse: Warehouse, tmp_path: Path) -> No
     agent = line("1", "18", True, interaction_type="agentic", output=None, evaluation_name="agent")
     graded = line("1", "18", False, evaluation_name="essay", evaluation={"score": 0.5, "is_correct": False})
     report = import_every_eval_ever(warehouse, [write(tmp_path / "a_samples.jsonl", [agent, graded])])
-    assert report.left == ("gsm8k/essay (1 score other than 0 and 1, such as 0.5)",)
+    assert report.left == ("gsm8k/essay (1 score other than 0 and 1, such as 0.5: neither right nor wrong)",)
     assert warehouse.rows("SELECT task, text, correct FROM answer_passes JOIN predictions USING (task)") == [
         ("agent", "18", True)
     ]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.gathered import natural, numbers
 from rlfocal.exchange.imports.graded import UNKNOWN, GradedAnswer, GradedRows, forms, is_right
-from rlfocal.exchange.imports.reading.numbering import natural, numbers
-from rlfocal.exchange.imports.rows import Source, check_rows
 from warehouse.answers import normalise
 
 WORDS = st.sampled_from(
@@ -49,9 +47,8 @@ def test_right_is_what_the_grade_says(gold: str | None, answers: list[GradedAnsw
             assert kept is None or kept in answer.said
         if not answer.right and answer.said and answer.said[0] != canonical:
             assert kept == answer.said[0]
-    with duckdb.connect() as scratch:
-        rows.load(scratch)
-        check_rows(scratch, Source("test", "f", lambda _, row: rows.place(row)))
+    with rows.check("test", "f") as checked:
+        assert checked.source.title == "f"
 
 
 @given(answers=ANSWERS)

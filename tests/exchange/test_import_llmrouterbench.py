@@ -122,7 +122,7 @@ def test_data_sets_that_are_not_graded_right_or_wrong_are_left_out(
     assert report.benchmarks == ("aime@llmrouterbench-hybrid",)
     assert report.left == (
         "arenahard-v2 (no answer has a score)",
-        "sgibench-test (1 score between 0 and 1, such as 0.25: neither right nor wrong)",
+        "sgibench-test (1 score other than 0 and 1, such as 0.25: neither right nor wrong)",
     )
 
 
@@ -172,12 +172,12 @@ WRONG = {
     "empty": (result([]), r"has no records"),
     "a score too high": (
         result([record(0, "4", 100.0)]),
-        r"record 1: score 100.0 is not a number from 0 to 1",
+        r"record 1: .*score 100.0 is not a number from 0 to 1",
     ),
-    "a score in words": (result([record(0, "4", "yes")]), r"record 1: score 'yes' is not"),  # type: ignore[arg-type]
-    "NaN": (result([record(0, "4", float("nan"))]), r"record 1: score nan is not"),
+    "a score in words": (result([record(0, "4", "yes")]), r"record 1: .*score 'yes' is not"),  # type: ignore[arg-type]
+    "NaN": (result([record(0, "4", float("nan"))]), r"record 1: .*score nan is not"),
     "an index twice": (result([RIGHT[0], RIGHT[0]]), r"record 2: index 1 for the second time"),
-    "index 0": (result([record(0, "4", 1.0, index=0)]), r"record 1: index 0 is not a whole number from 1"),
+    "index 0": (result([record(0, "4", 1.0, index=0)]), r"record 1: .*index 0 is not a whole number from 1"),
     "index true": (result([record(0, "4", 1.0, index=True)]), r"index True is not"),
     "negative tokens": (
         result([record(0, "4", 1.0, completion_tokens=-1)]),
@@ -188,7 +188,7 @@ WRONG = {
         result([{k: v for k, v in RIGHT[0].items() if k != "origin_query"}]),
         r"no 'origin_query'",
     ),
-    "a text as record": (result(RIGHT[:1]) | {"records": ["x"]}, r"record 1: not a JSON object: x"),
+    "a text as record": (result(RIGHT[:1]) | {"records": ["x"]}, r"record 1: .*not a JSON object: x"),
     "other documents": (
         result([record(0, "4", 1.0, ground_truth="5"), *RIGHT[1:]]),
         r"document 0 .* gold was",

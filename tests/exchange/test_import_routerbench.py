@@ -92,7 +92,7 @@ def test_tasks_with_scores_between_are_left_out(warehouse: Warehouse, tmp_path: 
     rows = [*ROWS, row("mtbench.0", (0.7, 1.0), ("x", "y"))]
     report = import_routerbench(warehouse, write(tmp_path / "r.csv", rows))
     assert report.left == (
-        "eval_name mtbench (1 score between 0 and 1, such as 0.7 in row 8: neither right nor wrong)",
+        "eval_name mtbench (1 score other than 0 and 1, such as 0.7: neither right nor wrong)",
     )
     assert report.n_docs == 7
     with pytest.raises(InputError, match="nothing to import; eval_name mtbench"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from pathlib import Path
 
 import duckdb
@@ -126,22 +125,6 @@ def test_altered_files_are_refused(source: Path, tmp_path: Path, table: str, cha
         with pytest.raises(InputError, match=f"{what} are not what was exported"):
             import_tables(warehouse, tmp_path / "out")
         assert warehouse.rows("FROM docs") == []
-
-
-def test_decisions_that_schema_10_exported(source: Path, tmp_path: Path) -> None:
-    with open_warehouse(source) as warehouse:
-        export(warehouse, tmp_path / "out")
-    shutil.rmtree(tmp_path / "out" / "decisions")
-    for folder in (tmp_path / "out" / "docs").glob("*/*"):
-        old = tmp_path / "out" / "decisions" / folder.relative_to(tmp_path / "out" / "docs")
-        old.mkdir(parents=True)
-        duckdb.execute(
-            f"COPY (SELECT 'r9' AS run_id, 0 AS doc_id, '2' AS prediction) TO '{old / 'x.parquet'}'"
-        )
-    with open_warehouse(tmp_path / "w") as warehouse:
-        import_tables(warehouse, tmp_path / "out")
-        found = warehouse.rows("SELECT DISTINCT benchmark, prediction, answer FROM decisions ORDER BY ALL")
-    assert found == [("a", None, "2"), ("answers = 1/2", None, "2"), ("b", 2, None)]
 
 
 def test_what_is_no_export(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from rlfocal.extraction.running.partitions import Job
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
 from warehouse import open_warehouse
-from warehouse.opening import SCHEMA_VERSION
 
 MODEL = ModelSpec(model="m", hf_repo="/m", params_b=1)
 PASSES = Sampling(passes=2, temperature=0.6, top_p=1, max_tokens=8, stop=(), seed=0)
@@ -201,25 +200,6 @@ def test_gpus(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpus(settings) == expected
-
-
-@pytest.mark.parametrize("read_only", [True, False])
-def test_a_warehouse_of_schema_7_has_the_columns(tmp_path: Path, read_only: bool) -> None:
-    columns = ("n_prompt_tokens", "n_generated_tokens", "tokens_per_second", "retries", "gpus", "host")
-    with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("schema 7"):
-        for column in columns:
-            warehouse.connection.execute(f"ALTER TABLE extractions DROP COLUMN {column}")
-        warehouse.connection.execute("UPDATE schema_version SET version = 7")
-        warehouse.connection.execute(
-            "INSERT INTO extractions BY NAME "
-            "SELECT 'e' AS extraction_id, 'm' AS model, 'b' AS benchmark, 't' AS task, 3 AS n_docs"
-        )
-    with open_warehouse(tmp_path / "w", read_only=read_only) as warehouse:
-        said = warehouse.rows(f"SELECT model, n_docs, {', '.join(columns)} FROM extractions")
-        assert said == [("m", 3, *[None] * len(columns))]
-        assert warehouse.rows("SELECT budget, mean_rounds FROM evaluations") == []
-        [(version,)] = warehouse.rows("SELECT max(version) FROM schema_version")
-        assert version == (7 if read_only else SCHEMA_VERSION)
 
 
 def test_a_partition_is_begun_again_and_again(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from rlfocal.extraction.running.faults import explained, killed
 from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
 from warehouse import open_warehouse
 from warehouse.disk import DiskFullError
-from warehouse.opening import SCHEMA_VERSION
-from warehouse.store import PartitionKey, Warehouse
+from warehouse.store import PartitionKey
 
 SCHEMA = pa.schema([("doc_id", pa.int64()), ("text", pa.string())])
 
@@ -96,29 +95,6 @@ def test_a_full_disk_leaves_the_warehouse_as_it_was(small_disk: Path, empty_ware
             warehouse.append("models", pa.table({"model": noise}))
         assert warehouse.rows("SELECT count(*) FROM models") == [(0,)]
         assert warehouse.snapshot() == before
-
-
-def test_a_warehouse_of_schema_1_is_brought_up_to_date(warehouse: Warehouse) -> None:
-    with warehouse.transaction("as schema 1 left it"):
-        warehouse.append(
-            "docs",
-            pa.table(
-                {"benchmark": ["b"], "task": ["t"], "doc_id": [0], "question": ["q"], "split": ["test"]}
-            ),
-        )
-        keys = {"extraction_id": ["e"], "model": ["m"], "benchmark": ["b"], "task": ["t"]}
-        warehouse.append("extractions", pa.table({**keys, "n_docs": [1]}))
-        warehouse.connection.execute("ALTER TABLE docs DROP COLUMN confidential")
-        warehouse.connection.execute("ALTER TABLE extractions DROP COLUMN n_whole")
-        warehouse.connection.execute("DELETE FROM schema_version")
-        warehouse.append("schema_version", pa.table({"version": [1]}))
-    directory = warehouse.location.directory
-    with open_warehouse(directory, read_only=True) as old:
-        assert old.rows("SELECT question FROM docs") == [("q",)]
-    with open_warehouse(directory) as new:
-        assert new.rows("SELECT question, confidential FROM docs") == [("q", None)]
-        assert new.rows("SELECT model, n_docs, n_whole FROM extractions") == [("m", 1, None)]
-        assert new.rows("SELECT max(version) FROM schema_version") == [(SCHEMA_VERSION,)]
 
 
 @pytest.mark.parametrize(

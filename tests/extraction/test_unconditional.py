@@ -16,7 +16,6 @@ from support.tiny_models import tiny_model, tiny_tokenizer, write_tasks
 from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
-from rlfocal.exchange.exports import export
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.fingerprint import fingerprint, holds
 from rlfocal.extraction.running.runner import extract_pool
@@ -24,7 +23,6 @@ from rlfocal.extraction.tasks import load_tasks
 from rlfocal.extraction.unconditional import alone, with_unconditional
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
-from warehouse.opening import SCHEMA_VERSION
 from warehouse.store import Committed
 from warehouse.upkeep.integrity import examine
 
@@ -166,28 +164,6 @@ def test_extract_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def rows(unconditional: Sequence[float | None]) -> pa.Table:
     made = choice_rows(SCORES)
     return made.append_column("unconditional_logprob", pa.array(unconditional, pa.float64()))
-
-
-@pytest.mark.parametrize("read_only", [True, False])
-def test_a_warehouse_of_schema_8_has_the_columns(tmp_path: Path, read_only: bool) -> None:
-    with open_warehouse(tmp_path / "w") as warehouse:
-        warehouse.put_partition(docs(2), choice_rows(SCORES), extraction())
-        with warehouse.transaction("schema 8"):
-            for statement in (
-                "DROP VIEW accuracy_norm",
-                "DROP VIEW outcomes_norm",
-                "ALTER TABLE choice_logprobs DROP COLUMN unconditional_logprob",
-                "UPDATE schema_version SET version = 8",
-            ):
-                warehouse.connection.execute(statement)
-    with open_warehouse(tmp_path / "w", read_only=read_only) as warehouse:
-        said = warehouse.rows("SELECT DISTINCT unconditional_logprob FROM choice_logprobs")
-        assert said == [(None,)]
-        assert warehouse.rows("SELECT n, acc_mutual_info FROM accuracy_norm") == [(2, None)]
-        assert examine(warehouse).is_sound  # a digest of before is one still
-        [(version,)] = warehouse.rows("SELECT max(version) FROM schema_version")
-        assert version == (8 if read_only else SCHEMA_VERSION)
-        assert export(warehouse, tmp_path / "out", tables=["choice_logprobs"]).tables
 
 
 def test_an_altered_one_shows(tmp_path: Path) -> None:

@@ -147,18 +147,6 @@ def test_a_flipped_bit_of_a_document_shows(location: Path) -> None:
         assert examine(warehouse).is_sound
 
 
-def test_documents_of_an_older_schema_are_digested_too(location: Path) -> None:
-    with open_warehouse(location) as warehouse, warehouse.transaction("go back"):
-        warehouse.connection.execute("UPDATE schema_version SET version = 3")
-        warehouse.connection.execute("DROP TABLE doc_digests")
-    result = CliRunner().invoke(app, ["doctor", "--warehouse", str(location)])
-    assert result.exit_code == 0, result.stdout
-    assert "was created by an older rlfocal" in result.stdout
-    with open_warehouse(location) as warehouse:
-        assert warehouse.rows("SELECT benchmark, task FROM doc_digests") == [("b", "t")]
-        assert examine(warehouse).is_sound
-
-
 def test_lost_documents_take_their_answers_along(location: Path) -> None:
     with open_warehouse(location) as warehouse:
         (victim,) = files(warehouse, "docs")

@@ -215,38 +215,3 @@ def test_the_terminal_lists_five_of_a_kind_and_json_all(tmp_path: Path) -> None:
     assert "✗ rows: and 7 more, which --json lists" in shown
     listed = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert len([finding for finding in listed if finding["check"] == "rows"]) == 12
-
-
-@pytest.mark.parametrize("intact", [True, False])
-def test_an_older_warehouse_gets_constraints_and_digests(tmp_path: Path, intact: bool) -> None:
-    """Old digests are compared once more; what a NULL key makes impossible is left to the doctor."""
-    fill(tmp_path / "w", 2)
-    old = (
-        "bit_xor(md5_number(concat_ws('|', doc_id, choice, token_ids, token_logprobs, logprob, n_tokens, "
-        "n_chars, n_bytes, is_greedy, n_prompt_tokens, truncated, unconditional_logprob)))::VARCHAR"
-    )
-    with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("schema 9"):
-        for statement in (
-            "CREATE TEMP TABLE x AS FROM choice_logprobs",
-            "DROP TABLE choice_logprobs",
-            "CREATE TABLE choice_logprobs AS FROM temp.x",
-            f"UPDATE extractions SET digest = (SELECT {old} FROM temp.x "
-            "WHERE (x.task, x.model) = (extractions.task, extractions.model))",
-            "UPDATE schema_version SET version = 9",
-            *(
-                ()
-                if intact
-                else ("UPDATE choice_logprobs SET model = NULL WHERE model = 'm0' AND doc_id = 1",)
-            ),
-        ):
-            warehouse.connection.execute(statement)
-    with open_warehouse(tmp_path / "w") as warehouse:
-        found = examine(warehouse)
-        assert [f.task for f in found.tasks or ()] == []
-        assert sorted({f.model for f in found.partitions or () if f.model}) == ([] if intact else ["m0"])
-        assert {f.table for f in found.keys or ()} == (set() if intact else {"choice_logprobs"})
-        bad = "INSERT INTO choice_logprobs BY NAME SELECT 'b' AS benchmark, 't' AS task"
-        with pytest.raises(duckdb.ConstraintException):
-            warehouse.connection.execute(bad)
-        repair(warehouse)
-        assert examine(warehouse).is_sound

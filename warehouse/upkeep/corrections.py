@@ -132,10 +132,6 @@ def first_names(warehouse: Warehouse) -> dict[str, str]:
 
     A name that a model no longer has does not refer to it: the next model of that name is another one.
     """
-    if not warehouse.rows(
-        "FROM duckdb_tables() WHERE database_name = 'warehouse' AND table_name = 'renames'"
-    ):
-        return {}  # a snapshot from before schema 5
     first: dict[str, str] = {}
     renames = warehouse.rows("SELECT old, new FROM renames ORDER BY renamed_at")
     for number, (old, new) in enumerate(renames):

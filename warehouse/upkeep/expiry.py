@@ -77,12 +77,12 @@ def orphans(warehouse: Warehouse) -> list[str]:
 
     Includes those of a write in progress.
     """
-    return _paths(warehouse, "upkeep/orphans")
+    return _paths(warehouse, script("upkeep/orphans"))
 
 
 def scheduled(warehouse: Warehouse) -> list[str]:
     """Files that no snapshot needs any more, left by an interrupted expiry."""
-    return _paths(warehouse, "upkeep/scheduled")
+    return _paths(warehouse, "SELECT path FROM deletable_files($data) ORDER BY path")
 
 
 def delete_leftovers(warehouse: Warehouse) -> int:
@@ -106,8 +106,9 @@ def _choose(
     old = [number for number, time in there[max(keep or 1, 1) :] if older_than is None or time < before]
     going = sorted(number for number in old if number not in needed)
     staying = [number for number, _ in there if number not in going]
-    sql = script("upkeep/needless_files")
-    (files, size) = warehouse.connection.execute(sql, {"staying": staying}).fetchone() or (0, 0)
+    warehouse.connection.execute(script("upkeep/files"))
+    needless = warehouse.connection.execute(script("upkeep/needless_files"), {"staying": staying})
+    (files, size) = needless.fetchone() or (0, 0)
     return Expiry(tuple(going), tuple(sorted(set(old) - set(going))), files, size)
 
 
@@ -115,6 +116,7 @@ def _read(warehouse: Warehouse) -> set[int]:
     return {number for (number,) in warehouse.rows("SELECT DISTINCT snapshot FROM evaluations")}
 
 
-def _paths(warehouse: Warehouse, name: str) -> list[str]:
-    found = warehouse.connection.execute(script(name), {"data": warehouse.data_path()}).fetchall()
+def _paths(warehouse: Warehouse, query: str) -> list[str]:
+    warehouse.connection.execute(script("upkeep/files"))
+    found = warehouse.connection.execute(query, {"data": warehouse.data_path()}).fetchall()
     return [path for (path,) in found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -127,10 +127,10 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
     n_partitions = 0
     if all(file.last is not None for file in files):
         with warehouse.reading():
-            partitions = tuple(_partition_faults(warehouse))
-            tasks = tuple(_task_faults(warehouse))
+            partitions = _partition_faults(warehouse)
+            tasks = _task_faults(warehouse)
             keys = tuple(key_faults(warehouse))
-            runs = tuple(_run_faults(warehouse))
+            runs = _run_faults(warehouse)
             n_partitions = len(warehouse.committed())
     return Integrity(
         n_files=n_files,
@@ -163,10 +163,10 @@ def repair(warehouse: Warehouse) -> Repair:
             writing.drop_documents(warehouse.connection, other)
         if unasked := [task[:2] for task in damaged if not task.is_other]:
             writing.forget_prompts(warehouse.connection, unasked)
-        faults = tuple(_partition_faults(warehouse))
+        faults = _partition_faults(warehouse)
         if faults:
             writing.drop_partitions(warehouse.connection, [fault[:3] for fault in faults])
-        runs = tuple(_run_faults(warehouse))
+        runs = _run_faults(warehouse)
         for table in ("evaluations", "decisions", "training_history") if runs else ():
             delete = f"DELETE FROM {table} WHERE list_contains(?, run_id)"
             warehouse.connection.execute(delete, [[run.run_id for run in runs]])
@@ -179,8 +179,12 @@ def _examine_files(
     warehouse: Warehouse, on_progress: OnProgress | None = None
 ) -> tuple[int, list[FileFault]]:
     """How many files the catalogue names, and those that are at fault."""
-    data = {"data": warehouse.data_path()}
-    listed = warehouse.connection.execute(script("upkeep/files"), data).fetchall()
+    warehouse.connection.execute(script("upkeep/files"))
+    files = (
+        "SELECT id, table_name, wide, path, n_rows, size, begin_snapshot, end_snapshot - 1 "
+        "FROM catalogue_files(?) ORDER BY table_name, id, wide"
+    )
+    listed = warehouse.rows(files, [warehouse.data_path()])
     alike: dict[tuple[str, bool], list[str]] = {}
     for _, table, holds_rows, path, *_ in listed:
         alike.setdefault((table, holds_rows), []).append(path)
@@ -231,18 +235,22 @@ def _file_fault(path: str, n_rows: int, size: int, found: int | str) -> str | No
     return None if found == n_rows else f"has {found:,} rows, expected {n_rows:,}"
 
 
-def _partition_faults(warehouse: Warehouse) -> Iterator[PartitionFault]:
+def _partition_faults(warehouse: Warehouse) -> tuple[PartitionFault, ...]:
     warehouse.connection.execute(script("writes/digests"))
     warehouse.connection.execute(script("writes/impossible"))
-    yield from (PartitionFault(*row) for row in warehouse.rows(script("upkeep/partition_faults")))
+    return tuple(PartitionFault(*row) for row in warehouse.rows(script("upkeep/partition_faults")))
 
 
-def _task_faults(warehouse: Warehouse) -> Iterator[TaskFault]:
+def _run_faults(warehouse: Warehouse) -> tuple[RunFault, ...]:
+    return tuple(RunFault(*row) for row in warehouse.rows(script("upkeep/run_faults")))
+
+
+def _task_faults(warehouse: Warehouse) -> tuple[TaskFault, ...]:
     warehouse.connection.execute(script("writes/digests"))
     faults = {row[:2]: TaskFault(*row) for row in warehouse.rows(script("upkeep/document_faults"))}
     for place, n in _other_prompts(warehouse).items():
         faults[place] = faults.get(place, TaskFault(*place, 0, 0, False))._replace(other_prompts=n)
-    yield from (fault for _, fault in sorted(faults.items()))
+    return tuple(fault for _, fault in sorted(faults.items()))
 
 
 def _other_prompts(warehouse: Warehouse) -> Counter[tuple[str, str]]:
@@ -255,10 +263,6 @@ def _other_prompts(warehouse: Warehouse) -> Counter[tuple[str, str]]:
             if digest != prompt_hash(prompt, chat, continuations):
                 found[benchmark, task] += 1
     return found
-
-
-def _run_faults(warehouse: Warehouse) -> Iterator[RunFault]:
-    yield from (RunFault(*row) for row in warehouse.rows(script("upkeep/run_faults")))
 
 
 def _drop_files(warehouse: Warehouse, files: Iterable[FileFault]) -> None:

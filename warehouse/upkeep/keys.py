@@ -26,22 +26,15 @@ KEYS: dict[str, tuple[str, ...]] = {
     "ruled_out": ("run_id", "data"),
 }
 """The columns that are never NULL and never the same in two rows of a table."""
-FOLDERS: dict[str, tuple[str, ...]] = {
+_PARTITIONED = {
     "docs": ("benchmark", "task"),
     "prompts": ("benchmark", "task"),
-    "models": (),
-    "benchmarks": (),
-    "tasks": (),
     "choice_logprobs": ("benchmark", "task", "model"),
     "answer_passes": ("benchmark", "task", "model"),
-    "extractions": (),
-    "evaluations": (),
     "decisions": ("benchmark", "task"),
-    "training_history": (),
-    "doc_digests": (),
-    "corrections": (),
-    "renames": (),
-    "ruled_out": (),
+}
+FOLDERS: dict[str, tuple[str, ...]] = {
+    table: _PARTITIONED.get(table, ()) for table in ("docs", *(table for table in KEYS if table != "docs"))
 }
 """The tables of an export, and the columns that become folders of its plain Parquet format."""
 _COMPARED_BY_DIGEST = ("docs", "choice_logprobs", "answer_passes")
@@ -65,9 +58,8 @@ class KeyFault(NamedTuple):
 
 def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
     """Every key that is not whole, that several rows have, or that no row of `models` has."""
-    for table, columns in KEYS.items():
-        names = ", ".join(columns)
-        partial = " OR ".join(f"{name} IS NULL" for name in columns)
+    for table in KEYS:
+        names, partial = _columns_of(table)
         several = "" if table in _COMPARED_BY_DIGEST else " OR count(*) > 1"
         rows = f"WHERE {partial}" if table in _COMPARED_BY_DIGEST else ""
         query = (
@@ -91,9 +83,7 @@ def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
     found = tuple(key_faults(warehouse))
     writing.name_models(warehouse.connection, (str(fault.key[0]) for fault in found if not fault.n))
     for table in dict.fromkeys(fault.table for fault in found if fault.n):
-        columns = KEYS[table]
-        names = ", ".join(columns)
-        partial = " OR ".join(f"{name} IS NULL" for name in columns)
+        names, partial = _columns_of(table)
         warehouse.connection.execute(f"DELETE FROM {table} WHERE {partial}")
         if any(fault.table == table and fault.n > 1 and not fault.is_partial for fault in found):
             twice = f"SELECT {names} FROM {table} GROUP BY {names} HAVING count(*) > 1"
@@ -104,3 +94,8 @@ def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
             warehouse.connection.execute(f"DELETE FROM {table} WHERE ({names}) IN ({twice})")
             warehouse.connection.execute(f"INSERT INTO {table} BY NAME FROM temp.one_each")
     return found
+
+
+def _columns_of(table: str) -> tuple[str, str]:
+    """The key's columns in SQL, and the condition that a row's key is not whole."""
+    return ", ".join(KEYS[table]), " OR ".join(f"{name} IS NULL" for name in KEYS[table])

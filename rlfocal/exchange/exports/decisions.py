@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.wording import counted
-from rlfocal.exchange.exports.staging import staged_file
+from rlfocal.exchange.exports.staging import read_records, staged, write_lines
 from warehouse import Warehouse
-from warehouse.disk import writing_to
 from warehouse.locations import expanded
 from warehouse.scripts import script
 
-_AT_ONCE = 10_000  # rows
+_AT_ONCE = 10_000  # lines for a report of progress
 
 
 @dataclass(frozen=True)
@@ -54,19 +51,11 @@ def export_decisions(
     target that exists.
     """
     path = expanded(target)
-    with staged_file(path) as stage, warehouse.reading(), writing_to(stage.parent):
+    with staged(warehouse, path, is_folder=False) as stage:
         asked = {"method": method, "seed": seed, "models": None if models is None else list(models)}
         runs = _runs(warehouse, benchmark, protocol, asked)
-        digest, n_lines = sha256(), 0
-        with stage.open("wb") as file:
-            for share, lines in _lines(warehouse, runs):
-                for line in lines:
-                    digest.update(line)
-                    file.write(line)
-                n_lines += len(lines)
-                if on_progress is not None:
-                    on_progress(share)
-        return ExportedDecisions(path, digest.hexdigest(), n_lines, len(runs), warehouse.snapshot())
+        digest, n_lines = write_lines(stage, _decisions(warehouse, runs, on_progress))
+        return ExportedDecisions(path, digest, n_lines, len(runs), warehouse.snapshot())
 
 
 def _runs(warehouse: Warehouse, benchmark: str, protocol: str, asked: dict[str, Any]) -> list[str]:
@@ -100,24 +89,12 @@ def _runs(warehouse: Warehouse, benchmark: str, protocol: str, asked: dict[str, 
     return [run_id for run_id, *_ in found]
 
 
-def _lines(warehouse: Warehouse, runs: Sequence[str]) -> Iterator[tuple[float, list[bytes]]]:
-    """Batches of lines, each with the share that is done after it."""
-    total = warehouse.rows("SELECT count(*) FROM decisions WHERE list_contains(?, run_id)", [list(runs)])[0][
-        0
-    ]
-    result = warehouse.connection.execute(script("exports/decisions"), {"runs": list(runs)})
-    names = [column[0] for column in result.description]
-    n_read = 0
-    while rows := result.fetchmany(_AT_ONCE):
-        n_read += len(rows)
-        yield n_read / total, [canonical_json(dict(zip(names, row, strict=True))) for row in rows]
-
-
-def canonical_json(value: dict[str, Any]) -> bytes:
-    """One line: keys in alphabetical order, no spaces, UTF-8.
-
-    >>> canonical_json({"b": [1.0, None], "a": "é"})
-    b'{"a":"\\xc3\\xa9","b":[1.0,null]}\\n'
-    """
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return f"{text}\n".encode()
+def _decisions(
+    warehouse: Warehouse, runs: Sequence[str], on_progress: Callable[[float], None] | None
+) -> Iterator[dict[str, Any]]:
+    counted_rows = "SELECT count(*) FROM decisions WHERE list_contains(?, run_id)"
+    total = warehouse.rows(counted_rows, [list(runs)])[0][0]
+    for at, record in enumerate(read_records(warehouse, "decisions", {"runs": list(runs)}), 1):
+        yield record
+        if on_progress is not None and (at % _AT_ONCE == 0 or at == total):
+            on_progress(at / total)

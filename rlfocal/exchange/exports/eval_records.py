@@ -171,7 +171,7 @@ def _reference(row: Mapping[str, Any]) -> str:
 
 
 def _hash(question: str, reference: list[str]) -> str:
-    """Of (input.raw + input.reference), as the schema describes sample_hash."""
+    """The hash of input.raw + input.reference, as the schema describes sample_hash."""
     return sha256((question + "".join(reference)).encode()).hexdigest()
 
 

@@ -7,24 +7,21 @@ README.md for data/COLLECTION/DEVELOPER/MODEL/UUID.json and UUID_samples.jsonl.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 import rlfocal
 from rlfocal.base.errors import unknown
-from rlfocal.exchange.exports.decisions import canonical_json
 from rlfocal.exchange.exports.eval_records import Run, aggregate, instance
-from rlfocal.exchange.exports.staging import staged_folder, withhold
+from rlfocal.exchange.exports.staging import canonical_json, read_records, staged, withhold, write_lines
 from rlfocal.exchange.exports.tables import Progress
 from warehouse import Warehouse
-from warehouse.disk import writing_to
 from warehouse.locations import expanded
-from warehouse.scripts import script
 
 Relationship = Literal["first_party", "third_party", "collaborative", "other"]
 """Relationship of the organization that ran the models to the one that made them."""
@@ -66,7 +63,7 @@ def export_every_eval_ever(
     done. Raises InputError for an unknown name and a target that is not empty.
     """
     folder = expanded(target)
-    with staged_folder(folder) as stage, warehouse.reading(), writing_to(stage):
+    with staged(warehouse, folder, is_folder=True) as stage:
         withhold(warehouse, questions=questions)
         runs = _runs(warehouse, benchmark, models, organization, relationship)
         n_samples = 0
@@ -95,9 +92,7 @@ def _runs(
     relationship: str,
 ) -> list[Run]:
     asked = {"benchmark": benchmark, "models": None if models is None else list(models)}
-    result = warehouse.connection.execute(script("exports/eval_scores"), asked)
-    names = [column[0] for column in result.description]
-    rows = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+    rows = read_records(warehouse, "eval_scores", asked)
     by_model = {model: list(scores) for model, scores in groupby(rows, lambda row: str(row["model"]))}
     answering = "SELECT DISTINCT model FROM accuracy WHERE benchmark = ? ORDER BY 1"
     there = [name for (name,) in warehouse.rows(answering, [benchmark])]
@@ -124,15 +119,10 @@ def _write(warehouse: Warehouse, run: Run, stage: Path) -> int:
     folder = Path("data", *names)
     (stage / folder).mkdir(parents=True, exist_ok=True)
     unnamed = stage / folder / "samples.jsonl"
-    digest, n_lines = sha256(), 0
-    with unnamed.open("wb") as file:
-        for row in _answers(warehouse, run):
-            line = canonical_json(instance(run, row))
-            digest.update(line)
-            file.write(line)
-            n_lines += 1
+    rows = read_records(warehouse, "eval_samples", {"benchmark": run.benchmark, "model": run.model})
+    digest, n_lines = write_lines(unnamed, (instance(run, row) for row in rows))
     # A version 4 UUID is asked for; a random one would make every export another.
-    seed = sha256(f"{run.evaluation_id}\0{run.model}\0{rlfocal.__version__}\0{digest.hexdigest()}".encode())
+    seed = sha256(f"{run.evaluation_id}\0{run.model}\0{rlfocal.__version__}\0{digest}".encode())
     uuid = str(UUID(bytes=seed.digest()[:16], version=4))
     lines = None
     if n_lines:
@@ -142,22 +132,13 @@ def _write(warehouse: Warehouse, run: Run, stage: Path) -> int:
             "format": "jsonl",
             "file_path": path.as_posix(),
             "hash_algorithm": "sha256",
-            "checksum": digest.hexdigest(),
+            "checksum": digest,
             "total_rows": n_lines,
         }
     else:
         unnamed.unlink()
     (stage / folder / f"{uuid}.json").write_bytes(canonical_json(aggregate(run, lines)))
     return n_lines
-
-
-def _answers(warehouse: Warehouse, run: Run) -> Iterator[Mapping[str, Any]]:
-    asked = {"benchmark": run.benchmark, "model": run.model}
-    result = warehouse.connection.execute(script("exports/eval_samples"), asked)
-    names = [column[0] for column in result.description]
-    while rows := result.fetchmany(1000):
-        for row in rows:
-            yield dict(zip(names, row, strict=True))
 
 
 def _folder(name: str) -> str:

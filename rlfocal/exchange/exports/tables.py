@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-import duckdb
-
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.wording import counted
-from rlfocal.exchange.exports.staging import staged_folder, withhold
+from rlfocal.exchange.exports.staging import staged, withhold
 from warehouse import Warehouse
-from warehouse.connecting import quoted
-from warehouse.disk import writing_to
 from warehouse.locations import expanded
-from warehouse.scripts import script
+from warehouse.scripts import quoted, script
 from warehouse.upkeep.keys import FOLDERS, KEYS
 
 Format = Literal["parquet", "datasets", "predictions"]
@@ -74,9 +70,9 @@ def export(
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
     folder = expanded(target)
-    known = _there(warehouse) if format != "predictions" else ("docs", "scores", "models")
+    known = FOLDERS if format != "predictions" else ("docs", "scores", "models")
     names = _chosen("table", tables, known)
-    with staged_folder(folder) as stage, _one_thread(warehouse), warehouse.reading(), writing_to(stage):
+    with _one_thread(warehouse), staged(warehouse, folder, is_folder=True) as stage:
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
         written: list[ExportedTable] = []
         for name in names:
@@ -122,17 +118,9 @@ def _prepare(
         connection.execute(f"SET VARIABLE {name} = ?::VARCHAR[]", [value])
     connection.execute("SET VARIABLE whole_pool = ?", [models is None])
     withhold(warehouse, questions=questions)
-    for statement in connection.extract_statements(script("exports/views")):
-        with suppress(duckdb.CatalogException):  # a snapshot may lack the table
-            connection.execute(statement)
+    connection.execute(script("exports/views"))
     count = "SELECT count(*) FROM temp.withheld SEMI JOIN temp.kept_benchmarks USING (benchmark)"
     return int(warehouse.rows(count)[0][0])
-
-
-def _there(warehouse: Warehouse) -> list[str]:
-    """The tables that the exported snapshot has."""
-    there = warehouse.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = 'warehouse'")
-    return [table for table in FOLDERS if (table,) in there]
 
 
 def _chosen(kind: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:

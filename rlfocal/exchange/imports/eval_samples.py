@@ -8,40 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfocal.exchange.imports.graded import GradedAnswer, forms
+from rlfocal.exchange.imports.graded import GradedAnswer, forms, token_count
 
 Row = Mapping[str, Any]
 LIBRARY = "rlfocal"
 """The eval_library of our own exports."""
-
-
-@dataclass(frozen=True)
-class OwnChoices:
-    """What our own export says of choices."""
-
-    model: str
-    logprobs: tuple[float, ...]
-
-    def scores(self) -> list[dict[str, Any]]:
-        """Columns of the table `scores`, without the keys."""
-        return [{"model": self.model, "choice_logprobs": list(self.logprobs)}]
-
-
-@dataclass(frozen=True)
-class OwnAnswers:
-    """What our own export says of sampled answers."""
-
-    model: str
-    answers: tuple[str | None, ...]
-    texts: tuple[str | None, ...]
-
-    def scores(self) -> list[dict[str, Any]]:
-        """Columns of the table `scores`, without the keys."""
-        given = zip(self.answers, self.texts, strict=True)
-        return [
-            {"model": self.model, "pass": i, "answer": answer, "text": text}
-            for i, (answer, text) in enumerate(given)
-        ]
 
 
 @dataclass(frozen=True)
@@ -60,7 +31,8 @@ class EvalSample:
     """None if the score is neither 0 nor 1."""
     document: dict[str, Any]
     """Columns of the table `docs`, without the keys."""
-    answer: OwnChoices | OwnAnswers | GradedAnswer
+    answer: GradedAnswer | list[dict[str, Any]]
+    """Of our own exports, the columns of the table `scores`, without the keys."""
 
 
 def eval_sample(row: Row, aggregate: Row, path: Path, line: int, benchmark: str | None) -> EvalSample:
@@ -128,19 +100,14 @@ def _foreign(row: Row, model: str, right: bool) -> tuple[dict[str, Any], GradedA
         said=forms(*extracted, *texts[:1]),
         right=right,
         text=next(iter(texts + extracted), None),
-        n_tokens=_count(usage.get("output_tokens")),
-        n_prompt_tokens=_count(usage.get("input_tokens")),
+        n_tokens=token_count("output_tokens", usage.get("output_tokens")),
+        n_prompt_tokens=token_count("input_tokens", usage.get("input_tokens")),
     )
     return {"question": str(row["input"]["raw"]), "gold": references[0] if references else None}, answer
 
 
-def _count(given: Any) -> int | None:
-    if given is not None and (not isinstance(given, int) or not 0 <= given < 2**31):
-        raise ValueError(f"{given!r:.60} is not a count of tokens")
-    return given
-
-
-def _own(row: Row, details: Mapping[str, str], model: str) -> tuple[dict[str, Any], OwnChoices | OwnAnswers]:
+def _own(row: Row, details: Mapping[str, str], model: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The document and the scores of our own export, which has log-probs or every sampled answer."""
     document: dict[str, Any] = {
         "doc_hash": details["doc_hash"],
         "split": details["split"],
@@ -149,8 +116,12 @@ def _own(row: Row, details: Mapping[str, str], model: str) -> tuple[dict[str, An
     }
     if "choice_logprobs" in details:
         document |= {"label": int(details["label"]), "choices": row["input"].get("choices")}
-        return document, OwnChoices(model, tuple(map(float, json.loads(details["choice_logprobs"]))))
+        logprobs = list(map(float, json.loads(details["choice_logprobs"])))
+        return document, [{"model": model, "choice_logprobs": logprobs}]
     answers, texts = json.loads(details["answers"]), row["output"]["raw"]
     if len(answers) != len(texts):
         raise ValueError(f"{len(answers)} answers for {len(texts)} texts")
-    return document, OwnAnswers(model, tuple(answers), tuple(text or None for text in texts))
+    return document, [
+        {"model": model, "pass": i, "answer": answer, "text": text or None}
+        for i, (answer, text) in enumerate(zip(answers, texts, strict=True))
+    ]

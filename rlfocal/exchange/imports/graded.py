@@ -9,15 +9,14 @@ votes therefore look better than they are.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
-from rlfocal.exchange.imports.rows import Gathered
+from rlfocal.exchange.imports.gathered import Gathered
 from warehouse.answers import normalise
 
 UNKNOWN = "unknown right answer"
@@ -43,18 +42,13 @@ class GradedAnswer:
     """US dollars."""
 
 
-@dataclass
-class _Document:
-    row: dict[str, Any]
-    answers: list[tuple[int, GradedAnswer]] = field(default_factory=list)
-
-
 class GradedRows(Gathered):
     """Rows of graded answers: `add` them one by one; `settle` then decides what they are stored as."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._documents: dict[tuple[str, str, int], _Document] = {}
+        self._answers: defaultdict[int, list[tuple[int, GradedAnswer]]] = defaultdict(list)
+        """(row, answer) by their document's row"""
         self._n: Counter[str] = Counter()
 
     def add(self, where: str, number: int, document: Mapping[str, Any], answer: GradedAnswer) -> None:
@@ -62,30 +56,20 @@ class GradedRows(Gathered):
 
         Raises InputError if another answer's row describes the document otherwise."""
         row = self.row(where, number)
-        key = document["benchmark"], document["task"], document["doc_id"]
-        known = self._documents.setdefault(key, _Document({**document, "row": row}))
-        for name in _COMPARED:
-            if known.row.get(name) != document.get(name):
-                raise InputError(
-                    f"{self.place(row)}: document {key[2]} of {key[0]}/{key[1]} differs from "
-                    f"{self.place(known.row['row'])}: {name} was {str(known.row.get(name))[:60]!r}, is "
-                    f"{str(document.get(name))[:60]!r}. Models are compared on the same documents only: "
-                    "import them under another name with --benchmark"
-                )
-        known.answers.append((row, answer))
+        known = self.describe({**document, "row": row}, _COMPARED)
+        self._answers[known["row"]].append((row, answer))
 
     def settle(self) -> None:
-        """Fills `docs` and `scores`."""
-        for document in self._documents.values():
-            gold = normalise(document.row["gold"])
-            if is_given := gold is not None:
-                self.docs.append(document.row)
-            else:
-                gold = _agreed(answer for _, answer in document.answers)
-                self.docs.append(document.row | {"gold": gold})
+        """Fills `scores`, and the gold answers that `docs` lack."""
+        for document in self.docs:
+            if (answers := self._answers.get(document["row"])) is None:
+                continue
+            gold = normalise(document["gold"])
+            if not (is_given := gold is not None):
+                gold = document["gold"] = _agreed(answer for _, answer in answers)
             self._n["no gold"] += not is_given
-            keys = {name: document.row[name] for name in ("benchmark", "task", "doc_id")}
-            for row, answer in document.answers:
+            keys = {name: document[name] for name in ("benchmark", "task", "doc_id")}
+            for row, answer in answers:
                 self._n["reworded"] += is_given and answer.right and gold not in answer.said
                 self._n["alike"] += not answer.right and answer.said[:1] == (gold,)
                 self.scores.append({**keys, "row": row, **_score(answer, gold)})
@@ -113,6 +97,25 @@ def is_right(score: Any) -> bool | None:
     if not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
         raise ValueError(f"score {score!r:.60} is not a number from 0 to 1")
     return bool(score) if score in (0, 1) else None
+
+
+def ungraded(scores: Iterable[float | None]) -> str | None:
+    """Why answers with these scores are neither right nor wrong; None if each score is 0, 1 or missing."""
+    between = [score for score in scores if score is not None and score not in (0, 1)]
+    if not between:
+        return None
+    return (
+        f"{counted(len(between), 'score')} other than 0 and 1, such as {between[0]}: neither right nor wrong"
+    )
+
+
+def token_count(name: str, given: Any) -> int | None:
+    """A number of tokens. Raises ValueError for anything that is none."""
+    if given is None:
+        return None
+    if not isinstance(given, int | float) or not 0 <= given < 2**31 or given != int(given):
+        raise ValueError(f"{name} {given!r:.60} is not a count of tokens")
+    return int(given)
 
 
 def forms(*texts: str | None) -> tuple[str, ...]:

@@ -8,35 +8,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
+from rlfocal.exchange.imports.gathered import OnProgress, importer
 from rlfocal.exchange.imports.lm_eval import read_lm_eval
-from rlfocal.exchange.imports.rows import CheckedRows, ImportReport
-from warehouse import Warehouse
+from rlfocal.exchange.imports.rows import CheckedRows
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _OWNER = "open-llm-leaderboard"
 _WANTED = ("**/samples_*", "**/results_*", "samples_*", "results_*", "*.parquet")
-
-
-def import_leaderboard(
-    warehouse: Warehouse,
-    sources: Sequence[str | Path],
-    *,
-    model: str | None = None,
-    benchmark: str | None = None,
-    allow_missing: bool = False,
-) -> ImportReport:
-    """Imports folders or files, or a model's details from the hub, as `import_lm_eval` does.
-
-    A source that is not a path is a hub id: of a model (ORG/MODEL), or of a details data set.
-    """
-    with read_leaderboard(sources, model=model, benchmark=benchmark, allow_missing=allow_missing) as checked:
-        return checked.write(warehouse)
 
 
 @contextmanager
@@ -46,9 +30,12 @@ def read_leaderboard(
     model: str | None = None,
     benchmark: str | None = None,
     allow_missing: bool = False,
-    on_progress: Callable[[float], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Iterator[CheckedRows]:
-    """Reads and checks the details alone, fetched from the hub where need be."""
+    """Reads and checks folders or files, or a model's details from the hub, as `read_lm_eval` does.
+
+    A source that is not a path is a hub id: of a model (ORG/MODEL), or of a details data set.
+    """
     paths = [_local(str(source)) for source in sources]
     with read_lm_eval(
         paths,
@@ -61,14 +48,17 @@ def read_leaderboard(
         yield checked
 
 
+import_leaderboard = importer(read_leaderboard)
+
+
 def _local(source: str) -> Path:
     if Path(source).exists() or not _HUB_ID.fullmatch(source):
         return Path(source)
     repo = source if source.endswith("-details") else f"{_OWNER}/{source.replace('/', '__')}-details"
-    return _fetched(source, repo)
+    return _fetch(source, repo)
 
 
-def _fetched(source: str, repo: str) -> Path:
+def _fetch(source: str, repo: str) -> Path:
     """The data set in the hub's local cache."""
     from huggingface_hub import constants, errors, snapshot_download
 

@@ -14,45 +14,24 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from json import dumps
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
 from rlfocal.base.errors import InputError
-from rlfocal.base.wording import counted
-from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right
-from rlfocal.exchange.imports.reading.samples import parse_json
-from rlfocal.exchange.imports.rows import CheckedRows, ImportReport, Source, check_rows
-from warehouse import Warehouse
-from warehouse.memory import memory_settings
+from rlfocal.exchange.imports.gathered import OnProgress, importer, refusing, tracked
+from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right, token_count, ungraded
+from rlfocal.exchange.imports.reading.files import find_files, read_json
+from rlfocal.exchange.imports.rows import CheckedRows
 from warehouse.store import PartitionKey
 
 _TIME = re.compile(r"\d{8}_\d{6}$")
 _CONFIDENTIAL = ("gpqa", "hle")  # their authors ask that no question is published
 _LARGEST = 2**31
-
-
-def import_llmrouterbench(
-    warehouse: Warehouse,
-    paths: Sequence[str | Path],
-    *,
-    benchmark: str | None = None,
-    allow_missing: bool = False,
-) -> ImportReport:
-    """Imports folders (searched whole) or files of results in one transaction; repeating it is a no-op.
-
-    DATASET and SPLIT become the task DATASET-SPLIT of `benchmark`, else of DATASET@llmrouterbench-SPLIT. Of
-    several runs the latest counts. Data sets that are scored between 0 and 1, or not at all, are left out.
-    Raises InputError with file, record and reason, and writes nothing, if a record is wrong, or if models
-    have different documents or lack a grade (unless `allow_missing`).
-    """
-    with read_llmrouterbench(paths, benchmark=benchmark, allow_missing=allow_missing) as checked:
-        return checked.write(warehouse)
 
 
 @contextmanager
@@ -61,16 +40,20 @@ def read_llmrouterbench(
     *,
     benchmark: str | None = None,
     allow_missing: bool = False,
-    on_progress: Callable[[float], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Iterator[CheckedRows]:
-    """Reads and checks the files, before any warehouse is created.
+    """Reads and checks folders (searched whole) or files of results, before any warehouse is created.
 
-    `on_progress` gets the share of runs that have been read.
+    DATASET and SPLIT become the task DATASET-SPLIT of `benchmark`, else of DATASET@llmrouterbench-SPLIT. Of
+    several runs the latest counts. Data sets that are scored between 0 and 1, or not at all, are left out.
+    Raises InputError with file, record and reason if a record is wrong, or if models have different documents
+    or lack a grade (unless `allow_missing`).
     """
-    runs, left = _latest_runs(paths, on_progress or (lambda _: None))
+    runs, left = _latest_runs(paths, on_progress)
     title, graded = ", ".join(map(str, paths)), GradedRows()
     details: dict[PartitionKey, Mapping[str, Any]] = {}
-    for name, of_task in _by_task(runs).items():
+    for name, group in groupby(sorted(runs, key=lambda run: run.task), lambda run: run.task):
+        of_task = list(group)
         if (reason := _ungraded(of_task)) is not None:
             left.append(f"{name} ({reason})")
             continue
@@ -80,19 +63,12 @@ def read_llmrouterbench(
             for number, document, answer in run.answers(allow_missing=allow_missing):
                 graded.add(f"{run.path}, record", number, place | document, answer)
     graded.settle()
-    if not graded.scores:
-        raise InputError(f"{title}: nothing to import; " + "; ".join(left))
-    with closing(duckdb.connect(config=memory_settings())) as scratch:
-        graded.load(scratch)
-        source = Source(
-            kind="llmrouterbench",
-            title=title,
-            place=lambda _, row: graded.place(row),
-            details=details,
-            left=tuple(left),
-            notes=graded.notes,
-        )
-        yield check_rows(scratch, source, allow_missing=allow_missing)
+    about = {"details": details, "notes": graded.notes}
+    with graded.check("llmrouterbench", title, left=left, allow_missing=allow_missing, **about) as checked:
+        yield checked
+
+
+import_llmrouterbench = importer(read_llmrouterbench)
 
 
 @dataclass(frozen=True)
@@ -102,11 +78,7 @@ class _Record:
     index: int
     document: dict[str, Any]
     score: float | None
-    said: tuple[str, ...]
-    text: str | None
-    n_tokens: int | None
-    n_prompt_tokens: int | None
-    cost: float | None
+    answer: GradedAnswer
 
 
 @dataclass(frozen=True)
@@ -127,7 +99,9 @@ class _Run:
     def totals(self) -> dict[str, Any]:
         """What the run took, as far as its records say: US dollars, tokens in and out."""
         named = {"usd": "cost", "prompt_tokens": "n_prompt_tokens", "completion_tokens": "n_tokens"}
-        given = {name: [getattr(r, attribute) for r in self.records] for name, attribute in named.items()}
+        given = {
+            name: [getattr(r.answer, attribute) for r in self.records] for name, attribute in named.items()
+        }
         return {name: sum(values) for name, values in given.items() if None not in values}
 
     def place(self, benchmark: str | None) -> dict[str, str]:
@@ -135,39 +109,28 @@ class _Run:
         return {"benchmark": benchmark or own, "task": self.task}
 
     def answers(self, *, allow_missing: bool) -> Iterator[tuple[int, dict[str, Any], GradedAnswer]]:
-        """Of records with a grade. Raises InputError for one without, unless `allow_missing`."""
+        """Answers of records with a grade. Raises InputError for one without, unless `allow_missing`."""
         confidential = self.dataset.lower().startswith(_CONFIDENTIAL)
         for record in self.records:
             if record.score is None:
                 if allow_missing:
                     continue
                 raise InputError(
-                    f"{self.path}, record {record.index}: no score: {str(record.text)[:100]!r}. Run "
+                    f"{self.path}, record {record.index}: no score: {str(record.answer.text)[:100]!r}. Run "
                     f"{self.model} on it again, or record the gap with --allow-missing"
                 )
-            answer = GradedAnswer(
-                model=self.model,
-                said=record.said,
-                right=bool(record.score),
-                text=record.text,
-                n_tokens=record.n_tokens,
-                n_prompt_tokens=record.n_prompt_tokens,
-                cost=record.cost,
-            )
-            yield record.index, record.document | {"confidential": confidential}, answer
+            yield record.index, record.document | {"confidential": confidential}, record.answer
 
 
-def _latest_runs(
-    paths: Sequence[str | Path], on_progress: Callable[[float], None]
-) -> tuple[list[_Run], list[str]]:
+def _latest_runs(paths: Sequence[str | Path], on_progress: OnProgress | None) -> tuple[list[_Run], list[str]]:
     """The latest run in every folder that is not a demo, and what was left out."""
     folders: defaultdict[Path, list[Path]] = defaultdict(list)
-    for path in _files(paths):
+    advice = "DATASET/SPLIT/MODEL/TIME.json; give LLMRouterBench's results/bench"
+    for path in find_files(paths, lambda file: file.suffix == ".json", advice):
         folders[path.parent].append(path)
     runs: dict[tuple[str, str], _Run] = {}
     left: list[str] = []
-    for at, files in enumerate(folders.values()):
-        on_progress(at / len(folders))
+    for files in tracked(list(folders.values()), on_progress):
         ordered = sorted(files, key=_time)
         while ordered:
             content = _content(path := ordered.pop())
@@ -184,30 +147,13 @@ def _latest_runs(
     return list(runs.values()), left
 
 
-def _files(paths: Iterable[str | Path]) -> list[Path]:
-    found: dict[Path, Path] = {}
-    for path in map(Path, paths):
-        if not path.exists():
-            raise InputError(f"there is no file or folder {path}")
-        inside = [p for p in sorted(path.rglob("*.json")) if p.is_file()] if path.is_dir() else [path]
-        if not inside:
-            raise InputError(
-                f"{path} has no DATASET/SPLIT/MODEL/TIME.json; give LLMRouterBench's results/bench"
-            )
-        found |= {p.absolute(): p for p in inside}
-    return list(found.values())
-
-
 def _time(path: Path) -> str:
     found = _TIME.search(path.stem)
     return found[0] if found else ""
 
 
 def _content(path: Path) -> Mapping[str, Any]:
-    try:
-        content = parse_json(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not valid JSON ({error}); copy it again") from None
+    content = read_json(path, "copy it again")
     if not isinstance(content, dict) or not isinstance(content.get("records"), list):
         raise InputError(f"{path}: not a result of LLMRouterBench: it has no list of records; leave it out")
     if not content["records"]:
@@ -225,11 +171,8 @@ def _run(path: Path, content: Mapping[str, Any]) -> _Run:
         names[key] = name
     records, seen = [], set()
     for number, given in enumerate(content["records"], 1):
-        try:
-            record = _record(given)
-        except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise InputError(f"{path}, record {number}: {reason}") from None
+        with refusing(f"{path}, record {number}: not a record of LLMRouterBench"):
+            record = _record(given, names["model_name"])
         if record.index in seen:
             raise InputError(f"{path}, record {number}: index {record.index} for the second time; keep one")
         seen.add(record.index)
@@ -242,17 +185,14 @@ def _folders(path: Path) -> list[str]:
     return [""] * (3 - len(names)) + names
 
 
-def _record(given: Any) -> _Record:
+def _record(given: Any, model: str) -> _Record:
     """Raises KeyError, TypeError or ValueError if it is not one of LLMRouterBench's."""
     if not isinstance(given, dict):
         raise TypeError(f"not a JSON object: {str(given)[:60]}")
     index = given["index"]
     if not isinstance(index, int) or isinstance(index, bool) or not 1 <= index < _LARGEST:
         raise ValueError(f"index {index!r:.60} is not a whole number from 1")
-    score = given["score"]
-    if score is not None:
-        is_right(score)
-    text = _text(given.get("raw_output"))
+    score, text = given["score"], _text(given.get("raw_output"))
     return _Record(
         index=index,
         document={
@@ -261,26 +201,21 @@ def _record(given: Any) -> _Record:
             "gold": _text(given["ground_truth"]),
         },
         score=score,
-        said=forms(_text(given["prediction"]), text),
-        text=text,
-        n_tokens=_tokens(given, "completion_tokens"),
-        n_prompt_tokens=_tokens(given, "prompt_tokens"),
-        cost=_dollars(given.get("cost")),
+        answer=GradedAnswer(
+            model=model,
+            said=forms(_text(given["prediction"]), text),
+            right=score is not None and bool(is_right(score)),
+            text=text,
+            n_tokens=token_count("completion_tokens", given.get("completion_tokens")),
+            n_prompt_tokens=token_count("prompt_tokens", given.get("prompt_tokens")),
+            cost=_dollars(given.get("cost")),
+        ),
     )
 
 
 def _text(given: Any) -> str | None:
     """Text as it is; some data sets' answers are lists or objects."""
     return given if given is None or isinstance(given, str) else dumps(given, ensure_ascii=False)
-
-
-def _tokens(given: Mapping[str, Any], name: str) -> int | None:
-    number = given.get(name)
-    if number is None:
-        return None
-    if not isinstance(number, int | float) or not 0 <= number < _LARGEST or number != int(number):
-        raise ValueError(f"{name} {number!r:.60} is not a count of tokens")
-    return int(number)
 
 
 def _dollars(given: Any) -> float | None:
@@ -291,20 +226,7 @@ def _dollars(given: Any) -> float | None:
     return float(given)
 
 
-def _by_task(runs: Iterable[_Run]) -> dict[str, list[_Run]]:
-    found: defaultdict[str, list[_Run]] = defaultdict(list)
-    for run in runs:
-        found[run.task].append(run)
-    return dict(sorted(found.items()))
-
-
 def _ungraded(runs: Sequence[_Run]) -> str | None:
     """Why a task cannot be imported; None if its answers are right or wrong."""
     scores = [record.score for run in runs for record in run.records]
-    if not any(score is not None for score in scores):
-        return "no answer has a score"
-    if between := [score for score in scores if score is not None and is_right(score) is None]:
-        return (
-            f"{counted(len(between), 'score')} between 0 and 1, such as {between[0]}: neither right nor wrong"
-        )
-    return None
+    return "no answer has a score" if all(score is None for score in scores) else ungraded(scores)

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.gathered import importer
 from rlfocal.exchange.imports.reading.files import load_table
 from rlfocal.exchange.imports.rows import (
     DOCS,
@@ -17,35 +18,14 @@ from rlfocal.exchange.imports.rows import (
     LOGGED_SCORES,
     SCORES,
     CheckedRows,
-    ImportReport,
     Source,
     check_rows,
     count,
 )
-from warehouse import Warehouse
 from warehouse.memory import memory_settings
 from warehouse.writing import MODEL_COLUMNS
 
 _TOKENS = ("is_greedy", "choice_tokens", "n_tokens", "n_prompt_tokens")
-
-
-def import_predictions(
-    warehouse: Warehouse,
-    docs_path: str | Path,
-    scores_path: str | Path,
-    models_path: str | Path | None = None,
-    *,
-    allow_missing: bool = False,
-) -> ImportReport:
-    """Imports a DOCS and a SCORES file (Parquet, CSV or JSONL) in one transaction; repeating it is a no-op.
-
-    A MODELS file describes the models, prices included. An empty or blank answer is no answer. Raises
-    InputError with file, row and reason, and writes nothing, if a row is wrong, a document is not the one
-    stored under its number, or models cover different documents (unless `allow_missing`, which records the
-    gap).
-    """
-    with read_predictions(docs_path, scores_path, models_path, allow_missing=allow_missing) as predictions:
-        return predictions.write(warehouse)
 
 
 @contextmanager
@@ -56,7 +36,12 @@ def read_predictions(
     *,
     allow_missing: bool = False,
 ) -> Iterator[CheckedRows]:
-    """Reads and checks the files, before any warehouse is created."""
+    """Reads and checks a DOCS and a SCORES file (Parquet, CSV or JSONL), before any warehouse is created.
+
+    A MODELS file describes the models, prices included. An empty or blank answer is no answer. Raises
+    InputError with file, row and reason if a row is wrong, or models cover different documents (unless
+    `allow_missing`, which records the gap).
+    """
     paths = {"docs": Path(docs_path), "scores": Path(scores_path)}
     with closing(duckdb.connect(config=memory_settings())) as scratch:
         load_table(scratch, "docs", paths["docs"], DOCS | LOGGED_DOCS, ("benchmark", "task", "doc_id"))
@@ -75,6 +60,9 @@ def read_predictions(
             models=None if models_path is None else _read_models(scratch, Path(models_path)),
         )
         yield check_rows(scratch, source, allow_missing=allow_missing)
+
+
+import_predictions = importer(read_predictions)
 
 
 def _read_models(scratch: duckdb.DuckDBPyConnection, path: Path) -> pa.Table:

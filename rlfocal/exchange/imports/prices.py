@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
-
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading.files import load_table
+from rlfocal.exchange.imports.reading.files import read_table
 from warehouse import Warehouse
 
 SHIPPED = Path(__file__).with_name("prices.csv")
@@ -25,7 +22,7 @@ _COLUMNS = {
 _PRICES = ("price", "price_input", "price_output")
 _NAMED = ", ".join(_PRICES)
 Prices = dict[str, tuple[float | None, ...]]
-"""By model: cents per 1,000 queries, and per million prompt and answered tokens; None where unknown."""
+"""Prices by model: cents per 1,000 queries, per million prompt and answered tokens; None where unknown."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +66,8 @@ def read_prices(path: str | Path) -> Prices:
     A flat price that is not given is that of a query of 800 prompt tokens and 200 answered ones. Raises
     InputError for a model named twice or without a price, and for a price that is no number from 0 on.
     """
-    with closing(duckdb.connect()) as scratch:
-        load_table(scratch, "prices", Path(path), _COLUMNS, ("model",))
-        rows = scratch.execute(f"SELECT row, model, {_NAMED} FROM prices ORDER BY row").fetchall()
     found: Prices = {}
-    for row, model, flat, prompt, answered in rows:
+    for row, model, flat, prompt, answered, _ in read_table(Path(path), _COLUMNS, ("model",)):
         where = f"{path}, row {row}"
         for name, value in zip(_PRICES, (flat, prompt, answered), strict=True):
             if value is not None and not 0 <= value < float("inf"):

@@ -11,23 +11,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading.files import first_line, load_table
+from rlfocal.exchange.imports.gathered import Gathered, importer
+from rlfocal.exchange.imports.reading.files import first_line, read_jsonl, read_table
 from rlfocal.exchange.imports.reading.pickles import load_arrays
-from rlfocal.exchange.imports.reading.samples import read_jsonl
-from rlfocal.exchange.imports.rows import CheckedRows, Gathered, ImportReport, Source, check_rows
+from rlfocal.exchange.imports.rows import CheckedRows
 from rlfocal.extraction.answers import extract_answer
 from rlfocal.pool import load_benchmarks
-from warehouse import Warehouse
-from warehouse.memory import memory_settings
 
 PICKLED_MODELS = (
     "meta-llama/Llama-2-70b-chat-hf",
@@ -41,24 +39,6 @@ _LETTERS = "ABCD"
 _RUN = re.compile(r"run_(\d+)_predictions\.npy")
 
 
-def import_released(
-    warehouse: Warehouse,
-    paths: Sequence[str | Path],
-    *,
-    models: Sequence[str] | None = None,
-    benchmark: str | None = None,
-    allow_missing: bool = False,
-) -> ImportReport:
-    """Imports folders or pickles of the release in one transaction; repeating it is a no-op.
-
-    `models` names the models of a pickle's columns. A benchmark is called mmlu@released, gsm8k@released or
-    bbh@released: its documents are the release's own rows, which cannot be matched to those of an
-    extraction. Raises InputError with file, row and reason, and writes nothing, if something is wrong.
-    """
-    with read_released(paths, models=models, benchmark=benchmark, allow_missing=allow_missing) as checked:
-        return checked.write(warehouse)
-
-
 @contextmanager
 def read_released(
     paths: Sequence[str | Path],
@@ -67,29 +47,28 @@ def read_released(
     benchmark: str | None = None,
     allow_missing: bool = False,
 ) -> Iterator[CheckedRows]:
-    """Reads and checks the files, before any warehouse is created."""
+    """Reads and checks folders or pickles of the release, before any warehouse is created.
+
+    `models` names the models of a pickle's columns. A benchmark is called mmlu@released, gsm8k@released or
+    bbh@released: its documents are the release's own rows, which cannot be matched to those of an
+    extraction. Raises InputError with file, row and reason if something is wrong.
+    """
     if benchmark is not None and len(paths) > 1:
         raise InputError(f"--benchmark {benchmark} names one path's benchmark; import each path separately")
     rows, left = Gathered(), []
-    with closing(duckdb.connect(config=memory_settings())) as scratch:
-        for path in map(Path, paths):
-            left += _read(path, rows, scratch, models, benchmark)
-        if not rows.scores:
-            raise InputError(f"{', '.join(map(str, paths))}: there are no rows to import")
-        rows.load(scratch)
-        source = Source(
-            kind="released",
-            title=", ".join(map(str, paths)),
-            place=lambda _, row: rows.place(row),
-            left=tuple(left),
-        )
-        yield check_rows(scratch, source, allow_missing=allow_missing)
+    for path in map(Path, paths):
+        left += _read(path, rows, models, benchmark)
+    title = ", ".join(map(str, paths))
+    with rows.check("released", title, left=left, allow_missing=allow_missing) as checked:
+        yield checked
+
+
+import_released = importer(read_released)
 
 
 def _read(
     path: Path,
     rows: Gathered,
-    scratch: duckdb.DuckDBPyConnection,
     models: Sequence[str] | None,
     benchmark: str | None,
 ) -> list[str]:
@@ -97,13 +76,13 @@ def _read(
     if not path.exists():
         raise InputError(f"there is no file or folder {path}")
     if path.is_file() and path.suffix in (".pkl", ".pickle"):
-        _pickled(path, rows, models or PICKLED_MODELS, benchmark or "bbh@released")
+        _read_pickle(path, rows, models or PICKLED_MODELS, benchmark or "bbh@released")
         return []
     if path.is_dir() and any(path.glob("*/*.csv")):
-        _letters(path, rows, scratch, benchmark or "mmlu@released")
+        _read_letters(path, rows, benchmark or "mmlu@released")
         return []
     if path.is_dir() and any(path.glob("*/*/run_*_predictions.npy")):
-        return _numbers(path, rows, benchmark or "gsm8k@released")
+        return _read_numbers(path, rows, benchmark or "gsm8k@released")
     raise InputError(
         f"{path} does not have the layout of the release; give a folder of MODEL/TASK.csv, one of "
         "MODEL/{train,test}/run_N_predictions.npy, or a .pkl"
@@ -115,17 +94,11 @@ def _model(folder: str) -> str:
     return folder.replace("__", "/", 1)
 
 
-def _letters(folder: Path, rows: Gathered, scratch: duckdb.DuckDBPyConnection, benchmark: str) -> None:
+def _read_letters(folder: Path, rows: Gathered, benchmark: str) -> None:
     known: dict[tuple[str, int], tuple[str, int]] = {}
     for path in sorted(folder.glob("*/*.csv")):
-        load_table(
-            scratch,
-            "csv",
-            path,
-            {"prediction": "DOUBLE[]", "label": "VARCHAR"},
-            ("prediction", "label"),
-        )
-        for number, prediction, label in scratch.execute("FROM csv ORDER BY row").fetchall():
+        columns = {"prediction": "DOUBLE[]", "label": "VARCHAR"}
+        for number, prediction, label in read_table(path, columns, tuple(columns)):
             row = rows.row(f"{path}, row", number)
             if label not in tuple(_LETTERS):
                 raise InputError(f"{rows.place(row)}: label {label!r} is not one of {', '.join(_LETTERS)}")
@@ -140,7 +113,6 @@ def _letters(folder: Path, rows: Gathered, scratch: duckdb.DuckDBPyConnection, b
                 document = {"label": _LETTERS.index(label), "choices": list(_LETTERS)}
                 rows.docs.append({**keys, **document})
             rows.scores.append({**keys, "model": _model(path.parent.name), "choice_logprobs": prediction})
-        scratch.execute("DROP TABLE csv")
     # The release cuts the whole benchmark once, in the order of its files.
     rows_in_order = sorted(
         (doc for doc in rows.docs if doc["benchmark"] == benchmark), key=lambda d: (d["task"], d["doc_id"])
@@ -149,7 +121,7 @@ def _letters(folder: Path, rows: Gathered, scratch: duckdb.DuckDBPyConnection, b
         doc["split"] = "train" if place < len(rows_in_order) * 8 // 10 else "test"
 
 
-def _numbers(folder: Path, rows: Gathered, benchmark: str) -> list[str]:
+def _read_numbers(folder: Path, rows: Gathered, benchmark: str) -> list[str]:
     left = []
     questions: list[tuple[str, str]] = []
     for split in ("train", "test"):
@@ -216,7 +188,7 @@ def _text(number: float) -> str | None:
     return np.format_float_positional(number, trim="-") if np.isfinite(number) else None
 
 
-def _array(path: Path) -> NDArray[np.float64]:
+def _array(path: Path) -> Floats:
     """Numbers of shape (questions, runs)."""
     try:
         found = np.load(path, allow_pickle=False)
@@ -230,7 +202,7 @@ def _array(path: Path) -> NDArray[np.float64]:
     return np.asarray(found.reshape(len(found), -1), np.float64)
 
 
-def _pickled(path: Path, rows: Gathered, models: Sequence[str], benchmark: str) -> None:
+def _read_pickle(path: Path, rows: Gathered, models: Sequence[str], benchmark: str) -> None:
     found = load_arrays(path)
     if not (_is_list(found, 2) and _is_list(found[0]) and _is_list(found[1], len(found[0]))):
         raise InputError(f"{path}: a pickle must be [train, test], each a list of one array per task")
@@ -241,7 +213,7 @@ def _pickled(path: Path, rows: Gathered, models: Sequence[str], benchmark: str) 
         doc_id = 0
         for split, part in zip(("train", "test"), parts, strict=True):
             where = f"{path}, {split} rows of {task}, row"
-            for number, values in enumerate(_pickled_rows(where, part, len(models)).tolist(), 1):
+            for number, values in enumerate(_check_pickled(where, part, len(models)).tolist(), 1):
                 *scores, label = values
                 keys = {
                     "row": rows.row(where, number),
@@ -264,7 +236,7 @@ def _is_list(value: Any, length: int | None = None) -> bool:
     return isinstance(value, list) and (length is None or len(value) == length)
 
 
-def _pickled_rows(where: str, part: Any, n_models: int) -> NDArray[Any]:
+def _check_pickled(where: str, part: Any, n_models: int) -> NDArray[Any]:
     if not isinstance(part, np.ndarray) or part.ndim != 2:
         raise InputError(f"{where} 1: not a two-dimensional array")
     width = part.shape[1] - 1

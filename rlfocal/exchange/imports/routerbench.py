@@ -11,22 +11,17 @@ from __future__ import annotations
 import re
 from ast import literal_eval
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
 from rlfocal.base.errors import InputError
-from rlfocal.base.wording import counted
-from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right
+from rlfocal.exchange.imports.gathered import OnProgress, importer, natural, tracked
+from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right, ungraded
 from rlfocal.exchange.imports.reading.files import csv_columns, parquet_columns
-from rlfocal.exchange.imports.reading.numbering import natural
-from rlfocal.exchange.imports.rows import CheckedRows, ImportReport, Source, check_rows
+from rlfocal.exchange.imports.rows import CheckedRows
 from rlfocal.extraction.answers import extract_answer
-from warehouse import Warehouse
-from warehouse.memory import memory_settings
 from warehouse.store import PartitionKey
 
 BENCHMARK = "routerbench"
@@ -42,45 +37,35 @@ Columns = dict[str, list[Any]]
 _NUMBERS = ("grade-school-math", "gsm8k")  # whose responses end in the number that was asked for
 
 
-def import_routerbench(
-    warehouse: Warehouse, path: str | Path, *, benchmark: str = BENCHMARK, allow_missing: bool = False
-) -> ImportReport:
-    """Imports a CSV or Parquet file in one transaction; repeating it is a no-op.
-
-    An eval_name becomes a task, whose documents are numbered in the order of sample_id. Tasks with scores
-    between 0 and 1 are left out. Raises InputError with row and reason, and writes nothing, if a row is
-    wrong or lacks a score (unless `allow_missing`).
-    """
-    with read_routerbench(path, benchmark=benchmark, allow_missing=allow_missing) as checked:
-        return checked.write(warehouse)
-
-
 @contextmanager
 def read_routerbench(
     path: str | Path,
     *,
     benchmark: str = BENCHMARK,
     allow_missing: bool = False,
-    on_progress: Callable[[float], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Iterator[CheckedRows]:
-    """Reads and checks the file, before any warehouse is created.
+    """Reads and checks a CSV or Parquet file, before any warehouse is created.
 
-    `on_progress` gets the share of rows that have been read.
+    An eval_name becomes a task, whose documents are numbered in the order of sample_id. Tasks with scores
+    between 0 and 1 are left out. Raises InputError with row and reason if a row is wrong or lacks a score
+    (unless `allow_missing`).
     """
     path = Path(path)
     columns = _columns(path)
     models = _models(columns, path)
     tasks = _tasks(columns, path)
-    n_rows = len(columns["prompt"])
     graded, left, spent = GradedRows(), [], defaultdict[PartitionKey, float](float)
-    n_read = 0
-    for task, rows in tasks.items():
+    for task in tracked(list(tasks), on_progress):
+        rows = tasks[task]
         scores = {model: _scores(columns, model, rows, path, allow_missing=allow_missing) for model in models}
-        if (reason := _fractional(scores)) is not None:
+        if (
+            reason := ungraded(score for of_model in scores.values() for score in of_model.values())
+        ) is not None:
             left.append(f"eval_name {task} ({reason})")
             continue
         for doc_id, at in enumerate(_in_order(columns, rows)):
-            question = _unwrapped(columns["prompt"][at])
+            question = _unwrap(columns["prompt"][at])
             keys = {
                 "benchmark": benchmark,
                 "task": task,
@@ -94,24 +79,17 @@ def read_routerbench(
                 answer = _answer(columns, path, model, task, at, right=score == 1)
                 spent[PartitionKey(model, benchmark, task)] += answer.cost or 0.0
                 graded.add(f"{path}, row", at + 1, keys, answer)
-        n_read += len(rows)
-        if on_progress is not None:
-            on_progress(n_read / n_rows)
     graded.settle()
-    if not graded.scores:
-        raise InputError(f"{path}: nothing to import; " + "; ".join(left))
-    with closing(duckdb.connect(config=memory_settings())) as scratch:
-        graded.load(scratch)
-        source = Source(
-            kind="routerbench",
-            title=str(path),
-            place=lambda _, row: graded.place(row),
-            settings={"file": path.name},
-            details={key: {"usd": dollars} for key, dollars in spent.items()},
-            left=tuple(left),
-            notes=graded.notes,
-        )
-        yield check_rows(scratch, source, allow_missing=allow_missing)
+    about = {
+        "settings": {"file": path.name},
+        "details": {key: {"usd": dollars} for key, dollars in spent.items()},
+        "notes": graded.notes,
+    }
+    with graded.check("routerbench", str(path), left=left, allow_missing=allow_missing, **about) as checked:
+        yield checked
+
+
+import_routerbench = importer(read_routerbench)
 
 
 def _columns(path: Path) -> Columns:
@@ -166,7 +144,7 @@ def _tasks(columns: Columns, path: Path) -> dict[str, list[int]]:
 
 
 def _in_order(columns: Columns, rows: Sequence[int]) -> list[int]:
-    """By sample_id, numbers in it by their value; rows of one sample_id by their prompt."""
+    """The rows sorted by sample_id, numbers in it by their value, then by prompt."""
     return sorted(rows, key=lambda at: (natural(str(columns["sample_id"][at])), str(columns["prompt"][at])))
 
 
@@ -203,19 +181,9 @@ def _number(given: Any) -> float | None:
     return None if number != number else number
 
 
-def _fractional(scores: dict[str, dict[int, float | None]]) -> str | None:
-    given = [(at, s) for of_model in scores.values() for at, s in of_model.items() if s is not None]
-    between = [(at, score) for at, score in given if is_right(score) is None]
-    if not between:
-        return None
-    at, score = min(between)
-    n = counted(len(between), "score")
-    return f"{n} between 0 and 1, such as {score} in row {at + 1}: neither right nor wrong"
-
-
 def _answer(columns: Columns, path: Path, model: str, task: str, at: int, *, right: bool) -> GradedAnswer:
     response = columns[model + _RESPONSE][at] if model + _RESPONSE in columns else None
-    text = None if response is None else _unwrapped(response)
+    text = None if response is None else _unwrap(response)
     cost = columns[model + _COST][at] if model + _COST in columns else None
     try:
         dollars = None if cost is None else float(cost)
@@ -225,7 +193,7 @@ def _answer(columns: Columns, path: Path, model: str, task: str, at: int, *, rig
     return GradedAnswer(model, said, right, text, cost=dollars if dollars == dollars else None)
 
 
-def _unwrapped(given: Any) -> str:
+def _unwrap(given: Any) -> str:
     """RouterBench keeps texts in lists, which CSV holds as Python writes them."""
     value = given
     if isinstance(given, str) and given.lstrip().startswith("["):

@@ -46,36 +46,6 @@ LOGGED_SCORES = {
     "cost": "DOUBLE",  # US dollars; only its sum is stored, with the extraction's settings
 }
 
-_KEYS = [("row", pa.int64()), ("benchmark", pa.string()), ("task", pa.string()), ("doc_id", pa.int64())]
-_DOC_ROWS = pa.schema(
-    [
-        *_KEYS,
-        ("label", pa.int64()),
-        ("question", pa.string()),
-        ("choices", pa.list_(pa.string())),
-        ("gold", pa.string()),
-        ("split", pa.string()),
-        ("doc_hash", pa.string()),
-        ("confidential", pa.bool_()),
-        ("prompt_hash", pa.string()),
-    ]
-)
-_SCORE_ROWS = pa.schema(
-    [
-        *_KEYS,
-        ("model", pa.string()),
-        ("choice_logprobs", pa.list_(pa.float64())),
-        ("answer", pa.string()),
-        ("pass", pa.int64()),
-        ("is_greedy", pa.list_(pa.bool_())),
-        ("choice_tokens", pa.list_(pa.int64())),
-        ("text", pa.string()),
-        ("n_tokens", pa.int64()),
-        ("n_prompt_tokens", pa.int64()),
-        ("cost", pa.float64()),
-    ]
-)
-
 
 @dataclass(frozen=True)
 class ImportReport:
@@ -148,31 +118,6 @@ class Source:
     """Rows of `models`, which replace stored ones."""
     prompts: pa.Table | None = None
     """Rows of `prompts`; those stored already stay."""
-
-
-class Gathered:
-    """Rows that were read one by one, and where each stands."""
-
-    def __init__(self) -> None:
-        self.docs: list[dict[str, Any]] = []
-        self.scores: list[dict[str, Any]] = []
-        self._places: list[tuple[str, int]] = []
-
-    def row(self, where: str, number: int) -> int:
-        """The number of a new row, which messages call `where number` ("FILE, line" 3)."""
-        self._places.append((where, number))
-        return len(self._places)
-
-    def place(self, row: int) -> str:
-        where, number = self._places[row - 1]
-        return f"{where} {number}"
-
-    def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
-        """Makes the tables `docs` and `scores`."""
-        for table, rows, schema in (("docs", self.docs, _DOC_ROWS), ("scores", self.scores, _SCORE_ROWS)):
-            scratch.register("given", pa.Table.from_pylist(rows, schema=schema))
-            scratch.execute(f"CREATE TEMP TABLE {table} AS FROM given")
-            scratch.unregister("given")
 
 
 @dataclass(frozen=True)

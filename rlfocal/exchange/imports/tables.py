@@ -12,8 +12,7 @@ import duckdb
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
 from warehouse import Warehouse, writing
-from warehouse.connecting import quoted
-from warehouse.scripts import script
+from warehouse.scripts import quoted, script
 from warehouse.store import PartitionKey
 from warehouse.upkeep.keys import FOLDERS, KEYS
 
@@ -25,14 +24,6 @@ _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_RUNS, ("run_id",)),
 }
 """The columns that tell whether a given row is stored."""
-_OLDER_DECISIONS = """
-    (SELECT d.* REPLACE (CASE WHEN k.has_choices THEN d.prediction::INT END AS prediction),
-        CASE WHEN k.has_choices IS NOT true THEN d.prediction END AS answer
-    FROM {} AS d LEFT JOIN (
-        SELECT benchmark, bool_or(label IS NOT NULL) AS has_choices FROM temp.given_docs GROUP BY benchmark
-    ) AS k USING (benchmark))
-"""
-"""Decisions that schema 10 exported, where every prediction is a text, as they are now."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
     path = Path(folder)
     check_tables(path)
     connection = warehouse.connection
-    with _staged(connection, path):
+    with _stage_tables(connection, path):
         _check_digests(connection, path)
         known = _known(warehouse, path)
         records = connection.execute("FROM temp.given_extractions").to_arrow_table().to_pylist()
@@ -89,7 +80,7 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
 
 
 @contextmanager
-def _staged(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[None]:
+def _stage_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[None]:
     """temp.given_TABLE of each table: the rows of its files, in the warehouse's types."""
     try:
         for table in FOLDERS:
@@ -100,9 +91,6 @@ def _staged(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[Non
             hive = "hive_partitioning = true, hive_types_autocast = false"
             read = f"read_parquet({files}, {hive}, union_by_name = true)"
             try:
-                named = {name for name, *_ in connection.execute(f"DESCRIBE FROM {read}").fetchall()}
-                if table == "decisions" and "answer" not in named:
-                    read = _OLDER_DECISIONS.format(read)
                 connection.execute(f"INSERT INTO temp.given_{table} BY NAME SELECT * FROM {read}")
             except duckdb.Error as error:
                 reason = str(error).strip().splitlines()[0]

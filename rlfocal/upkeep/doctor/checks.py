@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from ctypes import CDLL
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -13,13 +14,13 @@ from packaging.requirements import Requirement
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.wording import counted
-from rlfocal.upkeep.doctor.findings import Finding
+from rlfocal.upkeep.doctor import Finding
 from rlfocal.upkeep.doctor.server import check_server
 from warehouse import open_warehouse
 from warehouse.connecting import MissingWarehouseError
 from warehouse.locations import Location, locate
 from warehouse.opening import needs_upgrade
-from warehouse.upkeep.integrity import Integrity, OnProgress, examine, repair
+from warehouse.upkeep.integrity import Integrity, OnProgress, Repair, examine, repair
 from warehouse.upkeep.keys import KeyFault
 
 _EVALUATE = "run the evaluation again: it computes what is missing"
@@ -98,32 +99,11 @@ def check_warehouse(
     try:
         with open_warehouse(place, read_only=not fix, create=False) as opened:
             if fix:
-                done = repair(opened)
-                for file in done.files:
-                    yield Finding("repair", "note", f"dropped {file.path} of {file.table}: it {file.reason}")
-                for lost in done.tasks:
-                    of = "documents" if lost.is_other else "prompts"
-                    what = f"dropped the {of} of {lost.benchmark}/{lost.task}, which had been altered"
-                    yield Finding("repair", "note", what, _EXTRACT if lost.is_other else None)
-                for p in done.partitions:
-                    what = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
-                    yield Finding("repair", "note", what, _EXTRACT)
-                for key in done.keys:
-                    done_to = "removed rows" if key.n else "named"
-                    yield Finding("repair", "note", f"{done_to}: {_key(key)}")
-                for run in done.runs:
-                    yield Finding(
-                        "repair", "note", f"dropped run {run.run_id}: {run.task} had {run.reason}", _EVALUATE
-                    )
-                if done.deleted:
-                    yield Finding(
-                        "repair", "note", f"deleted {counted(done.deleted, 'file')} that nothing uses"
-                    )
+                yield from _report_repair(repair(opened))
             if needs_upgrade(opened):
                 older = f"{place.name} was created by an older rlfocal; upgrade it to have it checked"
-                yield Finding(
-                    "warehouse", "note", older, "rlfocal doctor --repair, or any command that writes"
-                )
+                upgrade = "rlfocal doctor --repair, or any command that writes"
+                yield Finding("warehouse", "note", older, upgrade)
                 return
             found = examine(opened, on_progress)
     except MissingWarehouseError as error:
@@ -132,11 +112,30 @@ def check_warehouse(
     except (InputError, RunError) as error:
         yield Finding("warehouse", "fault", str(error), "give --warehouse, or restore the catalogue's backup")
         return
-    yield from _integrity(place, found)
-    yield from _leftovers(place, fix=fix)
+    yield from _report_faults(place, found)
+    yield from _report_leftovers(place, fix=fix)
 
 
-def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
+def _report_repair(done: Repair) -> Iterator[Finding]:
+    """What a repair did."""
+    for file in done.files:
+        yield Finding("repair", "note", f"dropped {file.path} of {file.table}: it {file.reason}")
+    for task in done.tasks:
+        what, fix = ("documents", _EXTRACT) if task.is_other else ("prompts", None)
+        altered = f"dropped the {what} of {task.benchmark}/{task.task}, which had been altered"
+        yield Finding("repair", "note", altered, fix)
+    for p in done.partitions:
+        dropped = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
+        yield Finding("repair", "note", dropped, _EXTRACT)
+    for key in done.keys:
+        yield Finding("repair", "note", f"{'removed rows' if key.n else 'named'}: {_key(key)}")
+    for run in done.runs:
+        yield Finding("repair", "note", f"dropped run {run.run_id}: {run.task} had {run.reason}", _EVALUATE)
+    if done.deleted:
+        yield Finding("repair", "note", f"deleted {counted(done.deleted, 'file')} that nothing uses")
+
+
+def _report_faults(place: Location, found: Integrity) -> Iterator[Finding]:
     fix = "rlfocal doctor --repair, then " + _EXTRACT
     for kind, faults in (
         ("files", [f"{file.path} of {file.table} {file.reason}" for file in found.current_files]),
@@ -145,31 +144,23 @@ def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
         ("runs", [f"{run.run_id} has {run.reason} ({run.task})" for run in found.runs or ()]),
     ):
         yield from (Finding(kind, "fault", fault, fix) for fault in faults)
-    correct = "rlfocal correct-labels FILE, or import the task again"
     for task in found.tasks or ():
-        where = f"{task.benchmark}/{task.task}"
-        if task.without_label:
-            missing = (
-                f"{where} has {counted(task.without_label, 'document')} with neither label nor gold answer"
-            )
-            yield Finding("documents", "fault", missing, correct)
-        if task.is_other:
-            yield Finding(
-                "documents",
-                "fault",
-                f"{where} has been altered: its documents are not those that were written",
-                fix,
-            )
-        if task.other_prompts and not task.is_other:
-            what = f"{counted(task.other_prompts, 'prompt')} missing or altered after being stored"
-            yield Finding("documents", "fault", f"{where} has {what}", _FORGET)
-        if task.twice:
-            yield Finding(
-                "documents",
-                "fault",
-                f"{where} has {counted(task.twice, 'duplicate document')}",
-                "import it again",
-            )
+        for is_so, what, advice in (
+            (
+                task.without_label,
+                f"has {counted(task.without_label, 'document')} with neither label nor gold answer",
+                "rlfocal correct-labels FILE, or import the task again",
+            ),
+            (task.is_other, "has been altered: its documents are not those that were written", fix),
+            (
+                task.other_prompts and not task.is_other,
+                f"has {counted(task.other_prompts, 'prompt')} missing or altered after being stored",
+                _FORGET,
+            ),
+            (task.twice, f"has {counted(task.twice, 'duplicate document')}", "import it again"),
+        ):
+            if is_so:
+                yield Finding("documents", "fault", f"{task.benchmark}/{task.task} {what}", advice)
     if lost := [file for file in found.files if file.last is not None]:
         spans = sorted({(file.first, file.last) for file in lost})
         shown = ", ".join(f"{first} to {last}" for first, last in spans)
@@ -183,8 +174,7 @@ def _integrity(place: Location, found: Integrity) -> Iterator[Finding]:
         what = f"{counted(n, 'file')} that no snapshot needs, left by interrupted or running writes"
         yield Finding("leftovers", "note", what, "rlfocal doctor --repair deletes them")
     if found.is_sound:
-        n_files, n_partitions = counted(found.n_files, "file"), counted(found.n_partitions, "partition")
-        whole = f"{n_files} and {n_partitions} intact"
+        whole = f"{counted(found.n_files, 'file')} and {counted(found.n_partitions, 'partition')} intact"
         yield Finding("warehouse", "ok", f"{place.name}: {whole}")
 
 
@@ -207,7 +197,7 @@ def _key(fault: KeyFault) -> str:
     return f"{fault.table} {key} {what} ({counted(fault.n, 'row')})"
 
 
-def _leftovers(place: Location, *, fix: bool) -> Iterator[Finding]:
+def _report_leftovers(place: Location, *, fix: bool) -> Iterator[Finding]:
     """What interrupted extractions and exports left on this machine."""
     shards = list(place.shards.glob("*/*.arrow"))
     if shards:
@@ -216,13 +206,12 @@ def _leftovers(place: Location, *, fix: bool) -> Iterator[Finding]:
     folders = {Path.cwd(), place.folder.absolute().parent}
     stopped = [path for folder in folders for path in folder.glob(".*.*.partial") if not _is_running(path)]
     for path in sorted(stopped):
+        what = f"{path}, left by an interrupted export"
         if fix:
             shutil.rmtree(path, ignore_errors=True)
-            yield Finding("repair", "note", f"deleted {path}, left by an interrupted export")
+            yield Finding("repair", "note", f"deleted {what}")
         else:
-            yield Finding(
-                "leftovers", "note", f"{path}, left by an interrupted export", "rlfocal doctor --repair"
-            )
+            yield Finding("leftovers", "note", what, "rlfocal doctor --repair")
 
 
 def _is_running(stage: Path) -> bool:
@@ -237,17 +226,10 @@ def _is_running(stage: Path) -> bool:
     return True
 
 
-def _mismatched_extensions() -> list[str]:
+def _mismatched_extensions() -> Iterator[str]:
     wanted = version("duckdb")
-    names = [
-        f"duckdb-extension-{name}" for name in ("ducklake", "httpfs", "sqlite-scanner", "postgres-scanner")
-    ]
-    found = {name: _installed(name) for name in names}
-    return [f"{name} is {v}, but DuckDB is {wanted}" for name, v in found.items() if v not in (None, wanted)]
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+    for name in ("ducklake", "httpfs", "sqlite-scanner", "postgres-scanner"):
+        with suppress(PackageNotFoundError):
+            found = version(f"duckdb-extension-{name}")
+            if found != wanted:
+                yield f"duckdb-extension-{name} is {found}, but DuckDB is {wanted}"

@@ -12,7 +12,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from rlfocal.base.failures import without_secrets
-from rlfocal.upkeep.doctor.findings import Finding
+from rlfocal.upkeep.doctor import Finding
 
 FLOW = "regenerate"
 PATIENCE_SECONDS = 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from rlfocal.upkeep.drift.thresholds import Thresholds, exceeds
 from warehouse import Warehouse
 from warehouse.locations import Location
 from warehouse.scripts import script
-from warehouse.snapshots import both_snapshots
+from warehouse.snapshots import both_snapshots, changed_settings
 from warehouse.store import PartitionKey
 
 
@@ -24,9 +23,9 @@ class Logprobs:
     n: int
     """Choices compared."""
     n_moved: int
-    """Of which these differ at all."""
+    """Choices that differ at all."""
     n_beyond: int
-    """Of which these differ by more than the threshold."""
+    """Choices that differ by more than the threshold."""
     mean: float
     """Over all that were compared."""
     mean_moved: float
@@ -112,7 +111,9 @@ def drift_between(
     thresholds = thresholds or Thresholds()
     with both_snapshots(location, before, after) as opened:
         allowed = {"full": thresholds.full.logprob, "low": thresholds.low.logprob}
-        opened.connection.execute(script("drift/compared"), allowed)
+        macro, compare = opened.connection.extract_statements(script("drift/compared"))
+        opened.connection.execute(macro)
+        opened.connection.execute(compare, allowed)
         listed = opened.rows("SELECT change, model, benchmark, task FROM temp.compared ORDER BY ALL")
         moved = any(change == "moved" for change, *_ in listed)
         found = opened.query(script("drift/differences")).to_pylist() if moved else []
@@ -180,18 +181,14 @@ def _differs(row: Mapping[str, Any]) -> bool:
 
 
 def _moved(row: dict[str, Any], thresholds: Thresholds, n_rows: int) -> Moved:
-    before, after = _ran(row.pop("ran_before")), _ran(row.pop("ran_after"))
+    ran = changed_settings(row.pop("ran_before"), row.pop("ran_after"))
     logprobs, texts = row.pop("logprobs"), row.pop("texts")
     found = Moved(
         **row,
         logprobs=logprobs and Logprobs(**logprobs),
         texts=texts and Texts(**texts),
         change=paired_counts(row["n_docs"], row["became_right"], row["became_wrong"]),
-        ran={
-            name: (before.get(name), after.get(name))
-            for name in sorted(before.keys() | after.keys())
-            if before.get(name) != after.get(name)
-        },
+        ran=ran,
         reasons=(),
     )
     return Moved(**vars(found) | {"reasons": tuple(_reasons(found, thresholds, n_rows))})
@@ -223,12 +220,3 @@ def _reasons(row: Moved, thresholds: Thresholds, n_rows: int) -> list[str]:
             f"{100 * thresholds.accuracy:g} and more than chance"
         )
     return reasons
-
-
-def _ran(record: Mapping[str, str | None] | None) -> dict[str, Any]:
-    """Backend, settings and versions as one level of names."""
-    if record is None:
-        return {}
-    settings: dict[str, Any] = json.loads(record["settings"] or "{}")
-    versions: dict[str, Any] = json.loads(record["versions"] or "{}")
-    return settings | versions | {"backend": record["backend"]}

@@ -14,7 +14,7 @@ class Limits:
     """What may differ in one partition. Noise explains these shares; more counts if it is not chance."""
 
     logprob: float
-    """By which the log-prob of a one-token choice may differ, in nats; of n tokens, √n times as much."""
+    """How much the log-prob of a one-token choice may differ, in nats; of n tokens, √n times as much."""
     moved: float
     """Share of choices that may differ by more."""
     flipped: float
@@ -24,10 +24,10 @@ class Limits:
 
 
 FULL = Limits(logprob=1e-3, moved=0.0, flipped=0.01, texts=0.1)
-"""Of float32: other batches move log-probs by some 1e-4, so ten times that and never more. Probabilities that
-move by 1e-4 a token change one of 256 sampled tokens in 2.5 % of the texts."""
+"""For float32: other batches move log-probs by some 1e-4, so ten times that and never more. Probabilities
+that move by 1e-4 a token change one of 256 sampled tokens in 2.5 % of the texts."""
 LOW = Limits(logprob=0.1, moved=0.01, flipped=0.05, texts=1.0)
-"""Of bfloat16, float16 and quantised models: rounding alone moves a log-prob by hundredths, and changes some
+"""For bfloat16, float16 and quantised models: rounding alone moves a log-prob by hundredths, and changes some
 sampled token of nearly every text."""
 
 

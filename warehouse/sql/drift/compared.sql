@@ -1,26 +1,17 @@
 -- temp.compared: every partition with answers in the catalogues `before` or `warehouse`, what became of it, and by how
 -- much the log-prob of a token may differ. `rewritten`: its record says that it was not extracted again.
 -- Hashed twice: DuckDB combines the columns of one hash by XOR, and XOR over rows would lose which values belong together.
+CREATE OR REPLACE TEMP MACRO answer_digests(catalogue) AS TABLE
+SELECT c.model, c.benchmark, c.task, count(*) AS n, bit_xor(hash(hash(c.doc_id, c.choice, c.logprob))) AS digest
+FROM query(concat('FROM ', catalogue, '.choice_logprobs')) AS c
+GROUP BY ALL
+UNION ALL
+SELECT p.model, p.benchmark, p.task, count(*) AS n, bit_xor(hash(hash(p.doc_id, p.pass, p.text, p.answer))) AS digest
+FROM query(concat('FROM ', catalogue, '.answer_passes')) AS p
+GROUP BY ALL;
+
 CREATE OR REPLACE TEMP TABLE compared AS
-WITH answers_before AS (
-    SELECT c.model, c.benchmark, c.task, count(*) AS n, bit_xor(hash(hash(c.doc_id, c.choice, c.logprob))) AS digest
-    FROM before.choice_logprobs AS c
-    GROUP BY ALL
-    UNION ALL
-    SELECT p.model, p.benchmark, p.task, count(*) AS n, bit_xor(hash(hash(p.doc_id, p.pass, p.text, p.answer))) AS digest
-    FROM before.answer_passes AS p
-    GROUP BY ALL
-),
-answers_after AS (
-    SELECT c.model, c.benchmark, c.task, count(*) AS n, bit_xor(hash(hash(c.doc_id, c.choice, c.logprob))) AS digest
-    FROM warehouse.choice_logprobs AS c
-    GROUP BY ALL
-    UNION ALL
-    SELECT p.model, p.benchmark, p.task, count(*) AS n, bit_xor(hash(hash(p.doc_id, p.pass, p.text, p.answer))) AS digest
-    FROM warehouse.answer_passes AS p
-    GROUP BY ALL
-),
-records AS (
+WITH records AS (
     SELECT
         model, benchmark, task, coalesce(b.extraction_id = a.extraction_id, false) AS rewritten,
         {backend: b.backend, settings: b.settings, versions: b.versions} AS ran_before,
@@ -48,6 +39,6 @@ SELECT
     coalesce(r.rewritten, false) AS rewritten, coalesce(r.low_precision, false) AS low_precision,
     CASE WHEN r.rewritten THEN 0 WHEN r.low_precision THEN $low ELSE $full END AS allowed,
     r.ran_before, r.ran_after
-FROM answers_before AS b
-FULL JOIN answers_after AS a USING (model, benchmark, task)
+FROM answer_digests('before') AS b
+FULL JOIN answer_digests('warehouse') AS a USING (model, benchmark, task)
 LEFT JOIN ran AS r USING (model, benchmark, task);

@@ -1,5 +1,7 @@
--- Documents whose texts are not exported: those of the benchmarks that the variable `confidential` names, and their variants (gpqa@chat).
+-- Documents whose texts are not exported: those marked confidential, those of the benchmarks that the variable `confidential`
+-- names, and their variants (gpqa@chat).
 CREATE TEMP TABLE withheld AS
 SELECT d.benchmark, d.task, d.doc_id
 FROM warehouse.docs AS d
-WHERE list_contains(getvariable('confidential'), split_part(d.benchmark, '@', 1));
+WHERE NOT getvariable('with_questions')
+    AND (d.confidential OR list_contains(getvariable('confidential'), split_part(d.benchmark, '@', 1)));

@@ -1,11 +1,14 @@
-"""Rows of a Parquet, CSV or JSONL file as typed tables of a scratch DuckDB; errors name the value."""
+"""Files of other tools: found, parsed, or read as typed tables of a scratch DuckDB; errors name the value."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -13,7 +16,9 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from rlfocal.base.errors import InputError
+from warehouse.memory import memory_settings
 
+Row = Mapping[str, Any]
 _FORMATS = (".parquet", ".csv", ".jsonl")
 _SIMILAR = 0.8  # of two names, by difflib
 _MEANING = {
@@ -48,11 +53,8 @@ def load_table(
         check_encoding(path)
     raw = reader(path)
     is_json = "line" in raw.column_names and path.suffix.lower() == ".jsonl"
-    if is_json:
-        _check_lines(scratch, raw, path)
-    _check_spelling(scratch, raw, path, columns, is_json=is_json)
-    if not is_json:
-        _check_columns(raw, path, required)
+    found = _json_keys(scratch, raw, path) if is_json else raw.column_names
+    _check_columns(found, path, columns, () if is_json else required)
     scratch.register("raw", raw)
     present = columns if is_json else [name for name in columns if name in raw.column_names]
     lists = {
@@ -60,7 +62,9 @@ def load_table(
         for f in raw.schema
         if pa.types.is_list(f.type) or pa.types.is_large_list(f.type)
     }
-    typed = {name: _typed(name, columns[name], is_json=is_json, values=lists.get(name)) for name in present}
+    typed = {
+        name: _typed_sql(name, columns[name], is_json=is_json, values=lists.get(name)) for name in present
+    }
     selected = ", ".join(f'{typed.get(n, (f"NULL::{t}", ""))[0]} AS "{n}"' for n, t in columns.items())
     row = "row" if is_json else "row_number() OVER ()"
     where = "WHERE line IS NOT NULL" if is_json else ""
@@ -78,7 +82,14 @@ def load_table(
     scratch.unregister("raw")
 
 
-def _typed(name: str, kind: str, *, is_json: bool, values: pa.DataType | None) -> tuple[str, str]:
+def read_table(path: Path, columns: Mapping[str, str], required: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """The rows of a file, as `load_table` makes them: the row's number, then the columns."""
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
+        load_table(scratch, "read", path, columns, required)
+        return scratch.execute("FROM read ORDER BY row").fetchall()
+
+
+def _typed_sql(name: str, kind: str, *, is_json: bool, values: pa.DataType | None) -> tuple[str, str]:
     """SQL of a column's value in its type, and of the text it is read from; `values`: what its lists hold."""
     value = f"line -> '{name}'" if is_json else f'"{name}"'
     text = f"(line ->> '{name}')" if is_json else f'"{name}"::VARCHAR'
@@ -151,56 +162,106 @@ def _lines(path: Path) -> pa.Table:
     return pa.table({"row": pa.array(range(1, len(lines) + 1), pa.int64()), "line": text})
 
 
-def _check_lines(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) -> None:
+def _json_keys(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) -> list[str]:
+    """The keys of all lines. Raises InputError for a line that is no JSON object or has a key twice."""
     scratch.register("lines", lines)
     broken = scratch.execute(
         "SELECT row, line[:60] FROM lines "
         "WHERE NOT json_valid(line) OR json_type(CASE WHEN json_valid(line) THEN line END) <> 'OBJECT' "
         "ORDER BY row LIMIT 1"
     ).fetchone()
-    repeated = scratch.execute(
-        "SELECT k.row, k.key "
-        "FROM (SELECT row, unnest(json_keys(line)) AS key FROM lines WHERE json_valid(line)) AS k "
-        "GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
-    ).fetchone()
-    scratch.unregister("lines")
     if broken is not None:
         raise InputError(f"{path}, line {broken[0]}: not a JSON object: {broken[1]}")
+    keys = "SELECT row, unnest(json_keys(line)) AS key FROM lines WHERE line IS NOT NULL"
+    repeated = scratch.execute(
+        f"SELECT row, key FROM ({keys}) GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
+    ).fetchone()
     if repeated is not None:
         raise InputError(f"{path}, line {repeated[0]}: duplicate key {repeated[1]!r}; keep one of its values")
+    named = scratch.execute(f"SELECT DISTINCT key FROM ({keys}) ORDER BY 1").fetchall()
+    scratch.unregister("lines")
+    return [name for (name,) in named]
 
 
-def _check_columns(raw: pa.Table, path: Path, required: tuple[str, ...]) -> None:
-    lacking = [name for name in required if name not in raw.column_names]
-    if lacking:
-        found = ", ".join(raw.column_names)
-        raise InputError(f"{path} has no column {lacking[0]!r}; it has {found}")
-
-
-def _check_spelling(
-    scratch: duckdb.DuckDBPyConnection,
-    raw: pa.Table,
-    path: Path,
-    columns: Mapping[str, str],
-    *,
-    is_json: bool,
+def _check_columns(
+    found: Sequence[str], path: Path, columns: Mapping[str, str], required: Sequence[str]
 ) -> None:
-    """Raises InputError for a column whose name is close to a known one that the file lacks."""
-    found = list(raw.column_names)
-    if is_json:
-        scratch.register("lines", raw)
-        keys = "SELECT DISTINCT unnest(json_keys(line)) FROM lines WHERE line IS NOT NULL ORDER BY 1"
-        found = [name for (name,) in scratch.execute(keys).fetchall()]
-        scratch.unregister("lines")
+    """Raises InputError for a column whose name is close to a known one that the file lacks, and for a
+    required one that is missing."""
     lacking = [name for name in columns if name not in found]
     for name in found:
-        if name in columns:
-            continue
         plain = name.strip().lower().replace("-", "_").replace(" ", "_")
-        if meant := get_close_matches(plain, lacking, n=1, cutoff=_SIMILAR):
+        meant = get_close_matches(plain, lacking, n=1, cutoff=_SIMILAR)
+        if name not in columns and meant:
             raise InputError(
                 f"{path}: unknown column {name!r}; did you mean {meant[0]!r}? Rename it, or leave it out"
             )
+    for name in required:
+        if name in lacking:
+            raise InputError(f"{path} has no column {name!r}; it has {', '.join(found)}")
+
+
+def find_files(paths: Iterable[str | Path], is_wanted: Callable[[Path], bool], advice: str) -> list[Path]:
+    """The wanted ones of files, and of all that is in folders, each once.
+
+    Raises InputError for a path that does not exist or has none, with `advice` on what it should have.
+    """
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        if not path.exists():
+            raise InputError(f"there is no file or folder {path}")
+        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+        chosen = [file for file in inside if file.is_file() and is_wanted(file)]
+        if not chosen:
+            raise InputError(f"{path} has no {advice}")
+        found |= {file.absolute(): file for file in chosen}
+    return list(found.values())
+
+
+def read_json(path: Path, advice: str) -> Any:
+    """The content of a JSON file. Raises InputError, with `advice`, if it is broken."""
+    try:
+        return parse_json(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not valid JSON ({error}); {advice}") from None
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
+    """Objects of a JSONL file with the number of their line. Raises InputError for a broken one."""
+    check_encoding(path)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = parse_json(line)
+            except (ValueError, RecursionError) as error:
+                shown = line[:60].decode("utf-8", "replace").strip()
+                raise InputError(
+                    f"{path}, line {number}: not valid JSON ({error}): {shown}; write the log again, "
+                    "or take the line out of every model's"
+                ) from None
+            if not isinstance(row, dict):
+                raise InputError(f"{path}, line {number}: not a JSON object: {str(row)[:60]}")
+            yield number, row
+
+
+def parse_json(content: bytes) -> Any:
+    """Parsed JSON. Raises ValueError or RecursionError if it is broken or no table can hold it."""
+    value = json.loads(content, object_pairs_hook=_unique)
+    if b"\\ud" in content.lower():
+        # Half a surrogate pair is not text.
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dict. Raises ValueError for a duplicate key, of which readers keep either value."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
+    return row
 
 
 def first_line(error: Exception) -> str:

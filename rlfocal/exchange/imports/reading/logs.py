@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading.samples import parse_json
+from rlfocal.exchange.imports.reading.files import find_files, read_json
 from rlfocal.extraction.lm_eval_tasks import hub_dataset
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
@@ -78,8 +78,10 @@ def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[li
     `model` names the model instead of the results file. Raises InputError if there are no logs, or no
     model's name.
     """
-    logs = [_log(path, model) for path in _sample_files(paths)]
-    named = sorted({_logged_name(log.run, log.path) or "" for log in logs} - {""})
+    advice = "samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
+    files = find_files(paths, lambda p: p.suffix in _SUFFIXES and _match_name(p) is not None, advice)
+    logs = [_log(path, model) for path in files]
+    named = sorted({_model_name(log.run, log.path) or "" for log in logs} - {""})
     if model is not None and len(named) > 1:
         raise InputError(
             f"--model {model} names one model, but these are runs of {', '.join(named)}; "
@@ -104,22 +106,7 @@ def _is_group(key: tuple[str, str], logs: Iterable[tuple[str, str]]) -> bool:
     return any(other == model and name.startswith(f"{task}_") for other, name in logs)
 
 
-def _sample_files(paths: Iterable[str | Path]) -> list[Path]:
-    found: dict[Path, Path] = {}
-    for path in map(Path, paths):
-        if not path.exists():
-            raise InputError(f"there is no file or folder {path}")
-        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
-        chosen = [p for p in inside if p.suffix in _SUFFIXES and p.is_file() and _named(p) is not None]
-        if not chosen:
-            raise InputError(
-                f"{path} has no samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
-            )
-        found |= {p.absolute(): p for p in chosen}
-    return list(found.values())
-
-
-def _named(path: Path) -> re.Match[str] | None:
+def _match_name(path: Path) -> re.Match[str] | None:
     """A match with a task (and a date, or a model) of a file of samples."""
     if match := _SAMPLES.fullmatch(path.stem):
         return match
@@ -130,13 +117,13 @@ def _named(path: Path) -> re.Match[str] | None:
 
 
 def _log(path: Path, model: str | None) -> Log:
-    match = _named(path)
+    match = _match_name(path)
     assert match is not None
     groups = match.groupdict()
     # Splits of the hub's data sets are dates, and `latest`, which sorts after them.
     date = groups.get("date") or path.parent.name
     run = _results(path, date) if "date" in groups else {}
-    name = model or _logged_name(run, path)
+    name = model or _model_name(run, path)
     if not name:
         raise InputError(
             f"{path}: there is no results_{date}.json with a model_name next to it; give --model"
@@ -144,12 +131,12 @@ def _log(path: Path, model: str | None) -> Log:
     return Log(path, groups["task"], date, name, run)
 
 
-def _logged_name(run: Mapping[str, Any], path: Path) -> str | None:
+def _model_name(run: Mapping[str, Any], path: Path) -> str | None:
     if name := run.get("model_name"):
         if not isinstance(name, str):
             raise InputError(f"{path}: the model_name of its run is not text but {name!r:.60}")
         return name
-    match = _named(path)
+    match = _match_name(path)
     configured = match.groupdict().get("model") if match else None
     if configured is None and (folder := _FOLDER.fullmatch(path.parent.name)):
         configured = folder["model"]
@@ -160,10 +147,7 @@ def _results(samples: Path, date: str) -> Mapping[str, Any]:
     for path in sorted(samples.parent.glob(f"*_{date}.json")):
         if path.name.startswith("samples_"):
             continue
-        try:
-            content = parse_json(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: not valid JSON ({error}); write the log again") from None
+        content = read_json(path, "write the log again")
         if isinstance(content, dict) and "results" in content:
             return content
     return {}

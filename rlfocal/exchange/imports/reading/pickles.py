@@ -30,7 +30,7 @@ def load_arrays(path: Path) -> Any:
     try:
         content = path.read_bytes()
         _check_memo(content)
-        return _finished(_Reader(io.BytesIO(content), path).load(), {})
+        return _finish(_Reader(io.BytesIO(content), path).load(), {})
     except InputError:
         raise
     except MemoryError:
@@ -84,10 +84,10 @@ class _Array:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, kind, is_fortran, content = state
-        self.value = _shaped(content, kind, shape, "F" if is_fortran else "C")
+        self.value = _shape(content, kind, shape, "F" if is_fortran else "C")
 
 
-def _shaped(content: Any, kind: _DType, shape: Any, order: str) -> NDArray[Any]:
+def _shape(content: Any, kind: _DType, shape: Any, order: str) -> NDArray[Any]:
     if not isinstance(content, bytes | bytearray):
         raise ValueError("an array's content is not bytes")
     sizes = tuple(int(size) for size in shape)
@@ -103,12 +103,12 @@ def _empty(*_: Any) -> _Array:
 
 def _from_buffer(content: Any, kind: _DType, shape: Any, order: str) -> _Array:
     made = _Array()
-    made.value = _shaped(content, kind, shape, order)
+    made.value = _shape(content, kind, shape, order)
     return made
 
 
 def _scalar(kind: _DType, content: Any) -> Any:
-    return _shaped(content, kind, (), "C").item()
+    return _shape(content, kind, (), "C").item()
 
 
 def _bytes(text: str, encoding: str) -> bytes:
@@ -154,7 +154,7 @@ class _Reader(pickle.Unpickler):
         return found
 
 
-def _finished(value: Any, known: dict[int, Any]) -> Any:
+def _finish(value: Any, known: dict[int, Any]) -> Any:
     """The value with its arrays in place. Raises ValueError for anything but a plain value.
 
     `known` holds finished values: a few lists nested in each other could otherwise expand to billions.
@@ -164,9 +164,9 @@ def _finished(value: Any, known: dict[int, Any]) -> Any:
     if isinstance(value, list | tuple | dict):
         if id(value) not in known:
             known[id(value)] = (
-                {_finished(key, known): _finished(item, known) for key, item in value.items()}
+                {_finish(key, known): _finish(item, known) for key, item in value.items()}
                 if isinstance(value, dict)
-                else [_finished(item, known) for item in value]
+                else [_finish(item, known) for item in value]
             )
         return known[id(value)]
     if value is None or isinstance(value, bool | int | float | str):

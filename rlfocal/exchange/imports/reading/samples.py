@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,11 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading.files import check_encoding, first_line
+from rlfocal.exchange.imports.reading.files import Row, first_line, read_json, read_jsonl
 from rlfocal.extraction.answers import extract_answer
 from warehouse.answers import normalise
-
-Row = Mapping[str, Any]
 
 
 class UnsupportedTaskError(Exception):
@@ -56,7 +53,7 @@ def sample(row: Row, config: Row) -> LoggedSample:
     doc_id = row["doc_id"]
     if not isinstance(doc_id, int) or isinstance(doc_id, bool) or abs(doc_id) >= 2**63:
         raise ValueError(f"doc_id {doc_id!r} is not a whole number")
-    arguments = [_arguments(given) for given in _listed(row["arguments"], "gen_args_")]
+    arguments = [_list(given, "arg_") for given in _list(row["arguments"], "gen_args_")]
     responses = row["resps"]
     if len(arguments) != len(responses):
         raise ValueError(f"{len(responses)} resps for {len(arguments)} requests")
@@ -144,11 +141,7 @@ def _answers(row: Row, responses: Sequence[Any]) -> tuple[dict[str, Any], list[d
     return {"gold": gold}, [{"pass": i, "answer": text} for i, text in enumerate(texts)]
 
 
-def _arguments(given: Any) -> list[Any]:
-    return _listed(given, "arg_")
-
-
-def _listed(given: Any, prefix: str) -> list[Any]:
+def _list(given: Any, prefix: str) -> list[Any]:
     """lm-eval names the items of a list (`arg_0`, `arg_1`, ...) so that each file has one schema."""
     if not isinstance(given, Mapping):
         return list(given)
@@ -159,66 +152,28 @@ def _listed(given: Any, prefix: str) -> list[Any]:
 def _question(template: Any, doc: Row, prompt: str) -> str:
     """The document's own part of the prompt, as the task's template has it; the prompt where that fails."""
     if isinstance(template, str):
-        own = doc[template] if template in doc else _rendered(template, doc)
+        own = doc[template] if template in doc else _render(template, doc)
         if isinstance(own, str) and own.strip() and own.strip() in prompt:
             return own
     return prompt
 
 
-def _rendered(template: str, doc: Row) -> str | None:
+def _render(template: str, doc: Row) -> str | None:
     try:
-        return str(_compiled(template).render(**doc))
+        return str(_compile(template).render(**doc))
     # A template can fail in any way that its filters can.
     except Exception:
         return None
 
 
 @cache
-def _compiled(template: str) -> Any:
+def _compile(template: str) -> Any:
     from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     # The template comes with somebody's log: it may format a document, and do nothing else.
     environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
     return environment.from_string(template)
-
-
-def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
-    """Objects of a JSONL file with the number of their line. Raises InputError for a broken one."""
-    check_encoding(path)
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = parse_json(line)
-            except (ValueError, RecursionError) as error:
-                shown = line[:60].decode("utf-8", "replace").strip()
-                raise InputError(
-                    f"{path}, line {number}: not valid JSON ({error}): {shown}; write the log again, "
-                    "or take the line out of every model's"
-                ) from None
-            if not isinstance(row, dict):
-                raise InputError(f"{path}, line {number}: not a JSON object: {str(row)[:60]}")
-            yield number, row
-
-
-def parse_json(content: bytes) -> Any:
-    """Parsed JSON. Raises ValueError or RecursionError if it is broken or no table can hold it."""
-    value = json.loads(content, object_pairs_hook=_unique)
-    if b"\\ud" in content.lower():
-        # Half a surrogate pair is not text.
-        json.dumps(value, ensure_ascii=False).encode()
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a dict. Raises ValueError for a duplicate key, of which readers keep either value."""
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
-    return row
 
 
 def _json(path: Path) -> Iterator[tuple[int, Row]]:
@@ -228,11 +183,7 @@ def _json(path: Path) -> Iterator[tuple[int, Row]]:
     if not is_list:
         yield from read_jsonl(path)
         return
-    try:
-        rows = parse_json(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not valid JSON ({error}); write the log again") from None
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(read_json(path, "write the log again"), 1):
         if not isinstance(row, dict):
             raise InputError(f"{path}, row {number}: not a JSON object: {str(row)[:60]}")
         yield number, row

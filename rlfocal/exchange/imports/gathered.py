@@ -1,0 +1,152 @@
+"""What all imports share that read row by row: the rows, where each stands, and how they are checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.rows import (
+    DOCS,
+    LOGGED_DOCS,
+    LOGGED_SCORES,
+    SCORES,
+    CheckedRows,
+    ImportReport,
+    Source,
+    check_rows,
+)
+from warehouse import Warehouse
+from warehouse.memory import memory_settings
+
+_LARGEST = 2**63
+_ARROW = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}
+_PROMPT = ("prompt", "continuations")
+P = ParamSpec("P")
+T = TypeVar("T")
+OnProgress = Callable[[float], None]
+"""Called with the share that has been read, 0 to 1."""
+
+
+def importer(
+    read: Callable[P, AbstractContextManager[CheckedRows]],
+) -> Callable[Concatenate[Warehouse, P], ImportReport]:
+    """An import that writes what `read` reads in one transaction, or nothing; repeating it is a no-op."""
+
+    def run(warehouse: Warehouse, /, *args: P.args, **kwargs: P.kwargs) -> ImportReport:
+        with read(*args, **kwargs) as checked:
+            return checked.write(warehouse)
+
+    return run
+
+
+def tracked(items: Sequence[T], on_progress: OnProgress | None) -> Iterator[T]:
+    """The items, whose share is reported before each."""
+    for at, item in enumerate(items):
+        if on_progress is not None:
+            on_progress(at / len(items))
+        yield item
+
+
+class Gathered:
+    """Rows that were read one by one, and where each stands."""
+
+    def __init__(self) -> None:
+        self.docs: list[dict[str, Any]] = []
+        self.scores: list[dict[str, Any]] = []
+        self.known: dict[tuple[str, str, int], dict[str, Any]] = {}
+        """The documents by benchmark, task and doc_id."""
+        self._places: list[tuple[str, int]] = []
+
+    def row(self, where: str, number: int) -> int:
+        """The number of a new row, which messages call `where number` ("FILE, line" 3)."""
+        self._places.append((where, number))
+        return len(self._places)
+
+    def place(self, row: int) -> str:
+        where, number = self._places[row - 1]
+        return f"{where} {number}"
+
+    def describe(self, document: dict[str, Any], compared: Sequence[str]) -> dict[str, Any]:
+        """Adds a row of `docs`, unless its document was described before; returns the first description.
+
+        Raises InputError if the two differ in one of the `compared` columns.
+        """
+        key = document["benchmark"], document["task"], document["doc_id"]
+        known = self.known.setdefault(key, document)
+        if known is document:
+            self.docs.append(document)
+        for name in compared:
+            if known.get(name) != document.get(name):
+                change = f"{name} was {str(known.get(name))[:60]!r}, is {str(document.get(name))[:60]!r}"
+                if name in _PROMPT:
+                    change = "another prompt (template, few-shot examples or system prompt)"
+                raise InputError(
+                    f"{self.place(document['row'])}: document {key[2]} of {key[0]}/{key[1]} differs from "
+                    f"{self.place(known['row'])}: {change}. Models are compared on the same documents only: "
+                    f"import them under another name, such as --benchmark {key[0]}@v2"
+                )
+        return known
+
+    @contextmanager
+    def check(
+        self, kind: str, title: str, *, left: Sequence[str] = (), allow_missing: bool = False, **about: Any
+    ) -> Iterator[CheckedRows]:
+        """All rows, checked against each other; `about` and the others are fields of `Source`.
+
+        Raises InputError for the first wrong row, and if there is none.
+        """
+        if not self.scores:
+            raise InputError("; ".join([f"{title}: nothing to import", *left]))
+        source = Source(kind, title, lambda _, row: self.place(row), left=tuple(left), **about)
+        with closing(duckdb.connect(config=memory_settings())) as scratch:
+            for table, columns in (("docs", DOCS | LOGGED_DOCS), ("scores", SCORES | LOGGED_SCORES)):
+                rows = pa.Table.from_pylist(getattr(self, table), schema=_schema(columns))
+                scratch.register("given", rows)
+                scratch.execute(f"CREATE TEMP TABLE {table} AS FROM given")
+                scratch.unregister("given")
+            yield check_rows(scratch, source, allow_missing=allow_missing)
+
+
+def _schema(columns: dict[str, str]) -> pa.Schema:
+    kinds = {
+        name: pa.list_(_ARROW[kind[:-2]]) if kind.endswith("[]") else _ARROW[kind]
+        for name, kind in columns.items()
+    }
+    return pa.schema({"row": pa.int64(), **kinds})
+
+
+@contextmanager
+def refusing(where: str) -> Iterator[None]:
+    """Raises InputError, "WHERE (REASON)", for whatever a row of unexpected content makes a reader raise."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{where} ({reason})") from None
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """A key that sorts `a.9` before `a.10`."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    bare = ((part, part.lstrip("0")) for part in parts)
+    return tuple(
+        (0, len(digits), digits) if part[0] in "0123456789" else (1, 0, part) for part, digits in bare
+    )
+
+
+def numbers(names: Iterable[str]) -> dict[str, int]:
+    """The number of each name: itself where all of them are numbers, else its place in natural order.
+
+    >>> numbers(["7", "12"]), numbers(["q10", "q9"])
+    ({'7': 7, '12': 12}, {'q9': 0, 'q10': 1})
+    """
+    distinct = set(names)
+    if all(re.fullmatch("0|[1-9][0-9]{0,18}", name) and int(name) < _LARGEST for name in distinct):
+        return {name: int(name) for name in sorted(distinct, key=natural)}
+    return {name: at for at, name in enumerate(sorted(distinct, key=lambda name: (natural(name), name)))}
