@@ -16,12 +16,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from ruamel.yaml import YAML
+
 from rlfocal.base.errors import InputError, RunError, unknown
-from rlfocal.extraction.card import read_card
 from rlfocal.pool.files import packaged
 from rlfocal.pool.hub import COMMIT
 from rlfocal.pool.specs import Benchmark
 
+CARD = "README.md"
 FEWSHOT_SEED = 1234  # lm-eval's default, so that few-shot prompts are its prompts
 TOKEN_LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 FILE_READERS = {"arrow", "csv", "json", "parquet", "text"}  # `datasets` takes these for a dataset_path too
@@ -321,3 +323,21 @@ def _explained(
 
 def _remedy(benchmark: Benchmark, datasets: Path) -> str:
     return f"`rlfocal datasets mirror {datasets} --benchmarks {benchmark.name}` fetches it from the hub"
+
+
+class Card(NamedTuple):
+    """A mirrored data set's front matter: the commit that it is a copy of, and its configurations."""
+
+    revision: str | None
+    configs: frozenset[str]
+
+
+def read_card(repository: Path) -> Card:
+    """The card of a data set's folder; nothing is listed if there is none."""
+    try:
+        front = (repository / CARD).read_text(encoding="utf-8").split("---\n")[1]
+    except (FileNotFoundError, IndexError):
+        return Card(None, frozenset())
+    content = YAML(typ="safe").load(front) or {}
+    configs = frozenset(entry["config_name"] for entry in content.get("configs", ()))
+    return Card(content.get("revision"), configs)

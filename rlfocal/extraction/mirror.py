@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 
 from rlfocal.base.atomic import replacing, write_file
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.extraction.card import CARD, read_card
 from rlfocal.extraction.lm_eval_tasks import (
+    CARD,
     HubDataset,
     Managers,
     dataset_failure,
@@ -21,6 +21,7 @@ from rlfocal.extraction.lm_eval_tasks import (
     hub_dataset,
     one_line,
     quiet,
+    read_card,
     task_config,
     task_manager,
 )

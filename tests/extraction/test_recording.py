@@ -16,10 +16,10 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction import logs
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines import backends
+from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import begin, gpus
 from rlfocal.extraction.running import worker
 from rlfocal.extraction.running.events import Extracted, Failure
-from rlfocal.extraction.running.partitions import Job
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
 from warehouse import open_warehouse
@@ -77,7 +77,7 @@ def run(monkeypatch: pytest.MonkeyPatch, location: Path, engine: Scripted, *jobs
     monkeypatch.setattr(backends, "import_module", lambda _: SimpleNamespace(load=lambda *_: engine))
     monkeypatch.setattr(backends, "local_weights", lambda _: None)
     sent: list[Any] = []
-    worker.extract(sent.append, location, MODEL, "hf", jobs, 1)
+    worker.extract_jobs(sent.append, location, MODEL, "hf", jobs, 1)
     return [event for event in sent if isinstance(event, Extracted | Failure)]
 
 

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from rlfocal.cli.app import app
 from rlfocal.exchange.exports import export
 from rlfocal.extraction.engine import Document
-from rlfocal.extraction.fingerprint import fingerprint, holds
+from rlfocal.extraction.partition import Job, fingerprint, is_covered
+from rlfocal.extraction.rows import alone, with_unconditional
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.extraction.unconditional import alone, with_unconditional
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.opening import SCHEMA_VERSION
@@ -138,10 +138,10 @@ def test_a_fingerprint_says_whether_they_are_there(tmp_path: Path) -> None:
     without, having = (fingerprint(spec, "w", task, "hf") for task in (plain, asked))
     assert having.startswith(without)
     there = Committed("e", having, 3)
-    assert holds(there, without, 3)
-    assert holds(there, having, 3)
-    assert not holds(Committed("e", without, 3), having, 3)
-    assert not holds(there, without, 4)
+    assert is_covered(Job(plain, without), there)
+    assert is_covered(Job(asked, having), there)
+    assert not is_covered(Job(asked, having), Committed("e", without, 3))
+    assert not is_covered(Job(plain, without), Committed("e", having, 2))
 
 
 def test_answers_have_no_choices() -> None:

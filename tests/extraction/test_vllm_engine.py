@@ -18,9 +18,9 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.requests import Request
+from rlfocal.extraction.rows import alone
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.extraction.unconditional import alone
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec, load_benchmarks
 from warehouse import open_warehouse
 

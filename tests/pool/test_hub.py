@@ -17,7 +17,7 @@ import pytest
 from support.hub_server import Hub, serve
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.lab import weights_dir
 from rlfocal.pool.hub import local_weights, pinned
@@ -29,7 +29,7 @@ TOKEN = "hf_" + "PlantedSecret" * 3
 RESOLVE = """
 import sys
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import pinned
 from rlfocal.pool.specs import ModelSpec

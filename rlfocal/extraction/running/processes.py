@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import multiprocessing
 import os
@@ -16,15 +17,16 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Self
 
 from rlfocal.extraction.gpus.leases import Lease
-from rlfocal.extraction.running import fork_server
 from rlfocal.extraction.running.faults import explained, killed, over_time
 
 Send = Callable[[Any], None]
 SECONDS_TO_EXIT = 60
+FORK_SERVER_OWNER = "RLFOCAL_FORK_SERVER_OWNER"
+SECONDS_BETWEEN_LOOKS = 0.2
 _starting = threading.Lock()
 
 
@@ -185,8 +187,8 @@ def _start(
     # Not a daemon: an engine may need processes of its own.
     process = context.Process(target=_run, args=given, daemon=False)
     try:
-        with _starting, _main_hidden(), _deaf_to_ctrl_c(), fork_server.owned():
-            context.set_forkserver_preload([fork_server.__name__, *preload])
+        with _starting, _main_hidden(), _deaf_to_ctrl_c(), _owning_fork_server():
+            context.set_forkserver_preload([__name__, *preload])
             process.start()
     finally:
         sender.close()
@@ -245,3 +247,29 @@ def _die_with_parent() -> None:
     if parent is not None:
         parent.join()
     os.killpg(0, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _owning_fork_server() -> Iterator[None]:
+    """A fork server started inside learns this process's number, so that it ends with its owner.
+
+    Python's own fork server notices its owner's death only between two forks, not during seconds of imports.
+    """
+    os.environ[FORK_SERVER_OWNER] = str(os.getpid())
+    try:
+        yield
+    finally:
+        del os.environ[FORK_SERVER_OWNER]
+
+
+def _end_with(owner: int) -> None:
+    while os.getppid() == owner:
+        sleep(SECONDS_BETWEEN_LOOKS)
+    os._exit(1)
+
+
+# A fork server takes no call from its owner but an import; anywhere else the name is not set.
+if FORK_SERVER_OWNER in os.environ:
+    threading.Thread(target=_end_with, args=(int(os.environ.pop(FORK_SERVER_OWNER)),), daemon=True).start()
+    gc.disable()  # looking for garbage takes a sixth of the imports' time
+    os.register_at_fork(after_in_child=gc.enable)
