@@ -316,7 +316,7 @@ MUTANTS = (
     ),
     Mutant(
         "GPUs: an engine sees all of them", "rlfocal/extraction/running/gpu_jobs.py",
-        "sees_only(lease.devices)", "sees_only(devices)",
+        "restrict_to(lease.devices)", "restrict_to(devices)",
         "extraction/test_placing.py::test_models_run_side_by_side_on_gpus_of_their_own",
     ),
     Mutant(

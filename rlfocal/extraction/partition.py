@@ -54,7 +54,7 @@ def partition_lock(warehouse: Warehouse, key: PartitionKey, *, wait: bool) -> Ab
 def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: str) -> str:
     """sha256 over all that a row of (model, task) depends on, and whether it has unconditional log-probs.
 
-    `model` is `pinned`, and `weights` its `weights_digest`: tokenizer and chat template are part of both.
+    `model` is pinned, and `weights` its `weights_digest`: tokenizer and chat template are part of both.
     The task's digest covers prompts (few-shot seed, system prompt, chat template or not), data and sampling.
     The number of documents is not included: a limited partition is part of the whole one.
     """
@@ -79,7 +79,7 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
 def weights_digest(model: ModelSpec) -> str:
     """What the weights and the tokenizer are: a hub model's commit, or sha256 over a directory's files.
 
-    `model` is `pinned`. Raises InputError for a directory that lacks what an engine needs.
+    `model` is pinned. Raises InputError for a directory that lacks what an engine needs.
     """
     folder = local_weights(model)
     if folder is None:

@@ -162,7 +162,7 @@ def pass_rows(
     return pa.Table.from_pylist(rows, schema=PASSES)
 
 
-def alone(documents: Sequence[Document]) -> list[Document]:
+def documents_of_choices(documents: Sequence[Document]) -> list[Document]:
     """Every continuation of the documents as a document of its own, with an empty prompt, in a fixed order.
 
     Each is there once, however many documents have it. An empty prompt is lm-eval's: the token that begins a
@@ -177,7 +177,7 @@ def with_unconditional(rows: pa.Table, scored: pa.Table, documents: Sequence[Doc
 
     `scored`: the rows of `alone(documents)`, one per continuation.
     """
-    texts = [document.continuations[0] for document in alone(documents)]
+    texts = [document.continuations[0] for document in documents_of_choices(documents)]
     places = zip(scored["doc_id"].to_pylist(), scored["logprob"].to_pylist(), strict=True)
     known = {texts[place]: logprob for place, logprob in places}
     continuations = {document.doc_id: document.continuations for document in documents}

@@ -28,7 +28,7 @@ from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.running.events import AlreadyCommitted, Extracted, Failure, Progress, share_of_tasks
-from rlfocal.extraction.running.faults import over_time
+from rlfocal.extraction.running.faults import explain_timeout
 from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.extraction.running.runner import ExtractionReport, extract_model, extract_pool
@@ -339,7 +339,7 @@ def test_a_process_that_takes_longer_than_its_time_limit_ends_with_all_it_starte
     pids: dict[str, int] = {}
     jobs = {"slow": (600.0,), "quick": (0.0,)}
     ended = run_each(takes, jobs, at_once=2, on_event=pids.__setitem__, seconds=6)
-    assert ended == {"slow": over_time(6), "quick": None}
+    assert ended == {"slow": explain_timeout(6), "quick": None}
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pids["slow"])
         assert process.wait(30) is None or process.status() == psutil.STATUS_ZOMBIE

@@ -54,7 +54,7 @@ def test_whatever_is_wrong_with_one_model_the_others_run(
             raise ZeroDivisionError("what nobody thought of")
         return spec
 
-    monkeypatch.setattr(missing, "pinned", found)
+    monkeypatch.setattr(missing, "pin_revision", found)
     tasks = load_tasks(load_pool("lab").choose(None, ["lab-gpqa"]).benchmarks, 8)
     plans = {plan.model.model: plan for plan in find_missing(models, tasks, "hf", {})}
     assert [model for model, plan in plans.items() if plan.jobs] == [good]

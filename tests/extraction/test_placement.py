@@ -18,7 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.gpus.devices import Device, find_gpus, parsed, sees_only, used_by_others, visible
+from rlfocal.extraction.gpus.devices import (
+    Device,
+    find_foreign_use,
+    find_gpus,
+    parse_gpu,
+    restrict_to,
+    select_visible,
+)
 from rlfocal.extraction.gpus.leases import FOLDER, lease_folder, offer_free
 from rlfocal.extraction.plan.schedule import Bar, Schedule, Work, simulate
 from rlfocal.extraction.running.processes import Processes, Send
@@ -52,13 +59,13 @@ def names(found: Sequence[Device]) -> list[str]:
     ],
 )
 def test_visible_devices_are_read_as_cuda_does(asked: str | None, seen: str) -> None:
-    assert names(visible(LISTED, asked)) == list(seen)
-    assert visible([], asked) == ()
+    assert names(select_visible(LISTED, asked)) == list(seen)
+    assert select_visible([], asked) == ()
 
 
 def test_a_part_of_a_gpu_is_passed_on() -> None:
-    [part] = visible(LISTED, "MIG-c0ffee")
-    assert sees_only([part]) == {"CUDA_VISIBLE_DEVICES": "MIG-c0ffee", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    [part] = select_visible(LISTED, "MIG-c0ffee")
+    assert restrict_to([part]) == {"CUDA_VISIBLE_DEVICES": "MIG-c0ffee", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def fake_driver(folder: Path, monkeypatch: pytest.MonkeyPatch, status: int = 0) -> None:
@@ -76,11 +83,11 @@ def test_the_driver_lists_gpus_and_who_uses_them(tmp_path: Path, monkeypatch: py
         ("1", "GPU-111", "NVIDIA H100 80GB HBM3"),
         ("2", "GPU-222", "NVIDIA, H100"),
     ]
-    assert used_by_others(found) == {"GPU-111": 41210}
-    assert used_by_others(found[1:]) == {}
+    assert find_foreign_use(found) == {"GPU-111": 41210}
+    assert find_foreign_use(found[1:]) == {}
     chosen = find_gpus({"RLFOCAL_GPUS": "1,GPU-222", "CUDA_VISIBLE_DEVICES": ""})
     assert [(d.name, d.uuid) for d in chosen] == [("1", "GPU-111"), ("2", "GPU-222")]
-    assert used_by_others(chosen) == {}, "who names a GPU has it"
+    assert find_foreign_use(chosen) == {}, "who names a GPU has it"
     with pytest.raises(InputError, match=r"names GPU 9, but this machine's are 0 \(GPU-0.*\), 1 \(GPU-111\)"):
         find_gpus({"RLFOCAL_GPUS": "1,9"})
     with pytest.raises(InputError, match="names GPU GPU-111 twice"):
@@ -97,7 +104,7 @@ def test_a_machine_without_a_driver_has_what_it_pretends(monkeypatch: pytest.Mon
     assert names(find_gpus({"RLFOCAL_GPUS": "0, 1,"})) == ["0", "1"]
     with pytest.raises(InputError, match="RLFOCAL_GPUS=0,1,0 names GPU 0 twice"):
         find_gpus({"RLFOCAL_GPUS": "0,1,0"})
-    assert parsed("0, GPU-0, NVIDIA GB10, [N/A]")[1] == 0
+    assert parse_gpu("0, GPU-0, NVIDIA GB10, [N/A]")[1] == 0
 
 
 def test_gpus_are_taken_together_or_not_at_all(tmp_path: Path) -> None:
@@ -155,7 +162,7 @@ def test_a_lease_ends_with_the_last_process_of_its_engine(tmp_path: Path) -> Non
     with Processes(lambda _, event: said.append(event)) as processes:
         with offer_free(tmp_path, BOX) as offer:
             lease = offer.take(BOX[2:])
-        processes.start("engine", hold, (600,), sees_only(lease.devices), lease)
+        processes.start("engine", hold, (600,), restrict_to(lease.devices), lease)
         while not said:
             processes.wait(0.1)
         [(engine, child, seen, has_torch)] = said
@@ -173,7 +180,7 @@ def test_a_job_that_ends_gives_its_gpus_back(tmp_path: Path) -> None:
     with Processes(lambda _, event: None) as processes:
         with offer_free(tmp_path, BOX) as offer:
             lease = offer.take(BOX)
-        processes.start("engine", hold, (0.1,), sees_only(lease.devices), lease)
+        processes.start("engine", hold, (0.1,), restrict_to(lease.devices), lease)
         while processes:
             assert set(processes.wait().values()) <= {None}
     assert within(3, tmp_path, ["0", "1", "2", "3"])

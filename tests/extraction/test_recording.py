@@ -17,7 +17,7 @@ from rlfocal.extraction import logs
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines import backends
 from rlfocal.extraction.partition import Job
-from rlfocal.extraction.recording import begin, gpus
+from rlfocal.extraction.recording import count_start, gpus_of_engine
 from rlfocal.extraction.running import worker
 from rlfocal.extraction.running.events import Extracted, Failure
 from rlfocal.extraction.tasks import TaskDocuments
@@ -200,7 +200,7 @@ def test_gpus(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpus(settings) == expected
+    assert gpus_of_engine(settings) == expected
 
 
 @pytest.mark.parametrize("read_only", [True, False])
@@ -223,6 +223,6 @@ def test_a_warehouse_of_schema_7_has_the_columns(tmp_path: Path, read_only: bool
 
 
 def test_a_partition_is_begun_again_and_again(tmp_path: Path) -> None:
-    assert [begin(tmp_path / "s") for _ in range(3)] == [0, 1, 2]
+    assert [count_start(tmp_path / "s") for _ in range(3)] == [0, 1, 2]
     (tmp_path / "s" / "begun").write_text("")  # torn
-    assert begin(tmp_path / "s") == 0
+    assert count_start(tmp_path / "s") == 0

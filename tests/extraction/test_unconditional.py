@@ -19,7 +19,7 @@ from rlfocal.cli.app import app
 from rlfocal.exchange.exports import export
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.partition import Job, fingerprint, is_covered
-from rlfocal.extraction.rows import alone, with_unconditional
+from rlfocal.extraction.rows import documents_of_choices, with_unconditional
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
@@ -92,8 +92,8 @@ def test_accuracies_and_log_probs_are_lm_evals(tmp_path: Path, bos: bool) -> Non
         assert stderr == pytest.approx(expected["results"][task]["acc_mutual_info_stderr,none"])
         for sample in expected["samples"][task]:
             values = stored[f"{task}{sample['doc_id']}"]
-            alone = [r[0][0] for r in sample["resps"]][len(values) :]
-            assert values == pytest.approx(alone, abs=1e-4)
+            documents_of_choices = [r[0][0] for r in sample["resps"]][len(values) :]
+            assert values == pytest.approx(documents_of_choices, abs=1e-4)
     assert len({row[3] for row in found} | {row[1] for row in found}) > 1
     # What has them is good without them; what lacks them is extracted again.
     without = pool.model_copy(update={"benchmarks": (benchmark(tasks, unconditional=False),)})
@@ -105,7 +105,9 @@ def asking(texts: dict[int, tuple[str, ...]]) -> list[Document]:
 
 
 def test_each_text_is_asked_once_after_nothing() -> None:
-    texts = alone(asking({0: (" yes", " no"), 1: (" no", " perhaps"), 2: (" yes", " no"), 3: (" a", " b")}))
+    texts = documents_of_choices(
+        asking({0: (" yes", " no"), 1: (" no", " perhaps"), 2: (" yes", " no"), 3: (" a", " b")})
+    )
     assert [d.continuations for d in texts] == [(" a",), (" b",), (" no",), (" perhaps",), (" yes",)]
     assert {(d.context, d.messages) for d in texts} == {("", None)}
     assert [d.doc_id for d in texts] == [0, 1, 2, 3, 4]
@@ -121,7 +123,7 @@ def test_each_row_has_its_own_choices() -> None:
             "n_bytes": [1] * 4,
         }
     )
-    lengths = [-float(len(d.continuations[0])) for d in alone(some)]
+    lengths = [-float(len(d.continuations[0])) for d in documents_of_choices(some)]
     scored = pa.table({"doc_id": [2, 3, 0, 1], "logprob": [lengths[i] for i in (2, 3, 0, 1)]})
     found = with_unconditional(given, scored, some)
     assert found.column_names == given.column_names

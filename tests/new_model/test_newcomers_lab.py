@@ -17,7 +17,7 @@ from rlfocal.new_model import Newcomer, add_model, remove_model
 from rlfocal.new_model.plausibility import Fault
 from rlfocal.new_model.showing import parts
 from rlfocal.pool import find_pool, load_pool, remove_from_pool
-from rlfocal.pool.shipped import weights_dir
+from rlfocal.pool.hub import weights_dir
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.corrections import remove_from_benchmarks
 from warehouse.upkeep.integrity import examine

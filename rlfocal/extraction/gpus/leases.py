@@ -74,7 +74,7 @@ class Offer:
 
 @contextmanager
 def offer_free(folder: Path, devices: Sequence[Device]) -> Iterator[Offer]:
-    """Those of `devices` that are free; GPUs not taken inside are given back.
+    """Yields an offer of the free ones among `devices`; GPUs not taken inside are given back.
 
     Only one process at a time has an offer, for a moment: GPUs are taken all at once or not at all, and no
     two processes wait for each other.

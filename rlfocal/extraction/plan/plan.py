@@ -59,7 +59,7 @@ class Plan:
     pool: str
     gpu: str
     benchmarks: tuple[Workload, ...]
-    """For one model without partitions."""
+    """Work of one model that has no partitions."""
     models: tuple[ModelPlan, ...]
     schedule: Schedule
     """The models that fit on the GPUs, if every estimate is right."""
@@ -87,7 +87,7 @@ def plan_pool(
     check_backend(backend)
     price = gpu.dollars if dollars is None else dollars
     parts, notes = _parts(pool.benchmarks, limit, datasets)
-    committed = _committed(location)
+    committed = _read_committed(location)
     models = []
     works: list[Work] = []
     for model in pool.models:
@@ -148,7 +148,7 @@ def _parts(
     return parts, notes
 
 
-def _committed(location: str | Path | None) -> dict[PartitionKey, Committed]:
+def _read_committed(location: str | Path | None) -> dict[PartitionKey, Committed]:
     """The committed partitions; none if there is no warehouse, which is not created."""
     place = locate(location)
     if not place.is_postgres and not exists(place):

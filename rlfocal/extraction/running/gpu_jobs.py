@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from rlfocal.base.wording import counted
-from rlfocal.extraction.gpus.devices import FREE_MIB, Device, sees_only, used_by_others
+from rlfocal.extraction.gpus.devices import FREE_MIB, Device, find_foreign_use, restrict_to
 from rlfocal.extraction.gpus.leases import Lease, offer_free
 from rlfocal.extraction.running.processes import Processes
 
@@ -56,7 +56,7 @@ def run_on_gpus(
             while len(processes) < (at_once or len(devices)) and (placed := gpus.place(waiting)):
                 model, lease = placed
                 del waiting[model]
-                processes.start(model, job, arguments[model], sees_only(lease.devices), lease)
+                processes.start(model, job, arguments[model], restrict_to(lease.devices), lease)
             if blockers := gpus.find_blockers():
                 for model, width in waiting.items():
                     needs = counted(width, "GPU")
@@ -90,7 +90,7 @@ class _FreeGPUs:
             if _first_that_fits(waiting, len(free)) is None:
                 self._blocked_since = None
                 return None
-            self._used = used_by_others(free)
+            self._used = find_foreign_use(free)
             self._report_used()
             unused = [device for device in free if device.uuid not in self._used]
             model = _first_that_fits(waiting, len(unused))

@@ -13,7 +13,7 @@ from rlfocal.extraction.rows import doc_rows
 from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.shards import discard_leftovers
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.pool.hub import HubError, pinned
+from rlfocal.pool.hub import HubError, pin_revision
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse
 from warehouse.alignment import refusal, shortening
@@ -103,7 +103,7 @@ def _find_missing(
 ) -> Missing:
     try:
         check_entry_for(backend, model)
-        spec = pinned(model, local_only=local_only)
+        spec = pin_revision(model, local_only=local_only)
         weights = weights_digest(spec)
         wanted = [Job(task, fingerprint(spec, weights, task, backend), replace_documents) for task in tasks]
     except Exception as error:

@@ -21,7 +21,7 @@ from time import monotonic, sleep
 from typing import Any, Self
 
 from rlfocal.extraction.gpus.leases import Lease
-from rlfocal.extraction.running.faults import explained, killed, over_time
+from rlfocal.extraction.running.faults import explain, explain_kill, explain_timeout
 
 Send = Callable[[Any], None]
 SECONDS_TO_EXIT = 60
@@ -102,7 +102,7 @@ class Processes:
                 del self._running[name]
                 _kill(process)
                 connection.close()
-                ended[name] = over_time(self._seconds)
+                ended[name] = explain_timeout(self._seconds)
         return ended
 
 
@@ -135,14 +135,14 @@ def run_each(
 
 def _forward(connection: Connection, on_event: Callable[[Any], None]) -> _Ended | None:
     """Passes on what has arrived; returns the last message, if it has arrived."""
-    while (event := _received(connection)) is not None:
+    while (event := _receive(connection)) is not None:
         if isinstance(event, _Ended):
             return event
         on_event(event)
     return None
 
 
-def _received(connection: Connection) -> Any:
+def _receive(connection: Connection) -> Any:
     try:
         return connection.recv() if connection.poll() else None
     except (EOFError, OSError):  # the process died, perhaps in the middle of a message
@@ -168,7 +168,7 @@ def _reason(last: _Ended | None, exitcode: int | None) -> str | None:
     if last is not None:
         return str(last) or None
     if exitcode is not None and exitcode < 0:
-        return killed(signal.Signals(-exitcode).name)
+        return explain_kill(signal.Signals(-exitcode).name)
     return f"its process ended early with exit code {exitcode}"
 
 
@@ -237,7 +237,7 @@ def _run(sender: Connection, environment: dict[str, str], lease: Lease | None, w
         job, arguments = pickle.loads(work)
         job(sender.send, *arguments)
     except Exception as error:
-        sender.send(_Ended(explained(error)))
+        sender.send(_Ended(explain(error)))
     else:
         sender.send(_Ended(""))
 

@@ -14,7 +14,7 @@ from rlfocal.extraction.gpus.devices import Device, find_gpus
 from rlfocal.extraction.gpus.leases import lease_folder
 from rlfocal.extraction.logs import log, start_log
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure
-from rlfocal.extraction.running.faults import over_time
+from rlfocal.extraction.running.faults import explain_timeout
 from rlfocal.extraction.running.gpu_jobs import run_on_gpus
 from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.processes import run_each
@@ -170,10 +170,10 @@ def run_extraction(
     """Runs one process per model that has jobs, at most `jobs` at a time. One outcome per plan, in order."""
     start_log()
     refused = [failure for plan in plans for failure in plan.refused]
-    told: list[Event] = [*refused]
+    events: list[Event] = [*refused]
 
     def report(_: str, event: Event) -> None:
-        told.append(event)
+        events.append(event)
         if on_progress is not None:
             on_progress(event)
 
@@ -206,8 +206,10 @@ def run_extraction(
             preload=PRELOADED.get(backend, ()),
             seconds=seconds,
         )
-    outcomes = [_outcome(plan, ended.get(plan.model.model), seconds, told) for plan in plans]
-    for gap in (gap for outcome in outcomes for gap in outcome.missing if gap in refused or gap not in told):
+    outcomes = [_outcome(plan, ended.get(plan.model.model), seconds, events) for plan in plans]
+    for gap in (
+        gap for outcome in outcomes for gap in outcome.missing if gap in refused or gap not in events
+    ):
         about = PartitionKey(gap.model, gap.benchmark, gap.task)._asdict()
         log("partition failed", level=ERROR, **about, reason=gap.reason)
     return outcomes
@@ -238,7 +240,7 @@ def _outcome(
     seen |= {(event.benchmark, event.task) for event in missing}
     why = plan.reason or ended or "its process ended before this task"
     is_lasting = bool(plan.reason) and plan.is_lasting
-    is_lasting |= seconds is not None and ended == over_time(seconds)
+    is_lasting |= seconds is not None and ended == explain_timeout(seconds)
     left = [task for task in wanted if task not in seen | present]
     missing += [Failure("extract", model, *task, why, is_lasting) for task in left]
     skipped = tuple(task for task in everything if task in present or task not in {*wanted, *seen})

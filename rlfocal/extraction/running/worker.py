@@ -17,19 +17,19 @@ from rlfocal.extraction.engine import Document, Engine
 from rlfocal.extraction.engines.backends import start_engine
 from rlfocal.extraction.logs import log
 from rlfocal.extraction.partition import Job, is_covered, partition_lock
-from rlfocal.extraction.recording import begin, measured
+from rlfocal.extraction.recording import count_start, measure
 from rlfocal.extraction.rows import (
     CHOICES,
     PASSES,
-    alone,
     choice_rows,
     doc_rows,
+    documents_of_choices,
     pass_rows,
     prompt_rows,
     with_unconditional,
 )
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, Progress
-from rlfocal.extraction.running.faults import explained
+from rlfocal.extraction.running.faults import explain
 from rlfocal.extraction.running.missing import refusal_to_shorten
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
@@ -116,7 +116,7 @@ def _run(extraction: Extraction, job: Job, *, wait: bool) -> bool:
     except DiskFullError:
         raise  # every further partition would fail too, after hours of work for nothing
     except Exception as error:
-        event = Failure("extract", *key, explained(error), isinstance(error, InputError))
+        event = Failure("extract", *key, explain(error), isinstance(error, InputError))
         log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
     extraction.send(event)
     return True
@@ -132,9 +132,9 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     if reason := refusal_to_shorten(job, there):
         raise InputError(reason)
     extraction.engine.check(task.documents, task.sampling)
-    retries = begin(folder)
+    retries = count_start(folder)
     rows, seconds = _answer(extraction, job, folder)
-    made = measured(rows, seconds, retries, extraction.record["settings"])
+    made = measure(rows, seconds, retries, extraction.record["settings"])
     written = warehouse.put_partition(
         doc_rows(task),
         rows,
@@ -161,7 +161,7 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
 def _answer(extraction: Extraction, job: Job, folder: Path) -> Shard:
     """The rows of a partition. The engine answers only documents that are in no saved shard."""
     task, record = job.task, extraction.record
-    texts = alone(task.documents) if task.unconditional else []
+    texts = documents_of_choices(task.documents) if task.unconditional else []
     total = len(task.documents) + len(texts)
 
     def answer(documents: Sequence[Document], kind: str, done: int) -> Shard:
