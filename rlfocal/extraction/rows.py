@@ -11,11 +11,10 @@ from rlfocal.extraction.engine import ChoiceScore, Document, Sample
 from rlfocal.extraction.tasks import TaskDocuments
 
 UNCONDITIONAL = "unconditional_logprob"
+_KEYS = [("benchmark", pa.string()), ("task", pa.string()), ("doc_id", pa.int64())]
 DOCS = pa.schema(
     [
-        ("benchmark", pa.string()),
-        ("task", pa.string()),
-        ("doc_id", pa.int64()),
+        *_KEYS,
         ("doc_hash", pa.string()),
         ("question", pa.string()),
         ("choices", pa.list_(pa.string())),
@@ -28,9 +27,7 @@ DOCS = pa.schema(
 )
 PROMPTS = pa.schema(
     [
-        ("benchmark", pa.string()),
-        ("task", pa.string()),
-        ("doc_id", pa.int64()),
+        *_KEYS,
         ("model", pa.string()),
         ("prompt", pa.string()),
         ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
@@ -39,9 +36,7 @@ PROMPTS = pa.schema(
 )
 CHOICES = pa.schema(
     [
-        ("benchmark", pa.string()),
-        ("task", pa.string()),
-        ("doc_id", pa.int64()),
+        *_KEYS,
         ("model", pa.string()),
         ("choice", pa.int32()),
         ("token_ids", pa.list_(pa.int32())),
@@ -58,9 +53,7 @@ CHOICES = pa.schema(
 )
 PASSES = pa.schema(
     [
-        ("benchmark", pa.string()),
-        ("task", pa.string()),
-        ("doc_id", pa.int64()),
+        *_KEYS,
         ("model", pa.string()),
         ("pass", pa.int32()),
         ("text", pa.string()),
