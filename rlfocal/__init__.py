@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlfocal.data.dataset import load_dataset
     from rlfocal.evaluation import evaluate, train
-    from rlfocal.extraction.running.runner import extract
+    from rlfocal.extraction.running.library import extract
     from rlfocal.serving.router import Router
     from rlfocal.statistics import agreement, calibration, diversity, normalised
     from warehouse import open_warehouse
@@ -42,7 +42,7 @@ __all__ = [
 _HOMES = {
     "Router": "rlfocal.serving.router",
     "evaluate": "rlfocal.evaluation",
-    "extract": "rlfocal.extraction.running.runner",
+    "extract": "rlfocal.extraction.running.library",
     "load_dataset": "rlfocal.data.dataset",
     "open_warehouse": "warehouse",
     "train": "rlfocal.evaluation",

@@ -20,7 +20,6 @@ from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.processes import run_each
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.pool import load_pool
 from rlfocal.pool.specs import PoolSpec
 from warehouse import check_location, open_warehouse
 from warehouse.store import PartitionKey
@@ -65,46 +64,6 @@ class ExtractionReport:
     def n_docs(self) -> int:
         """Documents answered in this run, counted once per model."""
         return sum(c.n_docs for c in self.committed)
-
-
-def extract(
-    pool: str | Path | PoolSpec,
-    location: str | Path | None = None,
-    *,
-    models: Sequence[str] | None = None,
-    benchmarks: Sequence[str] | None = None,
-    backend: str | None = None,
-    limit: int | None = None,
-    datasets: str | Path | None = None,
-    jobs: int | None = None,
-    replace_documents: bool = False,
-    on_progress: OnProgress | None = None,
-) -> ExtractionReport:
-    """Asks the models of a pool what the warehouse at `location` lacks, and commits their answers.
-
-    `pool` is a pool's name, its YAML file, or what `load_pool` returns; `location` is what `open_warehouse`
-    takes. `models` and `benchmarks` restrict the pool. The rest is as in `extract_pool` of the module
-    `rlfocal.extraction.running.runner`: models that fail are in the report's `missing`, and the others
-    continue.
-
-    Raises InputError for a wrong name, and InputError or RunError, with nothing written, if the backend or a
-    benchmark is not available. Engines run in processes of their own: call it under
-    `if __name__ == "__main__":`.
-    """
-    whole = pool if isinstance(pool, PoolSpec) else load_pool(str(pool))
-    chosen = whole.choose(
-        None if models is None else list(models), None if benchmarks is None else list(benchmarks)
-    )
-    return extract_pool(
-        location,
-        chosen,
-        backend=backend,
-        limit=limit,
-        datasets=datasets,
-        jobs=jobs,
-        replace_documents=replace_documents,
-        on_progress=on_progress,
-    )
 
 
 def extract_pool(
