@@ -188,13 +188,13 @@ def test_a_job_that_ends_gives_its_gpus_back(tmp_path: Path) -> None:
 
 def test_a_schedule_by_hand() -> None:
     works = [Work("a", 1, 7), Work("b", 2, 6), Work("short", 1, 2), Work("long", 2, 4)]
-    bars = (
-        Bar("b", (0, 1), 0, 6),
-        Bar("a", (2,), 0, 7),
-        Bar("short", (2,), 7, 9),
-        Bar("long", (0, 1), 6, 10),
+    made = simulate(works, 3)
+    assert made.bars == (
+        *(Bar("b", (0, 1), 0, 6), Bar("a", (2,), 0, 7)),
+        *(Bar("short", (2,), 7, 9), Bar("long", (0, 1), 6, 10)),
     )
-    assert simulate(works, 3) == Schedule(3, bars, 10, pytest.approx(29 / 3))
+    assert (made.gpus, made.makespan) == (3, 10)
+    assert made.lower_bound == pytest.approx(29 / 3)
     assert simulate([], 3) == Schedule(3, (), 0, 0)
 
 
