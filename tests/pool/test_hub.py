@@ -31,10 +31,10 @@ import sys
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.pool.hub import pinned
+from rlfocal.pool.hub import pin_revision
 from rlfocal.pool.specs import ModelSpec
 try:
-    print(pinned(ModelSpec(model="m", hf_repo=sys.argv[1], revision=sys.argv[2], params_b=1)).revision)
+    print(pin_revision(ModelSpec(model="m", hf_repo=sys.argv[1], revision=sys.argv[2], params_b=1)).revision)
 except InputError as error:
     print("refused:", error)
 """
