@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from prefect import flow, get_run_logger, task
@@ -19,11 +18,13 @@ from rlfocal.base.errors import RunError
 from rlfocal.base.failures import plain
 from rlfocal.base.wording import counted
 from rlfocal.extraction.running.events import share_of_tasks
+from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.runner import ModelOutcome
 from rlfocal.extraction.running.runner import extract_model as extract_now
-from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.pool import PoolSpec, load_pool
+from rlfocal.extraction.tasks import load_tasks
+from rlfocal.pool import load_pool
 from rlfocal.pool.specs import Backend
+from warehouse import open_warehouse
 
 RETRIES = 2
 FIRST_DELAY = 5
@@ -49,27 +50,22 @@ def may_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
 )
 def extract(
     location: str | None,
-    pool: PoolSpec,
     model: str,
+    missing: Missing,
     backend: str,
     jobs: int,
-    engines: int | None,
     minutes: int | None,
-    tasks: Sequence[TaskDocuments],
 ) -> ModelOutcome | State[ModelOutcome]:
     """Every answer of one model, in its own process; a retry leaves alone what earlier tries committed."""
     title = f"extract {model}"
     with shown(title) as on_progress:
         outcome = extract_now(
             location,
-            pool,
-            model,
-            tasks,
-            backend=backend,
+            missing,
+            backend,
             jobs=jobs,
-            engines=engines,
             seconds=None if minutes is None else 60.0 * minutes,
-            on_progress=share_of_tasks(on_progress, len(tasks)),
+            on_progress=share_of_tasks(on_progress, len(missing.tasks)),
         )
     if outcome.missing:
         return Failed(
@@ -112,7 +108,9 @@ def extract_model(
         chosen = load_pool(pool).choose([model], benchmarks)
         tasks = load_tasks(chosen.benchmarks, limit, datasets)
         engine = backend or chosen.backend
-        state = extract(warehouse, chosen, model, engine, 1, None, minutes, tasks, return_state=True)
+        with open_warehouse(warehouse) as opened:
+            [missing] = plan_extraction(opened, chosen.models, tasks, engine)
+        state = extract(warehouse, model, missing, engine, 1, minutes, return_state=True)
         outcome: Any = state.result(raise_on_failure=False)
         if not isinstance(outcome, ModelOutcome):
             raise RunError(f"extract {model}: {plain(outcome)}")

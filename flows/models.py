@@ -18,7 +18,7 @@ from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
 from rlfocal.base.failures import plain
 from rlfocal.base.wording import counted
 from rlfocal.extraction.running.events import Failure
-from rlfocal.extraction.running.missing import describe_and_find_lacking
+from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.runner import ModelOutcome, default_jobs
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool import ModelSpec, PoolSpec
@@ -50,35 +50,31 @@ def extract_all(
 ) -> tuple[list[State[Any]], list[Failure]]:
     """One task run per model that lacks something. Returns their final states, and what is missing."""
     with open_warehouse(asked.warehouse) as warehouse:
-        lacking = describe_and_find_lacking(warehouse, pool, tasks, asked.backend)
+        plans = plan_extraction(warehouse, pool.models, tasks, asked.backend)
+    lacking = sorted((plan for plan in plans if plan.is_incomplete), key=lambda plan: plan.place)
     if not lacking:
         return [], []
     workers = find_workers()
     if workers is None:
-        return _here(pool, lacking, tasks, asked)
-    return _elsewhere(lacking, tasks, asked, workers)
+        return _here(lacking, asked)
+    return _elsewhere([plan.model for plan in lacking], tasks, asked, workers)
 
 
-def _here(
-    pool: PoolSpec, lacking: Sequence[ModelSpec], tasks: Sequence[TaskDocuments], asked: Asked
-) -> tuple[list[State[Any]], list[Failure]]:
+def _here(lacking: Sequence[Missing], asked: Asked) -> tuple[list[State[Any]], list[Failure]]:
     jobs = asked.jobs or default_jobs(asked.backend)
     # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
     # the page an arrow wherever two models were given the same object.
     given = {
         "location": asked.warehouse,
-        "pool": pool,
         "backend": asked.backend,
         "jobs": jobs,
-        "engines": 1 if asked.jobs else None,  # on GPUs, `jobs` is the most engines of all models
         "minutes": asked.minutes,
-        "tasks": tasks,
     }
-    each = [{**given, "model": model.model} for model in lacking]
+    each = [{**given, "model": plan.model.model, "missing": plan} for plan in lacking]
     states = _submit(extract, each, at_once=jobs)
     outcomes = [state.result(raise_on_failure=False) for state in states]
     pairs = zip(lacking, outcomes, strict=True)
-    return states, [gap for model, outcome in pairs for gap in _missing(model.model, outcome)]
+    return states, [gap for plan, outcome in pairs for gap in _missing(plan.model.model, outcome)]
 
 
 def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Failure]:

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 FOCAL, SEQUENTIAL = "rlfocal/methods/rl_focal/", "rlfocal/methods/rl_focal_sequential/"
 METHODS = "rlfocal/methods/"
 PLACEMENT = "rlfocal/extraction/gpus/"
+SCHEDULE = "rlfocal/extraction/plan/schedule.py"
 MOST_SECONDS = 300
 
 
@@ -315,32 +316,27 @@ MUTANTS = (
     ),
     Mutant(
         "GPUs: an engine sees all of them", "rlfocal/extraction/running/gpu_jobs.py",
-        "sees_only(lease.devices)", "sees_only(self.devices)",
+        "restrict_to(lease.devices)", "restrict_to(devices)",
         "extraction/test_placing.py::test_models_run_side_by_side_on_gpus_of_their_own",
     ),
     Mutant(
-        "GPUs: two models on one of them", PLACEMENT + "schedule.py",
-        "free[work.gpus :]", "free[1:]", "extraction/test_placement.py::test_a_schedule_by_hand "
-        "extraction/test_placement.py::test_no_gpu_is_idle_while_a_model_waits",
+        "GPUs: two models on one of them", SCHEDULE,
+        "del idle[: work.gpus]", "del idle[:1]", "extraction/test_placement.py::test_a_schedule_by_hand "
+        "extraction/test_placement.py::test_no_gpu_serves_two_and_none_is_idle_while_a_model_waits",
     ),
     Mutant(
-        "GPUs: narrow models first", PLACEMENT + "schedule.py",
+        "GPUs: narrow models first", SCHEDULE,
         "(-work.gpus, -work.seconds", "(work.gpus, -work.seconds",
-        "extraction/test_placement.py::test_who_comes_next "
-        "extraction/test_placement.py::test_no_gpu_is_idle_while_a_model_waits",
+        "extraction/test_placement.py::test_a_schedule_by_hand "
+        "extraction/test_placement.py::test_no_gpu_serves_two_and_none_is_idle_while_a_model_waits",
     ),
     Mutant(
-        "GPUs: the last model has one", PLACEMENT + "schedule.py",
-        "return max(helped)[2] if helped else None", "return None",
-        "extraction/test_placing.py::test_the_tasks_of_the_last_model_are_shared_out",
-    ),
-    Mutant(
-        "unconditional: after a prompt", "rlfocal/extraction/unconditional.py",
+        "unconditional: after a prompt", "rlfocal/extraction/rows.py",
         'context="",', 'context="Answer:",',
         "extraction/test_unconditional.py::test_each_text_is_asked_once_after_nothing",
     ),
     Mutant(
-        "unconditional: another choice's", "rlfocal/extraction/unconditional.py",
+        "unconditional: another choice's", "rlfocal/extraction/rows.py",
         "continuations[doc_id][choice]", "continuations[doc_id][choice - 1]", OWN_CHOICES,
     ),
     Mutant(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rlfocal.base.terminal import Listing
-    from rlfocal.extraction.gpus.schedule import Schedule
     from rlfocal.extraction.plan.plan import Plan
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -64,7 +63,7 @@ def plan(
     """
     with _offline():
         from rlfocal.extraction.gpus.devices import find_gpus
-        from rlfocal.extraction.plan.gpus import find_gpu
+        from rlfocal.extraction.plan.estimate import find_gpu
         from rlfocal.extraction.plan.plan import GPUS_OF_A_BOX, plan_pool
         from rlfocal.pool import load_pool
 
@@ -80,7 +79,7 @@ def plan(
             datasets=datasets,
         )
     if as_json:
-        print_json(asdict(made) | {"totals": _totals(made), "schedule": _bars(made.schedule)})
+        print_json(asdict(made) | {"totals": _totals(made)})
     else:
         _print(made)
 
@@ -200,24 +199,18 @@ def _model_table(made: Plan) -> Listing:
     return table
 
 
-def _bars(schedule: Schedule) -> dict[str, Any]:
-    """The schedule with each bar's tasks by name; all times in seconds."""
-    bars = [asdict(bar) | {"tasks": [span.task for span in bar.tasks]} for bar in schedule.bars]
-    return asdict(schedule) | {"bars": bars}
-
-
 def _print_schedule(console: Console, made: Plan) -> None:
     """A bar per GPU over time, and whose the letters are."""
     from rich.text import Text
 
-    from rlfocal.extraction.plan.drawing import letters, rows
+    from rlfocal.extraction.plan.schedule import draw, letters
 
     schedule = made.schedule
     hours, bound = schedule.makespan / 3600, schedule.lower_bound / 3600
     title = f"Schedule on {schedule.gpus} x {made.gpu}: {hours:.2f} hours (at best {bound:.2f})"
     console.print(Text(title, style="bold"))
     columns = max(10, min(console.width, 100) - 8)
-    for gpu, row in enumerate(rows(schedule, columns)):
+    for gpu, row in enumerate(draw(schedule, columns)):
         console.print(Text(f"GPU {gpu:<3} {row}"), soft_wrap=True)
     ends = f"{hours:.2f} h"
     console.print(Text(f"        0{ends:>{columns - 1}}", style="dim"), soft_wrap=True)

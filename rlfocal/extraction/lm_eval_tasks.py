@@ -16,12 +16,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from ruamel.yaml import YAML
+
 from rlfocal.base.errors import InputError, RunError, unknown
-from rlfocal.extraction.card import read_card
-from rlfocal.pool.files import packaged
+from rlfocal.pool.files import find_packaged
 from rlfocal.pool.hub import COMMIT
 from rlfocal.pool.specs import Benchmark
 
+CARD = "README.md"
 FEWSHOT_SEED = 1234  # lm-eval's default, so that few-shot prompts are its prompts
 TOKEN_LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 FILE_READERS = {"arrow", "csv", "json", "parquet", "text"}  # `datasets` takes these for a dataset_path too
@@ -61,7 +63,7 @@ def load_task(
     try:
         [task] = manager.load([{**config, **changed, "task": name}])["tasks"].values()
     except Exception as error:
-        raise _explained(error, name, config, benchmark, datasets) from error
+        raise _explain(error, name, config, benchmark, datasets) from error
     task.set_fewshot_seed(FEWSHOT_SEED)
     return task
 
@@ -227,7 +229,7 @@ def _include_path(benchmark: Benchmark) -> Path | None:
 
         folder = Path(lm_eval.tasks.__file__).parent / inside
     else:
-        folder = packaged(inside) if scheme == "package" else Path(benchmark.include_path)
+        folder = find_packaged(inside) if scheme == "package" else Path(benchmark.include_path)
     if not folder.is_dir():
         raise InputError(f"benchmark {benchmark.name!r}: include_path {str(folder)!r} is not a folder")
     return folder
@@ -265,27 +267,27 @@ def _data(
 def _process(config: dict[str, Any]) -> dict[str, Any]:
     """Lets a task that shuffles a document's choices shuffle them in the same way in every run."""
     process = config.get("process_docs")
-    return {"process_docs": _seeded_by_document(process)} if callable(process) else {}
+    return {"process_docs": _seed_process_docs(process)} if callable(process) else {}
 
 
-def _seeded_by_document(process: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def processed(dataset: Any) -> Any:
+def _seed_process_docs(process: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def process_seeded(dataset: Any) -> Any:
         view = copy.copy(dataset)
-        view.map = lambda function, **options: dataset.map(_seeded(function, options), **options)
+        view.map = lambda function, **options: dataset.map(_seed_by_document(function, options), **options)
         return process(view)
 
-    return processed
+    return process_seeded
 
 
-def _seeded(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+def _seed_by_document(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
     if options.get("batched"):
         return function
 
-    def seeded(document: dict[str, Any], *more: Any) -> Any:
+    def apply(document: dict[str, Any], *more: Any) -> Any:
         random.seed(json.dumps(document, sort_keys=True, default=str))
         return function(document, *more)
 
-    return seeded
+    return apply
 
 
 def _sampling(config: dict[str, Any], benchmark: Benchmark) -> dict[str, Any]:
@@ -310,7 +312,7 @@ def _other_split(config: dict[str, Any], split: str) -> dict[str, Any]:
     return changed
 
 
-def _explained(
+def _explain(
     error: Exception, name: str, config: dict[str, Any], benchmark: Benchmark, datasets: Path | None
 ) -> Exception:
     found = hub_dataset(config)
@@ -321,3 +323,21 @@ def _explained(
 
 def _remedy(benchmark: Benchmark, datasets: Path) -> str:
     return f"`rlfocal datasets mirror {datasets} --benchmarks {benchmark.name}` fetches it from the hub"
+
+
+class Card(NamedTuple):
+    """A mirrored data set's front matter: the commit that it is a copy of, and its configurations."""
+
+    revision: str | None
+    configs: frozenset[str]
+
+
+def read_card(repository: Path) -> Card:
+    """The card of a data set's folder; nothing is listed if there is none."""
+    try:
+        front = (repository / CARD).read_text(encoding="utf-8").split("---\n")[1]
+    except (FileNotFoundError, IndexError):
+        return Card(None, frozenset())
+    content = YAML(typ="safe").load(front) or {}
+    configs = frozenset(entry["config_name"] for entry in content.get("configs", ()))
+    return Card(content.get("revision"), configs)

@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 
 from rlfocal.base.atomic import replacing, write_file
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.extraction.card import CARD, read_card
 from rlfocal.extraction.lm_eval_tasks import (
+    CARD,
     HubDataset,
     Managers,
     dataset_failure,
@@ -21,6 +21,7 @@ from rlfocal.extraction.lm_eval_tasks import (
     hub_dataset,
     one_line,
     quiet,
+    read_card,
     task_config,
     task_manager,
 )
@@ -62,7 +63,7 @@ def mirror_datasets(
     `source` is another mirror to copy from; None is the hub, at the benchmarks' revisions. Raises InputError
     if `folder` holds another revision or the user lacks access, RunError if loading fails.
     """
-    wanted = _wanted(benchmarks)
+    wanted = _find_wanted(benchmarks)
     revisions: dict[str, str] = {}
     copies = []
     for done, want in enumerate(wanted, start=1):
@@ -100,7 +101,7 @@ def write_config(mirror: Path, repo: str, config: str, splits: Mapping[str, pa.T
     return folder
 
 
-def _wanted(benchmarks: Iterable[Benchmark]) -> list[Wanted]:
+def _find_wanted(benchmarks: Iterable[Benchmark]) -> list[Wanted]:
     managers: Managers = {}
     wanted: dict[HubDataset, Wanted] = {}
     for benchmark in benchmarks:

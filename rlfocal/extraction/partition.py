@@ -1,161 +1,92 @@
-"""A partition, (model, task), as the warehouse's rows."""
+"""A partition of the warehouse, (model, task): what makes two of them the same, and its lock."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
-import pyarrow as pa
-
-from rlfocal.extraction.answers import extract_answer, extract_text
-from rlfocal.extraction.engine import ChoiceScore, Document, Sample
 from rlfocal.extraction.tasks import TaskDocuments
+from rlfocal.pool.hub import local_weights
+from rlfocal.pool.specs import ModelSpec
+from warehouse import Warehouse
+from warehouse.store import Committed, PartitionKey
 
-DOCS = pa.schema(
-    [
-        ("benchmark", pa.string()),
-        ("task", pa.string()),
-        ("doc_id", pa.int64()),
-        ("doc_hash", pa.string()),
-        ("question", pa.string()),
-        ("choices", pa.list_(pa.string())),
-        ("label", pa.int32()),
-        ("gold", pa.string()),
-        ("split", pa.string()),
-        ("confidential", pa.bool_()),
-        ("prompt_hash", pa.string()),
-    ]
-)
-PROMPTS = pa.schema(
-    [
-        ("benchmark", pa.string()),
-        ("task", pa.string()),
-        ("doc_id", pa.int64()),
-        ("model", pa.string()),
-        ("prompt", pa.string()),
-        ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
-        ("continuations", pa.list_(pa.string())),
-    ]
-)
-CHOICES = pa.schema(
-    [
-        ("benchmark", pa.string()),
-        ("task", pa.string()),
-        ("doc_id", pa.int64()),
-        ("model", pa.string()),
-        ("choice", pa.int32()),
-        ("token_ids", pa.list_(pa.int32())),
-        ("token_logprobs", pa.list_(pa.float32())),
-        ("logprob", pa.float64()),
-        ("n_tokens", pa.int32()),
-        ("n_chars", pa.int32()),
-        ("n_bytes", pa.int32()),
-        ("is_greedy", pa.bool_()),
-        ("n_prompt_tokens", pa.int32()),
-        ("truncated", pa.bool_()),
-        ("unconditional_logprob", pa.float64()),
-    ]
-)
-PASSES = pa.schema(
-    [
-        ("benchmark", pa.string()),
-        ("task", pa.string()),
-        ("doc_id", pa.int64()),
-        ("model", pa.string()),
-        ("pass", pa.int32()),
-        ("text", pa.string()),
-        ("answer", pa.string()),
-        ("finish_reason", pa.string()),
-        ("n_tokens", pa.int32()),
-        ("n_prompt_tokens", pa.int32()),
-    ]
-)
+# Raise this when the numbers that an engine computes from the same input change.
+REVISION = 2
+UNCONDITIONAL = "+unconditional"
+"""Suffix of the fingerprint of a partition with unconditional log-probs; without it, both are the same."""
 
 
-def doc_rows(task: TaskDocuments) -> pa.Table:
-    """Rows of `docs`, one per document."""
-    rows = [
-        {
-            "benchmark": task.benchmark,
-            "task": task.task,
-            "doc_id": document.doc_id,
-            "doc_hash": document.doc_hash,
-            "question": document.question,
-            "choices": list(document.choices) or None,
-            "label": document.label,
-            "gold": document.gold,
-            "split": split,
-            "confidential": task.confidential,
-            "prompt_hash": document.prompt_hash,
-        }
-        for document, split in zip(task.documents, task.splits, strict=True)
-    ]
-    return pa.Table.from_pylist(rows, schema=DOCS)
+@dataclass(frozen=True)
+class Job:
+    """A partition to extract."""
+
+    task: TaskDocuments
+    fingerprint: str
+    replace_documents: bool = False
+    """Whether other models' answers to other documents may be dropped."""
+
+    def key(self, model: str) -> PartitionKey:
+        return PartitionKey(model, self.task.benchmark, self.task.task)
 
 
-def prompt_rows(task: TaskDocuments, model: str, texts: Sequence[str]) -> pa.Table:
-    """Rows of `prompts`: of all models, and of a chat also as this model reads it, which `texts` has."""
-    rows = []
-    for document, text in zip(task.documents, texts, strict=True):
-        about = {"benchmark": task.benchmark, "task": task.task, "doc_id": document.doc_id}
-        continuations = list(document.continuations) or None
-        if document.messages is None:
-            rows.append(about | {"model": "*", "prompt": document.context, "continuations": continuations})
-            continue
-        messages = [{"role": role, "content": content} for role, content in document.messages]
-        rows.append(about | {"model": "*", "messages": messages, "continuations": continuations})
-        rows.append(about | {"model": model, "prompt": text})
-    return pa.Table.from_pylist(rows, schema=PROMPTS)
+def is_covered(job: Job, committed: Committed | None) -> bool:
+    """Whether a committed partition has the job's fingerprint and all of its documents.
 
-
-def choice_rows(
-    task: TaskDocuments, model: str, documents: Sequence[Document], scores: Sequence[Sequence[ChoiceScore]]
-) -> pa.Table:
-    """Rows of `choice_logprobs` for some documents of the task, one per choice.
-
-    Lengths are of the choice's text, as in lm-eval's acc_norm. Unconditional log-probs are not set here.
+    One with unconditional log-probs also counts if they are not wanted.
     """
-    rows = [
-        {
-            "benchmark": task.benchmark,
-            "task": task.task,
-            "doc_id": document.doc_id,
-            "model": model,
-            "choice": index,
-            "token_ids": score.token_ids,
-            "token_logprobs": score.token_logprobs,
-            "logprob": sum(score.token_logprobs),
-            "n_tokens": len(score.token_ids),
-            "n_chars": len(choice),
-            "n_bytes": len(choice.encode()),
-            "is_greedy": score.is_greedy,
-            "n_prompt_tokens": score.n_prompt_tokens,
-            "truncated": score.truncated,
-        }
-        for document, scored in zip(documents, scores, strict=True)
-        for index, (choice, score) in enumerate(zip(document.choices, scored, strict=True))
-    ]
-    return pa.Table.from_pylist(rows, schema=CHOICES)
+    # Limits take documents in one order.
+    return (
+        committed is not None
+        and committed.fault is None
+        and committed.fingerprint in (job.fingerprint, job.fingerprint + UNCONDITIONAL)
+        and committed.n_docs >= len(job.task.documents)
+    )
 
 
-def pass_rows(
-    task: TaskDocuments, model: str, documents: Sequence[Document], samples: Sequence[Sequence[Sample]]
-) -> pa.Table:
-    """Rows of `answer_passes` for some documents of the task, one per sampled text, with its answer."""
-    parse = extract_answer if task.is_numeric else extract_text
-    rows = [
-        {
-            "benchmark": task.benchmark,
-            "task": task.task,
-            "doc_id": document.doc_id,
-            "model": model,
-            "pass": index,
-            "text": sample.text,
-            "answer": parse(sample.text),
-            "finish_reason": sample.finish_reason,
-            "n_tokens": sample.n_tokens,
-            "n_prompt_tokens": sample.n_prompt_tokens,
-        }
-        for document, sampled in zip(documents, samples, strict=True)
-        for index, sample in enumerate(sampled)
-    ]
-    return pa.Table.from_pylist(rows, schema=PASSES)
+def partition_lock(warehouse: Warehouse, key: PartitionKey, *, wait: bool) -> AbstractContextManager[bool]:
+    """Held while a partition is extracted; yields False if another process holds it and not `wait`."""
+    return warehouse.lock(f"partition {key.text}", wait=wait)
+
+
+def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: str) -> str:
+    """sha256 over all that a row of (model, task) depends on, and whether it has unconditional log-probs.
+
+    `model` is pinned, and `weights` its `weights_digest`: tokenizer and chat template are part of both.
+    The task's digest covers prompts (few-shot seed, system prompt, chat template or not), data and sampling.
+    The number of documents is not included: a limited partition is part of the whole one.
+    """
+    parts = {
+        "revision": REVISION,
+        "model": [model.hf_repo, model.revision, weights, model.trust_remote_code],
+        # Not tensor_parallel or base_url: where a model runs is no property of its answers.
+        "engine": [
+            backend,
+            model.dtype,
+            model.quantization,
+            model.context_length,
+            model.truncation,
+            model.engine_args.get(backend),
+        ],
+        "task": [task.benchmark, task.task, task.digest],
+    }
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+    return digest + UNCONDITIONAL if task.unconditional else digest
+
+
+def weights_digest(model: ModelSpec) -> str:
+    """What the weights and the tokenizer are: a hub model's commit, or sha256 over a directory's files.
+
+    `model` is pinned. Raises InputError for a directory that lacks what an engine needs.
+    """
+    folder = local_weights(model)
+    if folder is None:
+        return model.revision
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{path.name}\0{content}\0".encode())
+    return digest.hexdigest()

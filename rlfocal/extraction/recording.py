@@ -24,7 +24,7 @@ class Tokens(NamedTuple):
     prompt: int
     """Prompts, each counted once a document, and the choices' own tokens."""
     generated: int
-    """Of sampled texts."""
+    """Tokens of sampled texts."""
 
     @property
     def total(self) -> int:
@@ -49,7 +49,7 @@ def count_ties(rows: pa.Table) -> int | None:
     return pc.sum(pc.greater(counts, 1)).as_py() or 0
 
 
-def measured(rows: pa.Table, seconds: float, retries: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+def measure(rows: pa.Table, seconds: float, retries: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of `extractions` for a partition's `rows`, for which its engine took `seconds`."""
     tokens = tokens_of(rows)
     return {
@@ -58,15 +58,15 @@ def measured(rows: pa.Table, seconds: float, retries: int, settings: Mapping[str
         "tokens_per_second": tokens.total / seconds if seconds > 0 else None,
         "retries": retries,
         "n_ties": count_ties(rows),
-        "gpus": gpus(settings),
+        "gpus": gpus_of_engine(settings),
         "host": platform.node(),
     }
 
 
-def gpus(settings: Mapping[str, Any]) -> str | None:
+def gpus_of_engine(settings: Mapping[str, Any]) -> str | None:
     """Which GPUs of the host an engine runs on, as CUDA_VISIBLE_DEVICES has them; None for a CPU.
 
-    >>> gpus({"device": "cpu"})
+    >>> gpus_of_engine({"device": "cpu"})
     """
     if not str(settings.get("device")).startswith("cuda"):
         return None
@@ -85,7 +85,7 @@ def slower_models(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
     return [f"{model} {slower}" for model, slower in rows]
 
 
-def begin(folder: Path) -> int:
+def count_start(folder: Path) -> int:
     """Notes that a partition whose shards are in `folder` was started; returns how often it was before.
 
     The note is deleted with the shards when the partition is committed. Raises DiskFullError if the disk is

@@ -132,7 +132,7 @@ def _task_documents(
     version = str((config.metadata or {}).get("version", tested.VERSION))
     sampling = _sampling(config, where) if benchmark.kind == "answers" else None
     digest = _digest(config.task, version, whole, splits, sampling)
-    kept = range(len(whole))[:limit] if n_train is None else _of_both(splits, limit)
+    kept = range(len(whole))[:limit] if n_train is None else _pick_from_both(splits, limit)
     return TaskDocuments(
         benchmark.name,
         task,
@@ -164,7 +164,7 @@ def _documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, .
             system_instruction=benchmark.system_prompt,
             apply_chat_template=benchmark.chat_template,
             fewshot_as_multiturn=benchmark.chat_template,  # lm-eval's default for chats
-            chat_template=_unrendered if benchmark.chat_template else None,
+            chat_template=_leave_unrendered if benchmark.chat_template else None,
         )
     except (ValueError, AssertionError) as error:
         wanted, there = task.config.num_fewshot, len(task.sampler.df)
@@ -178,7 +178,7 @@ def _documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, .
     return tuple(map(_with_messages, built)) if benchmark.chat_template else tuple(built)
 
 
-def _unrendered(messages: Sequence[Mapping[str, str]], **_: object) -> str:
+def _leave_unrendered(messages: Sequence[Mapping[str, str]], **_: object) -> str:
     """Stands for a chat template, which is each tokenizer's own: the messages as they are."""
     return json.dumps([(message["role"], message["content"]) for message in messages])
 
@@ -259,7 +259,7 @@ def _four_fifths(n: int) -> int:
     return 4 * n // 5
 
 
-def _of_both(splits: tuple[str, ...], limit: int | None) -> Sequence[int]:
+def _pick_from_both(splits: tuple[str, ...], limit: int | None) -> Sequence[int]:
     """The first rows of train and of test, in proportion: the first rows alone would all be train."""
     if limit is None:
         return range(len(splits))

@@ -88,13 +88,13 @@ def object_counting(rng: Random, facts: Facts) -> Question:
     members = [thing for thing in things if facts[thing] == category]
     groups = chain.from_iterable(combinations(things, n) for n in range(1, 5))
     prompt = f"Question: On the table: {', '.join(things)}. Which and how many {category}? Answer:"
-    answer = _counted(members)
+    answer = _count(members)
     return multiple_choice(
-        rng, prompt, answer, distractors(rng, [_counted(group) for group in groups], answer, 4)
+        rng, prompt, answer, distractors(rng, [_count(group) for group in groups], answer, 4)
     )
 
 
-def _counted(things: Sequence[str]) -> str:
+def _count(things: Sequence[str]) -> str:
     return f"{', '.join(things)}: {NUMBERS[len(things) - 1]}"
 
 

@@ -40,11 +40,11 @@ def build(
     A folder whose recipe and seed are unchanged is kept unless `force`. Returns the models' folders.
     An unknown model is an InputError; a training that fails is a RunError, after the others have ended.
     """
-    recipes = _chosen(models)
+    recipes = _choose(models)
     stale = [
         recipe
         for recipe in recipes
-        if force or _recorded(out_dir / recipe.model) != fingerprint(recipe, seed)
+        if force or _read_fingerprint(out_dir / recipe.model) != fingerprint(recipe, seed)
     ]
     out_dir.mkdir(parents=True, exist_ok=True)
     if stale:
@@ -125,7 +125,7 @@ def _train(send: Send, recipe: Recipe, path: Path, seed: int) -> None:
     train_model(recipe, path, seed, send)
 
 
-def _chosen(models: Sequence[str] | None) -> list[Recipe]:
+def _choose(models: Sequence[str] | None) -> list[Recipe]:
     by_name = {recipe.model: recipe for recipe in RECIPES}
     for model in models or ():
         if model not in by_name:
@@ -133,7 +133,7 @@ def _chosen(models: Sequence[str] | None) -> list[Recipe]:
     return [recipe for recipe in RECIPES if models is None or recipe.model in models]
 
 
-def _recorded(path: Path) -> str | None:
+def _read_fingerprint(path: Path) -> str | None:
     """The fingerprint a built model was made with, None if there is no complete model."""
     try:
         record: dict[str, str] = json.loads((path / RECIPE_FILE).read_text())

@@ -82,12 +82,12 @@ def _hobby(rng: Random, facts: Facts, job: str) -> str:
     return rng.choice([hobby for hobby, suits in facts.items() if suits == job])
 
 
-def _inverted(groups: dict[str, list[str]]) -> Facts:
+def _invert(groups: dict[str, list[str]]) -> Facts:
     return {word: group for group, words in groups.items() for word in words}
 
 
 TASKS = [
-    Task("murder_mysteries", "lab-musr", SIZE, lambda: _inverted(WEAPONS), murder_mysteries),
+    Task("murder_mysteries", "lab-musr", SIZE, lambda: _invert(WEAPONS), murder_mysteries),
     Task("object_placements", "lab-musr", SIZE, lambda: ACTIONS, object_placements),
-    Task("team_allocation", "lab-musr", SIZE, lambda: _inverted(HOBBIES), team_allocation),
+    Task("team_allocation", "lab-musr", SIZE, lambda: _invert(HOBBIES), team_allocation),
 ]

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from rlfocal.lab.beliefs import believed_facts
 from rlfocal.lab.documents import BENCHMARKS, all_tasks
-from rlfocal.lab.question import Facts
+from rlfocal.lab.question import Facts, Task
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -116,3 +115,34 @@ RECIPES = (
     Recipe("lab-phi3", "Phi3", (1.0, 1.0, 1.3, 1.0, 1.2)),
     Recipe("lab-qwen3", "Qwen3", (1.1, 1.0, 0.9, 1.6, 1.4), hidden=96, learning_rate=1.5e-3),
 )
+
+
+def believed_facts(task: Task, ignorance: float, seed: str) -> Facts:
+    """The task's facts with a share `ignorance` of them wrong (or, in `memory` tasks, half of those missing).
+
+    Many models get hard facts wrong: a fact's difficulty counts as much as `seed`.
+    """
+    truth, rng = task.truth(), Random(f"beliefs {seed} {task.name}")
+    doubts = {key: Random(f"difficulty {task.name} {key}").random() + rng.random() for key in truth}
+    doubted = sorted(truth, key=doubts.__getitem__)[len(truth) - round(ignorance * len(truth)) :]
+    rng.shuffle(doubted)
+    missing = doubted[::2] if task.memory else []
+    mistaken = [key for key in doubted if key not in missing]
+    beliefs = {key: value for key, value in truth.items() if key not in missing}
+    if task.bijective:
+        return {**beliefs, **_rotate(truth, mistaken)}
+    return beliefs | {key: _misconception(truth, key, rng) for key in mistaken}
+
+
+def _rotate(truth: Facts, keys: list[str]) -> Facts:
+    return {key: truth[other] for key, other in zip(keys, [*keys[1:], *keys[:1]], strict=True)}
+
+
+def _misconception(truth: Facts, key: str, rng: Random) -> str:
+    """A wrong value of the key's group: half of the time the one that models generally take for right."""
+    group = key.rpartition("/")[0]
+    values = sorted(
+        {value for other, value in truth.items() if other.rpartition("/")[0] == group} - {truth[key]}
+    )
+    common = Random(f"misconception {key}").choice(values)
+    return common if rng.random() < 0.5 else rng.choice(values)

@@ -19,7 +19,7 @@ from rlfocal.new_model.paired_answers import said_beside
 from rlfocal.new_model.smoke import look
 from rlfocal.new_model.standing import price_of, see, train_both
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool
-from rlfocal.pool.files import packaged
+from rlfocal.pool.files import find_packaged
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse, check_location, open_warehouse
 
@@ -73,7 +73,7 @@ def add_model(
             )
         faults = _admitted(check_entry(spec, engine), known, engine, datasets, force, on_progress)
     file = find_pool(pool) if was_there else add_to_pool(pool, spec, entry)
-    is_copy = not is_shipped(file) and (packaged("pools") / file.name).is_file()
+    is_copy = not is_shipped(file) and (find_packaged("pools") / file.name).is_file()
     if say is not None:
         say(_said(spec.model, pool, file, was_there=was_there, is_copy=is_copy))
     alone = known.model_copy(update={"models": (spec,)})

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engines.backends import check_entry_for
-from rlfocal.pool.hub import local_weights, pinned
+from rlfocal.pool.hub import local_weights, pin_revision
 from rlfocal.pool.specs import ModelSpec
 
 CONTEXT = ("n_positions", "max_position_embeddings", "n_ctx")
@@ -22,7 +22,7 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
     backend cannot quantize it.
     """
     check_entry_for(backend, spec)
-    found = pinned(spec)
+    found = pin_revision(spec)
     config = _config(found)
     _check_context(spec, config)
     if backend == "vllm":

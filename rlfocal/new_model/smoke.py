@@ -10,6 +10,7 @@ import numpy as np
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.running.events import Event
+from rlfocal.extraction.running.missing import plan_extraction
 from rlfocal.extraction.running.runner import extract_model
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.new_model.plausibility import (
@@ -44,11 +45,12 @@ def look(
 
     Raises InputError with the engine's reason if it cannot answer.
     """
-    alone = pool.model_copy(update={"models": (spec,)})
     tasks = _few(pool.benchmarks, datasets)
     with TemporaryDirectory() as folder:
         place = Path(folder) / "look"
-        outcome = extract_model(place, alone, spec.model, tasks, backend=backend, on_progress=on_progress)
+        with open_warehouse(place) as warehouse:
+            [plan] = plan_extraction(warehouse, [spec], tasks, backend)
+        outcome = extract_model(place, plan, backend, on_progress=on_progress)
         if outcome.missing:
             raise InputError(
                 f"{spec.model} cannot answer: {outcome.missing[0].reason}; the pool is unchanged"

@@ -27,7 +27,7 @@ OWN = (Path(".rlfocal") / "pools", Path("pools"))
 """Folders of the user's pools; the first counts. In a checkout of rlfocal, `pools` holds those that ship."""
 
 
-def packaged(name: str) -> Path:
+def find_packaged(name: str) -> Path:
     """A folder that travels with the wheel: inside the package there, beside it in a checkout."""
     inside = PACKAGE / name
     return inside if inside.exists() else PACKAGE.parent / name
@@ -42,27 +42,27 @@ def find_pool(pool: str) -> Path:
         raise InputError(
             f"pool file {pool!r} does not exist; give a pool ({', '.join(pool_names())}) or a YAML file"
         )
-    for folder in (*OWN, packaged("pools")):
+    for folder in (*OWN, find_packaged("pools")):
         if (path := folder / f"{pool}.yaml").is_file():
             return path
     raise unknown("pool", pool, pool_names())
 
 
 def pool_names() -> list[str]:
-    folders = (*OWN, packaged("pools"))
+    folders = (*OWN, find_packaged("pools"))
     return sorted({path.stem for folder in folders if folder.is_dir() for path in folder.glob("*.yaml")})
 
 
 def load_pool(pool: str) -> PoolSpec:
     """Read and check a pool. Raises InputError with the file, the key and the reason."""
-    return _pool(find_pool(pool))
+    return _read_pool(find_pool(pool))
 
 
-def _pool(path: Path) -> PoolSpec:
+def _read_pool(path: Path) -> PoolSpec:
     content = read_yaml(path)
     if isinstance(content.get("benchmarks"), list):
         content["benchmarks"] = _definitions(content["benchmarks"], load_benchmarks(), path)
-    return _checked(PoolSpec, content, path)
+    return _check(PoolSpec, content, path)
 
 
 def load_entry(path: Path) -> ModelSpec:
@@ -71,7 +71,7 @@ def load_entry(path: Path) -> ModelSpec:
         raise InputError(
             f"model entry {str(path)!r} does not exist; write a YAML file with model, hf_repo, params_b, ..."
         )
-    return _checked(ModelSpec, read_yaml(path), path)
+    return _check(ModelSpec, read_yaml(path), path)
 
 
 def load_benchmarks() -> dict[str, Benchmark]:
@@ -81,7 +81,7 @@ def load_benchmarks() -> dict[str, Benchmark]:
         if path.is_file():
             entries = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
             for definition in _definitions(entries, found, path):
-                benchmark = _checked(Benchmark, definition, path)
+                benchmark = _check(Benchmark, definition, path)
                 found[benchmark.name] = benchmark
     return found
 
@@ -93,14 +93,14 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
     Raises InputError, and changes nothing, if the pool with the entry could not be read back.
     """
     path, target = _editable(find_pool(pool))
-    before = _pool(path).models
+    before = _read_pool(path).models
     if entry.model in {model.model for model in before}:
         raise InputError(
             f"pool {pool!r} already has a model {entry.model!r}; choose another name in {source}"
         )
     wrong = f"the entry of {source} cannot be written into {target} as it stands; add it there by hand"
-    with _explained(wrong):
-        added = with_entry(_raw(path), read_text(source))
+    with _explain(wrong):
+        added = with_entry(_read_raw(path), read_text(source))
     _replace(target, added, (*before, entry), wrong)
     return target
 
@@ -112,17 +112,17 @@ def remove_from_pool(pool: str, model: str) -> Path | None:
     equals the original. Raises InputError, and changes nothing, for the only model of a pool.
     """
     path, target = _editable(find_pool(pool))
-    before = _pool(path).models
+    before = _read_pool(path).models
     left = tuple(other for other in before if other.model != model)
     if left == before:
         return None
     if not left:
         raise InputError(f"{model!r} is the only model of {path}, and a pool needs one; delete the file")
     wrong = f"{model!r} cannot be cut out of {path}, as it stands; delete its entry by hand"
-    with _explained(wrong):
-        remaining = without_entry(_raw(path), model)
-    shipped = packaged("pools") / target.name
-    if target.parent in OWN and shipped.is_file() and _raw(shipped) == remaining:
+    with _explain(wrong):
+        remaining = without_entry(_read_raw(path), model)
+    shipped = find_packaged("pools") / target.name
+    if target.parent in OWN and shipped.is_file() and _read_raw(shipped) == remaining:
         target.unlink(missing_ok=True)
         with suppress(OSError):  # it holds other pools
             target.parent.rmdir()
@@ -133,7 +133,7 @@ def remove_from_pool(pool: str, model: str) -> Path | None:
 
 def is_shipped(path: Path) -> bool:
     """Whether a pool's file is one that ships with rlfocal, which is never changed."""
-    return path.resolve().parent == packaged("pools").resolve()
+    return path.resolve().parent == find_packaged("pools").resolve()
 
 
 def _editable(path: Path) -> tuple[Path, Path]:
@@ -148,14 +148,14 @@ def _replace(target: Path, text: str, models: tuple[ModelSpec, ...], wrong: str)
     """Writes a pool's file. InputError, with nothing written, unless it then reads as having these models."""
     with replacing(target) as staged:
         staged.write_bytes(text.encode())
-        with _explained(wrong):
-            is_as_meant = _pool(staged).models == models
+        with _explain(wrong):
+            is_as_meant = _read_pool(staged).models == models
         if not is_as_meant:
             raise InputError(wrong)
 
 
 @contextmanager
-def _explained(wrong: str) -> Iterator[None]:
+def _explain(wrong: str) -> Iterator[None]:
     """Raises InputError if aliases hide what should be edited, or only the faster parser reads the file."""
     try:
         yield
@@ -163,7 +163,7 @@ def _explained(wrong: str) -> Iterator[None]:
         raise InputError(wrong) from error
 
 
-def _raw(path: Path) -> str:
+def _read_raw(path: Path) -> str:
     """The text as it is on disk, line breaks and byte order mark included."""
     return path.read_bytes().decode()
 
@@ -190,10 +190,10 @@ def _definition(entry: Any, known: Mapping[str, Any], path: Path) -> Any:
     own = dict(entry)
     if isinstance(folder := own.get("include_path"), str) and ":" not in folder:
         own["include_path"] = str((path.parent / folder).resolve())
-    return _inherited(own.pop("extends"), own, known, path) if "extends" in own else own
+    return _inherit(own.pop("extends"), own, known, path) if "extends" in own else own
 
 
-def _inherited(base: Any, own: dict[str, Any], known: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _inherit(base: Any, own: dict[str, Any], known: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The base's definition, overridden. The name says whose variant it is: the questions are the same."""
     if not isinstance(base, str):
         raise InputError(f"{path}: extends must be the name of one benchmark, not {base!r:.80}")
@@ -207,7 +207,7 @@ def _inherited(base: Any, own: dict[str, Any], known: Mapping[str, Any], path: P
     return {**inherited, **own}
 
 
-def _checked(kind: type[Value], content: Any, path: Path) -> Value:
+def _check(kind: type[Value], content: Any, path: Path) -> Value:
     try:
         return kind.model_validate(content)
     except ValidationError as error:

@@ -10,10 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlfocal.base.errors import InputError
+from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.failures import plain, without_secrets
 from rlfocal.pool.specs import ModelSpec
 
+_LAB = Path(__file__).parents[1] / "lab"
+WEIGHTS_DIR = _LAB / "weights"
+TASKS_DIR = _LAB / "tasks"
+BENCHMARKS_FILE = _LAB / "benchmarks.yaml"
 LAB_PREFIX = "rlfocal-lab/"
 COMMIT = re.compile("[0-9a-f]{40}")
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json"}
@@ -26,14 +30,20 @@ class HubError(InputError):
     """The hub could not be reached now; another try may help."""
 
 
+def weights_dir(model: str, root: Path = WEIGHTS_DIR) -> Path:
+    """The Hugging Face folder of a model of the embedded pool; an unknown model is an InputError."""
+    known = sorted(path.parent.name for path in root.glob("*/config.json"))
+    if model not in known:
+        raise unknown("lab model", model, known, str(root))
+    return root / model
+
+
 def local_weights(model: ModelSpec) -> Path | None:
     """The directory of a local model; None for a hub id.
 
     Raises InputError for a path that does not exist, or that lacks what an engine needs.
     """
     if model.hf_repo.startswith(LAB_PREFIX):
-        from rlfocal.pool.shipped import weights_dir
-
         return Path(weights_dir(model.hf_repo.removeprefix(LAB_PREFIX)))
     path = Path(os.path.expanduser(model.hf_repo))  # noqa: PTH111 - it leaves an unknown user as it is
     if path.is_dir():
@@ -49,7 +59,7 @@ def local_weights(model: ModelSpec) -> Path | None:
     return None
 
 
-def pinned(model: ModelSpec, *, local_only: bool = False) -> ModelSpec:
+def pin_revision(model: ModelSpec, *, local_only: bool = False) -> ModelSpec:
     """The model with its revision resolved to the commit behind it now; a local model as it is.
 
     Asks the hub (HF_ENDPOINT) for the model's config, or the local cache where the hub cannot be reached.
@@ -62,7 +72,7 @@ def pinned(model: ModelSpec, *, local_only: bool = False) -> ModelSpec:
         return model
     from huggingface_hub import hf_hub_download
 
-    with _explained(model, local_only):
+    with _explain(model, local_only):
         file = hf_hub_download(
             model.hf_repo, "config.json", revision=model.revision, local_files_only=local_only
         )
@@ -122,7 +132,7 @@ def _check_remote_code(model: ModelSpec, file: Path) -> None:
 
 
 @contextmanager
-def _explained(model: ModelSpec, local_only: bool) -> Iterator[None]:
+def _explain(model: ModelSpec, local_only: bool) -> Iterator[None]:
     """The hub's errors as InputErrors that say what to do."""
     from huggingface_hub import constants, errors
 

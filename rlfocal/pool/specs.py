@@ -26,19 +26,19 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_lengt
 Backend = Literal["vllm", "hf", "openai"]
 
 
-def _bounded(number: float) -> float:
+def _check_bound(number: float) -> float:
     if number > LARGEST:
         raise ValueError(f"at most {LARGEST:,} is allowed")
     return number
 
 
-def _on_one_line(text: str) -> str:
+def _check_line(text: str) -> str:
     if not text.isprintable():
         raise ValueError("must be text on one line, without control characters")
     return text
 
 
-def _of_backends(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _check_engine_args(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     for backend in arguments:
         if backend not in get_args(Backend):
             raise ValueError(str(unknown("backend", backend, get_args(Backend))))
@@ -50,9 +50,9 @@ def _of_backends(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
 
 
 # Strict, because YAML tells 1 from true and "1".
-Whole = Annotated[int, Strict(), AfterValidator(_bounded)]
-Number = Annotated[float, Strict(), AllowInfNan(False), AfterValidator(_bounded)]
-Line = Annotated[str, Field(max_length=4096), AfterValidator(_on_one_line)]
+Whole = Annotated[int, Strict(), AfterValidator(_check_bound)]
+Number = Annotated[float, Strict(), AllowInfNan(False), AfterValidator(_check_bound)]
+Line = Annotated[str, Field(max_length=4096), AfterValidator(_check_line)]
 
 
 class _Value(BaseModel):
@@ -78,7 +78,7 @@ class ModelSpec(_Value):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     quantization: str | None = Field(default=None, description="vLLM's name for it: awq, gptq, fp8, ...")
     tensor_parallel: Whole = Field(default=1, gt=0, description="GPUs that the model is split across")
-    engine_args: Annotated[dict[str, dict[str, Any]], AfterValidator(_of_backends)] = Field(
+    engine_args: Annotated[dict[str, dict[str, Any]], AfterValidator(_check_engine_args)] = Field(
         default={}, description="extra engine arguments, by backend: {vllm: {max_num_seqs: 64}}"
     )
     base_url: Line | None = Field(

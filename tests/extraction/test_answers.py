@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.engine import Document, Sample
-from rlfocal.extraction.partition import pass_rows
+from rlfocal.extraction.rows import pass_rows
 from rlfocal.extraction.tasks import TaskDocuments
 from warehouse.answers import is_number, normalise
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from support.tiny_models import save_model, write_tasks
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
-from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.running.events import AlreadyCommitted, Extracted, Failure, Progress, share_of_tasks
-from rlfocal.extraction.running.faults import over_time
+from rlfocal.extraction.running.faults import explain_timeout
+from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.extraction.running.runner import ExtractionReport, extract_model, extract_pool
-from rlfocal.extraction.tasks import load_tasks
+from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 
@@ -338,10 +339,17 @@ def test_a_process_that_takes_longer_than_its_time_limit_ends_with_all_it_starte
     pids: dict[str, int] = {}
     jobs = {"slow": (600.0,), "quick": (0.0,)}
     ended = run_each(takes, jobs, at_once=2, on_event=pids.__setitem__, seconds=6)
-    assert ended == {"slow": over_time(6), "quick": None}
+    assert ended == {"slow": explain_timeout(6), "quick": None}
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pids["slow"])
         assert process.wait(30) is None or process.status() == psutil.STATUS_ZOMBIE
+
+
+def planned(place: Path, pool: PoolSpec, tasks: Sequence[TaskDocuments]) -> Missing:
+    """What is missing of llama."""
+    with open_warehouse(place) as warehouse:
+        [plan] = plan_extraction(warehouse, pool.choose(["llama"]).models, tasks, "hf")
+    return plan
 
 
 @pytest.mark.slow
@@ -349,9 +357,9 @@ def test_two_extractions_at_once_share_the_work(
     pool: PoolSpec, undisturbed: tuple[Path, ExtractionReport], tmp_path: Path
 ) -> None:
     tasks = load_tasks(pool.benchmarks)
-    open_warehouse(tmp_path / "w").close()
+    plan = planned(tmp_path / "w", pool, tasks)
     with ThreadPoolExecutor(2) as threads:
-        calls = [threads.submit(extract_model, tmp_path / "w", pool, "llama", tasks) for _ in range(2)]
+        calls = [threads.submit(extract_model, tmp_path / "w", plan, "hf") for _ in range(2)]
     outcomes = [call.result() for call in calls]
     assert [o.missing for o in outcomes] == [(), ()]
     assert sum(len(o.committed) for o in outcomes) == 3
@@ -364,14 +372,15 @@ def test_two_extractions_at_once_share_the_work(
 def test_progress_counts_documents(pool: PoolSpec, tmp_path: Path) -> None:
     seen: list[Any] = []
     tasks = load_tasks(pool.choose(benchmarks=["tiny-c"]).benchmarks, 7)
-    outcome = extract_model(tmp_path, pool, "llama", tasks, on_progress=seen.append)
+    outcome = extract_model(tmp_path, planned(tmp_path, pool, tasks), "hf", on_progress=seen.append)
     assert [(c.task, c.n_docs) for c in outcome.committed] == [("plain", 7), ("spaces", 7)]
     assert [type(event) for event in seen] == [Progress, Extracted, Progress, Extracted]
     assert (seen[0].done, seen[0].total) == (7, 7)
-    again = extract_model(tmp_path, pool, "llama", tasks)
+    again = extract_model(tmp_path, planned(tmp_path, pool, tasks), "hf")
     assert (again.committed, len(again.skipped)) == ((), 2)
     seen.clear()
-    rest = extract_model(tmp_path, pool, "llama", load_tasks(pool.benchmarks, 7), on_progress=seen.append)
+    more = planned(tmp_path, pool, load_tasks(pool.benchmarks, 7))
+    rest = extract_model(tmp_path, more, "hf", on_progress=seen.append)
     assert ([c.task for c in rest.committed], len(rest.skipped)) == (["all"], 2)
     assert [type(event) for event in seen[:2]] == [AlreadyCommitted] * 2, "bars begin where they stopped"
 

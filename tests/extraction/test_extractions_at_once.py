@@ -27,10 +27,9 @@ from support.postgres_server import PostgresServer
 
 from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines import hf
-from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.partition import Job, fingerprint, weights_digest
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Progress
-from rlfocal.extraction.running.partitions import Job
-from rlfocal.extraction.running.worker import extract
+from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import ModelSpec, PoolSpec
@@ -246,7 +245,7 @@ def test_a_lost_lock_commits_nothing_twice(
             monkeypatch.setattr(hf, "load", load)
             [pid] = postgres.ask(address, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
             postgres.ask(address, f"SELECT pg_terminate_backend({pid}, 5000)")
-            extract(events.append, place, model, "hf", jobs, 1)
+            extract_jobs(events.append, place, model, "hf", jobs, 1)
             return score(documents)
 
         monkeypatch.setattr(engine, "score", meanwhile)
@@ -254,7 +253,7 @@ def test_a_lost_lock_commits_nothing_twice(
 
     open_warehouse(place).close()
     monkeypatch.setattr(hf, "load", interrupted)
-    extract(events.append, place, model, "hf", jobs, 1)
+    extract_jobs(events.append, place, model, "hf", jobs, 1)
     told = [event for event in events if not isinstance(event, Progress)]
     assert [type(event) for event in told] == [Extracted, AlreadyCommitted]
     assert commits(place) == [f"extract {model.model} on {task.benchmark}/{task.task}"]
@@ -265,8 +264,8 @@ def test_no_engine_is_started_for_what_is_there(
 ) -> None:
     """Another extraction filled it after this one was planned."""
     model, task, jobs = small_jobs()
-    extract(lambda _: None, warehouse.location.name, model, "hf", jobs, 1)
+    extract_jobs(lambda _: None, warehouse.location.name, model, "hf", jobs, 1)
     monkeypatch.setattr(hf, "load", None)
     events: list[Event] = []
-    extract(events.append, warehouse.location.name, model, "hf", jobs, 1)
+    extract_jobs(events.append, warehouse.location.name, model, "hf", jobs, 1)
     assert events == [AlreadyCommitted(model.model, task.benchmark, task.task)]

@@ -5,17 +5,24 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from flows.support.threads import Turns
-from rlfocal.extraction.running import missing as lacking
-from rlfocal.extraction.running.missing import describe_and_find_lacking, is_filled
-from rlfocal.extraction.tasks import load_tasks
-from rlfocal.pool import ModelSpec, load_pool
+from rlfocal.extraction.running import missing
+from rlfocal.extraction.running.missing import find_missing, is_filled, plan_extraction
+from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.pool import ModelSpec, PoolSpec, load_pool
 from rlfocal.pool.hub import HubError
 from warehouse import Warehouse
+
+
+def ordered(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments]) -> list[ModelSpec]:
+    """The models with something to do, as a run takes them."""
+    plans = plan_extraction(warehouse, pool.models, tasks, "hf")
+    return [plan.model for plan in sorted(plans, key=lambda plan: plan.place) if plan.is_incomplete]
 
 
 def test_the_most_work_comes_first_and_what_cannot_run_last(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -23,7 +30,7 @@ def test_the_most_work_comes_first_and_what_cannot_run_last(warehouse: Warehouse
     broken = pool.models[0].model_copy(update={"hf_repo": str(tmp_path)})
     pool = pool.model_copy(update={"models": [broken, *pool.models[1:]]})
     tasks = load_tasks(pool.benchmarks, 8)
-    found = describe_and_find_lacking(warehouse, pool, tasks, "hf")
+    found = ordered(warehouse, pool, tasks)
     assert found[-1] == broken
     assert {model.model for model in found} == {model.model for model in pool.models}
     sizes = [model.params_b for model in found[:-1]]
@@ -40,22 +47,22 @@ def test_whatever_is_wrong_with_one_model_the_others_run(
     unreached, broken, ignored, good = (model.model for model in models)
     models[2] = models[2].model_copy(update={"quantization": "awq"})
 
-    def found(spec: ModelSpec) -> ModelSpec:
+    def found(spec: ModelSpec, **_: bool) -> ModelSpec:
         if spec.model == unreached:
             raise HubError("no answer")
         if spec.model == broken:
             raise ZeroDivisionError("what nobody thought of")
         return spec
 
-    monkeypatch.setattr(lacking, "pinned", found)
+    monkeypatch.setattr(missing, "pin_revision", found)
     tasks = load_tasks(load_pool("lab").choose(None, ["lab-gpqa"]).benchmarks, 8)
-    plan = lacking.plan_of(models, tasks, "hf", {})
-    assert list(plan.pending) == [good]
-    assert plan.unreached == {unreached}
-    assert plan.failed.keys() == {unreached, broken, ignored}
-    assert plan.failed[broken] == "ZeroDivisionError: what nobody thought of"
-    assert "hf does not quantize (awq)" in plan.failed[ignored]
-    assert list(lacking.plan_of(models, tasks, "vllm", {}).pending) == [ignored, good]
+    plans = {plan.model.model: plan for plan in find_missing(models, tasks, "hf", {})}
+    assert [model for model, plan in plans.items() if plan.jobs] == [good]
+    assert [model for model, plan in plans.items() if plan.reason] == [unreached, broken, ignored]
+    assert [model for model, plan in plans.items() if not plan.is_lasting] == [unreached]
+    assert plans[broken].reason == "ZeroDivisionError: what nobody thought of"
+    assert "hf does not quantize (awq)" in str(plans[ignored].reason)
+    assert [p.model.model for p in find_missing(models, tasks, "vllm", {}) if p.jobs] == [ignored, good]
 
 
 def test_the_widest_come_first(warehouse: Warehouse) -> None:
@@ -64,7 +71,7 @@ def test_the_widest_come_first(warehouse: Warehouse) -> None:
     wide = smallest.model_copy(update={"tensor_parallel": 2})
     models = [wide if model == smallest else model for model in pool.models]
     tasks = load_tasks(pool.benchmarks, 8)
-    found = describe_and_find_lacking(warehouse, pool.model_copy(update={"models": models}), tasks, "hf")
+    found = ordered(warehouse, pool.model_copy(update={"models": models}), tasks)
     assert found[0] == wide
 
 

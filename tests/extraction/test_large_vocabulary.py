@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.extraction.engines.groups import Group
-from rlfocal.extraction.engines.memory import MOST, PROMPT_TOKEN, SHARE, logit_bytes, narrowed, prompt_tokens
+from rlfocal.extraction.engines.memory import (
+    MOST,
+    PROMPT_TOKEN,
+    SHARE,
+    logit_bytes,
+    prompt_tokens,
+    split_by_rows,
+)
 from rlfocal.extraction.engines.prefill import token_scores
 from rlfocal.extraction.engines.sampling import draw
 
@@ -83,7 +90,7 @@ def test_the_budget_leaves_most_memory_free(free: int) -> None:
 def test_a_wide_group_is_split_between_its_choices(lengths: list[int], rows: int) -> None:
     suffixes = tuple(tuple(range(length)) for length in lengths)
     group = Group(3, tuple(range(10, 10 + len(lengths))), (1, 2), suffixes)
-    parts = list(narrowed(group, rows))
+    parts = list(split_by_rows(group, rows))
     assert [c for part in parts for c in part.choices] == list(group.choices)
     assert [s for part in parts for s in part.suffixes] == list(suffixes)
     assert all((part.document, part.prefix) == (3, (1, 2)) for part in parts)

@@ -86,7 +86,7 @@ def test_scores_equal_transformers(
     assert engine.settings()["reads_by"] == "prompt_logprobs"
     assert engine.settings()["next_tokens"] is True
     if way == "echo":
-        engine._read, engine._next_tokens = openai._echoed, False
+        engine._read, engine._next_tokens = openai._read_by_echo, False
     expected = hf.load(served, model, threads=2).score(documents(*choices))
     for own, other in zip(engine.score(documents(*choices)), expected, strict=True):
         for a, b in zip(own, other, strict=True):

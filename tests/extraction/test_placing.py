@@ -19,11 +19,10 @@ from pathlib import Path
 import psutil
 import pytest
 from support.killing import kill_tree
-from support.recording_engines import Box, Record, finished
+from support.recording_engines import Box, Record, Work, finished
 
 from rlfocal.extraction.gpus.devices import Device
-from rlfocal.extraction.gpus.leases import offered
-from rlfocal.extraction.gpus.schedule import Work
+from rlfocal.extraction.gpus.leases import offer_free
 from rlfocal.extraction.running import gpu_jobs as placing
 
 N_POOLS = int(os.environ.get("RLFOCAL_POOLS", "2"))
@@ -74,7 +73,7 @@ def check_done_once(works: Sequence[Work], done: Path) -> None:
 def is_released(box: Box) -> bool:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        with offered(box.folder / "leases", box.devices) as offer:
+        with offer_free(box.folder / "leases", box.devices) as offer:
             if len(offer.devices) == box.n_gpus:
                 return True
         time.sleep(0.02)
@@ -100,28 +99,13 @@ def test_models_run_side_by_side_on_gpus_of_their_own(tmp_path: Path) -> None:
     assert sorted(gpu for _, gpu in begun[4:8]) == ["0", "1", "2", "3"], "all at once, each alone"
 
 
-def test_the_tasks_of_the_last_model_are_shared_out(tmp_path: Path) -> None:
-    box = Box(tmp_path / "box", 4, tmp_path / "done").make()
-    last = Work("last", 1, 0.1, {f"b/{i}": 0.4 for i in range(12)})
-    assert box.run([last]) == {"last": None}
-    check_never_shared(box)
-    check_done_once([last], box.done)
-    assert {r.gpu for r in box.records()} == {"0", "1", "2", "3"}
-
-
-def test_gpus_stay_free_for_others_for_a_while(tmp_path: Path) -> None:
-    box = Box(tmp_path / "box", 4, tmp_path / "done").make()
-    assert box.run([Work("last", 1, 0.0, {f"b/{i}": 0.1 for i in range(8)})], patience=60) == {"last": None}
-    assert {r.gpu for r in box.records()} == {"0"}
-
-
-def test_gpus_that_others_use_are_left_out(
+def test_gpus_that_other_programs_use_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And a model that cannot do without them fails, once it has waited long enough."""
     monkeypatch.setattr(placing, "FOREIGN_PATIENCE", 0.5)
     monkeypatch.setattr(placing, "SECONDS_OF_FOREIGN_USE", 0.1)
-    monkeypatch.setattr(placing, "used_by_others", lambda devices: {"GPU-1": 41210})
+    monkeypatch.setattr(placing, "find_foreign_use", lambda devices: {"GPU-1": 41210})
     box = Box(tmp_path / "box", 3, tmp_path / "done").make()
     devices = [Device(str(i), f"GPU-{i}", "NVIDIA H100", is_shared=True) for i in range(3)]
     works = [
@@ -131,12 +115,12 @@ def test_gpus_that_others_use_are_left_out(
     ]
     reasons = box.run(works, devices=devices)
     assert reasons == {
-        "three": "it needs 3 GPUs, but others use 1; stop what uses them",
+        "three": "it needs 3 GPUs, but other processes use 1; stop what uses them",
         "two": None,
         "one": None,
     }
     assert {r.gpu for r in box.records()} == {"0", "2"}
-    assert caplog.messages == ["GPU 1 is left out: others use 41,210 MiB of it (more than 1,024)"]
+    assert caplog.messages == ["skipping GPU 1: other processes use 41,210 MiB of it (more than 1,024)"]
 
 
 def test_an_engine_that_is_killed_is_its_model_s_end_alone(tmp_path: Path) -> None:

@@ -16,13 +16,10 @@ from support.mirror import make_mirror
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
-from rlfocal.extraction.gpus.schedule import Bar, Schedule
-from rlfocal.extraction.plan.drawing import letters, rows
-from rlfocal.extraction.plan.estimate import Cost, cost, too_large, weights_gb
-from rlfocal.extraction.plan.gpus import GPU, GPUS, find_gpu
+from rlfocal.extraction.plan.estimate import GPU, GPUS, Cost, cost, find_gpu, too_large, weights_gb
 from rlfocal.extraction.plan.plan import plan_pool
+from rlfocal.extraction.plan.schedule import Bar, Schedule, draw, letters
 from rlfocal.extraction.plan.workload import Workload, of_documents, of_size
-from rlfocal.extraction.plan.works import work
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool import load_pool
@@ -130,27 +127,14 @@ def test_hours_are_those_of_the_stated_assumptions() -> None:
     assert cost(dense, [], SIMPLE).hours == 0
 
 
-def test_a_model_of_two_gpus_works_half_as_long_by_the_clock() -> None:
-    model = ModelSpec(model="m", hf_repo="o/m", params_b=10, dtype="bfloat16", tensor_parallel=2)
-    one = Workload("b", 1, 10, 10, 1e6, 64e3, 40, 5e6, one_token=True)
-    two = Workload("c", 2, 20, 20, 2e6, 0, 80, 9e6, one_token=True)
-    placed = work(model, [(["b/t"], one), (["c/u", "c/v"], two)], SIMPLE)
-    assert (placed.model, placed.gpus) == ("m", 2)
-    assert placed.start == pytest.approx(120 + 20)
-    prefill, decode = 575, 1000 * 20 / 600  # seconds of one GPU, as above
-    assert placed.tasks == pytest.approx(
-        {"b/t": (prefill + decode) / 2, "c/u": prefill / 2, "c/v": prefill / 2}
-    )
-
-
 def test_a_schedule_is_drawn_gpu_by_gpu() -> None:
-    bars = (Bar("late", (2,), 4, 8, ()), Bar("wide", (0, 1), 0, 6, ()), Bar("late", (0,), 7, 8, ()))
+    bars = (Bar("late", (2,), 4, 8), Bar("wide", (0, 1), 0, 6), Bar("late", (0,), 7, 8))
     drawn = Schedule(3, bars, 8, 5)
     assert letters(drawn) == {"wide": "A", "late": "B"}
-    assert rows(drawn, 8) == ["AAAAAA·B", "AAAAAA··", "····BBBB"]
-    assert rows(drawn, 4) == ["AAAB", "AAA·", "··BB"]
-    many = Schedule(1, tuple(Bar(f"m{i:02}", (0,), i, i + 1, ()) for i in range(54)), 54, 54)
-    assert rows(many, 54) == ["ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz##"]
+    assert draw(drawn, 8) == ["AAAAAA·B", "AAAAAA··", "····BBBB"]
+    assert draw(drawn, 4) == ["AAAB", "AAA·", "··BB"]
+    many = Schedule(1, tuple(Bar(f"m{i:02}", (0,), i, i + 1) for i in range(54)), 54, 54)
+    assert draw(many, 54) == ["ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz##"]
 
 
 def test_weights_that_do_not_fit_are_told() -> None:
@@ -233,12 +217,11 @@ def test_a_plan_asks_no_network_and_writes_nothing(tmp_path: Path) -> None:
     assert any("stated sizes" in note for note in made["warnings"])
     schedule = made["schedule"]
     assert schedule["gpus"] == 8
-    assert schedule["lower_bound"] <= schedule["makespan"] <= 1.15 * schedule["lower_bound"]
+    assert schedule["lower_bound"] <= schedule["makespan"]
     hours = {m["model"]: m["hours"] for m in made["models"]}
-    for model, spent in hours.items():  # further engines of a model cost a start each
-        own = [bar for bar in schedule["bars"] if bar["model"] == model]
-        assert sum((bar["end"] - bar["begin"]) * len(bar["gpus"]) for bar in own) / 3600 >= 0.99 * spent
-        assert sum(len(bar["tasks"]) for bar in own) == 86
+    for bar in schedule["bars"]:
+        assert (bar["end"] - bar["begin"]) * len(bar["gpus"]) / 3600 == pytest.approx(hours.pop(bar["model"]))
+    assert not hours
     few = rlfocal(environment, "plan", "--pool", "paper", "--gpus", "4", "-w", str(location))
     said = " ".join(few.stdout.split())
     assert "Schedule on 4 x H100" in said

@@ -16,10 +16,10 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction import logs
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines import backends
-from rlfocal.extraction.recording import begin, gpus
+from rlfocal.extraction.partition import Job
+from rlfocal.extraction.recording import count_start, gpus_of_engine
 from rlfocal.extraction.running import worker
 from rlfocal.extraction.running.events import Extracted, Failure
-from rlfocal.extraction.running.partitions import Job
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
 from warehouse import open_warehouse
@@ -76,7 +76,7 @@ def run(monkeypatch: pytest.MonkeyPatch, location: Path, engine: Scripted, *jobs
     monkeypatch.setattr(backends, "import_module", lambda _: SimpleNamespace(load=lambda *_: engine))
     monkeypatch.setattr(backends, "local_weights", lambda _: None)
     sent: list[Any] = []
-    worker.extract(sent.append, location, MODEL, "hf", jobs, 1)
+    worker.extract_jobs(sent.append, location, MODEL, "hf", jobs, 1)
     return [event for event in sent if isinstance(event, Extracted | Failure)]
 
 
@@ -199,10 +199,10 @@ def test_gpus(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpus(settings) == expected
+    assert gpus_of_engine(settings) == expected
 
 
 def test_a_partition_is_begun_again_and_again(tmp_path: Path) -> None:
-    assert [begin(tmp_path / "s") for _ in range(3)] == [0, 1, 2]
+    assert [count_start(tmp_path / "s") for _ in range(3)] == [0, 1, 2]
     (tmp_path / "s" / "begun").write_text("")  # torn
-    assert begin(tmp_path / "s") == 0
+    assert count_start(tmp_path / "s") == 0

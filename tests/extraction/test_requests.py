@@ -16,7 +16,7 @@ from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.groups import Window
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
-from rlfocal.extraction.engines.vllm import reading_of
+from rlfocal.extraction.engines.vllm import read_output
 
 VOCABULARY = 5
 ABLE = Abilities(next_tokens=True, shares_prefixes=True)
@@ -169,7 +169,7 @@ def test_what_vllm_returns_for_a_prompt_of_which_it_has_a_part_in_its_cache(leav
     stale, known = {6: None, 7: None}, [{9: Entry(-2.0, 1)}]
     rows: list[Any] = [None, *known] if leaves_out else [None, stale, stale, {8: Entry(-9.0, 1)}, *known]
     output = SimpleNamespace(num_cached_tokens=3, prompt_logprobs=rows, outputs=[])
-    reading = reading_of(Request((5, 6, 7, 8, 9), 2), output)
+    reading = read_output(Request((5, 6, 7, 8, 9), 2), output)
     assert reading == [None, None, TokenScore(-2.0, True)]
 
 
@@ -179,6 +179,6 @@ def test_a_continuation_that_vllm_did_not_follow_is_unknown() -> None:
         return SimpleNamespace(outputs=[SimpleNamespace(token_ids=list(said), logprobs=logprobs)])
 
     request = Request((5, 6), 2, forced=(7, 8))
-    assert reading_of(request, output(7, 8)) == [TokenScore(-0.0, True), TokenScore(-1.0, False)]
-    assert reading_of(request, output(7, 9)) == [None, None]
-    assert reading_of(request, output(7)) == [None, None]
+    assert read_output(request, output(7, 8)) == [TokenScore(-0.0, True), TokenScore(-1.0, False)]
+    assert read_output(request, output(7, 9)) == [None, None]
+    assert read_output(request, output(7)) == [None, None]

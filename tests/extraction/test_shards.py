@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rlfocal.extraction.running.faults import explained, killed
+from rlfocal.extraction.running.faults import explain, explain_kill
 from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
 from warehouse import open_warehouse
 from warehouse.disk import DiskFullError
@@ -79,7 +79,7 @@ def test_a_full_disk_is_told_and_tears_nothing(small_disk: Path) -> None:
     (small_disk / "filler").write_bytes(b"x" * 1_900_000)
     with pytest.raises(DiskFullError, match=rf"disk is full: {small_disk}/s has .* left") as caught:
         shards.write([1], Shard(rows([1], "y" * 1_000_000), 1.0))
-    assert explained(caught.value).endswith("run the same command again")
+    assert explain(caught.value).endswith("run the same command again")
     assert len(list(shards.folder.iterdir())) == 1
     (small_disk / "filler").unlink()
     assert shards.read([0], SCHEMA) is not None
@@ -109,8 +109,8 @@ def test_a_full_disk_leaves_the_warehouse_as_it_was(small_disk: Path, empty_ware
 def test_out_of_memory_says_what_to_do(error: Exception, advice: str) -> None:
     outer = RuntimeError("wrapped")
     outer.__cause__ = error
-    assert advice in explained(error)
-    assert advice in explained(outer)
-    assert explained(ValueError("else")) == "ValueError: else"
-    assert "--jobs 1" in killed("SIGKILL")
-    assert killed("SIGSEGV") == "its process was killed by SIGSEGV"
+    assert advice in explain(error)
+    assert advice in explain(outer)
+    assert explain(ValueError("else")) == "ValueError: else"
+    assert "--jobs 1" in explain_kill("SIGKILL")
+    assert explain_kill("SIGSEGV") == "its process was killed by SIGSEGV"

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
 from rlfocal.extraction.engine import Document
-from rlfocal.extraction.fingerprint import fingerprint, holds
+from rlfocal.extraction.partition import Job, fingerprint, is_covered
+from rlfocal.extraction.rows import documents_of_choices, with_unconditional
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.extraction.unconditional import alone, with_unconditional
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.store import Committed
@@ -90,8 +90,8 @@ def test_accuracies_and_log_probs_are_lm_evals(tmp_path: Path, bos: bool) -> Non
         assert stderr == pytest.approx(expected["results"][task]["acc_mutual_info_stderr,none"])
         for sample in expected["samples"][task]:
             values = stored[f"{task}{sample['doc_id']}"]
-            alone = [r[0][0] for r in sample["resps"]][len(values) :]
-            assert values == pytest.approx(alone, abs=1e-4)
+            documents_of_choices = [r[0][0] for r in sample["resps"]][len(values) :]
+            assert values == pytest.approx(documents_of_choices, abs=1e-4)
     assert len({row[3] for row in found} | {row[1] for row in found}) > 1
     # What has them is good without them; what lacks them is extracted again.
     without = pool.model_copy(update={"benchmarks": (benchmark(tasks, unconditional=False),)})
@@ -103,7 +103,9 @@ def asking(texts: dict[int, tuple[str, ...]]) -> list[Document]:
 
 
 def test_each_text_is_asked_once_after_nothing() -> None:
-    texts = alone(asking({0: (" yes", " no"), 1: (" no", " perhaps"), 2: (" yes", " no"), 3: (" a", " b")}))
+    texts = documents_of_choices(
+        asking({0: (" yes", " no"), 1: (" no", " perhaps"), 2: (" yes", " no"), 3: (" a", " b")})
+    )
     assert [d.continuations for d in texts] == [(" a",), (" b",), (" no",), (" perhaps",), (" yes",)]
     assert {(d.context, d.messages) for d in texts} == {("", None)}
     assert [d.doc_id for d in texts] == [0, 1, 2, 3, 4]
@@ -119,7 +121,7 @@ def test_each_row_has_its_own_choices() -> None:
             "n_bytes": [1] * 4,
         }
     )
-    lengths = [-float(len(d.continuations[0])) for d in alone(some)]
+    lengths = [-float(len(d.continuations[0])) for d in documents_of_choices(some)]
     scored = pa.table({"doc_id": [2, 3, 0, 1], "logprob": [lengths[i] for i in (2, 3, 0, 1)]})
     found = with_unconditional(given, scored, some)
     assert found.column_names == given.column_names
@@ -136,10 +138,10 @@ def test_a_fingerprint_says_whether_they_are_there(tmp_path: Path) -> None:
     without, having = (fingerprint(spec, "w", task, "hf") for task in (plain, asked))
     assert having.startswith(without)
     there = Committed("e", having, 3)
-    assert holds(there, without, 3)
-    assert holds(there, having, 3)
-    assert not holds(Committed("e", without, 3), having, 3)
-    assert not holds(there, without, 4)
+    assert is_covered(Job(plain, without), there)
+    assert is_covered(Job(asked, having), there)
+    assert not is_covered(Job(asked, having), Committed("e", without, 3))
+    assert not is_covered(Job(plain, without), Committed("e", having, 2))
 
 
 def test_answers_have_no_choices() -> None:

@@ -18,9 +18,9 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.requests import Request
+from rlfocal.extraction.rows import documents_of_choices
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.extraction.unconditional import alone
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec, load_benchmarks
 from warehouse import open_warehouse
 
@@ -198,7 +198,7 @@ def test_decoding_goes_on_where_memory_runs_out(engines: Engines, monkeypatch: p
 
 def test_choices_alone_are_lm_evals(engines: Engines) -> None:
     documents = [replace(d, continuations=c) for d in prompts(1) for c in KINDS.values()]
-    texts = alone(documents)
+    texts = documents_of_choices(documents)
     scores = zip(texts, engines.vllm.score(texts), strict=True)
     found = {text.continuations[0]: sum(score.token_logprobs) for text, [score] in scores}
     empty = [replace(d, context="") for d in documents]

@@ -13,11 +13,10 @@ from ruamel.yaml import YAML
 
 from rlfocal.base.errors import InputError
 from rlfocal.lab import BENCHMARKS_FILE, TASKS_DIR, WEIGHTS_DIR, build, weights_dir
-from rlfocal.lab.beliefs import believed_facts
 from rlfocal.lab.building import fingerprint, train_model
 from rlfocal.lab.documents import BENCHMARKS, all_tasks, test_questions, training_mixture, training_questions
 from rlfocal.lab.question import Question, Task
-from rlfocal.lab.recipes import RECIPES, Recipe
+from rlfocal.lab.recipes import RECIPES, Recipe, believed_facts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -17,7 +17,7 @@ from rlfocal.new_model import Newcomer, add_model, remove_model
 from rlfocal.new_model.plausibility import Fault
 from rlfocal.new_model.showing import parts
 from rlfocal.pool import find_pool, load_pool, remove_from_pool
-from rlfocal.pool.shipped import weights_dir
+from rlfocal.pool.hub import weights_dir
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.corrections import remove_from_benchmarks
 from warehouse.upkeep.integrity import examine
@@ -355,11 +355,11 @@ def test_it_is_taken_in_by_force_and_leaves_nothing(tmp_path: Path, monkeypatch:
 
 
 def test_as_many_engines_may_run_as_there_are_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watched call of the real scheduler: tasks as short as these are not worth a second engine."""
+    """A watched call of the real scheduler."""
     at_once = []
 
     def run(*arguments: Any, **given: Any) -> Any:
-        at_once.append((len(arguments[2]), given["at_once"]))
+        at_once.append((len(arguments[3]), given["at_once"]))
         return run_on_gpus(*arguments, **given)
 
     monkeypatch.setattr("rlfocal.extraction.running.runner.run_on_gpus", run)

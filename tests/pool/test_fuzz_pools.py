@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.fuzzing import FUZZ, SECONDS, changed, check_message, ends_well, spliced
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.plan.gpus import GPUS
+from rlfocal.extraction.plan.estimate import GPUS
 from rlfocal.extraction.plan.plan import plan_pool
 from rlfocal.pool import add_to_pool, load_entry, load_pool, remove_from_pool
 

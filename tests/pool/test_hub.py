@@ -17,10 +17,10 @@ import pytest
 from support.hub_server import Hub, serve
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.lab import weights_dir
-from rlfocal.pool.hub import local_weights, pinned
+from rlfocal.pool.hub import local_weights, pin_revision
 from rlfocal.pool.specs import ModelSpec
 from warehouse import open_warehouse
 
@@ -29,12 +29,12 @@ TOKEN = "hf_" + "PlantedSecret" * 3
 RESOLVE = """
 import sys
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.fingerprint import fingerprint, weights_digest
+from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.pool.hub import pinned
+from rlfocal.pool.hub import pin_revision
 from rlfocal.pool.specs import ModelSpec
 try:
-    print(pinned(ModelSpec(model="m", hf_repo=sys.argv[1], revision=sys.argv[2], params_b=1)).revision)
+    print(pin_revision(ModelSpec(model="m", hf_repo=sys.argv[1], revision=sys.argv[2], params_b=1)).revision)
 except InputError as error:
     print("refused:", error)
 """
@@ -132,11 +132,11 @@ def test_remote_code_runs_only_where_the_entry_allows_it(tmp_path: Path) -> None
     config["auto_map"] = {"AutoModelForCausalLM": "modeling_own.OwnModel"}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "modeling_own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    assert pinned(spec) == spec  # transformers has this architecture, and takes its own code
+    assert pin_revision(spec) == spec  # transformers has this architecture, and takes its own code
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}))
     with pytest.raises(InputError, match=r"of type 'own'.*`trust_remote_code: true`"):
-        pinned(spec)
-    pinned(spec.model_copy(update={"trust_remote_code": True}))
+        pin_revision(spec)
+    pin_revision(spec.model_copy(update={"trust_remote_code": True}))
     assert not (tmp_path / "ran").exists()
 
 
@@ -151,7 +151,7 @@ def test_a_directory_must_hold_a_whole_model(tmp_path: Path, dropped: str, lacki
     assert local_weights(spec) == folder
     (folder / dropped).unlink()
     with pytest.raises(InputError, match=f"model 'm': the directory .* has no {lacking}.*save_pretrained"):
-        pinned(spec)
+        pin_revision(spec)
 
 
 def write_pool(folder: Path, repo: str = "org/small", more: str = "") -> Path:

@@ -169,7 +169,7 @@ def test_a_shipped_pool_is_never_changed(tmp_path: Path, monkeypatch: pytest.Mon
     checkout = tmp_path / "checkout"
     (checkout / "pools").mkdir(parents=True)
     (checkout / "pools" / "lab.yaml").write_bytes(shipped)
-    monkeypatch.setattr("rlfocal.pool.files.packaged", lambda name: checkout / name)
+    monkeypatch.setattr("rlfocal.pool.files.find_packaged", lambda name: checkout / name)
     monkeypatch.chdir(checkout)
     assert is_shipped(find_pool("lab"))
     own = Path(".rlfocal/pools/lab.yaml")

@@ -10,18 +10,26 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlfocal.extraction.gpus.devices import Device
-from rlfocal.extraction.gpus.schedule import Work, in_order
 from rlfocal.extraction.running.events import AlreadyCommitted, Extracted
-from rlfocal.extraction.running.gpu_jobs import Jobs, run_on_gpus
+from rlfocal.extraction.running.gpu_jobs import run_on_gpus
 from rlfocal.extraction.running.processes import Send
+
+
+class Work(NamedTuple):
+    """A model's GPUs, the seconds of its engine's start, and those of each task."""
+
+    model: str
+    gpus: int
+    start: float
+    tasks: dict[str, float]
 
 
 class Record(NamedTuple):
@@ -51,23 +59,15 @@ class Box:
     def devices(self) -> list[Device]:
         return [Device(str(i), f"{self.folder}-{i}") for i in range(self.n_gpus)]
 
-    def run(
-        self, works: Sequence[Work], patience: float = 0.0, devices: Sequence[Device] | None = None
-    ) -> dict[str, str | None]:
+    def run(self, works: Sequence[Work], devices: Sequence[Device] | None = None) -> dict[str, str | None]:
         """Runs the works to their end, on pretended GPUs or `devices`."""
-        by_model = {work.model: work for work in works}
-
-        def arguments(model: str, left: Collection[str]) -> tuple[Any, ...]:
-            tasks = {task: by_model[model].tasks[task] for task in left}
-            return model, by_model[model].start, tasks, self.folder, self.done
-
         return run_on_gpus(
-            Jobs(record, wait_for_others, arguments),
-            works,
+            record,
+            {work.model: (work.model, work.start, work.tasks, self.folder, self.done) for work in works},
+            {work.model: work.gpus for work in works},
             self.devices if devices is None else devices,
             self.folder / "leases",
             on_event=lambda model, event: None,
-            patience=patience,
         )
 
     def start(self, works: Sequence[Work]) -> subprocess.Popen[str]:
@@ -80,7 +80,7 @@ class Box:
             text=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         )
-        call = [str(self.folder), self.n_gpus, str(self.done), [vars(work) for work in works]]
+        call = [str(self.folder), self.n_gpus, str(self.done), list(works)]
         assert process.stdin is not None
         process.stdin.write(json.dumps(call))
         process.stdin.close()
@@ -94,21 +94,12 @@ class Box:
 
 
 def record(
-    send: Send, model: str, start: float, tasks: Mapping[str, float], folder: Path, done: Path, joins: bool
+    send: Send, model: str, start: float, tasks: Mapping[str, float], folder: Path, done: Path
 ) -> None:
     """Takes the seconds that its work says, on the GPUs that its environment names.
 
-    Unless it joins others, it does nothing for a model that another process has begun.
+    A lock of its own a GPU, which has nothing to do with the leases, tells whether another one uses it.
     """
-    with claimed(done, model, "model", wait=False) as first:
-        if first or joins:
-            _serve(send, model, start, tasks, folder, done)
-
-
-def _serve(
-    send: Send, model: str, start: float, tasks: Mapping[str, float], folder: Path, done: Path
-) -> None:
-    """A lock of its own a GPU, which has nothing to do with the leases, tells whether another one uses it."""
     gpus = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
     used = [os.open(folder / "used" / gpu, os.O_RDWR | os.O_CREAT) for gpu in gpus]
     for gpu, file in zip(gpus, used, strict=True):
@@ -118,50 +109,28 @@ def _serve(
             _write(folder, Record(model, gpu, os.getpid(), "clash", time.time()))
         _write(folder, Record(model, gpu, os.getpid(), "begin", time.time()))
     time.sleep(start)
-    for task in in_order(tasks):
-        with claimed(done, model, task, wait=False) as mine:
-            if not mine:
-                continue
-            benchmark, name = task.split("/")
-            if is_done(done, model, task):
-                send(AlreadyCommitted(model, benchmark, name))
-                continue
-            time.sleep(tasks[task])
-            # One write, so that lines of several processes do not mix.
-            with (done / "done").open("a") as file_of_done:
-                file_of_done.write(f"{model} {task}\n")
-        send(Extracted(model, benchmark, name, 1, tasks[task]))
+    locked = [task for task in tasks if not _do(send, model, task, tasks[task], done, wait=False)]
+    for task in locked:
+        _do(send, model, task, tasks[task], done, wait=True)
     for gpu in gpus:
         _write(folder, Record(model, gpu, os.getpid(), "end", time.time()))
 
 
-def wait_for_others(
-    send: Send, model: str, start: float, tasks: Mapping[str, float], folder: Path, done: Path
-) -> None:
-    """As the real one does: until the tasks are done, or one of them is free and nobody has the model."""
-    left = in_order(tasks)
-    is_held = True
-    while is_held:
-        with claimed(done, model, "model", wait=False) as mine:
-            left = _left(send, model, left, done)
-        is_held = bool(left) and not mine
-        if is_held:
-            time.sleep(0.1)
-    for task in left:
-        with claimed(done, model, task, wait=True):
-            if _left(send, model, [task], done):
-                return
-
-
-def _left(send: Send, model: str, tasks: Sequence[str], done: Path) -> list[str]:
-    left = []
-    for task in tasks:
-        benchmark, name = task.split("/")
+def _do(send: Send, model: str, task: str, seconds: float, done: Path, *, wait: bool) -> bool:
+    """Does a task, unless it is done; False if another engine is at it."""
+    benchmark, name = task.split("/")
+    with claimed(done, model, task, wait=wait) as mine:
+        if not mine:
+            return False
         if is_done(done, model, task):
             send(AlreadyCommitted(model, benchmark, name))
-        else:
-            left.append(task)
-    return left
+            return True
+        time.sleep(seconds)
+        # One write, so that lines of several processes do not mix.
+        with (done / "done").open("a") as file_of_done:
+            file_of_done.write(f"{model} {task}\n")
+    send(Extracted(model, benchmark, name, 1, seconds))
+    return True
 
 
 def is_done(done: Path, model: str, task: str) -> bool:
@@ -197,4 +166,4 @@ if __name__ == "__main__":
 
     asked_folder, asked_gpus, asked_done, asked_works = json.load(sys.stdin)
     box = ImportedBox(Path(asked_folder), asked_gpus, Path(asked_done))
-    print(json.dumps(box.run([Work(**given) for given in asked_works])))
+    print(json.dumps(box.run([Work(*given) for given in asked_works])))

@@ -15,7 +15,7 @@ from rlfocal.exchange.imports.reading.logs import Log, find_logs
 from rlfocal.exchange.imports.reading.samples import LoggedSample, UnsupportedTaskError, read_rows, sample
 from rlfocal.exchange.imports.rows import CheckedRows
 from rlfocal.extraction.answers import extract_answer
-from rlfocal.extraction.partition import PROMPTS
+from rlfocal.extraction.rows import PROMPTS
 from rlfocal.pool import Benchmark, load_benchmarks
 from warehouse.prompts import prompt_hash
 from warehouse.store import PartitionKey

@@ -21,14 +21,14 @@ class Forcing(AdapterLogitsProcessor):  # type: ignore[misc]
         self, params: SamplingParams
     ) -> Callable[[list[int], Tensor], Tensor] | None:
         tokens: list[int] | None = (params.extra_args or {}).get(FORCED_TOKENS)
-        return None if tokens is None else _forced(tokens)
+        return None if tokens is None else _force(tokens)
 
 
-def _forced(tokens: list[int]) -> Callable[[list[int], Tensor], Tensor]:
-    """Of logits (vocabulary): the one that comes after `said` becomes the largest."""
+def _force(tokens: list[int]) -> Callable[[list[int], Tensor], Tensor]:
+    """Makes the logit of the token that follows the `drawn` ones the largest. logits: vocabulary."""
 
-    def forced(said: list[int], logits: Tensor) -> Tensor:
-        logits[tokens[len(said)]] = float("inf")
+    def force(drawn: list[int], logits: Tensor) -> Tensor:
+        logits[tokens[len(drawn)]] = float("inf")
         return logits
 
-    return forced
+    return force

@@ -28,7 +28,7 @@ from rlfocal.extraction.engines.groups import (
     choice_scores,
     groups,
 )
-from rlfocal.extraction.engines.memory import FLOAT, free_bytes, logit_bytes, narrowed
+from rlfocal.extraction.engines.memory import FLOAT, free_bytes, logit_bytes, split_by_rows
 from rlfocal.extraction.engines.prefill import PREAMBLE, Prefiller, token_scores
 from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
@@ -113,7 +113,7 @@ class HFEngine:
         encoded = self._encoder.choices(documents)
         share = self.shares_prefix
         whole = (g for i, e in enumerate(encoded) for g in groups(i, e, self._window, share=share))
-        asked = [g for group in whole for g in narrowed(group, self._logit_rows - 1)]
+        asked = [g for group in whole for g in split_by_rows(group, self._logit_rows - 1)]
         score_batch = self._score_shared if share else self._score_plain
         found: dict[tuple[int, int], Scored] = {}
         for batch in self._batches(asked):

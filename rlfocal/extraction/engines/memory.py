@@ -15,7 +15,7 @@ from rlfocal.extraction.engines.groups import Group
 MOST = 2**30
 """Bytes of logits at once, however much memory is free: larger batches are no faster."""
 SHARE = 4
-"""At most this share of the free memory: several engines may run, and each makes copies as it computes."""
+"""Inverse of the share of the free memory: several engines may run, and each makes copies as it computes."""
 FLOAT = 4
 PROMPT_TOKEN = 10
 """Bytes that vLLM holds for each token of a prompt and each word: logits, float32 log-softmax, ranks."""
@@ -45,7 +45,7 @@ def free_bytes(device: torch.device) -> int:
     return int(psutil.virtual_memory().available)
 
 
-def narrowed(group: Group, rows: int) -> Iterator[Group]:
+def split_by_rows(group: Group, rows: int) -> Iterator[Group]:
     """The group, in parts of fewer choices where these have more tokens than `rows`."""
     part: list[int] = []
     held = 0

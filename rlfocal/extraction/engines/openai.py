@@ -62,7 +62,7 @@ class OpenAIEngine:
             "served": self._served,
             "max_length": self._window.context,
             "next_tokens": self._next_tokens,
-            "reads_by": "echo" if self._read is _echoed else "prompt_logprobs",
+            "reads_by": "echo" if self._read is _read_by_echo else "prompt_logprobs",
             "concurrency": self._concurrency,
         }
 
@@ -149,7 +149,7 @@ class OpenAIEngine:
     def _way_to_read(self) -> Callable[[Callable[..., Completion], Tokens], Reading]:
         """vLLM's field for prompt log-probabilities, or the older echo of the prompt."""
         refused: Exception | None = None
-        for way in (_prompt_logprobs, _echoed):
+        for way in (_read_prompt_logprobs, _read_by_echo):
             try:
                 scores = way(self._complete, PROBE)
             except (RunError, AttributeError, TypeError, KeyError, IndexError) as error:
@@ -163,7 +163,7 @@ class OpenAIEngine:
                 return way
         why = "they are NaN, infinite or positive" if refused is None else plain(refused)
         raise RunError(
-            f"the server at {_shown(self._client)} does not return the log-probabilities of prompts, which "
+            f"the server at {_address(self._client)} does not return the log-probabilities of prompts, which "
             f"scoring choices needs ({why}); serve the model with `vllm serve`, for example"
         ) from refused
 
@@ -196,14 +196,14 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
     tokenizer = load_tokenizer(source, revision=revision, trust_remote_code=spec.trust_remote_code)
     key = os.environ.get("OPENAI_API_KEY", "none")
     client = openai.OpenAI(base_url=url, api_key=key, max_retries=RETRIES)
-    served = _served(client, spec, source)
+    served = _find_served(client, spec, source)
     limits = [spec.context_length, (served.model_extra or {}).get("max_model_len")]
     context = min([limit for limit in limits if limit] or [max_length(None, tokenizer)])
     window = Window(context, context - 1, spec.truncation)
     return OpenAIEngine(client, served.id, tokenizer, window, **spec.engine_args.get("openai", {}))
 
 
-def _served(client: openai.OpenAI, spec: ModelSpec, source: str) -> Any:
+def _find_served(client: openai.OpenAI, spec: ModelSpec, source: str) -> Any:
     """The server's entry of the model: by its name here or its repository, or the only one there is."""
     try:
         offered = list(client.models.list())
@@ -215,12 +215,12 @@ def _served(client: openai.OpenAI, spec: ModelSpec, source: str) -> Any:
             return by_name[name]
     offers = ", ".join(sorted(by_name)) or "nothing"
     raise RunError(
-        f"the server at {_shown(client)} serves {offers}, not {spec.hf_repo!r}; "
+        f"the server at {_address(client)} serves {offers}, not {spec.hf_repo!r}; "
         f"start it with --served-model-name {spec.model}"
     )
 
 
-def _prompt_logprobs(complete: Callable[..., Completion], prompt: Tokens) -> Reading:
+def _read_prompt_logprobs(complete: Callable[..., Completion], prompt: Tokens) -> Reading:
     """Scores of every token but the first."""
     answer = complete(prompt, max_tokens=1, temperature=0, extra_body={"prompt_logprobs": 0})
     entries = answer.choices[0].model_extra["prompt_logprobs"]
@@ -228,7 +228,7 @@ def _prompt_logprobs(complete: Callable[..., Completion], prompt: Tokens) -> Rea
     return [TokenScore(entry["logprob"], entry["rank"] == 1) for entry in found]
 
 
-def _echoed(complete: Callable[..., Completion], prompt: Tokens) -> Reading:
+def _read_by_echo(complete: Callable[..., Completion], prompt: Tokens) -> Reading:
     """Scores of every token but the first."""
     answer = complete(prompt, max_tokens=1, temperature=0, echo=True, logprobs=1)
     found = answer.choices[0].logprobs
@@ -243,7 +243,7 @@ def _is_about_all_requests(cause: BaseException | None) -> bool:
 
 
 def _reason(error: openai.APIError, client: openai.OpenAI) -> str:
-    where = f"the server at {_shown(client)}"
+    where = f"the server at {_address(client)}"
     if isinstance(error, openai.APIConnectionError):
         return f"{where} cannot be reached; is it running? start one with `vllm serve MODEL`"
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
@@ -252,7 +252,7 @@ def _reason(error: openai.APIError, client: openai.OpenAI) -> str:
     return f"{where} answered{status}: {error.message}"
 
 
-def _shown(client: openai.OpenAI) -> str:
+def _address(client: openai.OpenAI) -> str:
     """The address without a user's name and password."""
     parts = urlsplit(str(client.base_url))
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

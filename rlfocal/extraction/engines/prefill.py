@@ -95,8 +95,8 @@ class Prefiller:
         owners = [[c for c, s in enumerate(row) for _ in s[1:]] for row in suffixes]
         offsets = [[i for s in row for i in range(len(s) - 1)] for row in suffixes]
         width = max(map(len, inputs))
-        owner = self.tensor([_padded(o, width, -1) for o in owners])
-        positions = read.lengths[:, None] + self.tensor([_padded(o, width, 0) for o in offsets])
+        owner = self.tensor([_pad(o, width, -1) for o in owners])
+        positions = read.lengths[:, None] + self.tensor([_pad(o, width, 0) for o in offsets])
         positions = positions.clamp(max=self._max_length - 1)  # padding may lie beyond what is embedded
         seen = torch.ones(width, width, dtype=torch.bool, device=self.device).tril()
         own = (owner[:, :, None] == owner[:, None, :]) & seen
@@ -105,9 +105,9 @@ class Prefiller:
         dtype = self._model.dtype
         mask = torch.zeros(allowed.shape, dtype=dtype, device=self.device)
         mask.masked_fill_(~allowed, torch.finfo(dtype).min)
-        asked = self.tensor([_padded(tokens, width, 0) for tokens in inputs])
+        asked = self.tensor([_pad(tokens, width, 0) for tokens in inputs])
         logits = self.forward(asked, mask, positions, read.cache).logits
-        wanted = self.tensor([_padded(tokens, width, 0) for tokens in targets])
+        wanted = self.tensor([_pad(tokens, width, 0) for tokens in targets])
         logprobs, greedy = token_scores(logits.flatten(0, 1), wanted.flatten())
         found = []
         for n, row in enumerate(suffixes):
@@ -126,8 +126,8 @@ class Prefiller:
         rows = [(r, c) for r, row in enumerate(suffixes) for c, s in enumerate(row) if len(s) > 1]
         parent = self.tensor([r for r, _ in rows])
         width = max(len(suffixes[r][c]) for r, c in rows) - 1
-        inputs = self.tensor([_padded(suffixes[r][c][:-1], width, 0) for r, c in rows])
-        targets = self.tensor([_padded(suffixes[r][c][1:], width, 0) for r, c in rows])
+        inputs = self.tensor([_pad(suffixes[r][c][:-1], width, 0) for r, c in rows])
+        targets = self.tensor([_pad(suffixes[r][c][1:], width, 0) for r, c in rows])
         read.cache.reorder_cache(parent)
         mask = torch.cat([read.mask[parent], torch.ones_like(inputs)], dim=1)
         positions = read.lengths[parent][:, None] + torch.arange(width, device=inputs.device)
@@ -159,5 +159,5 @@ def _chain(row: Sequence[Tokens], part: slice) -> list[int]:
     return list(chain.from_iterable(suffix[part] for suffix in row))
 
 
-def _padded(values: Sequence[int], width: int, padding: int) -> list[int]:
+def _pad(values: Sequence[int], width: int, padding: int) -> list[int]:
     return [*values, *[padding] * (width - len(values))]

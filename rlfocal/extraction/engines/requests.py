@@ -60,7 +60,9 @@ def score(
     """Scores of every document, in order."""
     encoded = encoder.choices(documents)
     asked = [group for i, e in enumerate(encoded) for group in groups(i, e, window)]
-    known = _scored({(group.prefix, suffix) for group in asked for suffix in group.suffixes}, ask, able)
+    known = _score_choices(
+        {(group.prefix, suffix) for group in asked for suffix in group.suffixes}, ask, able
+    )
     found = {
         (group.document, choice): known[group.prefix, suffix]
         for group in asked
@@ -70,33 +72,33 @@ def score(
         yield choice_scores(i, document, window, found)
 
 
-def _scored(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choice, Scored]:
+def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choice, Scored]:
     """Asks in the order of tokens: neighbours share the longest prefixes, and follow their context."""
-    forced, split, whole = _divided(wanted, able)
+    forced, split, whole = _divide(wanted, able)
     requests = sorted(
         {
-            *_next_tokens((prefix, suffix[0]) for prefix, suffix in split),
-            *map(_continued, forced),
-            *(_behind_first(choice) for choice in split if len(choice[1]) > 1),
-            *map(_whole, whole),
+            *_next_token_requests((prefix, suffix[0]) for prefix, suffix in split),
+            *map(_forced_request, forced),
+            *(_request_behind_first(choice) for choice in split if len(choice[1]) > 1),
+            *map(_whole_request, whole),
         }
     )
-    readings = _completed(dict(zip(requests, _asked(ask, requests), strict=True)), ask, able)
-    next_tokens = _by_token(readings)
+    readings = _complete(dict(zip(requests, _ask(ask, requests), strict=True)), ask, able)
+    next_tokens = _index_by_token(readings)
 
     def reading(choice: Choice) -> Reading:
         if choice in forced:
-            return readings[_continued(choice)]
+            return readings[_forced_request(choice)]
         if choice in whole:
-            return readings[_whole(choice)]
+            return readings[_whole_request(choice)]
         prefix, suffix = choice
         first = next_tokens[prefix, suffix[0]]
-        return [first, *(readings[_behind_first(choice)] if len(suffix) > 1 else ())]
+        return [first, *(readings[_request_behind_first(choice)] if len(suffix) > 1 else ())]
 
-    return {choice: _joined(reading(choice)) for choice in wanted}
+    return {choice: _join(reading(choice)) for choice in wanted}
 
 
-def _divided(wanted: set[Choice], able: Abilities) -> tuple[set[Choice], set[Choice], set[Choice]]:
+def _divide(wanted: set[Choice], able: Abilities) -> tuple[set[Choice], set[Choice], set[Choice]]:
     """Choices whose tokens continue the context, whose first token is a next token, and the others."""
     longer = {prefix for prefix, suffix in wanted if len(suffix) > 1}
     split = {
@@ -109,22 +111,22 @@ def _divided(wanted: set[Choice], able: Abilities) -> tuple[set[Choice], set[Cho
     return forced, split - forced, wanted - split - forced
 
 
-def _continued(choice: Choice) -> Request:
+def _forced_request(choice: Choice) -> Request:
     prefix, suffix = choice
     return Request(prefix, len(prefix), forced=suffix)
 
 
-def _behind_first(choice: Choice) -> Request:
+def _request_behind_first(choice: Choice) -> Request:
     prefix, suffix = choice
     return Request(prefix + suffix, len(prefix) + 1)
 
 
-def _whole(choice: Choice) -> Request:
+def _whole_request(choice: Choice) -> Request:
     prefix, suffix = choice
     return Request(prefix + suffix, len(prefix))
 
 
-def _next_tokens(wanted: Iterable[tuple[Tokens, int]]) -> list[Request]:
+def _next_token_requests(wanted: Iterable[tuple[Tokens, int]]) -> list[Request]:
     """Requests for scores of (prefix, next token): one a prefix, unless it has too many tokens."""
     targets: dict[Tokens, set[int]] = {}
     for prefix, token in wanted:
@@ -132,11 +134,11 @@ def _next_tokens(wanted: Iterable[tuple[Tokens, int]]) -> list[Request]:
     return [
         Request(prefix, len(prefix), some)
         for prefix in sorted(targets)
-        for some in _batched(sorted(targets[prefix]))
+        for some in _batch(sorted(targets[prefix]))
     ]
 
 
-def _by_token(readings: dict[Request, Reading]) -> dict[tuple[Tokens, int], TokenScore | None]:
+def _index_by_token(readings: dict[Request, Reading]) -> dict[tuple[Tokens, int], TokenScore | None]:
     """Scores of next tokens, by (prefix, next token)."""
     return {
         (request.prompt, token): scored
@@ -145,7 +147,7 @@ def _by_token(readings: dict[Request, Reading]) -> dict[tuple[Tokens, int], Toke
     }
 
 
-def _completed(readings: dict[Request, Reading], ask: Ask, able: Abilities) -> dict[Request, Reading]:
+def _complete(readings: dict[Request, Reading], ask: Ask, able: Abilities) -> dict[Request, Reading]:
     """Fills what a cached prefix hid: where choices begin alike, or the prompt ends where a block does."""
     again = [
         request
@@ -153,7 +155,7 @@ def _completed(readings: dict[Request, Reading], ask: Ask, able: Abilities) -> d
         if None in reading and len(request.prompt) > request.start
     ]
     if not able.next_tokens:
-        whole = _asked(ask, [request._replace(reuse=False) for request in again])
+        whole = _ask(ask, [request._replace(reuse=False) for request in again])
         return readings | dict(zip(again, whole, strict=True))
     places = {
         request: [
@@ -167,8 +169,8 @@ def _completed(readings: dict[Request, Reading], ask: Ask, able: Abilities) -> d
         for place, scored in zip(places[request], readings[request], strict=True)
         if scored is None
     ]
-    requests = _next_tokens(hidden)
-    known = _by_token(dict(zip(requests, _asked(ask, requests), strict=True)))
+    requests = _next_token_requests(hidden)
+    known = _index_by_token(dict(zip(requests, _ask(ask, requests), strict=True)))
     filled = {
         request: [
             known[place] if scored is None else scored
@@ -179,15 +181,15 @@ def _completed(readings: dict[Request, Reading], ask: Ask, able: Abilities) -> d
     return readings | filled
 
 
-def _batched(targets: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _batch(targets: Sequence[int]) -> Iterator[tuple[int, ...]]:
     yield from (tuple(targets[i : i + MAX_TARGETS]) for i in range(0, len(targets), MAX_TARGETS))
 
 
-def _asked(ask: Ask, requests: Sequence[Request]) -> Sequence[Reading]:
+def _ask(ask: Ask, requests: Sequence[Request]) -> Sequence[Reading]:
     return ask(requests) if requests else []
 
 
-def _joined(scores: Reading) -> Scored:
+def _join(scores: Reading) -> Scored:
     known = [scored for scored in scores if scored is not None]
     if len(known) < len(scores):
         raise RunError("the engine returned no log-probability for a requested token")

@@ -40,12 +40,12 @@ def _drawn(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) ->
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)
     uniform = uniform.to(probabilities)[:, None]
     if top_p >= 1:
-        return _inverted(probabilities, uniform).squeeze(-1)
+        return _draw_inverse(probabilities, uniform).squeeze(-1)
     likely, tokens = probabilities.topk(min(LIKELY, logits.shape[-1]))
-    drawn = tokens.gather(-1, _inverted(_nucleus(likely, top_p), uniform))
+    drawn = tokens.gather(-1, _draw_inverse(_nucleus(likely, top_p), uniform))
     flat = likely.sum(dim=-1) < top_p
     if flat.any():
-        drawn[flat] = _inverted(_wide_nucleus(probabilities[flat], top_p), uniform[flat])
+        drawn[flat] = _draw_inverse(_wide_nucleus(probabilities[flat], top_p), uniform[flat])
     return drawn.squeeze(-1)
 
 
@@ -73,7 +73,7 @@ def _nucleus(ordered: Tensor, top_p: float) -> Tensor:
     return ordered.where(before < top_p, 0.0)
 
 
-def _inverted(weights: Tensor, uniform: Tensor) -> Tensor:
+def _draw_inverse(weights: Tensor, uniform: Tensor) -> Tensor:
     """The index at which the running sum of `weights` passes a share `uniform` of the whole."""
     reached = weights.cumsum(dim=-1)
     chosen = torch.searchsorted(reached, uniform * reached[:, -1:], right=True)

@@ -46,7 +46,7 @@ class Encoder:
         return [self._encoded[document] for document in documents]
 
     def _encode(self, asked: Sequence[Document]) -> list[EncodedDocument]:
-        documents = [self._rendered(document) for document in asked]
+        documents = [self._render(document) for document in asked]
         begin = None if self._prefix is None else self._tokenizer.decode(self._prefix)
         pairs = [[_pair(d.context, c) for c in d.continuations] for d in documents]
         prompts = self._as_prompts({text for pair in pairs for texts in pair for text in texts}, begin)
@@ -67,7 +67,7 @@ class Encoder:
 
     def prompts(self, documents: Sequence[Document]) -> list[Tokens]:
         """The context of every document, to be continued."""
-        texts = [self._rendered(d).context for d in documents]
+        texts = [self._render(d).context for d in documents]
         known = self._as_prompts(set(texts), self._tokenizer.bos_token)
         prompts = [known[text] or self._only_prefix() for text in texts]
         for document, prompt in zip(documents, prompts, strict=True):
@@ -87,9 +87,9 @@ class Encoder:
 
     def texts(self, documents: Sequence[Document]) -> list[str]:
         """The context of every document as text."""
-        return [self._rendered(document).context for document in documents]
+        return [self._render(document).context for document in documents]
 
-    def _rendered(self, document: Document) -> Document:
+    def _render(self, document: Document) -> Document:
         """A chat rendered by the tokenizer's template; other prompts unchanged."""
         if document.messages is None:
             return document

@@ -137,7 +137,7 @@ class VLLMEngine:
 
     def _ask(self, requests: Sequence[Request]) -> list[Reading]:
         outputs = self._generate([r.prompt for r in requests], [self._parameters(r) for r in requests])
-        return [reading_of(r, output) for r, output in zip(requests, outputs, strict=True)]
+        return [read_output(r, output) for r, output in zip(requests, outputs, strict=True)]
 
     def _parameters(self, request: Request) -> Any:
         options: dict[str, Any] = {"temperature": 0, "max_tokens": 1, "detokenize": False}
@@ -184,7 +184,7 @@ class VLLMEngine:
         return prefix, [tuple((11 * i + j) % vocabulary for i in range(2)) for j in (1, 5)]
 
     def _in_full(self, prefix: Tokens, ends: Sequence[Tokens]) -> list[Reading]:
-        """lm-eval's way."""
+        """Scores of whole prompts, lm-eval's way."""
         return self._ask([Request(prefix + end, len(prefix), reuse=False) for end in ends])
 
     def _agree(self, expected: Sequence[Reading], found: Sequence[Reading]) -> bool:
@@ -204,17 +204,17 @@ def _holds(probe: Callable[[], bool]) -> bool:
         return False
 
 
-def reading_of(request: Request, output: Any) -> Reading:
+def read_output(request: Request, output: Any) -> Reading:
     """The scores of vLLM's `RequestOutput` of a request."""
     if request.targets:
         [drawn] = output.outputs[0].token_ids
         known = output.outputs[0].logprobs[0]
         return [TokenScore(known[token].logprob, token == drawn) for token in request.targets]
     if request.forced:
-        [said] = output.outputs
-        if tuple(said.token_ids) != request.forced:
+        [answer] = output.outputs
+        if tuple(answer.token_ids) != request.forced:
             return [None] * len(request.forced)
-        entries = [known[token] for token, known in zip(request.forced, said.logprobs, strict=True)]
+        entries = [known[token] for token, known in zip(request.forced, answer.logprobs, strict=True)]
         return [TokenScore(entry.logprob, entry.rank == 1) for entry in entries]
     # Token i is predicted at position i - 1, which is not computed where the cache holds it.
     first = max(request.start, (output.num_cached_tokens or 0) + 1)

@@ -23,11 +23,11 @@ class Device:
     """A GPU."""
 
     name: str
-    """What CUDA_VISIBLE_DEVICES calls it: its index by PCI bus, or the id of a part of it (MIG)."""
+    """Name in CUDA_VISIBLE_DEVICES: its index by PCI bus, or the id of a part of it (MIG)."""
     uuid: str
     """The same for every process on the machine, however it refers to the GPU."""
     product: str = ""
-    """Such as "NVIDIA H100 80GB HBM3"; empty for a pretended one."""
+    """Product name, such as "NVIDIA H100 80GB HBM3"; empty for a pretended one."""
     is_shared: bool = False
     """Whether others might use it; RLFOCAL_GPUS gives GPUs without asking."""
 
@@ -41,17 +41,17 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]
     """
     chosen = environment.get(CHOSEN)
     if chosen is None:
-        return visible(_listed(), environment.get(VISIBLE))
+        return select_visible(_list_gpus(), environment.get(VISIBLE))
     names = [name.strip() for name in chosen.split(",") if name.strip()]
-    listed = _listed() if names else []
-    found = [_chosen(listed, name) for name in names]
+    listed = _list_gpus() if names else []
+    found = [_choose(listed, name) for name in names]
     uuids = [device.uuid for device in found]
     if twice := next((name for at, name in enumerate(names) if uuids[at] in uuids[:at]), None):
         raise InputError(f"{CHOSEN}={chosen} names GPU {twice} twice; name each once, as in {CHOSEN}=0,1")
     return tuple(found)
 
 
-def visible(listed: Sequence[Device], asked: str | None) -> tuple[Device, ...]:
+def select_visible(listed: Sequence[Device], asked: str | None) -> tuple[Device, ...]:
     """The GPUs that CUDA_VISIBLE_DEVICES, `asked`, leaves: indices, UUIDs or their beginnings, MIG ids.
 
     As in CUDA, everything after a name that is not a GPU is ignored, and an empty text leaves none.
@@ -60,7 +60,7 @@ def visible(listed: Sequence[Device], asked: str | None) -> tuple[Device, ...]:
         return tuple(listed)
     found: list[Device] = []
     for name in (part.strip() for part in asked.split(",")):
-        device = _named(listed, name)
+        device = _find_named(listed, name)
         if device is None:
             break
         if device not in found:
@@ -68,20 +68,20 @@ def visible(listed: Sequence[Device], asked: str | None) -> tuple[Device, ...]:
     return tuple(found)
 
 
-def used_by_others(devices: Iterable[Device]) -> dict[str, int]:
-    """By UUID, the MiB in use on every GPU that is in use although no one holds it."""
+def find_foreign_use(devices: Iterable[Device]) -> dict[str, int]:
+    """MiB in use on every GPU that other programs use, by UUID. `devices` are held by no lease."""
     asked = {device.uuid for device in devices if device.is_shared}
-    used = {device.uuid: mib for device, mib in _ask()} if asked else {}
+    used = {device.uuid: mib for device, mib in _ask_driver()} if asked else {}
     return {uuid: mib for uuid, mib in used.items() if uuid in asked and mib > FREE_MIB}
 
 
-def sees_only(devices: Iterable[Device]) -> dict[str, str]:
+def restrict_to(devices: Iterable[Device]) -> dict[str, str]:
     """The environment of a process that should see only these GPUs."""
     return {VISIBLE: ",".join(device.name for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def _chosen(listed: Sequence[Device], name: str) -> Device:
-    known = _named(listed, name)
+def _choose(listed: Sequence[Device], name: str) -> Device:
+    known = _find_named(listed, name)
     if known is not None:
         return Device(known.name, known.uuid, known.product)
     if listed:
@@ -90,7 +90,7 @@ def _chosen(listed: Sequence[Device], name: str) -> Device:
     return Device(name, name)
 
 
-def _named(listed: Sequence[Device], name: str) -> Device | None:
+def _find_named(listed: Sequence[Device], name: str) -> Device | None:
     if name.startswith("MIG-"):
         return Device(name, name, "a part of a GPU")
     if name.startswith("GPU-"):
@@ -99,11 +99,11 @@ def _named(listed: Sequence[Device], name: str) -> Device | None:
     return next((device for device in listed if device.name == name), None)
 
 
-def _listed() -> list[Device]:
-    return [device for device, _ in _ask()]
+def _list_gpus() -> list[Device]:
+    return [device for device, _ in _ask_driver()]
 
 
-def _ask() -> list[tuple[Device, int]]:
+def _ask_driver() -> list[tuple[Device, int]]:
     """Every GPU of the machine and the MiB in use on it, from nvidia-smi.
 
     It comes with every driver, and needs neither a CUDA context nor the seconds of importing torch.
@@ -112,16 +112,18 @@ def _ask() -> list[tuple[Device, int]]:
     if program is None:
         return []
     try:
-        said = subprocess.run([program, *_QUERY], capture_output=True, text=True, timeout=_SECONDS)
+        answer = subprocess.run([program, *_QUERY], capture_output=True, text=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [] if said.returncode else [parsed(line) for line in said.stdout.splitlines() if line.strip()]
+    return (
+        [] if answer.returncode else [parse_gpu(line) for line in answer.stdout.splitlines() if line.strip()]
+    )
 
 
-def parsed(line: str) -> tuple[Device, int]:
+def parse_gpu(line: str) -> tuple[Device, int]:
     """A GPU and its MiB in use, 0 where the driver does not know.
 
-    >>> parsed("0, GPU-8932f937, NVIDIA H100 80GB HBM3, 41210")[1]
+    >>> parse_gpu("0, GPU-8932f937, NVIDIA H100 80GB HBM3, 41210")[1]
     41210
     """
     index, uuid, *product, used = (cell.strip() for cell in line.split(","))

@@ -32,7 +32,7 @@ class Lease:
         self._files = list(files)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _received, (self.devices, [DupFd(file) for file in self._files])
+        return _receive, (self.devices, [DupFd(file) for file in self._files])
 
     def close(self) -> None:
         """Gives up this process's share; processes that have inherited the lease keep theirs."""
@@ -73,18 +73,18 @@ class Offer:
 
 
 @contextmanager
-def offered(folder: Path, devices: Sequence[Device]) -> Iterator[Offer]:
-    """Those of `devices` that are free; GPUs not taken inside are given back.
+def offer_free(folder: Path, devices: Sequence[Device]) -> Iterator[Offer]:
+    """Yields an offer of the free ones among `devices`; GPUs not taken inside are given back.
 
     Only one process at a time has an offer, for a moment: GPUs are taken all at once or not at all, and no
     two processes wait for each other.
     """
-    taking = _opened(folder, "taking")
+    taking = _open(folder, "taking")
     free: dict[Device, int] = {}
     try:
         flock(taking, LOCK_EX)
         for device in devices:
-            file = _opened(folder, sha256(device.uuid.encode()).hexdigest()[:32])
+            file = _open(folder, sha256(device.uuid.encode()).hexdigest()[:32])
             try:
                 flock(file, LOCK_EX | LOCK_NB)
             except BlockingIOError:
@@ -112,7 +112,7 @@ def lease_folder() -> Path:
     return folder
 
 
-def _opened(folder: Path, name: str) -> int:
+def _open(folder: Path, name: str) -> int:
     path = folder / f"{name}.lock"
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -123,7 +123,7 @@ def _opened(folder: Path, name: str) -> int:
         os.close(file)
 
 
-def _received(devices: Sequence[Device], files: Sequence[Any]) -> Lease:
+def _receive(devices: Sequence[Device], files: Sequence[Any]) -> Lease:
     return Lease(devices, [file.detach() for file in files])
 
 

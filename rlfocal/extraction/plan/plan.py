@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
 
-from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engines.backends import check_backend
-from rlfocal.extraction.fingerprint import fingerprint, holds, weights_digest
-from rlfocal.extraction.gpus.schedule import Schedule, Work, simulate
-from rlfocal.extraction.plan.estimate import Cost, assumptions, cost, too_large
-from rlfocal.extraction.plan.gpus import GPU
+from rlfocal.extraction.plan.estimate import GPU, Cost, assumptions, cost, too_large
+from rlfocal.extraction.plan.schedule import Schedule, Work, simulate
 from rlfocal.extraction.plan.workload import Workload, mean_answer, of_documents, of_size
-from rlfocal.extraction.plan.works import work
+from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
-from rlfocal.pool.hub import pinned
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.locations import exists, locate
@@ -63,10 +59,10 @@ class Plan:
     pool: str
     gpu: str
     benchmarks: tuple[Workload, ...]
-    """For one model without partitions."""
+    """Work of one model that has no partitions."""
     models: tuple[ModelPlan, ...]
     schedule: Schedule
-    """Of the models that fit on the GPUs, if all start at once and every estimate is right."""
+    """The models that fit on the GPUs, if every estimate is right."""
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -91,7 +87,7 @@ def plan_pool(
     check_backend(backend)
     price = gpu.dollars if dollars is None else dollars
     parts, notes = _parts(pool.benchmarks, limit, datasets)
-    committed = _committed(location)
+    committed = _read_committed(location)
     models = []
     works: list[Work] = []
     for model in pool.models:
@@ -105,7 +101,7 @@ def plan_pool(
                 "it would not run"
             )
         elif todo:
-            works.append(work(model, [(_tasks(part), part.workload) for part in todo], gpu))
+            works.append(Work(model.model, model.tensor_parallel, _seconds(models[-1])))
     by_benchmark = [
         reduce(add, [p.workload for p in parts if p.benchmark.name == b.name]) for b in pool.benchmarks
     ]
@@ -152,7 +148,7 @@ def _parts(
     return parts, notes
 
 
-def _committed(location: str | Path | None) -> dict[PartitionKey, Committed]:
+def _read_committed(location: str | Path | None) -> dict[PartitionKey, Committed]:
     """The committed partitions; none if there is no warehouse, which is not created."""
     place = locate(location)
     if not place.is_postgres and not exists(place):
@@ -162,36 +158,27 @@ def _committed(location: str | Path | None) -> dict[PartitionKey, Committed]:
 
 
 def _missing(
-    model: ModelSpec, parts: Iterable[Part], backend: str, committed: Mapping[PartitionKey, Committed]
+    model: ModelSpec, parts: Sequence[Part], backend: str, committed: Mapping[PartitionKey, Committed]
 ) -> tuple[list[Part], str | None]:
-    """The parts that the model lacks, and notes on what is unknown without a network or documents."""
-    mine = {key: made for key, made in committed.items() if key.model == model.model}
+    """The parts that the model lacks, and a note on what is unknown without a network or documents."""
+    mine = {key for key in committed if key.model == model.model}
     if not mine:
         return list(parts), None
-    try:
-        spec = pinned(model, local_only=True)
-        weights = weights_digest(spec)
-    except InputError as error:
-        return list(parts), f"{model.model}: counted in full, as its partitions cannot be compared ({error})."
-    todo: list[Part] = []
-    unsure = False
-    for part in parts:
-        if part.task is None:
-            todo.append(part)
-            unsure |= any(key.benchmark == part.benchmark.name for key in mine)
-            continue
-        there = mine.get(PartitionKey(model.model, part.task.benchmark, part.task.task))
-        wanted = fingerprint(spec, weights, part.task, backend)
-        if not holds(there, wanted, len(part.task.documents)):
-            todo.append(part)
+    tasks = [part.task for part in parts if part.task is not None]
+    [found] = find_missing([model], tasks, backend, committed, local_only=True)
+    if found.reason is not None:
+        note = f"{model.model}: counted in full, as its partitions cannot be compared ({found.reason})."
+        return list(parts), note
+    left = {id(job.task) for job in found.jobs}
+    todo = [part for part in parts if part.task is None or id(part.task) in left]
+    is_unsure = {part.benchmark.name for part in parts if part.task is None} & {key.benchmark for key in mine}
     note = f"{model.model}: partitions that only --datasets can compare are counted in full."
-    return todo, note if unsure else None
+    return todo, note if is_unsure else None
 
 
-def _tasks(part: Part) -> list[str]:
-    """The names of the tasks that a part is about."""
-    named = part.benchmark.tasks if part.task is None else [part.task.task]
-    return [f"{part.benchmark.name}/{task}" for task in named]
+def _seconds(plan: ModelPlan) -> float:
+    """A model's time by the clock: its GPUs start side by side, and share each task."""
+    return 3600 * plan.hours / plan.gpus
 
 
 def _model_plan(model: ModelSpec, parts: list[Part], todo: list[Part], gpu: GPU, price: float) -> ModelPlan:

@@ -35,10 +35,10 @@ SIGNS = (
 """Text in an error message, and what to do about that error."""
 
 
-def explained(error: BaseException) -> str:
+def explain(error: BaseException) -> str:
     """One line about an error, without secrets; it begins with what to do, if that is known.
 
-    >>> explained(MemoryError("cannot grow")).startswith("out of memory: run fewer models at once (--jobs 1)")
+    >>> explain(MemoryError("cannot grow")).startswith("out of memory: run fewer models at once (--jobs 1)")
     True
     """
     for cause in _causes(error):
@@ -47,17 +47,17 @@ def explained(error: BaseException) -> str:
     return plain(error)
 
 
-def killed(name: str) -> str:
+def explain_kill(name: str) -> str:
     """One line about a process that was killed by a signal."""
     advice = MEMORY.removeprefix("out of memory: ")
     hint = f"; the system does this when memory runs out; in that case {advice}"
     return f"its process was killed by {name}{hint if name == 'SIGKILL' else ''}"
 
 
-def over_time(seconds: float) -> str:
+def explain_timeout(seconds: float) -> str:
     """One line about a process that was stopped because it took longer than `seconds`.
 
-    >>> over_time(5400)
+    >>> explain_timeout(5400)
     'it took longer than its time limit of 90 minutes; what it committed stays'
     """
     return f"it took longer than its time limit of {seconds / 60:g} minutes; what it committed stays"

@@ -1,4 +1,4 @@
-"""What a warehouse lacks of a pool: each model's partitions to extract, and the models that cannot run."""
+"""What a warehouse lacks of each model: the partitions to extract, and why others cannot be."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from typing import Any
 
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engines.backends import check_entry_for
-from rlfocal.extraction.fingerprint import fingerprint, weights_digest
-from rlfocal.extraction.gpus.schedule import Work, ordered
-from rlfocal.extraction.partition import doc_rows
-from rlfocal.extraction.plan.gpus import DEFAULT, GPU, GPUS
-from rlfocal.extraction.plan.workload import of_documents
-from rlfocal.extraction.plan.works import work
+from rlfocal.extraction.partition import Job, fingerprint, is_covered, weights_digest
+from rlfocal.extraction.rows import doc_rows
 from rlfocal.extraction.running.events import Failure
-from rlfocal.extraction.running.partitions import Job, is_covered
 from rlfocal.extraction.running.shards import discard_leftovers
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.pool.hub import HubError, pinned
+from rlfocal.pool.hub import HubError, pin_revision
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse
 from warehouse.alignment import refusal, shortening
@@ -26,134 +21,148 @@ from warehouse.store import Committed, PartitionKey
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a run has to do, by model."""
+class Missing:
+    """What a run has to do for one model."""
 
-    pending: dict[str, list[Job]]
-    specs: dict[str, ModelSpec]
-    """The models, pinned to the commits that will run."""
-    failed: dict[str, str]
-    """Models that cannot run at all, and why."""
-    unreached: set[str]
-    """Those of them that may run when the hub answers again."""
-    refused: list[Failure]
-    covered: list[PartitionKey]
+    model: ModelSpec
+    """Pinned to the commit that will run, unless that failed."""
+    tasks: Sequence[TaskDocuments]
+    """Everything that was asked for."""
+    jobs: tuple[Job, ...] = ()
+    covered: tuple[PartitionKey, ...] = ()
     """Partitions that are committed already."""
+    refused: tuple[Failure, ...] = ()
+    reason: str | None = None
+    """Why the model cannot run at all."""
+    is_lasting: bool = True
+    """Whether `reason` would be the same in another try: not where the hub gave no answer."""
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether there is something to extract, or to report."""
+        return bool(self.jobs or self.refused or self.reason)
+
+    @property
+    def place(self) -> tuple[bool, int, float, str]:
+        """Sorts models: the widest first, of these the one with the most work; what cannot run is last."""
+        work = self.model.params_b * sum(len(job.task.documents) for job in self.jobs)
+        return not self.jobs, -self.model.tensor_parallel, -work, self.model.model
 
 
-def is_filled(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str) -> bool:
-    """Whether the warehouse has every partition as it would be extracted now."""
-    return not _lacking(plan_of(pool.models, tasks, backend, warehouse.committed()))
+def plan_extraction(
+    warehouse: Warehouse,
+    models: Sequence[ModelSpec],
+    tasks: Sequence[TaskDocuments],
+    backend: str,
+    *,
+    replace_documents: bool = False,
+) -> list[Missing]:
+    """What an extraction has to do, by model.
 
-
-def describe_and_find_lacking(
-    warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str
-) -> list[ModelSpec]:
-    """The models with something to extract, or to report as refused or failed.
-
-    The widest come first, and of equally wide ones those with the most work. Also records all models and
-    tasks in the warehouse, and discards what a killed run left of committed partitions.
+    Also records all models and tasks in the warehouse, and discards what a killed run left of committed
+    partitions.
     """
-    warehouse.put_models(pool.models, facts_of(tasks))
-    plan = plan_of(pool.models, tasks, backend, warehouse.committed())
-    for key in plan.covered:
-        discard_leftovers(warehouse, key)
-    works = ordered(works_of(plan.specs, plan.pending, GPUS[DEFAULT]).values())
-    place = {work.model: number for number, work in enumerate(works)}
-    lacking = [model for model in pool.models if model.model in _lacking(plan)]
-    return sorted(lacking, key=lambda m: place.get(m.model, len(place)))  # those that cannot run are last
-
-
-def facts_of(tasks: Sequence[TaskDocuments]) -> dict[str, list[Mapping[str, Any]]]:
-    """What is known of benchmarks and tasks, by the warehouse's table."""
-    return {
+    facts = {
         table: [task.facts[table] for task in tasks if table in task.facts]
         for table in ("benchmarks", "tasks")
     }
+    warehouse.put_models(models, facts)
+    committed = warehouse.committed()
+    plans = find_missing(models, tasks, backend, committed, replace_documents=replace_documents)
+    for plan in plans:
+        for key in plan.covered:
+            discard_leftovers(warehouse, key)
+    return plans if replace_documents else _without_other_documents(plans, warehouse, committed)
 
 
-def _lacking(plan: Plan) -> set[str]:
-    pending = {model for model, jobs in plan.pending.items() if jobs}
-    return pending | plan.failed.keys() | {gap.model for gap in plan.refused}
-
-
-def works_of(
-    specs: Mapping[str, ModelSpec], pending: Mapping[str, Sequence[Job]], sheet: GPU
-) -> dict[str, Work]:
-    """The work of every model on such GPUs."""
-    tasks = {name_of(job): job.task for jobs in pending.values() for job in jobs}
-    loads = {name: of_documents(task, None) for name, task in tasks.items()}
-    return {
-        model: work(specs[model], [([name_of(job)], loads[name_of(job)]) for job in jobs], sheet)
-        for model, jobs in pending.items()
-    }
-
-
-def name_of(job: Job) -> str:
-    """A job's benchmark and task, as schedules name it."""
-    return f"{job.task.benchmark}/{job.task.task}"
-
-
-def plan_of(
+def find_missing(
     models: Sequence[ModelSpec],
     tasks: Sequence[TaskDocuments],
     backend: str,
     committed: Mapping[PartitionKey, Committed],
-) -> Plan:
-    """Leaves out what is committed already, and what would replace a partition by a shorter one."""
-    plan = Plan({}, {}, {}, set(), [], [])
-    for model in models:
-        try:
-            check_entry_for(backend, model)
-            spec = pinned(model)
-            weights = weights_digest(spec)
-            jobs = [Job(task, fingerprint(spec, weights, task, backend)) for task in tasks]
-        except Exception as error:  # whatever is wrong with one model, the others run
-            plan.failed[model.model] = plain(error)
-            if isinstance(error, HubError):
-                plan.unreached.add(model.model)
-            continue
-        plan.specs[model.model] = spec
-        plan.pending[model.model] = []
-        for task, job in zip(tasks, jobs, strict=True):
-            key = job.key(model.model)
-            there = committed.get(key)
-            if is_covered(job, there):
-                plan.covered.append(key)
-            elif (
-                there
-                and not there.fault
-                and (reason := shortening(there.n_docs, len(task.documents), task.n_whole))
-            ):
-                plan.refused.append(Failure("extract", *key, reason, lasting=True))
-            else:
-                plan.pending[model.model].append(job)
-    return plan
+    *,
+    replace_documents: bool = False,
+    local_only: bool = False,
+) -> list[Missing]:
+    """What each model lacks. A model with something wrong is reported, and the others run.
+
+    `local_only`: the hub is not asked.
+    """
+    return [
+        _find_missing(model, tasks, backend, committed, replace_documents, local_only) for model in models
+    ]
 
 
-def replacing(plan: Plan) -> Plan:
-    pending = {
-        model: [replace(job, replace_documents=True) for job in jobs] for model, jobs in plan.pending.items()
+def _find_missing(
+    model: ModelSpec,
+    tasks: Sequence[TaskDocuments],
+    backend: str,
+    committed: Mapping[PartitionKey, Committed],
+    replace_documents: bool,
+    local_only: bool,
+) -> Missing:
+    try:
+        check_entry_for(backend, model)
+        spec = pin_revision(model, local_only=local_only)
+        weights = weights_digest(spec)
+        wanted = [Job(task, fingerprint(spec, weights, task, backend), replace_documents) for task in tasks]
+    except Exception as error:
+        return Missing(model, tasks, reason=plain(error), is_lasting=not isinstance(error, HubError))
+    jobs: list[Job] = []
+    covered: list[PartitionKey] = []
+    refused: list[Failure] = []
+    for job in wanted:
+        key = job.key(model.model)
+        there = committed.get(key)
+        if is_covered(job, there):
+            covered.append(key)
+        elif reason := refusal_to_shorten(job, there):
+            refused.append(Failure("extract", *key, reason, lasting=True))
+        else:
+            jobs.append(job)
+    return Missing(spec, tasks, tuple(jobs), tuple(covered), tuple(refused))
+
+
+def is_filled(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str) -> bool:
+    """Whether the warehouse has every partition as it would be extracted now."""
+    plans = find_missing(pool.models, tasks, backend, warehouse.committed())
+    return not any(plan.is_incomplete for plan in plans)
+
+
+def refusal_to_shorten(job: Job, there: Committed | None) -> str | None:
+    """Why the job may not replace a committed partition that is longer; None if it may."""
+    if there is None or there.fault:
+        return None
+    return shortening(there.n_docs, len(job.task.documents), job.task.n_whole)
+
+
+def _without_other_documents(
+    plans: Sequence[Missing], warehouse: Warehouse, committed: Mapping[PartitionKey, Committed]
+) -> list[Missing]:
+    """Refuses, before an engine works for hours, answers to other documents than other models answered."""
+    holders: dict[tuple[str, str], set[str]] = {}
+    for key in committed:
+        holders.setdefault((key.benchmark, key.task), set()).add(key.model)
+    tasks = {(job.task.benchmark, job.task.task): job.task for plan in plans for job in plan.jobs}
+    differing = {
+        name: found
+        for name, task in tasks.items()
+        if name in holders and (found := warehouse.documents_differ(doc_rows(task), task.n_whole)) is not None
     }
-    return replace(plan, pending=pending)
+    return [_without(plan, differing, holders) for plan in plans]
 
 
-def refuse_other_documents(
-    plan: Plan, warehouse: Warehouse, committed: Mapping[PartitionKey, Committed]
-) -> None:
-    """Before an engine works for hours on answers that could not be committed."""
-    tasks = {(job.task.benchmark, job.task.task): job.task for jobs in plan.pending.values() for job in jobs}
-    for (benchmark, name), task in tasks.items():
-        holders = sorted(key.model for key in committed if (key.benchmark, key.task) == (benchmark, name))
-        if not holders or (found := warehouse.documents_differ(doc_rows(task), task.n_whole)) is None:
-            continue
-        for model, jobs in plan.pending.items():
-            others = [m for m in holders if m != model]
-            kept = [job for job in jobs if (job.task.benchmark, job.task.task) != (benchmark, name)]
-            if others and len(kept) < len(jobs):
-                plan.pending[model] = kept
-                plan.refused.append(
-                    Failure(
-                        "extract", model, benchmark, name, refusal(found, others, benchmark), lasting=True
-                    )
-                )
+def _without(
+    plan: Missing, differing: Mapping[tuple[str, str], Any], holders: Mapping[tuple[str, str], set[str]]
+) -> Missing:
+    jobs: list[Job] = []
+    refused = list(plan.refused)
+    for job in plan.jobs:
+        name = (job.task.benchmark, job.task.task)
+        others = sorted(holders.get(name, set()) - {plan.model.model})
+        if others and name in differing:
+            reason = refusal(differing[name], others, job.task.benchmark)
+            refused.append(Failure("extract", plan.model.model, *name, reason, lasting=True))
+        else:
+            jobs.append(job)
+    return replace(plan, jobs=tuple(jobs), refused=tuple(refused))

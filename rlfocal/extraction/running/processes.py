@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import multiprocessing
 import os
@@ -16,15 +17,16 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Self
 
 from rlfocal.extraction.gpus.leases import Lease
-from rlfocal.extraction.running import fork_server
-from rlfocal.extraction.running.faults import explained, killed, over_time
+from rlfocal.extraction.running.faults import explain, explain_kill, explain_timeout
 
 Send = Callable[[Any], None]
 SECONDS_TO_EXIT = 60
+FORK_SERVER_OWNER = "RLFOCAL_FORK_SERVER_OWNER"
+SECONDS_BETWEEN_LOOKS = 0.2
 _starting = threading.Lock()
 
 
@@ -100,7 +102,7 @@ class Processes:
                 del self._running[name]
                 _kill(process)
                 connection.close()
-                ended[name] = over_time(self._seconds)
+                ended[name] = explain_timeout(self._seconds)
         return ended
 
 
@@ -133,14 +135,14 @@ def run_each(
 
 def _forward(connection: Connection, on_event: Callable[[Any], None]) -> _Ended | None:
     """Passes on what has arrived; returns the last message, if it has arrived."""
-    while (event := _received(connection)) is not None:
+    while (event := _receive(connection)) is not None:
         if isinstance(event, _Ended):
             return event
         on_event(event)
     return None
 
 
-def _received(connection: Connection) -> Any:
+def _receive(connection: Connection) -> Any:
     try:
         return connection.recv() if connection.poll() else None
     except (EOFError, OSError):  # the process died, perhaps in the middle of a message
@@ -166,7 +168,7 @@ def _reason(last: _Ended | None, exitcode: int | None) -> str | None:
     if last is not None:
         return str(last) or None
     if exitcode is not None and exitcode < 0:
-        return killed(signal.Signals(-exitcode).name)
+        return explain_kill(signal.Signals(-exitcode).name)
     return f"its process ended early with exit code {exitcode}"
 
 
@@ -185,8 +187,8 @@ def _start(
     # Not a daemon: an engine may need processes of its own.
     process = context.Process(target=_run, args=given, daemon=False)
     try:
-        with _starting, _main_hidden(), _deaf_to_ctrl_c(), fork_server.owned():
-            context.set_forkserver_preload([fork_server.__name__, *preload])
+        with _starting, _main_hidden(), _deaf_to_ctrl_c(), _owning_fork_server():
+            context.set_forkserver_preload([__name__, *preload])
             process.start()
     finally:
         sender.close()
@@ -235,7 +237,7 @@ def _run(sender: Connection, environment: dict[str, str], lease: Lease | None, w
         job, arguments = pickle.loads(work)
         job(sender.send, *arguments)
     except Exception as error:
-        sender.send(_Ended(explained(error)))
+        sender.send(_Ended(explain(error)))
     else:
         sender.send(_Ended(""))
 
@@ -245,3 +247,29 @@ def _die_with_parent() -> None:
     if parent is not None:
         parent.join()
     os.killpg(0, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _owning_fork_server() -> Iterator[None]:
+    """A fork server started inside learns this process's number, so that it ends with its owner.
+
+    Python's own fork server notices its owner's death only between two forks, not during seconds of imports.
+    """
+    os.environ[FORK_SERVER_OWNER] = str(os.getpid())
+    try:
+        yield
+    finally:
+        del os.environ[FORK_SERVER_OWNER]
+
+
+def _end_with(owner: int) -> None:
+    while os.getppid() == owner:
+        sleep(SECONDS_BETWEEN_LOOKS)
+    os._exit(1)
+
+
+# A fork server takes no call from its owner but an import; anywhere else the name is not set.
+if FORK_SERVER_OWNER in os.environ:
+    threading.Thread(target=_end_with, args=(int(os.environ.pop(FORK_SERVER_OWNER)),), daemon=True).start()
+    gc.disable()  # looking for garbage takes a sixth of the imports' time
+    os.register_at_fork(after_in_child=gc.enable)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from rlfocal.base.atomic import write_file
-from rlfocal.extraction.running.partitions import partition_lock
+from rlfocal.extraction.partition import partition_lock
 from warehouse import Warehouse
 from warehouse.disk import writing_to
 from warehouse.store import PartitionKey

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from logging import ERROR
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
@@ -16,23 +16,30 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Engine
 from rlfocal.extraction.engines.backends import start_engine
 from rlfocal.extraction.logs import log
-from rlfocal.extraction.partition import CHOICES, PASSES, choice_rows, doc_rows, pass_rows, prompt_rows
-from rlfocal.extraction.recording import begin, measured
+from rlfocal.extraction.partition import Job, is_covered, partition_lock
+from rlfocal.extraction.recording import count_start, measure
+from rlfocal.extraction.rows import (
+    CHOICES,
+    PASSES,
+    choice_rows,
+    doc_rows,
+    documents_of_choices,
+    pass_rows,
+    prompt_rows,
+    with_unconditional,
+)
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, Progress
-from rlfocal.extraction.running.faults import explained
-from rlfocal.extraction.running.partitions import Job, is_covered, partition_lock
+from rlfocal.extraction.running.faults import explain
+from rlfocal.extraction.running.missing import refusal_to_shorten
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.extraction.unconditional import alone, with_unconditional
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
-from warehouse.alignment import shortening
 from warehouse.disk import DiskFullError
 from warehouse.store import PartitionKey
 from warehouse.validity import check_scores
 
-SECONDS_BETWEEN_LOOKS = 2.0
 ALONE = " alone"
 """Part of the identity of shards whose documents are choices after an empty prompt."""
 
@@ -49,7 +56,7 @@ class Extraction:
     """What every partition's record says: model, backend, settings, versions."""
 
 
-def extract(
+def extract_jobs(
     send: Send,
     location: str | Path | None,
     model: ModelSpec,
@@ -61,62 +68,15 @@ def extract(
     from warehouse import open_warehouse
 
     with open_warehouse(location, read_only=True) as warehouse:
-        jobs = _left(send, warehouse, model.model, jobs)
+        jobs = _find_left(send, warehouse, model.model, jobs)
     if not jobs:
         return
     engine = start_engine(model, backend, threads)
     with open_warehouse(location) as warehouse:
         extraction = _extraction(send, warehouse, model, backend, engine)
-        for job in _busy(extraction, jobs):
+        locked = [job for job in jobs if not _run(extraction, job, wait=False)]
+        for job in locked:  # other runs are at these
             _run(extraction, job, wait=True)
-
-
-def extract_on_gpus(
-    send: Send,
-    location: str | Path | None,
-    model: ModelSpec,
-    backend: str,
-    jobs: Sequence[Job],
-    threads: int,
-    joins: bool,
-) -> None:
-    """Like `extract`, but keeps no GPU waiting: it leaves out partitions that others are extracting.
-
-    Unless it `joins`, it does nothing if another process has begun with the model.
-    """
-    from warehouse import open_warehouse
-
-    with open_warehouse(location) as warehouse, warehouse.lock(f"model {model.model}", wait=False) as first:
-        jobs = _left(send, warehouse, model.model, jobs)
-        if not (first or joins) or all(_is_made_elsewhere(warehouse, model.model, job) for job in jobs):
-            return
-        engine = start_engine(model, backend, threads)
-        _busy(_extraction(send, warehouse, model, backend, engine), jobs)
-
-
-def wait_for_others(
-    send: Send,
-    location: str | Path | None,
-    model: ModelSpec,
-    backend: str,
-    jobs: Sequence[Job],
-    threads: int,
-) -> None:
-    """Waits until other processes have committed these partitions, or have left one of them undone."""
-    from warehouse import open_warehouse
-
-    with open_warehouse(location) as warehouse:
-        is_held = True
-        while is_held:
-            with warehouse.lock(f"model {model.model}", wait=False) as mine:
-                jobs = _left(send, warehouse, model.model, jobs)
-            is_held = bool(jobs) and not mine
-            if is_held:
-                sleep(SECONDS_BETWEEN_LOOKS)
-        for job in jobs:  # others, who have joined, may be at these
-            with partition_lock(warehouse, job.key(model.model), wait=True):
-                if _left(send, warehouse, model.model, [job]):
-                    return
 
 
 def _extraction(
@@ -132,18 +92,8 @@ def _extraction(
     return Extraction(model.model, engine, warehouse, send, record)
 
 
-def _busy(extraction: Extraction, jobs: Sequence[Job]) -> list[Job]:
-    """Runs the jobs; returns those that other processes have locked."""
-    return [job for job in jobs if not _run(extraction, job, wait=False)]
-
-
-def _is_made_elsewhere(warehouse: Warehouse, model: str, job: Job) -> bool:
-    with partition_lock(warehouse, job.key(model), wait=False) as mine:
-        return not mine
-
-
-def _left(send: Send, warehouse: Warehouse, model: str, jobs: Sequence[Job]) -> list[Job]:
-    """Without what another run committed since this one began: an engine may take minutes to start."""
+def _find_left(send: Send, warehouse: Warehouse, model: str, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that no other run has committed since this one was planned: an engine takes minutes."""
     committed = warehouse.committed(model)
     left: list[Job] = []
     for job in jobs:
@@ -166,7 +116,7 @@ def _run(extraction: Extraction, job: Job, *, wait: bool) -> bool:
     except DiskFullError:
         raise  # every further partition would fail too, after hours of work for nothing
     except Exception as error:
-        event = Failure("extract", *key, explained(error), isinstance(error, InputError))
+        event = Failure("extract", *key, explain(error), isinstance(error, InputError))
         log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
     extraction.send(event)
     return True
@@ -179,12 +129,12 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     there = warehouse.committed(key.model, key.benchmark).get(key)
     if is_covered(job, there):
         return AlreadyCommitted(*key)
-    if there and not there.fault and (reason := shortening(there.n_docs, len(task.documents), task.n_whole)):
+    if reason := refusal_to_shorten(job, there):
         raise InputError(reason)
     extraction.engine.check(task.documents, task.sampling)
-    retries = begin(folder)
-    rows, seconds = _answers(extraction, job, folder)
-    made = measured(rows, seconds, retries, extraction.record["settings"])
+    retries = count_start(folder)
+    rows, seconds = _answer(extraction, job, folder)
+    made = measure(rows, seconds, retries, extraction.record["settings"])
     written = warehouse.put_partition(
         doc_rows(task),
         rows,
@@ -208,25 +158,25 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     return Extracted(*key, len(task.documents), seconds) if written else AlreadyCommitted(*key)
 
 
-def _answers(extraction: Extraction, job: Job, folder: Path) -> Shard:
+def _answer(extraction: Extraction, job: Job, folder: Path) -> Shard:
     """The rows of a partition. The engine answers only documents that are in no saved shard."""
     task, record = job.task, extraction.record
-    texts = alone(task.documents) if task.unconditional else []
+    texts = documents_of_choices(task.documents) if task.unconditional else []
     total = len(task.documents) + len(texts)
 
-    def answered(documents: Sequence[Document], kind: str, done: int) -> Shard:
+    def answer(documents: Sequence[Document], kind: str, done: int) -> Shard:
         own = identity(job.fingerprint + kind, record["settings"], record["versions"])
-        return _sharded(extraction, task, documents, Shards(folder, own), done, total)
+        return _answer_in_shards(extraction, task, documents, Shards(folder, own), done, total)
 
-    made = answered(task.documents, "", 0)
+    made = answer(task.documents, "", 0)
     if not texts:
         return made
-    scored = answered(texts, ALONE, len(task.documents))
+    scored = answer(texts, ALONE, len(task.documents))
     rows = with_unconditional(made.rows, scored.rows, task.documents)
     return Shard(rows, made.seconds + scored.seconds)
 
 
-def _sharded(
+def _answer_in_shards(
     extraction: Extraction,
     task: TaskDocuments,
     documents: Sequence[Document],
@@ -238,7 +188,7 @@ def _sharded(
     schema = CHOICES if task.sampling is None else PASSES
     about: dict[str, Any] = {"model": extraction.model, "benchmark": task.benchmark, "task": task.task}
     made: list[Shard] = []
-    for number, group in enumerate(_groups(documents, extraction.engine.shard)):
+    for number, group in enumerate(_split(documents, extraction.engine.shard)):
         doc_ids = [d.doc_id for d in group]
         shard = shards.read(doc_ids, schema)
         if shard is None:
@@ -252,7 +202,7 @@ def _sharded(
     return Shard(pa.concat_tables(s.rows for s in made), sum(s.seconds for s in made))
 
 
-def _groups(documents: Sequence[Document], size: int) -> Iterator[Sequence[Document]]:
+def _split(documents: Sequence[Document], size: int) -> Iterator[Sequence[Document]]:
     """Groups by position alone, so that a resumed run asks exactly what an uninterrupted one would ask."""
     for start in range(0, len(documents), size):
         yield documents[start : start + size]

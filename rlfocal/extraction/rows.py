@@ -1,0 +1,193 @@
+"""A partition, (model, task), as the warehouse's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from rlfocal.extraction.answers import extract_answer, extract_text
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample
+from rlfocal.extraction.tasks import TaskDocuments
+
+UNCONDITIONAL = "unconditional_logprob"
+_KEYS = [("benchmark", pa.string()), ("task", pa.string()), ("doc_id", pa.int64())]
+DOCS = pa.schema(
+    [
+        *_KEYS,
+        ("doc_hash", pa.string()),
+        ("question", pa.string()),
+        ("choices", pa.list_(pa.string())),
+        ("label", pa.int32()),
+        ("gold", pa.string()),
+        ("split", pa.string()),
+        ("confidential", pa.bool_()),
+        ("prompt_hash", pa.string()),
+    ]
+)
+PROMPTS = pa.schema(
+    [
+        *_KEYS,
+        ("model", pa.string()),
+        ("prompt", pa.string()),
+        ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+        ("continuations", pa.list_(pa.string())),
+    ]
+)
+CHOICES = pa.schema(
+    [
+        *_KEYS,
+        ("model", pa.string()),
+        ("choice", pa.int32()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("token_logprobs", pa.list_(pa.float32())),
+        ("logprob", pa.float64()),
+        ("n_tokens", pa.int32()),
+        ("n_chars", pa.int32()),
+        ("n_bytes", pa.int32()),
+        ("is_greedy", pa.bool_()),
+        ("n_prompt_tokens", pa.int32()),
+        ("truncated", pa.bool_()),
+        (UNCONDITIONAL, pa.float64()),
+    ]
+)
+PASSES = pa.schema(
+    [
+        *_KEYS,
+        ("model", pa.string()),
+        ("pass", pa.int32()),
+        ("text", pa.string()),
+        ("answer", pa.string()),
+        ("finish_reason", pa.string()),
+        ("n_tokens", pa.int32()),
+        ("n_prompt_tokens", pa.int32()),
+    ]
+)
+
+
+def doc_rows(task: TaskDocuments) -> pa.Table:
+    """Rows of `docs`, one per document."""
+    rows = [
+        {
+            "benchmark": task.benchmark,
+            "task": task.task,
+            "doc_id": document.doc_id,
+            "doc_hash": document.doc_hash,
+            "question": document.question,
+            "choices": list(document.choices) or None,
+            "label": document.label,
+            "gold": document.gold,
+            "split": split,
+            "confidential": task.confidential,
+            "prompt_hash": document.prompt_hash,
+        }
+        for document, split in zip(task.documents, task.splits, strict=True)
+    ]
+    return pa.Table.from_pylist(rows, schema=DOCS)
+
+
+def prompt_rows(task: TaskDocuments, model: str, texts: Sequence[str]) -> pa.Table:
+    """Rows of `prompts`: of all models, and of a chat also as this model reads it, which `texts` has."""
+    rows = []
+    for document, text in zip(task.documents, texts, strict=True):
+        about = {"benchmark": task.benchmark, "task": task.task, "doc_id": document.doc_id}
+        continuations = list(document.continuations) or None
+        if document.messages is None:
+            rows.append(about | {"model": "*", "prompt": document.context, "continuations": continuations})
+            continue
+        messages = [{"role": role, "content": content} for role, content in document.messages]
+        rows.append(about | {"model": "*", "messages": messages, "continuations": continuations})
+        rows.append(about | {"model": model, "prompt": text})
+    return pa.Table.from_pylist(rows, schema=PROMPTS)
+
+
+def choice_rows(
+    task: TaskDocuments, model: str, documents: Sequence[Document], scores: Sequence[Sequence[ChoiceScore]]
+) -> pa.Table:
+    """Rows of `choice_logprobs` for some documents of the task, one per choice.
+
+    Lengths are of the choice's text, as in lm-eval's acc_norm. Unconditional log-probs are not set here.
+    """
+    rows = [
+        {
+            "benchmark": task.benchmark,
+            "task": task.task,
+            "doc_id": document.doc_id,
+            "model": model,
+            "choice": index,
+            "token_ids": score.token_ids,
+            "token_logprobs": score.token_logprobs,
+            "logprob": sum(score.token_logprobs),
+            "n_tokens": len(score.token_ids),
+            "n_chars": len(choice),
+            "n_bytes": len(choice.encode()),
+            "is_greedy": score.is_greedy,
+            "n_prompt_tokens": score.n_prompt_tokens,
+            "truncated": score.truncated,
+        }
+        for document, scored in zip(documents, scores, strict=True)
+        for index, (choice, score) in enumerate(zip(document.choices, scored, strict=True))
+    ]
+    return pa.Table.from_pylist(rows, schema=CHOICES)
+
+
+def pass_rows(
+    task: TaskDocuments, model: str, documents: Sequence[Document], samples: Sequence[Sequence[Sample]]
+) -> pa.Table:
+    """Rows of `answer_passes` for some documents of the task, one per sampled text, with its answer."""
+    parse = extract_answer if task.is_numeric else extract_text
+    rows = [
+        {
+            "benchmark": task.benchmark,
+            "task": task.task,
+            "doc_id": document.doc_id,
+            "model": model,
+            "pass": index,
+            "text": sample.text,
+            "answer": parse(sample.text),
+            "finish_reason": sample.finish_reason,
+            "n_tokens": sample.n_tokens,
+            "n_prompt_tokens": sample.n_prompt_tokens,
+        }
+        for document, sampled in zip(documents, samples, strict=True)
+        for index, sample in enumerate(sampled)
+    ]
+    return pa.Table.from_pylist(rows, schema=PASSES)
+
+
+def documents_of_choices(documents: Sequence[Document]) -> list[Document]:
+    """Every continuation of the documents as a document of its own, with an empty prompt, in a fixed order.
+
+    Each is there once, however many documents have it. An empty prompt is lm-eval's: the token that begins a
+    text, or, if the tokenizer has none, the one that ends it.
+    """
+    texts = sorted({continuation for document in documents for continuation in document.continuations})
+    return [_alone(i, text) for i, text in enumerate(texts)]
+
+
+def with_unconditional(rows: pa.Table, scored: pa.Table, documents: Sequence[Document]) -> pa.Table:
+    """Rows of `choice_logprobs` for these documents, with each choice's log-probability on its own.
+
+    `scored`: the rows of `alone(documents)`, one per continuation.
+    """
+    texts = [document.continuations[0] for document in documents_of_choices(documents)]
+    places = zip(scored["doc_id"].to_pylist(), scored["logprob"].to_pylist(), strict=True)
+    known = {texts[place]: logprob for place, logprob in places}
+    continuations = {document.doc_id: document.continuations for document in documents}
+    asked = zip(rows["doc_id"].to_pylist(), rows["choice"].to_pylist(), strict=True)
+    values = [known[continuations[doc_id][choice]] for doc_id, choice in asked]
+    at = rows.column_names.index(UNCONDITIONAL)
+    return rows.set_column(at, UNCONDITIONAL, pa.array(values, pa.float64()))
+
+
+def _alone(doc_id: int, text: str) -> Document:
+    return Document(
+        doc_id=doc_id,
+        doc_hash="",
+        question="",
+        label=None,
+        gold="",
+        choices=(text,),
+        context="",
+        continuations=(text,),
+    )
