@@ -12,12 +12,12 @@ from prefect import get_run_logger
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from flows.support.summary import Summary
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import cents, counted, interval, percent, points
 from rlfocal.evaluation import Evaluation
 from rlfocal.evaluation.comparable import BoardKey, comparable_runs
-from rlfocal.evaluation.leaderboard import BASELINE, Board, cents, percent, points
+from rlfocal.evaluation.leaderboard import BASELINE, Board
 from rlfocal.report import leaderboard
-from rlfocal.report.tables import heading, interval, spread
+from rlfocal.report.tables import heading, spread
 from warehouse import Warehouse
 
 Accuracies = Mapping[tuple[BoardKey, str], float]

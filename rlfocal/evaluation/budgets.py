@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import sqrt
 
-from rlfocal.evaluation.comparable import known
+from rlfocal.base.wording import known
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.methods import reads_task
 from warehouse import Warehouse

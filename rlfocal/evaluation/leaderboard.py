@@ -10,8 +10,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
+from rlfocal.base.wording import known, percent, points
 from rlfocal.evaluation.comparable import (
     SINGLE,
     BoardKey,
@@ -19,10 +20,8 @@ from rlfocal.evaluation.comparable import (
     Evaluated,
     Run,
     comparable_runs,
-    kind_of,
-    known,
-    notes,
 )
+from rlfocal.evaluation.notes import kind_of, notes
 from rlfocal.methods import entries, methods_for, named, reads_of
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from rlfocal.methods.trained import RL_FOCAL, WITHOUT_TEXTS
@@ -291,9 +290,7 @@ def _standing(
     )
 
 
-def correct_by_document(
-    warehouse: Warehouse, benchmark: str, runs: list[str]
-) -> dict[str, NDArray[np.float64]]:
+def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -> dict[str, Floats]:
     """Per run, (T,) 1 where it was right, 0 where wrong, NaN on a document it did not decide.
 
     The documents are those that some run decided, by task and number.
@@ -311,7 +308,7 @@ def correct_by_document(
     return {run: matrix[names.index(run)] if run in names else nothing for run in runs}
 
 
-def _difference(one: NDArray[np.float64], other: NDArray[np.float64]) -> Difference | None:
+def _difference(one: Floats, other: Floats) -> Difference | None:
     """Of two methods (seeds × documents) over what all their seeds decided; None without any document."""
     decided = ~np.isnan(np.vstack([one, other])).any(axis=0)
     return paired_bootstrap(one[:, decided], other[:, decided]) if decided.any() else None
@@ -388,28 +385,3 @@ def _verdict(ours: Standing, rivals: Sequence[Standing], every_rival: bool) -> s
     side = "above" if difference.mean > 0 else "below"
     stands = "level with" if difference.is_tie else f"{size} {side}"
     return f"{ours.method} does not win here: it is {stands} {rival.method}, but {interval} includes zero."
-
-
-def percent(fraction: float) -> str:
-    return f"{100 * fraction:.2f}"
-
-
-def cents(cost: float | None) -> str:
-    """A cost per 1,000 queries; a dash where it is unknown.
-
-    >>> cents(0.348), cents(1685.0), cents(None)
-    ('0.35', '1,685.0', '–')
-    """
-    if cost is None:
-        return "–"
-    return f"{cost:.2f}" if cost < 10 else f"{cost:,.1f}"
-
-
-def points(fraction: float) -> str:
-    """Signed percentage points, with a true minus sign.
-
-    >>> points(-0.0213), points(0.004)
-    ('−2.1', '+0.4')
-    """
-    text = f"{100 * fraction:+.1f}"
-    return text.replace("-", "−") if float(text) else "0.0"

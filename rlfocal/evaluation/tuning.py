@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.dataset import Dataset
+from rlfocal.evaluation.fitting import decide_groups, fit_groups
 from rlfocal.evaluation.planning import Mask, Per, group_rows
-from rlfocal.evaluation.runs import decide_groups, fit_groups
 from rlfocal.methods import Method, settable
 from rlfocal.methods.spaces import Range, Space
 

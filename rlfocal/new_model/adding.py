@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlfocal.base.errors import InputError
-from rlfocal.evaluation.guessing import note_guessing
+from rlfocal.evaluation.notes import note_guessing
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import ExtractionReport, extract_pool
 from rlfocal.new_model.copies import common_errors, most_like

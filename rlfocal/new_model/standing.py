@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.wording import known
 from rlfocal.evaluation import evaluate
-from rlfocal.evaluation.comparable import known
 from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.new_model.figures import Agents, Pair, Price, Score, Standing
 from rlfocal.new_model.paired_answers import Beside, said_beside

@@ -22,12 +22,12 @@ from rlfocal.data.dataset import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import Setup, evaluate
 from rlfocal.evaluation.studies import STUDIES, Conditions, Findings, Point, load
-from rlfocal.evaluation.studies.arms import tuned_arm
+from rlfocal.evaluation.studies.arms import changed, tuned_arm
 from rlfocal.evaluation.studies.artefacts import counted_as_released
 from rlfocal.evaluation.studies.pools import repeated
+from rlfocal.evaluation.studies.study import parse, written
 from rlfocal.evaluation.studies.success import by_members, decisions
 from rlfocal.evaluation.studies.switch import furthest_apart, stream, stretches
-from rlfocal.evaluation.studies.tuned import changed, parse, written
 from rlfocal.methods import Making, RLFocal, make_method
 from rlfocal.methods.rl_focal.config import rl_focal_config
 from rlfocal.methods.trained.recipes import recipe
@@ -137,7 +137,7 @@ def test_the_defaults_are_the_run_that_evaluate_makes(opened: Warehouse) -> None
     assert changed("rl_focal", config, [160, 5_000]) == config
     assert changed("rl_focal", config | {"epochs": 3}, [160]) == {"epochs": 3}
     plain = tuned_arm(Conditions(Setup(opened, load_dataset(opened, "b")), study="window"), "the defaults")
-    assert (plain.study, plain.settings) == (None, {})
+    assert (plain.candidate.study, plain.candidate.settings) == (None, {})
 
 
 def test_evaluate_takes_every_setting_and_trains_what_a_study_does(opened: Warehouse) -> None:

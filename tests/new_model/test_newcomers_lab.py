@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from rlfocal.base.errors import InputError
-from rlfocal.evaluation.leaderboard import cents, percent
+from rlfocal.base.wording import cents, percent
 from rlfocal.extraction.running.gpu_jobs import run_on_gpus
 from rlfocal.new_model import Newcomer, add_model, remove_model
+from rlfocal.new_model.page import parts
 from rlfocal.new_model.plausibility import Fault
-from rlfocal.new_model.showing import parts
 from rlfocal.pool import find_pool, load_pool, remove_from_pool
 from rlfocal.pool.shipped import weights_dir
 from warehouse import Warehouse, open_warehouse

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from rlfocal.evaluation.leaderboard import percent
+from rlfocal.base.wording import percent
 from rlfocal.report.curves import Curve, Learning
 from rlfocal.report.figures._axes import STEPS, WIDTH, frame_accuracy, panel
 from rlfocal.report.labels import Label, place_labels
