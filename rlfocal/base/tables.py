@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -83,9 +84,8 @@ class Table:
 
 def escape_markdown(words: str) -> str:
     """The words without what Markdown would read as its own; code in backticks stays."""
-    for sign in ("\\", "|", "<", "*", "_"):
-        words = words if "`" in words and sign in "*_<" else words.replace(sign, f"\\{sign}")
-    return words
+    signs = r"[\\|]" if "`" in words else r"[\\|<*]|\b_|_\b|(?<=_)_"
+    return re.sub(signs, lambda sign: f"\\{sign[0]}", words)
 
 
 def render(

@@ -83,7 +83,8 @@ class Newcomer:
             for sentence in part.sentences:
                 console.print(Text(sentence))
             for table in part.tables:
-                console.print(table, end="\n\n")
+                console.print(table)
+                console.print()
             if not part.tables:
                 console.print()
         return out.getvalue()
