@@ -27,7 +27,7 @@ class AtBudget:
     """Cents per 1,000 queries; None if a price is unknown."""
     mean_rounds: float | None
     strong_share: float | None = None
-    """Of the documents on which the most accurate model was asked; None if decisions are gone."""
+    """The share of documents on which the most accurate model was asked; None if decisions are gone."""
 
 
 @dataclass(frozen=True)

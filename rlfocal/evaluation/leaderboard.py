@@ -82,7 +82,7 @@ class Standing:
 
     @property
     def size(self) -> int:
-        """Of the pool, on average, as the nearest whole number of models."""
+        """The mean pool size as the nearest whole number of models."""
         return round(self.mean_pool_size)
 
 
@@ -142,7 +142,7 @@ class Board:
 
     @property
     def best_accuracy(self) -> float:
-        """Of the methods, the ceiling left out."""
+        """The best method's, the ceiling left out."""
         return max((s.accuracy for s in self.standings if s.method != CEILING), default=0.0)
 
     @property
@@ -252,7 +252,7 @@ def is_ours(method: str) -> bool:
 
 
 def _is_rival(method: str) -> bool:
-    """Of RL-Focal's methods; each of these is one of the others."""
+    """Whether RL-Focal's methods are compared with it; each of them is a rival of the others."""
     return method not in (CEILING, *WITHOUT_TEXTS) and not method.startswith(SINGLE)
 
 
@@ -309,7 +309,7 @@ def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -
 
 
 def _difference(one: Floats, other: Floats) -> Difference | None:
-    """Of two methods (seeds × documents) over what all their seeds decided; None without any document."""
+    """The difference of two methods (seeds × documents) on what all seeds decided; None without any."""
     decided = ~np.isnan(np.vstack([one, other])).any(axis=0)
     return paired_bootstrap(one[:, decided], other[:, decided]) if decided.any() else None
 

@@ -73,7 +73,7 @@ class Superfluous:
 
     model: str
     loss: float
-    """Of the best pools' accuracy on train documents, mean over benchmarks."""
+    """The loss of the best pools' accuracy on train documents, mean over benchmarks."""
     disagreement: float
     """With the new model, mean over benchmarks."""
 
@@ -85,7 +85,7 @@ class Price:
     params_b: float
     active_params_b: float | None
     gpus: int
-    """That it is split over."""
+    """GPUs that it is split over."""
     price: float | None
     """Cents per 1,000 queries."""
     price_input: float | None
@@ -93,7 +93,7 @@ class Price:
     """Cents per million tokens."""
     n_docs: int
     seconds: float
-    """That its engine took to answer so many documents."""
+    """Seconds that its engine took to answer so many documents."""
 
 
 def superfluous(

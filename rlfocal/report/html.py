@@ -22,7 +22,7 @@ from rlfocal.report.curves import caption, learning
 from rlfocal.report.drift import drift_part
 from rlfocal.report.explained import explained_part
 from rlfocal.report.figures import Drawn, figures_of
-from rlfocal.report.inputs import inputs_digest, is_made_from, marked
+from rlfocal.report.inputs import add_mark, inputs_digest, is_made_from
 from rlfocal.report.paper import paper_tables
 from rlfocal.report.pools import PoolChoice, pool_choice
 from rlfocal.report.tables import spread, tuning
@@ -113,7 +113,7 @@ def write_report(
         paper=paper_tables(warehouse) if paper else (),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
     )
-    write_file(target, marked(page, inputs))
+    write_file(target, add_mark(page, inputs))
     return target
 
 

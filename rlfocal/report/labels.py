@@ -22,7 +22,7 @@ class Label(NamedTuple):
     text: str
     color: str
     radius: float = 3.0
-    """Of the point's mark, in points."""
+    """The radius of the point's mark, in points."""
 
 
 def place_labels(axes: Axes, labels: Sequence[Label], obstacles: Sequence[tuple[float, float]] = ()) -> None:

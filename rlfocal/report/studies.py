@@ -11,10 +11,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, decimal, percent
 from rlfocal.evaluation.studies.findings import OURS, Findings, Point
@@ -153,7 +153,7 @@ def _axis(axes: Axes, findings: Findings) -> None:
         axes.set_xticks([], minor=True)
 
 
-def _apart(values: Sequence[float], places: NDArray[np.float64]) -> list[str]:
+def _apart(values: Sequence[float], places: Floats) -> list[str]:
     """The values as labels, left empty where one would overlap the previous one."""
     labels: list[str] = []
     taken = -np.inf

@@ -21,7 +21,7 @@ from support.snapshot_rows import put, put_answers
 
 from rlfocal.base.errors import InputError
 from rlfocal.report.drift import drift_part
-from rlfocal.statistics.counts import paired_counts
+from rlfocal.statistics.intervals import paired_counts
 from rlfocal.upkeep.drift import (
     FULL,
     LOW,

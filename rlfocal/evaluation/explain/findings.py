@@ -65,7 +65,7 @@ class OfModel:
     model: str
     train_accuracy: float
     accuracy: float
-    """Of the model alone, on the test documents."""
+    """The accuracy of the model alone, on the test documents."""
     asked: float
     """Share of documents on which it is asked."""
     by_round: tuple[float, ...]

@@ -87,7 +87,7 @@ def stops(seen: Observed) -> tuple[Stop, ...]:
 
 
 def pools(seen: Observed) -> Pools:
-    """Of equally common sets, the first one found counts as the commonest."""
+    """The sets of models asked; of equally common ones, the first counts as the commonest."""
     counted = Counter(map(tuple, seen.pools.tolist()))
     commonest, n = counted.most_common(1)[0]
     members = tuple(model for model, is_in in zip(seen.test.models, commonest, strict=True) if is_in)

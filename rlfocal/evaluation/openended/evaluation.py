@@ -26,7 +26,7 @@ class OpenEndedReport:
     stderr_seeds: float | None
     """None with one seed."""
     stderr_docs: float
-    """Of the decider's mean score, over documents."""
+    """The standard error of the decider's mean score over documents."""
     above_best_single: Difference
     """The Decider minus the best single model, with its paired 95 % interval over seeds and documents."""
     picked: dict[str, float]

@@ -66,7 +66,7 @@ def tuned_arm(
     trained anew and not stored.
     """
     every = {**conditions.settings, **settings}
-    told = {**changed(conditions.method, every, conditions.setup.train_sizes), **beside}
+    told = {**find_changes(conditions.method, every, conditions.setup.train_sizes), **beside}
 
     def make(setup: Setup, on_progress: Callable[[float], None] | None) -> Method:
         store = setup.store if keep else None
@@ -92,7 +92,7 @@ def reference_arm(
     return _arm(conditions, place, name, lambda *_: make_method(name), beside, data, protocol, of_study)
 
 
-def changed(method: str, settings: Settings, sizes: Sequence[int]) -> dict[str, Any]:
+def find_changes(method: str, settings: Settings, sizes: Sequence[int]) -> dict[str, Any]:
     """The settings that differ from the method's own for groups of `sizes` train rows."""
     configs = [configure(method, n) for n in sizes]
     return {k: v for k, v in settings.items() if any(getattr(config, k) != v for config in configs)}

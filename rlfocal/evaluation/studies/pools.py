@@ -22,7 +22,7 @@ def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Pools of the given sizes, made by repeating models; agents are trained anew."""
     arms: list[Arm] = []
     for size in (_count(value, 2) for value in values):
-        data, text = repeated(conditions.setup.dataset, size), f"{size} models"
+        data, text = repeat_models(conditions.setup.dataset, size), f"{size} models"
         arms.append(tuned_arm(conditions, text, float(size), data=data, keep=False))
         arms.append(reference_arm(conditions, "soft_vote", text, float(size), data=data))
     n = len(conditions.setup.dataset.models)
@@ -30,7 +30,7 @@ def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
     return Found(run_arms(arms), [note])
 
 
-def repeated(data: Dataset, size: int) -> Dataset:
+def repeat_models(data: Dataset, size: int) -> Dataset:
     """The first `size` models, starting over after the last: `m`, then `m#2`, `m#3` and so on.
 
     Slots and labels do not change.

@@ -32,7 +32,7 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> Found:
     arms = [
         arm
         for n in dict.fromkeys(counts)
-        for arm in _arms(conditions, few_labels(data, n), f"{n:,} labels", float(n), {"train_labels": n})
+        for arm in _arms(conditions, keep_labels(data, n), f"{n:,} labels", float(n), {"train_labels": n})
     ]
     note = "The test set is always the same; each set of labels is part of every larger one."
     return Found(run_arms(arms), [note])
@@ -40,18 +40,18 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 def failures(conditions: Conditions, values: Sequence[Any]) -> Found:
     """With a share of all answers missing in test: a model that fails is called but gives no answer."""
-    return _shares(conditions, values, failing, "fail", "failing")
+    return _shares(conditions, values, drop_answers, "fail", "failing")
 
 
 def noise(conditions: Conditions, values: Sequence[Any]) -> Found:
     """With a share of train's labels replaced by another slot."""
-    return _shares(conditions, values, noisy, "wrong labels", "label_noise")
+    return _shares(conditions, values, corrupt_labels, "wrong labels", "label_noise")
 
 
 def order(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Online, with the test documents as they come, and shuffled: does learning depend on their order?"""
     data = conditions.setup.dataset
-    orders = {ORDERS[0]: data, ORDERS[1]: shuffled(data)}
+    orders = {ORDERS[0]: data, ORDERS[1]: shuffle_test(data)}
     return _orders(conditions, values, orders, "the stream", "order", protocol="online")
 
 
@@ -62,20 +62,20 @@ def choices(conditions: Conditions, values: Sequence[Any]) -> Found:
         raise InputError(f"{data.benchmark!r} has free answers, which have no order; use another benchmark")
     orders = {
         CHOICES[0]: data,
-        CHOICES[1]: permuted(data, ~data.is_train),
-        CHOICES[2]: permuted(data, np.ones(len(data), dtype=np.bool_)),
+        CHOICES[1]: permute_choices(data, ~data.is_train),
+        CHOICES[2]: permute_choices(data, np.ones(len(data), dtype=np.bool_)),
     }
     return _orders(conditions, values, orders, "choices", "choices")
 
 
-def few_labels(data: Dataset, n: int) -> Dataset:
+def keep_labels(data: Dataset, n: int) -> Dataset:
     """All test documents, and n of train."""
     train = np.flatnonzero(data.is_train)
     kept = np.random.default_rng(0).permutation(train)[:n]
     return data.rows(~data.is_train | np.isin(np.arange(len(data)), kept))
 
 
-def failing(data: Dataset, share: float) -> Dataset:
+def drop_answers(data: Dataset, share: float) -> Dataset:
     """In test, each answer of each model is missing with this probability."""
     lost = (np.random.default_rng(0).random(data.predictions.shape) < share) & ~data.is_train[:, None]
     logprobs = data.logprobs
@@ -90,7 +90,7 @@ def failing(data: Dataset, share: float) -> Dataset:
     )
 
 
-def noisy(data: Dataset, share: float) -> Dataset:
+def corrupt_labels(data: Dataset, share: float) -> Dataset:
     """In train, each label becomes another slot of its document, if there is one, with this probability."""
     rng = np.random.default_rng(0)
     wrong = (rng.random(len(data)) < share) & data.is_train & (data.labels >= 0) & (data.n_choices > 1)
@@ -98,13 +98,13 @@ def noisy(data: Dataset, share: float) -> Dataset:
     return replace(data, labels=np.where(wrong, moved % np.maximum(data.n_choices, 1), data.labels))
 
 
-def shuffled(data: Dataset) -> Dataset:
+def shuffle_test(data: Dataset) -> Dataset:
     """Train as it is, then test in random order."""
     test = np.random.default_rng(0).permutation(np.flatnonzero(~data.is_train))
     return data.take(np.concatenate([np.flatnonzero(data.is_train), test]))
 
 
-def permuted(data: Dataset, rows: Bools) -> Dataset:
+def permute_choices(data: Dataset, rows: Bools) -> Dataset:
     """The choices of these documents in a random order per document, the same for all models."""
     rng, width = np.random.default_rng(0), data.probs.shape[2]
     keys = np.where(np.arange(width) < data.n_choices[:, None], rng.random((len(data), width)), 2.0)

@@ -17,7 +17,7 @@ from rlfocal.methods.trained.settings import check_settings, defaults, read_valu
 ALL = "all"
 NONE = "none"
 TRIALS = 20
-"""Of a search, unless another number is given."""
+"""The trials of a search, unless another number is given."""
 
 
 def sweep(

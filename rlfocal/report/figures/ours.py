@@ -25,7 +25,7 @@ TITLES = {
     "stage": "Fusion: its answer to train documents it was not fitted on",
 }
 _ASKED = {"decider": "Decider: models asked", "joint": "Both agents: models asked"}
-"""Of the phases in which the Decider learns."""
+"""Titles of the phases in which the Decider learns."""
 _PANELS = 3
 """Panels in a row."""
 
