@@ -212,7 +212,7 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         snapshot=found.snapshot,
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], found),
-        verdicts=_verdicts(standings, _methods_of(warehouse, key, found)),
+        verdicts=_verdicts(standings, methods_for(len(found.models), kind_of(warehouse, key[0]), key[1])),
         notes=(
             *notes(warehouse, key, found),
             *_pairs_asked(warehouse, key[0], standings),
@@ -337,16 +337,10 @@ def _single(model: str, price: float | None, tasks: tuple[tuple[str, int, float]
     return SingleModel(model, total, accuracy, sqrt(max(accuracy * (1 - accuracy), 0) / total), price, tasks)
 
 
-def _methods_of(warehouse: Warehouse, key: BoardKey, found: Comparable) -> list[str]:
-    """What `evaluate` runs on such a board by default."""
-    benchmark, protocol, *_ = key
-    return methods_for(len(found.models), kind_of(warehouse, benchmark), protocol)
-
-
 def _verdicts(standings: Sequence[Standing], methods: Sequence[str]) -> tuple[str, ...]:
     """One honest sentence for each of RL-Focal's methods: whether it wins, by how much, and how sure that is.
 
-    `methods`: the board's default methods.
+    `methods`: what `evaluate` runs on such a board by default.
     """
     ours = _ours(standings)
     rivals = [s for s in standings if _is_rival(s.method)]
