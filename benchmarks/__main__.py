@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.terminal import Listing
+from rlfocal.base.tables import Table
 from rlfocal.base.wording import counted
 from rlfocal.cli import guarded
 from rlfocal.cli.support.arguments import run
@@ -62,7 +62,7 @@ def extraction(
             f"{setting.engine}: {setting.params / 1e6:,.0f}M parameters, {setting.dtype}, {setting.device}; "
             f"{setting.documents} questions of {setting.tokens:,.0f} tokens each kind{block}"
         )
-    table = Listing("way", "seconds", "faster", "computed", "unique", "ratio", "max Δ", "argmax")
+    table = Table("way", "seconds", "faster", "computed", "unique", "ratio", "max Δ", "argmax")
     work = ""
     for row in found.measured:
         computed = row.computed
@@ -111,7 +111,7 @@ def diversity(
         return
     console = _console()
     console.print(f"{documents:,} documents unless stated otherwise, {found.cores} cores")
-    table = Listing("way", "seconds", "faster", "max Δ", "peak MB")
+    table = Table("way", "seconds", "faster", "max Δ", "peak MB")
     work = ""
     for row in found.measured:
         if row.work != work:
@@ -180,7 +180,7 @@ def training(
         return
     console = _console()
     console.print(f"{documents:,} train rows of four choices; at most {found.peak_mb:,.0f} MB of memory")
-    table = Listing("way", "steps", "seconds", "steps/s", "faster")
+    table = Table("way", "steps", "seconds", "steps/s", "faster")
     setting = None
     for row in found.speeds:
         if (row.models, row.window) != setting:
@@ -217,7 +217,7 @@ def decision(
         print_json(found)
         return
     console = _console()
-    table = Listing(f"{found.models} models", "median µs", "99 % µs", "faster")
+    table = Table(f"{found.models} models", "median µs", "99 % µs", "faster")
     for row in found.latencies:
         table.add(row.way, f"{row.median:.1f}", f"{row.p99:.1f}", f"{row.times_faster:.1f}x")
     console.print(table)

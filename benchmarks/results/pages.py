@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.evaluation.leaderboard import points
+from rlfocal.base.wording import points
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.results.revisions import revision
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Fitted
-from rlfocal.evaluation.runs import decide_groups
+from rlfocal.evaluation.fitting import decide_groups
 from rlfocal.methods import make_method
 from warehouse import Warehouse
 

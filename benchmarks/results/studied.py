@@ -11,7 +11,7 @@ from rlfocal.evaluation import Setup
 from rlfocal.evaluation.planning import Per, read_dataset
 from rlfocal.evaluation.studies import STUDIES, Conditions
 from rlfocal.evaluation.studies.findings import Point
-from rlfocal.evaluation.studies.tuned import parse
+from rlfocal.evaluation.studies.study import parse
 from rlfocal.methods import entries
 from warehouse import Warehouse
 

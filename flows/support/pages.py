@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -12,12 +12,13 @@ from prefect import get_run_logger
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from flows.support.summary import Summary
-from rlfocal.base.wording import counted
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import cents, counted, interval, percent, points
 from rlfocal.evaluation import Evaluation
 from rlfocal.evaluation.comparable import BoardKey, comparable_runs
-from rlfocal.evaluation.leaderboard import BASELINE, Board, cents, percent, points
+from rlfocal.evaluation.leaderboard import BASELINE, Board
 from rlfocal.report import leaderboard
-from rlfocal.report.tables import heading, interval, spread
+from rlfocal.report.tables import heading, spread
 from warehouse import Warehouse
 
 Accuracies = Mapping[tuple[BoardKey, str], float]
@@ -88,23 +89,17 @@ def report_line(report: Path) -> str:
     return f"[Open the report]({url}) ({place})" if url else f"The report is {place}"
 
 
-def _table(board: Board, before: Accuracies) -> Iterator[str]:
-    yield _row(HEADER)
-    yield _row(["---", *["---:"] * (len(HEADER) - 1)])
+def _table(board: Board, before: Accuracies) -> list[str]:
+    table = Table(*HEADER)
     for s in board.standings:
         was = before.get((board.key, s.method))
-        yield _row(
-            [
-                s.method,
-                percent(s.accuracy),
-                *spread(s),
-                interval(s.against_baseline) if s.against_baseline else "–",
-                f"{s.mean_pool_size:.2f}",
-                cents(s.cost),
-                "new" if was is None else points(s.accuracy - was),
-            ]
+        table.add(
+            s.method,
+            percent(s.accuracy),
+            *spread(s),
+            interval(s.against_baseline),
+            f"{s.mean_pool_size:.2f}",
+            cents(s.cost),
+            "new" if was is None else points(s.accuracy - was),
         )
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    return table.markdown()

@@ -1,6 +1,25 @@
-"""Counts in words."""
+"""Numbers in words and tables: one format each. A dash stands for what is unknown or undefined."""
 
 from __future__ import annotations
+
+from math import isnan
+from typing import Protocol
+
+DASH = "–"
+
+
+class _Interval(Protocol):
+    @property
+    def mean(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+def known(value: float | None) -> float | None:
+    """A number, or None if it is NULL or NaN."""
+    return None if value is None or isnan(value) else value
 
 
 def counted(n: int, noun: str) -> str:
@@ -10,3 +29,56 @@ def counted(n: int, noun: str) -> str:
     ('1 model', '1,200 models')
     """
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def decimal(value: float | None, digits: int = 3) -> str:
+    """
+    >>> decimal(0.12345), decimal(None)
+    ('0.123', '–')
+    """
+    return DASH if known(value) is None else f"{value:.{digits}f}"
+
+
+def percent(fraction: float | None, digits: int = 2) -> str:
+    """
+    >>> percent(0.12345), percent(None)
+    ('12.35', '–')
+    """
+    return DASH if fraction is None else decimal(100 * fraction, digits)
+
+
+def share(fraction: float) -> str:
+    """A share of documents in whole per cent, never rounded to 0 or 100.
+
+    >>> share(1.0), share(0.997), share(0.004), share(0.0)
+    ('100 %', '>99 %', '<1 %', '0 %')
+    """
+    if 0.995 <= fraction < 1:
+        return ">99 %"
+    return "<1 %" if 0 < fraction < 0.005 else f"{100 * fraction:.0f} %"
+
+
+def points(fraction: float) -> str:
+    """Signed percentage points, with a true minus sign.
+
+    >>> points(-0.0213), points(0.004)
+    ('−2.1', '+0.4')
+    """
+    text = f"{100 * fraction:+.1f}"
+    return text.replace("-", "−") if float(text) else "0.0"
+
+
+def interval(of: _Interval | None) -> str:
+    """A difference in points with its interval: `+0.4 [−0.3, +1.1]`."""
+    return f"{points(of.mean)} [{points(of.low)}, {points(of.high)}]" if of else DASH
+
+
+def cents(cost: float | None) -> str:
+    """A cost per 1,000 queries.
+
+    >>> cents(0.348), cents(1685.0), cents(None)
+    ('0.35', '1,685.0', '–')
+    """
+    if cost is None:
+        return DASH
+    return f"{cost:.2f}" if cost < 10 else f"{cost:,.1f}"

@@ -61,7 +61,7 @@ def _command(asked: Study) -> Callable[..., None]:
     ) -> None:
         from rlfocal.evaluation import Setup
         from rlfocal.evaluation.planning import read_dataset
-        from rlfocal.evaluation.studies.tuned import parse
+        from rlfocal.evaluation.studies.study import parse
         from rlfocal.report.studies import print_findings, write_figure
         from warehouse import open_warehouse
 

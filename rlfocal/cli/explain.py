@@ -33,7 +33,7 @@ def explain(
     Uses stored outputs on test rows and the checkpoint of `rlfocal evaluate` or `train` (trained now if it is
     missing). The result is kept beside the warehouse, so that `rlfocal report` shows it.
     """
-    from rlfocal.evaluation.explain.running import explain as run
+    from rlfocal.evaluation.explain.explaining import explain as run
     from rlfocal.report.explained import print_explanation
     from warehouse import open_warehouse
 

@@ -163,7 +163,7 @@ def evaluate(
     from rlfocal.evaluation.over_tasks import over_tasks
     from rlfocal.extraction.running.runner import cores
     from rlfocal.report import leaderboard, print_table
-    from rlfocal.report.merits import print_budgets, print_over_tasks
+    from rlfocal.report.tables import print_budgets, print_over_tasks
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, create=False) as opened:
@@ -220,8 +220,7 @@ def merit(
     from rlfocal.evaluation.budgets import budget_curves
     from rlfocal.evaluation.merits import merits
     from rlfocal.report import leaderboard
-    from rlfocal.report.merits import markdown_results, print_merits
-    from rlfocal.report.tables import heading
+    from rlfocal.report.tables import heading, markdown_results, print_merits
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
@@ -250,9 +249,9 @@ def methods(
     """List the methods that `rlfocal evaluate` knows: which models each asks, how it answers, its needs."""
     from rich.console import Console
 
-    from rlfocal.base.terminal import Listing
+    from rlfocal.base.tables import Table
     from rlfocal.methods import entries
-    from rlfocal.report.methods import markdown_rows
+    from rlfocal.report.tables import markdown_methods
 
     if as_json:
         facts = ["name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models"]
@@ -260,9 +259,9 @@ def methods(
         print_json([{fact: getattr(one, fact) for fact in facts} for one in entries().values()])
         return
     if markdown:
-        typer.echo("\n".join(markdown_rows(entries().values())))
+        typer.echo("\n".join(markdown_methods(entries().values())))
         return
-    table = Listing("method", texts=("asks", "answers", "needs"))
+    table = Table("method", texts=("asks", "answers", "needs"))
     for one in entries().values():
         table.add(one.pattern, one.asks, one.answers, one.needs_in_words)
     Console().print(table)

@@ -31,8 +31,13 @@ def open_ended(
     80 % are train. The Decider learns on these, then runs frozen on the test documents. Its mean score is
     shown beside those of the best single model on train, a random model and the oracle.
     """
-    from rlfocal.evaluation.openended import PAPER, OpenEndedConfig, evaluate_scores, read_scores
-    from rlfocal.evaluation.openended.table import print_open_ended
+    from rlfocal.evaluation.openended import (
+        PAPER,
+        OpenEndedConfig,
+        evaluate_scores,
+        print_open_ended,
+        read_scores,
+    )
 
     table = read_scores(scores)
     config = PAPER if settings == "paper" else OpenEndedConfig()

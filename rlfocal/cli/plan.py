@@ -28,7 +28,7 @@ from rlfocal.cli.support.options import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlfocal.base.terminal import Listing
+    from rlfocal.base.tables import Table
     from rlfocal.extraction.plan.plan import Plan
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -133,8 +133,8 @@ def _print(made: Plan) -> None:
         console.print(Text(line, style="yellow"))
 
 
-def _benchmark_table(made: Plan) -> Listing:
-    from rlfocal.base.terminal import Listing
+def _benchmark_table(made: Plan) -> Table:
+    from rlfocal.base.tables import Table
 
     columns = [
         "tasks",
@@ -147,7 +147,7 @@ def _benchmark_table(made: Plan) -> Listing:
         "ratio",
     ]
     title = f"Pool {made.pool}: each benchmark's work for a model without partitions"
-    table = Listing("benchmark", *columns, title=title)
+    table = Table("benchmark", *columns, title=title)
     for w in made.benchmarks:
         table.add(
             w.benchmark,
@@ -163,12 +163,12 @@ def _benchmark_table(made: Plan) -> Listing:
     return table
 
 
-def _model_table(made: Plan) -> Listing:
-    from rlfocal.base.terminal import Listing
+def _model_table(made: Plan) -> Table:
+    from rlfocal.base.tables import Table
 
     columns = ["GPUs", "to run", "done", "requests", "prefill", "decode", "hours", "$", "lm-eval"]
     title = f"What is left to run, in tokens and {made.gpu}-hours (lm-eval: of its prefill)"
-    table = Listing("model", *columns, title=title)
+    table = Table("model", *columns, title=title)
     for m in made.models:
         table.add(
             m.model,

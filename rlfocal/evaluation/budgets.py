@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import sqrt
 
-from rlfocal.evaluation.comparable import known
+from rlfocal.base.wording import known
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.methods import reads_task
 from warehouse import Warehouse
@@ -27,7 +27,7 @@ class AtBudget:
     """Cents per 1,000 queries; None if a price is unknown."""
     mean_rounds: float | None
     strong_share: float | None = None
-    """Of the documents on which the most accurate model was asked; None if decisions are gone."""
+    """The share of documents on which the most accurate model was asked; None if decisions are gone."""
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,60 @@
-"""Methods by name, with the settings that are given or searched."""
+"""One method on one benchmark: its settings given or searched, fitted, decided and stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlfocal.evaluation.planning import TUNED, Candidate, Setup
-from rlfocal.evaluation.runs import run_method
-from rlfocal.evaluation.tuning import REVISION, Search, holds_out_tasks, tune
+from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
+from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup
+from rlfocal.evaluation.storing import learning_curves, online_updates, rule_out, store, stored_runs
+from rlfocal.evaluation.tuning import REVISION, Search, Tuned, holds_out_tasks, tune
 from rlfocal.methods import Making, Method, entry_of, make_method, reads_task, settable
 
 SETTINGS = "settings"
 """The study of runs with settings other than the defaults: they are on no leaderboard."""
 TUNING = "tuning"
 """The folder of the searches' journals, among the studies."""
+
+
+def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
+    """Fit one method on train rows, decide on test rows and store the result, unless it is already stored.
+
+    Returns the run ids, one per seed, and those run now.
+    """
+    warehouse, dataset = setup.warehouse, setup.dataset
+    runs = candidate.runs(setup)
+    run_ids = [run.run_id for run in runs]
+
+    def missing() -> list[Run]:
+        held = stored_runs(setup)
+        return [run for run in runs if setup.force or run.run_id not in held]
+
+    if not missing():
+        return run_ids, []
+    warehouse.check_writable()  # before hours of fitting, not after
+    with fitting_lock(setup, candidate.name, runs[0].settings + candidate.tuned):
+        new = missing()  # another process may have stored them meanwhile
+        method, chosen = candidate.tune() if new and candidate.tune else (candidate.method, {})
+        seeds = list(dict.fromkeys(run.seed or 0 for run in new))
+        tasks = candidate.reads_task
+        started = time.perf_counter()
+        fitted = dict(zip(seeds, fit_groups(method, dataset, setup.groups, seeds, tasks=tasks), strict=True))
+        fitting = (time.perf_counter() - started) / max(len(seeds), 1)
+        for run in new:
+            policies = within(run.budget, fitted[run.seed or 0])
+            if policies is None:
+                rule_out(warehouse, [run])
+                continue
+            started = time.perf_counter()
+            decisions = decide_groups(dataset, setup.groups, policies, setup.protocol, tasks=tasks)
+            seconds = fitting + time.perf_counter() - started
+            curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
+            curves += online_updates(decisions)
+            store(warehouse, replace(run, chosen=chosen), dataset, decisions, curves, seconds)
+    return run_ids, [run.run_id for run in new]
 
 
 def run_named(setup: Setup, name: str) -> tuple[list[str], list[str]]:
@@ -32,53 +72,65 @@ def run_id_of(setup: Setup, name: str, seed: int) -> str:
     return replace(_candidate(setup, name).runs(setup)[0], seed=seed).run_id
 
 
-def _candidate(setup: Setup, name: str) -> Candidate:
-    about, base = entry_of(name), name.partition(":")[0]
-    making = Making(store=setup.store, on_progress=setup.progress(f"{setup.dataset.benchmark} {name}"))
-    known = settable(make_method(name, making))
-    settings = {n: v for n, v in setup.settings.get("", {}).items() if n in known} | dict(
-        setup.settings.get(base, {})
+def search_settings(
+    setup: Setup,
+    name: str,
+    make: Callable[[Mapping[str, Any]], Method],
+    space: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    *,
+    trials: int,
+    title: str,
+    reads_task: bool = False,
+) -> Tuned:
+    """Searches a method's settings on the train rows; `make` and the others as `Search` has them."""
+    search = Search(
+        name,
+        make,
+        space,
+        setup.dataset.train,
+        setup.per,
+        setup.protocol,
+        whole_tasks=holds_out_tasks(setup.dataset),
+        fixed=fixed,
+        tasks=reads_task,
     )
-    method = make_method(name, replace(making, settings=settings))
-    # Rows of other settings must not take the place of the method's own. What must be given is no other.
-    study = SETTINGS if settings.keys() - {about.needs_setting} else None
-    candidate = Candidate(name, method, study, settings, about.has_budgets, reads_task(name))
-    space = {n: where for n, where in about.space.items() if n not in settings}
-    return _tuned(setup, candidate, space) if setup.tune and space else candidate
+    folder, tell = setup.warehouse.location.studies / TUNING, setup.on_progress
+    on_share = None if tell is None else lambda share: tell(title, share)
+    return tune(search, trials, folder, force=setup.force, on_progress=on_share)
 
 
-def _tuned(setup: Setup, candidate: Candidate, space: Mapping[str, Any]) -> Candidate:
-    """The candidate, whose settings are searched once one of its runs is missing."""
-    name, fixed = candidate.name, candidate.settings
+def _candidate(setup: Setup, name: str) -> Candidate:
+    about, title = entry_of(name), f"{setup.dataset.benchmark} {name}"
 
     def make(settings: Mapping[str, Any]) -> Method:
-        return make_method(name, Making(settings={**fixed, **settings}))
+        making = Making(store=setup.store, settings=settings, on_progress=setup.progress(title))
+        return make_method(name, making)
+
+    has = settable(make({}))
+    of_all = {n: value for n, value in setup.settings.get("", {}).items() if n in has}
+    settings = of_all | dict(setup.settings.get(name.partition(":")[0], {}))
+    # Rows of other settings must not take the place of the method's own. What must be given is no other.
+    study = SETTINGS if settings.keys() - {about.needs_setting} else None
+    candidate = Candidate(name, make(settings), study, settings, about.has_budgets, reads_task(name))
+    space = {n: where for n, where in about.space.items() if n not in settings}
+    if not (setup.tune and space):
+        return candidate
+
+    def make_trial(chosen: Mapping[str, Any]) -> Method:
+        return make_method(name, Making(settings={**settings, **chosen}))
 
     def run_search() -> tuple[Method, Mapping[str, Any]]:
-        search = Search(
+        found = search_settings(
+            setup,
             name,
-            make,
+            make_trial,
             space,
-            setup.dataset.train,
-            setup.per,
-            setup.protocol,
-            whole_tasks=holds_out_tasks(setup.dataset),
-            fixed=fixed,
-            tasks=candidate.reads_task,
+            settings,
+            trials=setup.tune,
+            title=f"{title} tuning",
+            reads_task=candidate.reads_task,
         )
-        title, tell = f"{setup.dataset.benchmark} {name} tuning", setup.on_progress
-        found = tune(
-            search,
-            setup.tune,
-            setup.warehouse.location.studies / TUNING,
-            force=setup.force,
-            on_progress=None if tell is None else lambda share: tell(title, share),
-        )
-        making = Making(
-            store=setup.store,
-            settings={**fixed, **found.settings},
-            on_progress=setup.progress(f"{setup.dataset.benchmark} {name}"),
-        )
-        return make_method(name, making), {**found.settings, TUNED: found.trials}
+        return make({**settings, **found.settings}), {**found.settings, TUNED: found.trials}
 
     return replace(candidate, tuned=f"{setup.tune} trials of {REVISION} {space!r}", tune=run_search)

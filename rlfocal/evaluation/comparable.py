@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan
 from typing import Any
 
-from rlfocal.data.dataset import Kind
-from rlfocal.evaluation.guessing import note_guessing
+from rlfocal.base.wording import known
 from rlfocal.evaluation.planning import TUNED
 from rlfocal.methods import entries, reads_task
 from warehouse import Warehouse
@@ -192,95 +189,3 @@ def answering(warehouse: Warehouse, benchmark: str) -> set[str]:
     """The models of which the warehouse holds answers to the benchmark."""
     asked = "SELECT DISTINCT model FROM extractions WHERE benchmark = ?"
     return {model for (model,) in warehouse.rows(asked, [benchmark])}
-
-
-def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, ...]:
-    """What a reader of the board should know: what it leaves out, what is stale, that its pool guesses."""
-    found = [
-        note_gone(runs),
-        note_stale(warehouse, key, runs),
-        note_left_out(warehouse, key, runs),
-        note_guessing(warehouse, key[0], runs.models),
-    ]
-    return tuple(note for note in found if note is not None)
-
-
-def note_gone(runs: Comparable) -> str | None:
-    """Which models the warehouse has lost, and what the board therefore lacks; None if none is lost."""
-    if not runs.gone:
-        return None
-    return (
-        f"No longer in the warehouse: {', '.join(runs.gone)}. Runs are shown as they were stored; what needs "
-        "the missing answers (accuracy alone and the diversity of pools) is left out."
-    )
-
-
-def note_stale(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str | None:
-    """Which methods read labels that were corrected since, and the command that runs them again."""
-    stale = {name: run for name, of in runs.methods.items() for run in of if run.pooled["stale"]}
-    if not stale:
-        return None
-    command = _command(warehouse, key, runs, sorted(stale), list(stale.values()))
-    return f"Evaluated before labels were corrected: {', '.join(sorted(stale))}. Run `{command}` again."
-
-
-def note_left_out(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str | None:
-    """Which methods the board lacks, and the command that evaluates all on the same data; None if none.
-
-    Methods that can no longer run are not listed: a model that is gone, a method that needs choices.
-    """
-    benchmark = key[0]
-    present = answering(warehouse, benchmark)
-    out = {SINGLE + model for model in _alone(runs) - present}
-    kind = kind_of(warehouse, benchmark)
-    out |= {name for name, entry in entries().items() if kind not in entry.kinds}
-    left_out = [run for run in runs.left_out if run.method not in out]
-    if not left_out:
-        return None
-    missing = ", ".join(sorted({run.method for run in left_out}))
-    named = {*runs.methods, *(run.method for run in left_out)} - out
-    command = _command(warehouse, key, runs, sorted(named), left_out)
-    return f"Evaluated on other data and left out: {missing}. To compare, run `{command}`."
-
-
-def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
-    """Whether the benchmark's documents have choices; assumed of documents that are gone."""
-    labels = "SELECT bool_or(label IS NOT NULL) FROM docs WHERE benchmark = ?"
-    return "answers" if warehouse.rows(labels, [benchmark])[0][0] is False else "choices"
-
-
-def _alone(runs: Comparable) -> set[str]:
-    """The models of all methods `single:<model>`."""
-    named = {*runs.methods, *(run.method for run in runs.left_out)}
-    return {name.removeprefix(SINGLE) for name in named if name.startswith(SINGLE)}
-
-
-def _command(
-    warehouse: Warehouse, key: BoardKey, runs: Comparable, methods: Sequence[str], again: Sequence[Evaluated]
-) -> str:
-    """The command that runs methods, with the seeds of `again`, on the board's pool."""
-    benchmark, _, per, split, _, trials = key
-    command = ["rlfocal", "evaluate", "--benchmark", benchmark, "--methods", ",".join(methods)]
-    seeds = [run.seed for run in again if run.seed is not None]
-    command += ["--seeds", str(max(seeds) + 1)] if seeds else []
-    command += ["--per", per] if per != "benchmark" else []
-    command += ["--split", split] if split != GIVEN_ROWS else []
-    command += ["--tune", str(trials)] if trials else []
-    models = {*runs.models, *_alone(runs)} & answering(warehouse, benchmark)
-    if models and models != _complete_models(warehouse, benchmark):
-        command += ["--models", ",".join(sorted(models))]
-    return shlex.join(command)
-
-
-def _complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:
-    """The models that answered all documents: those that are evaluated unless others are named."""
-    rows = warehouse.rows(
-        script("queries/complete_models"),
-        (benchmark, benchmark),
-    )
-    return {model for (model,) in rows}
-
-
-def known(value: float | None) -> float | None:
-    """A number, or None if it is NULL or NaN."""
-    return None if value is None or isnan(value) else value

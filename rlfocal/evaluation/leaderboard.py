@@ -10,8 +10,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
+from rlfocal.base.wording import known, percent, points
 from rlfocal.evaluation.comparable import (
     SINGLE,
     BoardKey,
@@ -19,10 +20,8 @@ from rlfocal.evaluation.comparable import (
     Evaluated,
     Run,
     comparable_runs,
-    kind_of,
-    known,
-    notes,
 )
+from rlfocal.evaluation.notes import kind_of, notes
 from rlfocal.methods import entries, methods_for, named, reads_of
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from rlfocal.methods.trained import RL_FOCAL, WITHOUT_TEXTS
@@ -83,7 +82,7 @@ class Standing:
 
     @property
     def size(self) -> int:
-        """Of the pool, on average, as the nearest whole number of models."""
+        """The mean pool size as the nearest whole number of models."""
         return round(self.mean_pool_size)
 
 
@@ -143,7 +142,7 @@ class Board:
 
     @property
     def best_accuracy(self) -> float:
-        """Of the methods, the ceiling left out."""
+        """The best method's, the ceiling left out."""
         return max((s.accuracy for s in self.standings if s.method != CEILING), default=0.0)
 
     @property
@@ -213,7 +212,7 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         snapshot=found.snapshot,
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], found),
-        verdicts=_verdicts(standings, _methods_of(warehouse, key, found)),
+        verdicts=_verdicts(standings, methods_for(len(found.models), kind_of(warehouse, key[0]), key[1])),
         notes=(
             *notes(warehouse, key, found),
             *_pairs_asked(warehouse, key[0], standings),
@@ -253,7 +252,7 @@ def is_ours(method: str) -> bool:
 
 
 def _is_rival(method: str) -> bool:
-    """Of RL-Focal's methods; each of these is one of the others."""
+    """Whether RL-Focal's methods are compared with it; each of them is a rival of the others."""
     return method not in (CEILING, *WITHOUT_TEXTS) and not method.startswith(SINGLE)
 
 
@@ -291,9 +290,7 @@ def _standing(
     )
 
 
-def correct_by_document(
-    warehouse: Warehouse, benchmark: str, runs: list[str]
-) -> dict[str, NDArray[np.float64]]:
+def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -> dict[str, Floats]:
     """Per run, (T,) 1 where it was right, 0 where wrong, NaN on a document it did not decide.
 
     The documents are those that some run decided, by task and number.
@@ -311,8 +308,8 @@ def correct_by_document(
     return {run: matrix[names.index(run)] if run in names else nothing for run in runs}
 
 
-def _difference(one: NDArray[np.float64], other: NDArray[np.float64]) -> Difference | None:
-    """Of two methods (seeds × documents) over what all their seeds decided; None without any document."""
+def _difference(one: Floats, other: Floats) -> Difference | None:
+    """The difference of two methods (seeds × documents) on what all seeds decided; None without any."""
     decided = ~np.isnan(np.vstack([one, other])).any(axis=0)
     return paired_bootstrap(one[:, decided], other[:, decided]) if decided.any() else None
 
@@ -340,16 +337,10 @@ def _single(model: str, price: float | None, tasks: tuple[tuple[str, int, float]
     return SingleModel(model, total, accuracy, sqrt(max(accuracy * (1 - accuracy), 0) / total), price, tasks)
 
 
-def _methods_of(warehouse: Warehouse, key: BoardKey, found: Comparable) -> list[str]:
-    """What `evaluate` runs on such a board by default."""
-    benchmark, protocol, *_ = key
-    return methods_for(len(found.models), kind_of(warehouse, benchmark), protocol)
-
-
 def _verdicts(standings: Sequence[Standing], methods: Sequence[str]) -> tuple[str, ...]:
     """One honest sentence for each of RL-Focal's methods: whether it wins, by how much, and how sure that is.
 
-    `methods`: the board's default methods.
+    `methods`: what `evaluate` runs on such a board by default.
     """
     ours = _ours(standings)
     rivals = [s for s in standings if _is_rival(s.method)]
@@ -388,28 +379,3 @@ def _verdict(ours: Standing, rivals: Sequence[Standing], every_rival: bool) -> s
     side = "above" if difference.mean > 0 else "below"
     stands = "level with" if difference.is_tie else f"{size} {side}"
     return f"{ours.method} does not win here: it is {stands} {rival.method}, but {interval} includes zero."
-
-
-def percent(fraction: float) -> str:
-    return f"{100 * fraction:.2f}"
-
-
-def cents(cost: float | None) -> str:
-    """A cost per 1,000 queries; a dash where it is unknown.
-
-    >>> cents(0.348), cents(1685.0), cents(None)
-    ('0.35', '1,685.0', '–')
-    """
-    if cost is None:
-        return "–"
-    return f"{cost:.2f}" if cost < 10 else f"{cost:,.1f}"
-
-
-def points(fraction: float) -> str:
-    """Signed percentage points, with a true minus sign.
-
-    >>> points(-0.0213), points(0.004)
-    ('−2.1', '+0.4')
-    """
-    text = f"{100 * fraction:+.1f}"
-    return text.replace("-", "−") if float(text) else "0.0"

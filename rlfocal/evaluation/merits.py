@@ -42,9 +42,9 @@ class Merits:
     """Expected calibration error of the probability it gives its answers."""
     brier: float
     p_best_single: float
-    """Of the paired difference to best_single, by Holm's method over all methods of the board."""
+    """The p-value of the paired difference to best_single, by Holm's method over the board's methods."""
     p_ours: Mapping[str, float]
-    """The same of the difference to each of RL-Focal's methods."""
+    """The same for the difference to each of RL-Focal's methods."""
     over_tasks: OverTasks | None
     """None if the benchmark has one task."""
 
@@ -62,7 +62,6 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
     found = []
     for s in rivals:
         ece, brier = _calibration(warehouse, s)
-        over = _Curve.of(curves.get(s.method), board)
         found.append(
             Merits(
                 s.method,
@@ -71,10 +70,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
                 cost_save(s.accuracy, _cost(s), baseline.accuracy, _cost(baseline)) if baseline else nan,
                 gap_to_oracle(s.accuracy, oracle.accuracy) if oracle else nan,
                 distances.get(s.method, nan),
-                over.aiq,
-                over.apgr,
-                over.cpt_50,
-                over.cpt_80,
+                *_over_budgets(curves.get(s.method), board),
                 ece,
                 brier,
                 p_baseline.get(s.method, nan),
@@ -92,32 +88,24 @@ def mean_gain(of_boards: Sequence[Sequence[Merits]]) -> dict[str, float]:
     return {name: fmean(of_board[name] for of_board in gains) for name in everywhere}
 
 
-@dataclass(frozen=True)
-class _Curve:
-    aiq: float = nan
-    apgr: float = nan
-    cpt_50: float = nan
-    cpt_80: float = nan
+def _over_budgets(curve: BudgetCurve | None, board: Board) -> tuple[float, float, float, float]:
+    """AIQ, APGR and both CPTs; NaN without budgets, or where a price or a model alone is unknown.
 
-    @classmethod
-    def of(cls, curve: BudgetCurve | None, board: Board) -> _Curve:
-        """NaN without budgets, or where a price or a model alone is unknown.
-
-        The weak model is the cheapest, the strong one the most accurate.
-        """
-        priced = [s for s in board.singles if s.cost is not None]
-        if curve is None or len(priced) < len(board.models) or any(p.cost is None for p in curve.points):
-            return cls()
-        weak = min(priced, key=lambda s: (s.cost or 0.0, -s.accuracy))
-        strong = max(priced, key=lambda s: s.accuracy)
-        ends = [(s.cost or 0.0, s.accuracy) for s in (weak, max(priced, key=lambda s: s.cost or 0.0))]
-        points = [(p.cost or 0.0, p.accuracy) for p in curve.points]
-        costs, accuracies = np.array([*points, *ends]).T
-        shares = np.array([p.strong_share for p in curve.points], dtype=np.float64)
-        if np.isnan(shares).any():
-            return cls(aiq(costs, accuracies))
-        between = shares, np.array([p.accuracy for p in curve.points]), weak.accuracy, strong.accuracy
-        return cls(aiq(costs, accuracies), apgr(*between), cpt(*between, 0.5), cpt(*between, 0.8))
+    The weak model is the cheapest, the strong one the most accurate.
+    """
+    priced = [s for s in board.singles if s.cost is not None]
+    if curve is None or len(priced) < len(board.models) or any(p.cost is None for p in curve.points):
+        return nan, nan, nan, nan
+    weak = min(priced, key=lambda s: (s.cost or 0.0, -s.accuracy))
+    strong = max(priced, key=lambda s: s.accuracy)
+    ends = [(s.cost or 0.0, s.accuracy) for s in (weak, max(priced, key=lambda s: s.cost or 0.0))]
+    points = [(p.cost or 0.0, p.accuracy) for p in curve.points]
+    quality = aiq(*np.array([*points, *ends]).T)
+    shares = np.array([p.strong_share for p in curve.points], dtype=np.float64)
+    if np.isnan(shares).any():
+        return quality, nan, nan, nan
+    between = shares, np.array([p.accuracy for p in curve.points]), weak.accuracy, strong.accuracy
+    return quality, apgr(*between), cpt(*between, 0.5), cpt(*between, 0.8)
 
 
 def _less(ours: str, standing: Standing) -> Difference | None:

@@ -18,7 +18,7 @@ from rlfocal.methods.registry import Settings
 from warehouse import open_warehouse
 from warehouse.locations import Location
 
-PRELOAD = ("rlfocal.evaluation.runs", "scipy.optimize", "sklearn.linear_model", "torch")
+PRELOAD = ("rlfocal.evaluation.fitting", "scipy.optimize", "sklearn.linear_model", "torch")
 """What most methods import, imported once."""
 
 

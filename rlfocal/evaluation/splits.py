@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Ints
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.data.dataset import Dataset
-
-Mask = NDArray[np.bool_]
 
 GIVEN = "given"
 TRAIN_SHARE = 0.8
@@ -37,16 +35,16 @@ def split_anew(dataset: Dataset, split: str) -> Dataset:
     return rows if name == GIVEN else replace(rows, is_train=_SPLITS[name](rows, part))
 
 
-def _last(dataset: Dataset, _: str) -> Mask:
+def _last(dataset: Dataset, _: str) -> Bools:
     return _of_each_task(dataset, lambda n: np.arange(n))
 
 
-def _random(dataset: Dataset, _: str) -> Mask:
+def _random(dataset: Dataset, _: str) -> Bools:
     rng = np.random.default_rng(0)
     return _of_each_task(dataset, rng.permutation)
 
 
-def _of_each_task(dataset: Dataset, order: Callable[[int], NDArray[np.int64]]) -> Mask:
+def _of_each_task(dataset: Dataset, order: Callable[[int], Ints]) -> Bools:
     is_train = np.zeros(len(dataset), dtype=np.bool_)
     for task in dict.fromkeys(dataset.tasks.tolist()):
         rows = np.flatnonzero(dataset.tasks == task)
@@ -54,7 +52,7 @@ def _of_each_task(dataset: Dataset, order: Callable[[int], NDArray[np.int64]]) -
     return is_train
 
 
-def _tasks(dataset: Dataset, part: str) -> Mask:
+def _tasks(dataset: Dataset, part: str) -> Bools:
     at, folds = _part(part or f"1/{FOLDS}")
     tasks = sorted(set(dataset.tasks.tolist()))
     if len(tasks) < folds:
@@ -74,7 +72,7 @@ def _part(text: str) -> tuple[int, int]:
     return int(at), int(folds)
 
 
-_SPLITS: dict[str, Callable[[Dataset, str], Mask]] = {
+_SPLITS: dict[str, Callable[[Dataset, str], Bools]] = {
     GIVEN: lambda dataset, _: dataset.is_train,
     "last": _last,
     "random": _random,

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Fitted
 from rlfocal.evaluation.planning import Mask, Run, Setup
@@ -223,11 +223,11 @@ def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
     )
 
 
-def _rounds(decisions: Decisions) -> NDArray[np.int64]:
+def _rounds(decisions: Decisions) -> Ints:
     """(T, N) in which round each model was asked, 0 for none."""
     return decisions.pools.astype(np.int64) if decisions.rounds is None else decisions.rounds
 
 
-def _is_correct(decisions: Decisions, test: Dataset) -> NDArray[np.bool_]:
-    correct: NDArray[np.bool_] = (decisions.predictions == test.labels) & (test.labels >= 0)
+def _is_correct(decisions: Decisions, test: Dataset) -> Bools:
+    correct: Bools = (decisions.predictions == test.labels) & (test.labels >= 0)
     return correct

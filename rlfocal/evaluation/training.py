@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
-from rlfocal.evaluation.runs import fit_groups, fitting_lock
 from rlfocal.methods import RLFocal
 from rlfocal.methods.registry import PLUS_TASK
 from rlfocal.methods.trained import RL_FOCAL

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.dataset import Dataset
+from rlfocal.evaluation.fitting import decide_groups, fit_groups
 from rlfocal.evaluation.planning import Mask, Per, group_rows
-from rlfocal.evaluation.runs import decide_groups, fit_groups
 from rlfocal.methods import Method, settable
 from rlfocal.methods.spaces import Range, Space
 
@@ -89,7 +89,7 @@ class Search:
 class Judged(NamedTuple):
     """What settings reach on held-out train documents."""
 
-    is_right: NDArray[np.bool_]
+    is_right: Bools
     """(T,)"""
     calls: float
     """Models asked per document."""
@@ -101,9 +101,9 @@ class Tuned(NamedTuple):
     settings: dict[str, Any]
     """Empty: the defaults."""
     accuracy: float
-    """Of these settings on held-out train documents."""
+    """The accuracy of these settings on held-out train documents."""
     default: float
-    """Of the defaults."""
+    """The accuracy of the defaults there."""
     trials: int
 
 
@@ -280,6 +280,6 @@ def _finished(study: Any) -> list[Any]:
     return [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
 
 
-def _hits(trial: Any) -> NDArray[np.float64]:
+def _hits(trial: Any) -> Floats:
     """(T,) 1 where it was right."""
     return np.array(list(trial.user_attrs["right"]), dtype=np.float64)

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlfocal.base.errors import InputError
-from rlfocal.evaluation.guessing import note_guessing
+from rlfocal.evaluation.notes import note_guessing
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import ExtractionReport, extract_pool
-from rlfocal.new_model.copies import common_errors, most_like
-from rlfocal.new_model.early_stop import FIRST, gains, ruled_out
+from rlfocal.new_model.copies import count_common_errors, most_like
+from rlfocal.new_model.early_stop import FIRST, explain_exclusion, gains
 from rlfocal.new_model.entry import check_entry
 from rlfocal.new_model.figures import Price, superfluous
 from rlfocal.new_model.page import Newcomer
-from rlfocal.new_model.paired_answers import said_beside
-from rlfocal.new_model.smoke import look
-from rlfocal.new_model.standing import price_of, see, train_both
+from rlfocal.new_model.paired_answers import read_paired_answers
+from rlfocal.new_model.smoke import find_faults
+from rlfocal.new_model.standing import compare_with_pool, price_of, train_both
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool
 from rlfocal.pool.files import find_packaged
 from rlfocal.pool.specs import ModelSpec, PoolSpec
@@ -33,7 +33,7 @@ class _Extracted:
 
     extracted: int
     report: ExtractionReport
-    """Of the last round."""
+    """The last round's."""
     stopped: str | None
 
 
@@ -125,7 +125,7 @@ def _admitted(
     if on_progress is not None:
         shown = on_progress
         report = share_of_tasks(lambda _, share: shown(f"try {spec.model}", share), 2)
-    faults = [str(fault) for fault in look(spec, pool, backend, datasets, report)]
+    faults = [str(fault) for fault in find_faults(spec, pool, backend, datasets, report)]
     if faults and not force:
         raise InputError(
             f"{spec.model} was not added, and nothing has changed. {' '.join(faults)} --force adds it anyway."
@@ -198,11 +198,13 @@ def _ruled_out(
 ) -> str | None:
     model, others = alone.models[0].model, _others(pool, alone.models[0].model)
     with open_warehouse(location, read_only=True) as warehouse:
-        said = [said_beside(warehouse, benchmark.name, model, others) for benchmark in pool.benchmarks]
+        said = [
+            read_paired_answers(warehouse, benchmark.name, model, others) for benchmark in pool.benchmarks
+        ]
     by_benchmark = [gains(one, whole[one.benchmark]) for one in said if one is not None]
     if not all(by_benchmark):  # nothing to compare with on one of them
         return None
-    return ruled_out([gain for found in by_benchmark for gain in found])
+    return explain_exclusion([gain for found in by_benchmark for gain in found])
 
 
 def _with_figures(
@@ -212,7 +214,7 @@ def _with_figures(
     names: Sequence[str] = [benchmark.name for benchmark in pool.benchmarks]
     seen = []
     for name in names:
-        one = see(warehouse, name, page.model, others)
+        one = compare_with_pool(warehouse, name, page.model, others)
         if one is None:
             continue
         if one.standing.left_out:
@@ -230,7 +232,7 @@ def _with_figures(
     return replace(
         page,
         standings=tuple(one.standing for one in seen),
-        likeness=most_like(page.model, common_errors([one.said for one in seen])),
+        likeness=most_like(page.model, count_common_errors([one.said for one in seen])),
         superfluous=superfluous(
             page.model,
             [one.losses for one in seen if one.losses is not None],

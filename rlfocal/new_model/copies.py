@@ -22,7 +22,7 @@ from statistics import NormalDist, fmean, stdev
 import numpy as np
 from scipy.stats import t as student
 
-from rlfocal.new_model.paired_answers import Beside
+from rlfocal.new_model.paired_answers import PairedAnswers
 
 CONFIDENCE = 0.999
 FEWEST_ERRORS = 20
@@ -41,7 +41,7 @@ class Errors:
 
     both_wrong: int
     same: int
-    """Of these, how many they get wrong in the same way."""
+    """How many of these they get wrong in the same way."""
 
     @property
     def share(self) -> float:
@@ -67,8 +67,8 @@ class Likeness:
         return self.low > self.limit
 
 
-def common_errors(benchmarks: Sequence[Beside]) -> dict[Pair, Errors]:
-    """Of every two models, in alphabetical order, over all benchmarks."""
+def count_common_errors(benchmarks: Sequence[PairedAnswers]) -> dict[Pair, Errors]:
+    """Errors that every two models, in alphabetical order, share over all benchmarks."""
     counted: dict[Pair, Errors] = {}
     for said in benchmarks:
         kept = said.has_several_wrong

@@ -20,14 +20,14 @@ from math import sqrt
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats, Ints, Texts
 from rlfocal.methods.routers.hier_shrink import HierShrink
-from rlfocal.new_model.paired_answers import Beside
+from rlfocal.new_model.paired_answers import PairedAnswers
 from rlfocal.new_model.pools import Tried, every_pool_of, is_right
 
 LEVEL = 0.99
-"""Of the interval; it is looked at a few times only."""
+"""The confidence level of the interval; it is looked at a few times only."""
 FIRST = 100
 """Documents of each task in the first look; each further one has twice as many."""
 
@@ -47,7 +47,7 @@ class Gain:
         return self.high < 0
 
 
-def gains(said: Beside, n_whole: Mapping[str, int]) -> list[Gain]:
+def gains(said: PairedAnswers, n_whole: Mapping[str, int]) -> list[Gain]:
     """For each size up to that of the best pool without it, as larger ones are no better; compared with the
     best pool of at most that size. Leaves out sizes at which the model changes nothing, because its best pool
     is right exactly where a smaller one without it is.
@@ -62,7 +62,7 @@ def gains(said: Beside, n_whole: Mapping[str, int]) -> list[Gain]:
     return [gain for gain in found if gain is not None]
 
 
-def ruled_out(found: Sequence[Gain]) -> str | None:
+def explain_exclusion(found: Sequence[Gain]) -> str | None:
     """Why the rest of the documents is not worth its cost, in one sentence; None if it may be."""
     if not found or not all(gain.is_ruled_out for gain in found):
         return None
@@ -74,9 +74,7 @@ def ruled_out(found: Sequence[Gain]) -> str | None:
     )
 
 
-def shrunk_mean(
-    values: NDArray[np.float64], tasks: NDArray[np.str_], n_whole: Mapping[str, int]
-) -> tuple[float, float]:
+def shrunk_mean(values: Floats, tasks: Texts, n_whole: Mapping[str, int]) -> tuple[float, float]:
     """(mean, standard error) over a whole benchmark, from its first documents (T,), as described above.
 
     Variances are pooled over tasks, so that a task with a few equal values does not look certain.
@@ -94,7 +92,7 @@ def shrunk_mean(
     return float(coefficients @ means), sqrt(variance * float((coefficients**2 / counts).sum()))
 
 
-def _gain(tried: Tried, sizes: NDArray[np.int64], size: int, n_whole: Mapping[str, int]) -> Gain | None:
+def _gain(tried: Tried, sizes: Ints, size: int, n_whole: Mapping[str, int]) -> Gain | None:
     """None if the model's best pool is right exactly where a smaller one without it is."""
     said = tried.said
     with_it = tried.best((sizes == size) & tried.has_it)

@@ -1,13 +1,10 @@
-"""What a new model brings to its pool, as figures; `rlfocal.new_model.showing` turns them into a page."""
+"""What a new model brings to its pool, as figures; `rlfocal.new_model.page` shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from rlfocal.extraction.running.events import Failure
-from rlfocal.new_model.copies import Likeness
 from rlfocal.new_model.pools import BestPools, ForMoney
 
 
@@ -76,7 +73,7 @@ class Superfluous:
 
     model: str
     loss: float
-    """Of the best pools' accuracy on train documents, mean over benchmarks."""
+    """The loss of the best pools' accuracy on train documents, mean over benchmarks."""
     disagreement: float
     """With the new model, mean over benchmarks."""
 
@@ -88,7 +85,7 @@ class Price:
     params_b: float
     active_params_b: float | None
     gpus: int
-    """That it is split over."""
+    """GPUs that it is split over."""
     price: float | None
     """Cents per 1,000 queries."""
     price_input: float | None
@@ -96,41 +93,7 @@ class Price:
     """Cents per million tokens."""
     n_docs: int
     seconds: float
-    """That its engine took to answer so many documents."""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """A model that was added to a pool."""
-
-    model: str
-    hf_repo: str
-    revision: str
-    pool: str
-    file: Path
-    """The pool's file that has it now."""
-    is_copy_of_shipped: bool
-    """Whether that file is the user's own copy of a pool that ships with rlfocal."""
-    was_there: bool
-    """Whether an earlier call had added it."""
-    price: Price
-    standings: tuple[Standing, ...]
-    likeness: Likeness | None
-    superfluous: Superfluous | None
-    extracted: int
-    """Partitions extracted now."""
-    present: int
-    missing: tuple[Failure, ...]
-    stopped: str | None
-    """Why extraction ended early; None if it did not."""
-    notes: tuple[str, ...]
-    faults: tuple[str, ...]
-    """What was implausible, if it was added anyway."""
-
-    @property
-    def copies(self) -> str | None:
-        """The model it is a copy of, by its errors."""
-        return self.likeness.model if self.likeness is not None and self.likeness.is_copy else None
+    """Seconds that its engine took to answer so many documents."""
 
 
 def superfluous(

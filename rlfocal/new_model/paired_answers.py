@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Ints, Texts
 from rlfocal.data.dataset import Kind
 from warehouse import Warehouse
 from warehouse.scripts import script
 
-Mask = NDArray[np.bool_]
-Integers = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
-class Beside:
+class PairedAnswers:
     """A model and those that answered all the documents it did, be it the whole benchmark or part of it."""
 
     benchmark: str
@@ -26,15 +24,15 @@ class Beside:
     model: str
     models: tuple[str, ...]
     """N names, in alphabetical order."""
-    tasks: NDArray[np.str_]
+    tasks: Texts
     """(T,)"""
-    is_train: Mask
+    is_train: Bools
     """(T,)"""
-    predictions: Integers
+    predictions: Ints
     """(T, N) choices, or numbers that stand for a document's distinct answers; -1 for none."""
-    labels: Integers
+    labels: Ints
     """(T,) the right one of these; -1 if no model is right."""
-    has_several_wrong: Mask
+    has_several_wrong: Bools
     """(T,) whether there is more than one way to be wrong: False for two choices."""
 
     @property
@@ -43,13 +41,15 @@ class Beside:
         return self.models.index(self.model)
 
     @property
-    def wrong(self) -> Mask:
+    def wrong(self) -> Bools:
         """(T, N)"""
-        wrong: Mask = (self.predictions != self.labels[:, None]) | (self.labels[:, None] < 0)
+        wrong: Bools = (self.predictions != self.labels[:, None]) | (self.labels[:, None] < 0)
         return wrong
 
 
-def said_beside(warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]) -> Beside | None:
+def read_paired_answers(
+    warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]
+) -> PairedAnswers | None:
     """The answers of `model` and the others to the documents it answered; None if it answered none.
 
     Others that missed one of these documents are left out.
@@ -77,7 +77,7 @@ def said_beside(warehouse: Warehouse, benchmark: str, model: str, others: Sequen
     predictions, correct = column("said").astype(np.int64), column("correct").astype(np.bool_)
     n_choices = column("n_choices")[:, 0].astype(np.float64)
     is_answers = bool(np.isnan(n_choices).any())
-    return Beside(
+    return PairedAnswers(
         benchmark,
         "answers" if is_answers else "choices",
         model,

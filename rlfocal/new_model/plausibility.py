@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import poisson_binom
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.wording import counted
 
 CHANCE_LEVEL = 0.005
@@ -39,18 +39,10 @@ class Scored:
 
     logprobs: Sequence[Sequence[float]]
     """Per document, of each choice."""
-    token_logprobs: NDArray[np.float64]
-    """Of every token of every choice."""
+    token_logprobs: Floats
+    """Every token's, of every choice."""
     labels: Sequence[int]
     """-1 where no choice is right."""
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A model's answers to documents with free answers."""
-
-    answers: Sequence[Sequence[str | None]]
-    """Per document, what was parsed from each pass; None: nothing."""
 
 
 def faults_of_choices(where: str, scored: Scored) -> list[Fault]:
@@ -106,10 +98,13 @@ def _below_chance(where: str, scored: Scored) -> list[Fault]:
     ]
 
 
-def faults_of_answers(where: str, answered: Answered) -> list[Fault]:
-    """No answer in any text, or the same one throughout."""
-    n = len(answered.answers)
-    given = [answer for passes in answered.answers for answer in passes]
+def faults_of_answers(where: str, answers: Sequence[Sequence[str | None]]) -> list[Fault]:
+    """No answer in any text, or the same one throughout.
+
+    `answers`: per document, what was parsed from each pass; None: nothing.
+    """
+    n = len(answers)
+    given = [answer for passes in answers for answer in passes]
     found = {answer for answer in given if answer is not None}
     if given and not found:
         return [

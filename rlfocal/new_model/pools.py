@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rlfocal.new_model.paired_answers import Beside, Mask
+from rlfocal.base.arrays import Bools, Floats
+from rlfocal.new_model.paired_answers import PairedAnswers
 from rlfocal.report.pools import largest_enumerable
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
 from rlfocal.statistics.votes import plurality
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -66,23 +64,23 @@ class ForMoney:
 class Tried:
     """Every pool up to a size on train documents."""
 
-    said: Beside
-    pools: Mask
+    said: PairedAnswers
+    pools: Bools
     """(P, N) smaller pools first, then in the order of names."""
     accuracies: Floats
     """(P,) of their pluralities."""
 
     @property
-    def has_it(self) -> Mask:
+    def has_it(self) -> Bools:
         """(P,)"""
         return self.pools[:, self.said.at]
 
-    def best(self, allowed: Mask) -> int | None:
+    def best(self, allowed: Bools) -> int | None:
         """The place of the best allowed pool; ties: the first."""
         return int(np.where(allowed, self.accuracies, -1.0).argmax()) if allowed.any() else None
 
 
-def every_pool_of(said: Beside, documents: Mask | None = None) -> Tried | None:
+def every_pool_of(said: PairedAnswers, documents: Bools | None = None) -> Tried | None:
     """Every pool of up to as many models as are quick to try, on train documents or those given (T,).
 
     None if there is no such document.
@@ -140,10 +138,10 @@ def losses(tried: Tried) -> dict[str, float]:
     return lost
 
 
-def is_right(said: Beside, pool: Mask) -> Mask:
+def is_right(said: PairedAnswers, pool: Bools) -> Bools:
     """(T,) whether the plurality of a pool (N,) is right."""
     winner = plurality(said.predictions, pool, said.kind)
-    right: Mask = (winner == said.labels) & (said.labels >= 0)
+    right: Bools = (winner == said.labels) & (said.labels >= 0)
     return right
 
 

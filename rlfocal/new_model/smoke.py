@@ -14,7 +14,6 @@ from rlfocal.extraction.running.missing import plan_extraction
 from rlfocal.extraction.running.runner import extract_model
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.new_model.plausibility import (
-    Answered,
     Fault,
     Scored,
     faults_of_answers,
@@ -26,7 +25,7 @@ from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
 
 DOCUMENTS = 20
-"""Of each kind."""
+"""Documents of each kind."""
 TASKS = 4
 """Spread over so many, because one task's answers may really be all the same: of 16 models and MMLU's 57
 tasks, 1.6 % of the first 20 documents of a task, but 0.4 % of five documents of four."""
@@ -34,7 +33,7 @@ TEXTS = 8
 """For the tokenizer."""
 
 
-def look(
+def find_faults(
     spec: ModelSpec,
     pool: PoolSpec,
     backend: str,
@@ -91,7 +90,7 @@ def _faults(warehouse: Warehouse, benchmark: str) -> list[Fault]:
         "SELECT list(answer ORDER BY pass) FROM answer_passes WHERE benchmark = ? GROUP BY task, doc_id",
         [benchmark],
     )
-    return faults_of_answers(benchmark, Answered([answers for (answers,) in passes]))
+    return faults_of_answers(benchmark, [answers for (answers,) in passes])
 
 
 def _texts(tasks: Sequence[TaskDocuments]) -> list[str]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.wording import known
 from rlfocal.evaluation import evaluate
-from rlfocal.evaluation.comparable import known
 from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.new_model.figures import Agents, Pair, Price, Score, Standing
-from rlfocal.new_model.paired_answers import Beside, said_beside
+from rlfocal.new_model.paired_answers import PairedAnswers, read_paired_answers
 from rlfocal.new_model.pools import best_for_money, best_pools, every_pool_of, losses
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
@@ -23,23 +23,26 @@ OnProgress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Comparison:
     """A standing, and what it was read from."""
 
     standing: Standing
-    said: Beside
+    said: PairedAnswers
     losses: dict[str, float] | None
     """As `rlfocal.new_model.pools.losses`; None without train documents."""
 
 
-def see(
-    warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str], agents: tuple[Agents, ...] = ()
-) -> Seen | None:
+def compare_with_pool(
+    warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]
+) -> Comparison | None:
     """How `model` compares with the others of its pool on a benchmark; None if it answered nothing."""
-    said = said_beside(warehouse, benchmark, model, others)
+    said = read_paired_answers(warehouse, benchmark, model, others)
     if said is None:
         return None
-    scores = [Score(*row) for row in _accuracies(warehouse, benchmark, model)]
+    of_tasks = (
+        "SELECT task, n, accuracy, stderr FROM accuracy WHERE (benchmark, model) = (?, ?) ORDER BY task"
+    )
+    scores = tuple(Score(*row) for row in warehouse.rows(of_tasks, [benchmark, model]))
     named = {"benchmark": benchmark, "model": model, "models": [model, *others]}
     [row] = warehouse.connection.execute(script("queries/ranks"), named).fetchall()
     n, accuracy, stderr, rank, n_models = row
@@ -53,14 +56,14 @@ def see(
         n_whole,
         rank,
         n_models,
-        tuple(scores),
+        scores,
         _pairs(warehouse, benchmark, model, others),
         pools,
         () if tried is None else best_for_money(tried, pools, prices),
-        agents,
+        (),
         tuple(sorted(set(_answering(warehouse, benchmark, others)) - set(said.models))),
     )
-    return Seen(standing, said, None if tried is None else losses(tried))
+    return Comparison(standing, said, None if tried is None else losses(tried))
 
 
 def train_both(
@@ -76,7 +79,7 @@ def train_both(
     Trained now if the warehouse has no such run. Those with it are on the leaderboard from now on.
     """
     found: list[Agents] = []
-    complete = set(_complete(warehouse, benchmark))
+    complete = {name for (name,) in warehouse.rows(script("queries/complete_models"), [benchmark] * 2)}
     before = sorted(complete.intersection(others))
     if model not in complete:
         return (), f"{benchmark}: RL-Focal was not trained, because {model} answered only part of it"
@@ -127,15 +130,6 @@ def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
     )
 
 
-def _accuracies(
-    warehouse: Warehouse, benchmark: str, model: str
-) -> list[tuple[str, int, float, float | None]]:
-    return warehouse.rows(
-        "SELECT task, n, accuracy, stderr FROM accuracy WHERE benchmark = ? AND model = ? ORDER BY task",
-        [benchmark, model],
-    )
-
-
 def _pairs(warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]) -> tuple[Pair, ...]:
     rows = warehouse.connection.execute(
         script("queries/pairs_of_model"), {"benchmark": benchmark, "model": model}
@@ -147,7 +141,3 @@ def _answering(warehouse: Warehouse, benchmark: str, others: Sequence[str]) -> l
     """Those of the others that answered any document of the benchmark."""
     rows = warehouse.rows("SELECT DISTINCT model FROM outcomes WHERE benchmark = ?", [benchmark])
     return [name for (name,) in rows if name in others]
-
-
-def _complete(warehouse: Warehouse, benchmark: str) -> list[str]:
-    return [name for (name,) in warehouse.rows(script("queries/complete_models"), [benchmark] * 2)]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.data.policy import PHASES
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -27,11 +27,11 @@ _SAYS = {
 class Curve:
     """One quantity along training: the mean over seeds between the lowest and the highest seed."""
 
-    x: NDArray[np.float64]
+    x: Floats
     """Episodes, or models that have answered."""
-    mean: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    mean: Floats
+    low: Floats
+    high: Floats
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import duckdb
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.tables import Table
 from rlfocal.base.wording import counted
 from rlfocal.upkeep.drift import Drift, before_last_extraction, drift_since, sentences
-from rlfocal.upkeep.drift.wording import HEADER, LISTED, cells
+from rlfocal.upkeep.drift.wording import LISTED, table
 from warehouse import Warehouse
 
 
@@ -18,9 +19,8 @@ class DriftPart:
     """What the page shows of it."""
 
     said: tuple[str, ...]
-    header: tuple[str, ...]
-    rows: tuple[tuple[bool, tuple[str, ...]], ...]
-    """(whether it is beyond a threshold, its cells), the drifted ones first."""
+    table: Table
+    """The drifted partitions first, marked as ours."""
     more: str
     """How many rows are left out, in words; empty for none."""
 
@@ -37,11 +37,6 @@ def drift_part(warehouse: Warehouse) -> DriftPart | None:
 
 
 def _part(drift: Drift) -> DriftPart:
-    rows = sorted(drift.rows, key=lambda row: not row.reasons)
-    left_out = len(rows) - LISTED
-    return DriftPart(
-        tuple(sentences(drift)),
-        HEADER,
-        tuple((bool(row.reasons), tuple(cells(row))) for row in rows[:LISTED]),
-        f"and {counted(left_out, 'partition')} more: rlfocal drift --json" if left_out > 0 else "",
-    )
+    left_out = len(drift.rows) - LISTED
+    more = f"and {counted(left_out, 'partition')} more: rlfocal drift --json" if left_out > 0 else ""
+    return DriftPart(tuple(sentences(drift)), table(drift), more)

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
 
-from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
+from rlfocal.base.tables import render
+from rlfocal.base.wording import cents, decimal, percent, points
 from rlfocal.evaluation.comparable import SINGLE
-from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, cents, leaderboard, percent, points
+from rlfocal.evaluation.leaderboard import CEILING, FLOOR, Board, Standing, leaderboard
 from rlfocal.evaluation.studies.findings import Findings, load
 from rlfocal.report.curves import caption, learning
 from rlfocal.report.drift import drift_part
 from rlfocal.report.explained import explained_part
 from rlfocal.report.figures import Drawn, figures_of
-from rlfocal.report.inputs import inputs_digest, is_made_from, marked
+from rlfocal.report.inputs import add_mark, inputs_digest, is_made_from
 from rlfocal.report.paper import paper_tables
 from rlfocal.report.pools import PoolChoice, pool_choice
 from rlfocal.report.tables import spread, tuning
@@ -102,7 +102,10 @@ def write_report(
         of = f" of {', '.join(benchmarks)}" if benchmarks else ""
         raise InputError(f"the warehouse holds no evaluation{of}; run `rlfocal evaluate` first")
     target.parent.mkdir(parents=True, exist_ok=True)  # a path that cannot be one ends before the drawing
-    page = _template().render(
+    page = render(
+        "rlfocal.report",
+        "report.html.j2",
+        {f.__name__: f for f in (cents, decimal, percent, points, spread, tuning)},
         sections=_sections(warehouse, boards, on_progress),
         overview=_overview(boards),
         studies=_studies(warehouse, benchmarks),
@@ -110,7 +113,7 @@ def write_report(
         paper=paper_tables(warehouse) if paper else (),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
     )
-    write_file(target, marked(page, inputs))
+    write_file(target, add_mark(page, inputs))
     return target
 
 
@@ -169,7 +172,7 @@ def _span(standings: Sequence[Standing]) -> float:
     ends = [
         abs(end)
         for s in standings
-        if s.against_baseline and s.method not in {CEILING, "constant_choice"}
+        if s.against_baseline and s.method not in {CEILING, FLOOR}
         for end in (s.against_baseline.low, s.against_baseline.high)
     ]
     return max([0.02, *ends]) * 1.08
@@ -230,13 +233,3 @@ def _versioned(package: str) -> str:
         return f"{package.replace('_', '-')} {version(package)}"
     except PackageNotFoundError:
         return f"{package.replace('_', '-')} (source)"
-
-
-def _template() -> Template:
-    environment = Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-    )
-    environment.filters |= {"cents": cents, "percent": percent, "points": points, "spread": spread}
-    environment.filters["tuning"] = tuning
-    source = resources.files("rlfocal.report") / "report.html.j2"
-    return environment.from_string(source.read_text(encoding="utf-8"))

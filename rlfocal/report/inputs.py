@@ -37,7 +37,7 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-def marked(page: str, inputs: str) -> str:
+def add_mark(page: str, inputs: str) -> str:
     """The page, with what it was made from at its end."""
     return f"{page}{_mark(page, inputs)}"
 

@@ -22,7 +22,19 @@ class Label(NamedTuple):
     text: str
     color: str
     radius: float = 3.0
-    """Of the point's mark, in points."""
+    """The radius of the point's mark, in points."""
+
+
+class _Spot(NamedTuple):
+    """Where text may stand, in points from its mark: the anchor, its side of the text, and the lower edge."""
+
+    dx: float
+    side: Literal["left", "center", "right"]
+    dy: float
+
+    def box(self, x: float, y: float, width: float) -> Box:
+        left = x + self.dx - {"left": 0.0, "center": width / 2, "right": width}[self.side]
+        return left, y + self.dy, left + width, y + self.dy + HEIGHT
 
 
 def place_labels(axes: Axes, labels: Sequence[Label], obstacles: Sequence[tuple[float, float]] = ()) -> None:
@@ -30,35 +42,24 @@ def place_labels(axes: Axes, labels: Sequence[Label], obstacles: Sequence[tuple[
     labels = [label._replace(text=_shortened(label.text)) for label in labels]
     scale = 72 / axes.figure.dpi
     left, bottom, right, top = np.asarray(axes.get_window_extent().extents) * scale
-    frame = (left, bottom, right, top)
     spots = [(label.x, label.y) for label in labels] + list(obstacles)
     points = axes.transData.transform(np.array(spots)) * scale
     radii = [label.radius for label in labels] + [3.0] * len(obstacles)
     taken = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(points, radii, strict=True)]
     for label, (x, y) in zip(labels, points, strict=False):
-        width = WIDTH * len(label.text)
-        spots_around = _spots(width, label.radius)
-        boxes = [(x + s.left, y + s.dy, x + s.left + width, y + s.dy + HEIGHT) for s in spots_around]
+        around = _spots(label.radius)
+        boxes = [spot.box(x, y, WIDTH * len(label.text)) for spot in around]
         costs = [
-            100 * _outside(box, frame) + sum(_overlap(box, other) for other in taken) + rank
+            100 * _outside(box, (left, bottom, right, top)) + sum(_overlap(box, o) for o in taken) + rank
             for rank, box in enumerate(boxes)
         ]
         at = int(np.argmin(costs))
         taken.append(boxes[at])
-        _write(axes, label, spots_around[at])
+        _write(axes, label, around[at])
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[1 - LONGEST // 2 :]}"
-
-
-class _Spot(NamedTuple):
-    """Where text may stand, in points from its mark: the anchor, its side, and the lower left corner."""
-
-    dx: float
-    side: Literal["left", "center", "right"]
-    dy: float
-    left: float
 
 
 def _write(axes: Axes, label: Label, spot: _Spot) -> None:
@@ -76,24 +77,18 @@ def _write(axes: Axes, label: Label, spot: _Spot) -> None:
     )
 
 
-def _spots(width: float, radius: float) -> list[_Spot]:
+def _spots(radius: float) -> list[_Spot]:
     """The preferred ones first: beside the mark, above and below, at its corners, then further away."""
-    gap, middle = radius + 3, -HEIGHT / 2
+    gap, middle, below = radius + 3, -HEIGHT / 2, -HEIGHT - radius
 
-    def right(dx: float, dy: float) -> _Spot:
-        return _Spot(dx, "left", dy, dx)
+    def both(dx: float, dy: float) -> list[_Spot]:
+        return [_Spot(dx, "left", dy), _Spot(-dx, "right", dy)]
 
-    def left(dx: float, dy: float) -> _Spot:
-        return _Spot(-dx, "right", dy, -dx - width)
-
-    def over(dy: float) -> _Spot:
-        return _Spot(0.0, "center", dy, -width / 2)
-
-    beside = [right(gap, middle), left(gap, middle), over(gap - 1), over(1 - gap - HEIGHT)]
-    corners = [side(gap - 1, dy) for side in (right, left) for dy in (gap - 3, 3 - gap - HEIGHT)]
-    lines = (2, -2, 3, -3, 4, -4)
-    far = [side(gap + 2, middle + n * HEIGHT) for n in lines for side in (right, left)]
-    return beside + corners + far
+    above = [_Spot(0.0, "center", gap - 1), _Spot(0.0, "center", below - 2)]
+    (high_right, high_left), (low_right, low_left) = both(gap - 1, gap - 3), both(gap - 1, below)
+    corners = [high_right, low_right, high_left, low_left]
+    far = [spot for n in (2, -2, 3, -3, 4, -4) for spot in both(gap + 2, middle + n * HEIGHT)]
+    return both(gap, middle) + above + corners + far
 
 
 def _outside(box: Box, frame: Box) -> float:

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.terminal import Listing
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import percent
 from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE
-from rlfocal.evaluation.leaderboard import Board, leaderboard, percent
+from rlfocal.evaluation.leaderboard import Board, leaderboard
 from rlfocal.evaluation.studies.findings import load
 from rlfocal.methods import entry_of
 from rlfocal.pool.reading import read_yaml
@@ -65,10 +66,10 @@ def print_paper(tables: Sequence[PaperTable], console: Console | None = None) ->
     console = console or Console()
     for table in tables:
         columns = [f"{benchmark} {whose}" for benchmark in table.benchmarks for whose in ("theirs", "ours")]
-        listing = Listing("", *columns, title=table.title)
+        listing = Table("", *columns, title=table.title)
         for row in table.rows:
             shown = [figure for cell in row.cells for figure in (cell.theirs, cell.ours)]
-            listing.add(row.label, *("–" if value is None else percent(value) for value in shown))
+            listing.add(row.label, *map(percent, shown))
         console.print(listing if table.rows else Text(table.title, style="bold"))
         notes = [f"{row.label}: {row.note}." for row in table.rows if row.note]
         missing = [row.command for row in table.rows if any(cell.ours is None for cell in row.cells)]

@@ -29,7 +29,7 @@ class Pool:
 @dataclass(frozen=True)
 class ChosenPool(Pool):
     share: float
-    """Of the (document, seed) pairs that RL-Focal decided with this pool."""
+    """The share of (document, seed) pairs that RL-Focal decided with this pool."""
 
 
 @dataclass(frozen=True)

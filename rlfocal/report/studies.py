@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
-from rlfocal.base.terminal import Listing
-from rlfocal.evaluation.leaderboard import cents, percent
+from rlfocal.base.arrays import Floats
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import cents, decimal, percent
 from rlfocal.evaluation.studies.findings import OURS, Findings, Point
+from rlfocal.report.figures._axes import WIDTH, show_percents
 from rlfocal.report.svg import ACCENT, BLUE, INK, MUTED, inline, style
+from rlfocal.report.tables import plus_minus
 
-WIDTH = 7.0  # inches
 COLOURS = (ACCENT, BLUE, INK, MUTED)
 MARKERS = ("D", "o", "s", "^")
 BESIDE = {"mean_pool_size": "models asked", "seconds": "seconds per seed"}
@@ -32,13 +34,15 @@ def print_findings(findings: Findings, console: Console | None = None) -> None:
     several = len({p.series for p in findings.points if p.x is not None}) > 1
     asked = any(p.mean_pool_size is not None for p in findings.points)
     priced = any(p.cost is not None for p in findings.points)
-    columns = ["acc %", "±seeds", "±docs", "n", "seeds"]
     timed = findings.beside == "seconds"
+    columns = ["acc %", "±seeds", "±docs", "n", "seeds"]
     columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * timed
-    table = Listing(findings.axis, *columns, title=findings.title)
+    table = Table(findings.axis, *columns, title=findings.title)
     for p in findings.points:
         name = f"{p.series}, {p.label}" if several and p.series != p.label else p.label
-        table.add(name, *_cells(p, asked, priced, timed))
+        cells = [percent(p.accuracy), plus_minus(p.stderr_seeds), plus_minus(p.stderr_docs)]
+        cells += [f"{p.n:,}", str(p.seeds), *[decimal(p.mean_pool_size, 2)] * asked]
+        table.add(name, *cells, *[cents(p.cost)] * priced, *[decimal(p.seconds, 1)] * timed)
     console.print(table)
     for note in findings.notes:
         console.print(Text(note), width=min(console.width, 100))
@@ -70,45 +74,37 @@ def write_figure(findings: Findings, path: Path) -> Path:
 
 def _lines(findings: Findings) -> Figure:
     """Over a number: a line for each series; what has no place on the axis lies across."""
-    series = list(dict.fromkeys(p.series for p in findings.points if p.x is not None))
+    figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
     panels = 1 if findings.beside is None else 2
-    drawn = Figure(figsize=(WIDTH, 3.1), layout="constrained")
-    axes = drawn.add_subplot(1, panels, 1)
-    for at, name in enumerate(series):
+    axes = figure.add_subplot(1, panels, 1)
+    beside = None if findings.beside is None else figure.add_subplot(1, panels, 2)
+    for at, name in enumerate(dict.fromkeys(p.series for p in findings.points if p.x is not None)):
         points = sorted((p for p in findings.points if p.series == name), key=lambda p: p.x or 0.0)
         x, y = [p.x or 0.0 for p in points], [p.accuracy for p in points]
-        colour, marker = COLOURS[at % len(COLOURS)], MARKERS[at % len(MARKERS)]
+        look: dict[str, Any] = {"color": COLOURS[at % len(COLOURS)], "lw": 1.2, "ms": 4}
+        look["marker"] = MARKERS[at % len(MARKERS)]
+        colour = look["color"]
         axes.errorbar(x, y, [p.stderr_docs for p in points], color=colour, fmt="none", lw=0.7, alpha=0.4)
         axes.errorbar(x, y, [p.stderr_seeds or 0.0 for p in points], color=colour, fmt="none", lw=1.8)
-        axes.plot(x, y, color=colour, marker=marker, ms=4, lw=1.2, label=name)
+        axes.plot(x, y, label=name, **look)
+        if beside is not None:
+            beside.plot(x, [np.nan if (v := _beside(findings, p)) is None else v for p in points], **look)
     for p, dashes in zip([p for p in findings.points if p.x is None], (":", "--", "-."), strict=False):
         axes.axhline(p.accuracy, color=MUTED, lw=1, ls=dashes, label=p.label)
     if min(p.x for p in findings.points if p.x is not None) < 0:
         axes.axvline(0, color=MUTED, lw=0.8)
-    _percents(axes, "y")
+    show_percents(axes.yaxis)
     _axis(axes, findings)
     axes.set_title("accuracy on test documents, %")
     handles, names = axes.get_legend_handles_labels()
     if len(names) > 1:  # outside, where it hides no error bar
-        drawn.legend(handles, names, loc="outside lower center", ncols=5, frameon=False, fontsize=7)
-    if findings.beside is not None:
-        beside = drawn.add_subplot(1, panels, 2)
-        for at, name in enumerate(series):
-            points = sorted((p for p in findings.points if p.series == name), key=lambda p: p.x or 0.0)
-            values = [np.nan if (v := _beside(findings, p)) is None else v for p in points]
-            beside.plot(
-                [p.x or 0.0 for p in points],
-                values,
-                color=COLOURS[at % len(COLOURS)],
-                marker=MARKERS[at % len(MARKERS)],
-                ms=4,
-                lw=1.2,
-            )
+        figure.legend(handles, names, loc="outside lower center", ncols=5, frameon=False, fontsize=7)
+    if beside is not None and findings.beside is not None:
         beside.set_title(BESIDE[findings.beside])
         beside.margins(y=0.1)
         beside.set_ylim(bottom=0)
         _axis(beside, findings)
-    return drawn
+    return figure
 
 
 def _dots(findings: Findings) -> Figure:
@@ -128,7 +124,7 @@ def _dots(findings: Findings) -> Figure:
     axes.set_ylim(len(points) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", visible=True)
-    _percents(axes, "x")
+    show_percents(axes.xaxis)
     axes.set_title("accuracy on test documents, %")
     if findings.beside is not None:
         beside = drawn.add_subplot(grid[1], sharey=axes)
@@ -157,7 +153,7 @@ def _axis(axes: Axes, findings: Findings) -> None:
         axes.set_xticks([], minor=True)
 
 
-def _apart(values: Sequence[float], places: NDArray[np.float64]) -> list[str]:
+def _apart(values: Sequence[float], places: Floats) -> list[str]:
     """The values as labels, left empty where one would overlap the previous one."""
     labels: list[str] = []
     taken = -np.inf
@@ -168,19 +164,5 @@ def _apart(values: Sequence[float], places: NDArray[np.float64]) -> list[str]:
     return labels
 
 
-def _percents(axes: Axes, which: str) -> None:
-    axis = axes.yaxis if which == "y" else axes.xaxis
-    axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
-
-
 def _beside(findings: Findings, p: Point) -> float | None:
     return p.seconds if findings.beside == "seconds" else p.mean_pool_size
-
-
-def _cells(p: Point, asked: bool, priced: bool, timed: bool) -> Sequence[str]:
-    over_seeds = "–" if p.stderr_seeds is None else f"±{100 * p.stderr_seeds:.2f}"
-    cells = [percent(p.accuracy), over_seeds, f"±{100 * p.stderr_docs:.2f}", f"{p.n:,}", str(p.seeds)]
-    cells += ["–" if p.mean_pool_size is None else f"{p.mean_pool_size:.2f}"] * asked
-    cells += [cents(p.cost)] * priced
-    return [*cells, *(["–" if p.seconds is None else f"{p.seconds:.1f}"] * timed)]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Kind
 from rlfocal.statistics.votes import plurality
 
@@ -18,24 +18,24 @@ from rlfocal.statistics.votes import plurality
 class Agreement(NamedTuple):
     """Agreement of every two models, (N, N); NaN where undefined."""
 
-    agreement: NDArray[np.float64]
+    agreement: Floats
     """Share of documents to which both give the same answer; a missing answer agrees with nothing."""
-    same_error: NDArray[np.float64]
+    same_error: Floats
     """The same share of the documents that both get wrong."""
 
 
 class Consensus(NamedTuple):
     """The joint answers of all models to each of T documents."""
 
-    prediction: NDArray[np.int64]
+    prediction: Ints
     """(T,) the answer of most models, with the ties of `plurality`; -1 if none has an answer."""
-    n_agree: NDArray[np.int64]
+    n_agree: Ints
     """(T,) how many give it."""
-    n_right: NDArray[np.int64]
+    n_right: Ints
     """(T,) how many are right."""
 
 
-def agreement(predictions: NDArray[np.int64], labels: NDArray[np.int64]) -> Agreement:
+def agreement(predictions: Ints, labels: Ints) -> Agreement:
     """How often two models give the same answer, and how often when both are wrong."""
     same = (predictions[:, :, None] == predictions[:, None, :]) & (predictions >= 0)[:, :, None]
     wrong = ~_correct(predictions, labels)
@@ -47,13 +47,13 @@ def agreement(predictions: NDArray[np.int64], labels: NDArray[np.int64]) -> Agre
         )
 
 
-def consensus(predictions: NDArray[np.int64], labels: NDArray[np.int64], kind: Kind) -> Consensus:
+def consensus(predictions: Ints, labels: Ints, kind: Kind) -> Consensus:
     """The answer most models give to each document, how many do, and how many are right."""
     winner = plurality(predictions, np.ones(predictions.shape[1], bool), kind)
     says_it = (predictions == winner[:, None]) & (winner >= 0)[:, None]
     return Consensus(winner, says_it.sum(axis=1), _correct(predictions, labels).sum(axis=1))
 
 
-def _correct(predictions: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    right: NDArray[np.bool_] = (predictions == labels[:, None]) & (predictions >= 0)
+def _correct(predictions: Ints, labels: Ints) -> Bools:
+    right: Bools = (predictions == labels[:, None]) & (predictions >= 0)
     return right

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 
 
 class Reliability(NamedTuple):
     """The bins that hold a document, in order."""
 
-    bin: NDArray[np.int64]
-    n: NDArray[np.int64]
-    confidence: NDArray[np.float64]
+    bin: Ints
+    n: Ints
+    confidence: Floats
     """Mean confidence of a bin's documents."""
-    accuracy: NDArray[np.float64]
+    accuracy: Floats
     """Share of them that are right."""
 
     @property
@@ -28,7 +28,7 @@ class Reliability(NamedTuple):
         return float((self.n * np.abs(self.confidence - self.accuracy)).sum() / self.n.sum())
 
 
-def reliability(confidence: NDArray[np.float64], correct: NDArray[np.bool_], bins: int = 10) -> Reliability:
+def reliability(confidence: Floats, correct: Bools, bins: int = 10) -> Reliability:
     """Documents binned by the probability of their answer, in `bins` of equal width, the last one closed.
 
     `confidence` (T,), of one model or of a method that fuses several, is in [0, 1], NaN where there is no
@@ -49,7 +49,7 @@ def reliability(confidence: NDArray[np.float64], correct: NDArray[np.bool_], bin
     )
 
 
-def brier_score(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> float:
+def brier_score(confidence: Floats, correct: Bools) -> float:
     """The mean squared difference of confidence and correctness (Brier 1950, for the given answer only).
 
     Arrays and errors as in `reliability`. From 0, confident and right, to 1; always saying 0.5 gives 0.25.
@@ -59,16 +59,14 @@ def brier_score(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> 
     return float(((confidence - correct) ** 2).mean()) if len(correct) else float("nan")
 
 
-def top_probability(logits: NDArray[np.float64], exists: NDArray[np.bool_]) -> NDArray[np.float64]:
+def top_probability(logits: Floats, exists: Bools) -> Floats:
     """(T,) the highest softmax probability over the slots that exist, both (T, C); 0 where none does."""
     above = np.where(exists, logits, -np.inf).max(axis=1, initial=-1e300, keepdims=True)
     total = np.where(exists, np.exp(np.minimum(logits - above, 0.0)), 0.0).sum(axis=1)
     return np.where(total > 0, 1 / np.maximum(total, 1.0), 0.0)
 
 
-def _known(
-    confidence: NDArray[np.float64], correct: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _known(confidence: Floats, correct: Bools) -> tuple[Floats, Bools]:
     """Both for the documents that have an answer, clipped to [0, 1] against rounding."""
     if np.ndim(confidence) != 1 or np.shape(confidence) != np.shape(correct):
         raise InputError(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
-
-Floats = NDArray[np.float64]
 
 
 def pgr(accuracies: Floats, weak: float, strong: float) -> Floats:
@@ -66,7 +64,7 @@ def aiq(costs: Floats, accuracies: Floats) -> float:
     return float(np.trapezoid(y, x) / (high - low))
 
 
-def non_decreasing_hull(costs: Floats, accuracies: Floats) -> NDArray[np.int64]:
+def non_decreasing_hull(costs: Floats, accuracies: Floats) -> Ints:
     """(H,) which of P points are the corners of the non-decreasing convex hull, by rising cost.
 
     From the cheapest (the most accurate of these) to the most accurate (the cheapest of these), each step
@@ -82,7 +80,7 @@ def non_decreasing_hull(costs: Floats, accuracies: Floats) -> NDArray[np.int64]:
     return np.array(hull, dtype=np.int64)
 
 
-def pareto_front(costs: Floats, accuracies: Floats) -> NDArray[np.bool_]:
+def pareto_front(costs: Floats, accuracies: Floats) -> Bools:
     """(P,) whether no other point is at least as cheap and as accurate, and better in one of the two.
 
     Of equal points all are on the front or none. A point of unknown cost is not on it and keeps no other
@@ -92,7 +90,7 @@ def pareto_front(costs: Floats, accuracies: Floats) -> NDArray[np.bool_]:
     cheaper = costs[:, None] - costs
     better = accuracies - accuracies[:, None]
     beaten = (cheaper >= 0) & (better >= 0) & ((cheaper > 0) | (better > 0))
-    front: NDArray[np.bool_] = ~beaten.any(axis=1) & ~np.isnan(costs)
+    front: Bools = ~beaten.any(axis=1) & ~np.isnan(costs)
     return front
 
 

@@ -13,16 +13,13 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Kind
 from rlfocal.statistics import metrics
 from rlfocal.statistics.metrics import METRICS, Counts, PairCounts, focal_correlation, mean_over_pairs, ratio
 from rlfocal.statistics.votes import blocks, pluralities
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 PairStatistics = PairCounts[Floats]
 
 
@@ -43,7 +40,7 @@ class PoolStatistics:
         return metrics[name]
 
 
-def every_pool(n_models: int, max_size: int) -> Mask:
+def every_pool(n_models: int, max_size: int) -> Bools:
     """(P, N) every pool of 2 to max_size of n_models models, smaller pools first."""
     members = [c for size in range(2, max_size + 1) for c in combinations(range(n_models), size)]
     pools = np.zeros((len(members), n_models), dtype=np.bool_)
@@ -52,7 +49,7 @@ def every_pool(n_models: int, max_size: int) -> Mask:
     return pools
 
 
-def pairwise_diversity(correct: Mask, answered: Mask | None = None) -> PairStatistics:
+def pairwise_diversity(correct: Bools, answered: Bools | None = None) -> PairStatistics:
     """(N, N) statistics of every two models over the documents both answered; `correct` is (T, N)."""
     taken = np.ones_like(correct) if answered is None else answered
     right, wrong = _float(correct & taken), _float(~correct & taken)
@@ -65,25 +62,23 @@ def pairwise_diversity(correct: Mask, answered: Mask | None = None) -> PairStati
     )
 
 
-def focal_diversity(correct: Mask, pools: Mask) -> Floats:
+def focal_diversity(correct: Bools, pools: Bools) -> Floats:
     """(P,) focal diversity of the pools (P, N), Eq (8)."""
     return metrics.focal_diversity(_Failures(correct, pools))
 
 
-def plurality_accuracy(
-    predictions: Integers, labels: Integers, pools: Mask, kind: Kind = "choices"
-) -> Floats:
+def plurality_accuracy(predictions: Ints, labels: Ints, pools: Bools, kind: Kind = "choices") -> Floats:
     """(P,) accuracy of each pool's plurality; ties as in `rlfocal.statistics.votes.plurality`."""
     return metrics.plurality_accuracy(_Pools(predictions, labels, pools, kind))
 
 
 def pool_diversity(
-    predictions: Integers,
-    labels: Integers,
-    pools: Mask,
+    predictions: Ints,
+    labels: Ints,
+    pools: Bools,
     *,
     kind: Kind = "choices",
-    answered: Mask | None = None,
+    answered: Bools | None = None,
 ) -> PoolStatistics:
     """Every statistic of every pool (P, N), each over the documents that all its members answered (T, N)."""
     if answered is None or answered.all():
@@ -99,13 +94,13 @@ def pool_diversity(
 
 
 def pool_diversity_over_time(
-    predictions: Integers, labels: Integers, pool: Mask, window: int, *, kind: Kind = "choices"
+    predictions: Ints, labels: Ints, pool: Bools, window: int, *, kind: Kind = "choices"
 ) -> PoolStatistics:
     """(T,) statistics of one pool (N,) over the `window` documents before each one, fewer at the start."""
     return _statistics(_Windows(predictions[:, pool], labels, window, kind))
 
 
-def focal_diversity_over_time(correct: Mask, pools: Mask, window: int) -> Iterator[tuple[slice, Floats]]:
+def focal_diversity_over_time(correct: Bools, pools: Bools, window: int) -> Iterator[tuple[slice, Floats]]:
     """(documents, (t, P)) by block: every pool's focal diversity over the `window` documents before each.
 
     For every pool of a few models: the counts of every three models failing together slide as a difference of
@@ -134,9 +129,9 @@ def focal_diversity_over_time(correct: Mask, pools: Mask, window: int) -> Iterat
 
 
 class _Failures:
-    """Of pools (P, N) over all documents of `correct` (T, N)."""
+    """Failures of pools (P, N) over all documents of `correct` (T, N)."""
 
-    def __init__(self, correct: Mask, pools: Mask) -> None:
+    def __init__(self, correct: Bools, pools: Bools) -> None:
         self.correct, self.pools, self.members = correct, pools, _float(pools)
         self.n, self.size = np.full(len(pools), float(len(correct))), self.members.sum(axis=1)
 
@@ -165,9 +160,9 @@ class _Failures:
 
 
 class _Pools(_Failures):
-    """Of pools (P, N) over all documents of `predictions` (T, N)."""
+    """Counts of pools (P, N) over all documents of `predictions` (T, N)."""
 
-    def __init__(self, predictions: Integers, labels: Integers, pools: Mask, kind: Kind) -> None:
+    def __init__(self, predictions: Ints, labels: Ints, pools: Bools, kind: Kind) -> None:
         super().__init__(_correct(predictions, labels), pools)
         self.predictions, self.labels, self.kind = predictions, labels, kind
 
@@ -194,12 +189,12 @@ class _Pools(_Failures):
 
 
 class _Windows:
-    """Of one pool, whose `predictions` are (T, S), over the `window` documents before each.
+    """Counts of one pool, whose `predictions` are (T, S), over the `window` documents before each.
 
     Every window is a difference of cumulative sums, so the cost does not depend on its length.
     """
 
-    def __init__(self, predictions: Integers, labels: Integers, window: int, kind: Kind) -> None:
+    def __init__(self, predictions: Ints, labels: Ints, window: int, kind: Kind) -> None:
         self.predictions, self.labels, self.kind = predictions, labels, kind
         self._ends = np.arange(len(labels))
         self._starts = np.maximum(self._ends - window, 0)
@@ -266,7 +261,7 @@ def _statistics(counts: Counts[Floats]) -> PoolStatistics:
     return PoolStatistics(counts.n, counts.size, {name: formula(counts) for name, formula in METRICS.items()})
 
 
-def _pool_by_pool(failed: Floats, times: Floats, pools: Mask) -> tuple[Floats, Floats]:
+def _pool_by_pool(failed: Floats, times: Floats, pools: Bools) -> tuple[Floats, Floats]:
     """`failures_beside` of the pools (P, N), from failures (U, N) and how often each row occurs (U, 1)."""
     by_model, beside = np.ascontiguousarray(failed.T), np.zeros((2, *pools.shape))
     for at, pool in enumerate(pools):
@@ -288,15 +283,15 @@ def _triples(failed: Floats, times: Floats) -> Floats:
     return np.stack([(failed * times * focal[:, None]).T @ failed for focal in failed.T])
 
 
-def _failure_patterns(correct: Mask) -> tuple[Floats, Floats]:
+def _failure_patterns(correct: Bools) -> tuple[Floats, Floats]:
     """(U, N) distinct rows of failures with (U, 1) how often each occurs: far fewer than documents."""
     _, at, times = np.unique(np.packbits(~correct, axis=1), axis=0, return_index=True, return_counts=True)
     return _float(~correct[at]), times[:, None].astype(np.float64)
 
 
-def _correct(predictions: Integers, labels: Integers) -> Mask:
+def _correct(predictions: Ints, labels: Ints) -> Bools:
     return np.asarray((predictions == labels[:, None]) & (predictions >= 0))
 
 
-def _float(mask: Mask) -> Floats:
+def _float(mask: Bools) -> Floats:
     return mask.astype(np.float64)

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 
 TIE = 1e-9
 """Accuracies that differ by less are equal: means over the same documents differ by float error."""
 
 
-class OracleWithCost(NamedTuple):
-    """The cheapest way to be right wherever any model is."""
-
-    pick: NDArray[np.int64]
-    """(T,) the model asked: the cheapest right one, the cheapest of all where none is right."""
-    accuracy: float
-    """Share of documents on which some model is right."""
-    cost: float
-    """Mean cost a document; NaN where, on some document, a model of unknown cost may be the cheapest."""
-
-
-def perf_gain(accuracies: NDArray[np.float64], best_single: NDArray[np.float64]) -> float:
+def perf_gain(accuracies: Floats, best_single: Floats) -> float:
     """PerfGain: the mean over D data sets of accuracy / best single - 1.
 
     `best_single` (D,) are the accuracies of the best single model, on the same data sets as `accuracies`
@@ -57,26 +44,3 @@ def gap_to_oracle(accuracy: float, oracle: float) -> float:
     NaN where no model is ever right.
     """
     return (oracle - accuracy) / oracle if oracle > 0 else float("nan")
-
-
-def oracle_with_cost(correct: NDArray[np.bool_], costs: NDArray[np.float64]) -> OracleWithCost:
-    """The oracle: for each document it asks the cheapest right model, or the cheapest model if none is right.
-
-    `correct` (T, N); `costs` (T, N) of every answer, or (N,) of every model. Ties go to the first model. One
-    of unknown cost is picked only where no candidate's cost is known; leave such models out to know the mean
-    cost.
-    """
-    if correct.ndim != 2 or not correct.size or np.shape(costs) not in (correct.shape, correct.shape[1:]):
-        raise InputError(
-            f"costs of shape {np.shape(costs)} for answers of shape {correct.shape}: give whether each model "
-            "is right on each document, and a cost per answer or per model"
-        )
-    some_right = np.any(correct, axis=1)
-    candidate: NDArray[np.bool_] = correct | ~some_right[:, None]
-    price = np.broadcast_to(np.asarray(costs, dtype=np.float64), correct.shape)
-    unknown = np.isnan(price)
-    # Known costs go first, then unknown ones, then models that are no candidates.
-    rank = np.where(unknown, np.finfo(np.float64).max, price)
-    pick: NDArray[np.int64] = np.where(candidate, rank, np.inf).argmin(axis=1)
-    paid = np.where((candidate & unknown).any(axis=1), np.nan, price[np.arange(len(pick)), pick])
-    return OracleWithCost(pick, float(some_right.mean()), float(paid.mean()))

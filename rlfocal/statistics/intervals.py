@@ -1,28 +1,33 @@
-"""Intervals of a mean accuracy or a difference of two: the bootstrap over seeds, documents and tasks.
+"""Intervals of a mean accuracy or a difference of two: by the bootstrap over seeds, documents and tasks.
 
 Not `scipy.stats.bootstrap`, which resamples along one axis, not seeds and documents together. For one seed
 the tests compare the two; scipy's takes 57 times as long on MMLU's documents.
 
-All take `one` (K, T) and `other` (J, T): 1 where a seed of a method is right on a document, 0 where it is
-wrong, on the same documents. A draw takes K and J of the seeds and as many documents as there are, all with
-replacement; a method is averaged over its drawn seeds, and two methods are compared on the same drawn
-documents. A single seed is always drawn, so that only documents vary. The same `seed` gives the same draws.
+Those that draw take `one` (K, T) and `other` (J, T): 1 where a seed of a method is right on a document, 0
+where it is wrong, on the same documents. A draw takes K and J of the seeds and as many documents as there
+are, all with replacement; a method is averaged over its drawn seeds, and two methods are compared on the same
+drawn documents. A single seed is always drawn, so that only documents vary. The same `seed` gives the same
+draws.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import bdtr
 
+from rlfocal.base.arrays import Floats, Ints, Texts
 from rlfocal.base.errors import InputError
 
+_Z = 1.959963984540054
+"""The normal distribution's 97.5 % quantile, for two-sided 95 % intervals."""
 BLOCK = 4_000_000
 """How many draws × patterns are in memory at once."""
 
-Hits = NDArray[np.float64]
-Tasks = NDArray[np.str_] | NDArray[np.int64]
+Hits = Floats
+Tasks = Texts | Ints
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,14 @@ class Difference(Interval):
     @property
     def is_tie(self) -> bool:
         return abs(self.mean) < 1e-9
+
+
+@dataclass(frozen=True)
+class Change(Interval):
+    """How an accuracy changed, as a fraction, with its 95 % interval."""
+
+    p_value: float
+    """McNemar's exact p-value: how likely chance alone would split the changed documents as unevenly."""
 
 
 def paired_bootstrap(
@@ -98,7 +111,21 @@ def mean_over_tasks(
     return Interval(_over_tasks(one, tasks), *_percentiles(drawn))
 
 
-def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
+def paired_counts(n: int, gained: int, lost: int) -> Change:
+    """How an accuracy changed on n documents (1 at least), of which `gained` became right and `lost` wrong.
+
+    The interval is Agresti and Min's (2005, "Simple improved confidence intervals for comparing matched
+    proportions"): Wald's with half a document added to each of the four kinds, so that it has a width where
+    nothing changed.
+    """
+    total, difference = n + 2, gained - lost
+    middle = difference / total
+    half = _Z * sqrt(gained + lost + 1 - difference**2 / total) / total
+    p_value = min(1.0, 2 * float(bdtr(min(gained, lost), gained + lost, 0.5)))
+    return Change(difference / n, max(-1.0, middle - half), min(1.0, middle + half), p_value)
+
+
+def holm(p_values: Floats) -> Floats:
     """(M,) the p-values of M comparisons made at once, adjusted by Holm's step-down method (1979).
 
     Rejecting those below 0.05 errs in any of the M true null hypotheses with probability 0.05 at most.
@@ -118,9 +145,9 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _resampled(
     rng: np.random.Generator,
     seeds: Hits,
-    sums: NDArray[np.float64],
-    sizes: NDArray[np.float64] | NDArray[np.int64],
-) -> NDArray[np.float64]:
+    sums: Floats,
+    sizes: Floats | Ints,
+) -> Floats:
     """(draws,) the accuracy over units drawn with replacement: documents, or tasks of `sizes` documents.
 
     `seeds` (draws, R) weighs the rows of `sums` (R, U), right answers a unit. Units of which all rows say the
@@ -138,9 +165,7 @@ def _resampled(
     return np.concatenate(accuracy)
 
 
-def _drawn_tasks(
-    rng: np.random.Generator, seeds: Hits, hits: Hits, tasks: Tasks, whole: bool
-) -> NDArray[np.float64]:
+def _drawn_tasks(rng: np.random.Generator, seeds: Hits, hits: Hits, tasks: Tasks, whole: bool) -> Floats:
     """(draws,) the mean over tasks of accuracies: over documents drawn within each, or over drawn tasks."""
     if whole:
         by_task = _by_task(hits, tasks)
@@ -153,20 +178,20 @@ def _drawn_tasks(
     return total / len(names)
 
 
-def _seed_weights(rng: np.random.Generator, one: Hits, other: Hits, draws: int) -> NDArray[np.float64]:
+def _seed_weights(rng: np.random.Generator, one: Hits, other: Hits, draws: int) -> Floats:
     """(draws, K + J) the share of each seed of `one` among K drawn, minus that of each of `other` among J."""
     return np.hstack([_drawn_seeds(rng, len(one), draws), -_drawn_seeds(rng, len(other), draws)])
 
 
-def _drawn_seeds(rng: np.random.Generator, n: int, draws: int) -> NDArray[np.float64]:
+def _drawn_seeds(rng: np.random.Generator, n: int, draws: int) -> Floats:
     """(draws, n) the share of each of n seeds among n drawn with replacement."""
     if n == 0:
         return np.empty((draws, 0))
-    shares: NDArray[np.float64] = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
+    shares: Floats = rng.multinomial(n, np.full(n, 1 / n), size=draws) / n
     return shares
 
 
-def _difference(mean: float, drawn: NDArray[np.float64]) -> Difference:
+def _difference(mean: float, drawn: Floats) -> Difference:
     """The two-sided p-value inverts the percentile interval: the smallest level at which it excludes zero.
 
     It is never below 2 / (draws + 1), the resolution of this many draws.
@@ -178,7 +203,7 @@ def _difference(mean: float, drawn: NDArray[np.float64]) -> Difference:
     return Difference(mean, *_percentiles(drawn), p_value)
 
 
-def _percentiles(drawn: NDArray[np.float64]) -> tuple[float, float]:
+def _percentiles(drawn: Floats) -> tuple[float, float]:
     # Rounded, or the float error of thirds would keep an interval off zero.
     low, high = np.quantile(drawn.round(12), [0.025, 0.975])
     return float(low), float(high)
@@ -188,7 +213,7 @@ def _over_tasks(hits: Hits, tasks: Tasks) -> float:
     return float(np.mean([hits[:, tasks == task].mean() for task in np.unique(tasks)]))
 
 
-def _by_task(hits: Hits, tasks: Tasks) -> NDArray[np.float64]:
+def _by_task(hits: Hits, tasks: Tasks) -> Floats:
     """(R, G) the accuracy of each row on each task."""
     return np.column_stack([hits[:, tasks == task].mean(axis=1) for task in np.unique(tasks)])
 

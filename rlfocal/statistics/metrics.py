@@ -152,34 +152,16 @@ def fleiss_kappa(counts: Counts[Array]) -> Array:
     return ratio(observed - counts.chance, 1 - counts.chance)
 
 
-@metric
-def q_statistic(counts: Counts[Array]) -> Array:
-    """Mean over pairs of Yule's Q."""
-    return counts.over_pairs(counts.pairs.q_statistic)
+def _mean_over_pairs_of(name: str) -> Callable[[Counts[Any]], Any]:
+    def formula(counts: Counts[Any]) -> Any:
+        return counts.over_pairs(getattr(counts.pairs, name))
+
+    formula.__name__, formula.__doc__ = name, f"The mean of `PairCounts.{name}` over pairs."
+    return formula
 
 
-@metric
-def correlation(counts: Counts[Array]) -> Array:
-    """Mean over pairs of the correlation of being right."""
-    return counts.over_pairs(counts.pairs.correlation)
-
-
-@metric
-def disagreement(counts: Counts[Array]) -> Array:
-    """Mean over pairs of the share of documents on which exactly one is right."""
-    return counts.over_pairs(counts.pairs.disagreement)
-
-
-@metric
-def kappa(counts: Counts[Array]) -> Array:
-    """Mean over pairs of the paper's pairwise kappa (section 1.3)."""
-    return counts.over_pairs(counts.pairs.kappa)
-
-
-@metric
-def double_fault(counts: Counts[Array]) -> Array:
-    """Mean over pairs of the share of documents on which both are wrong."""
-    return counts.over_pairs(counts.pairs.double_fault)
+for _name in ("q_statistic", "correlation", "disagreement", "kappa", "double_fault"):
+    metric(_mean_over_pairs_of(_name))
 
 
 @metric

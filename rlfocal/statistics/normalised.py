@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from rlfocal.base.arrays import Floats, Ints
 
 
-def normalised_predictions(logprobs: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def normalised_predictions(logprobs: Floats, lengths: Ints) -> Ints:
     """(T, N) the choice with the highest log-likelihood per character (or byte); ties to the lowest index.
 
     `logprobs` (T, N, C) are sums over a choice's tokens, -inf where a document has no such choice. `lengths`
@@ -14,13 +15,11 @@ def normalised_predictions(logprobs: NDArray[np.float64], lengths: NDArray[np.in
     """
     per_unit = np.full(logprobs.shape, -np.inf)
     np.divide(logprobs, lengths[:, None, :], out=per_unit, where=lengths[:, None, :] > 0)
-    best: NDArray[np.int64] = per_unit.argmax(axis=2)
+    best: Ints = per_unit.argmax(axis=2)
     return best
 
 
-def likelier_predictions(
-    logprobs: NDArray[np.float64], unconditional: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def likelier_predictions(logprobs: Floats, unconditional: Floats) -> Ints:
     """(T, N) the choice whose likelihood the question raises by the largest factor; ties to the lowest index.
 
     `logprobs` and `unconditional` (T, N, C) are sums over a choice's tokens, after the prompt and after none.
@@ -28,5 +27,5 @@ def likelier_predictions(
     """
     gained = np.full(logprobs.shape, -np.inf)
     np.subtract(logprobs, unconditional, out=gained, where=np.isfinite(logprobs))
-    best: NDArray[np.int64] = gained.argmax(axis=2)
+    best: Ints = gained.argmax(axis=2)
     return best

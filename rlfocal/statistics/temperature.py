@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-Floats = NDArray[np.float64]
+from rlfocal.base.arrays import Floats, Ints
 
 _PRIOR = 0.5
 """Prior standard deviation of the temperature's logarithm."""
@@ -25,7 +24,7 @@ def tempered(distributions: Floats, temperature: Floats | float) -> Floats:
     return np.asarray(powers / np.where(total > 0, total, 1.0))
 
 
-def fit_temperature(held_out: Sequence[Floats], labels: Sequence[NDArray[np.int64]], counts: Floats) -> float:
+def fit_temperature(held_out: Sequence[Floats], labels: Sequence[Ints], counts: Floats) -> float:
     """The temperature at which out-of-fold distributions (T, C) give the right slots the highest likelihood;
     the mean over stages of asking, with a prior around 1.
 

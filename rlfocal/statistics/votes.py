@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Kind
 
 _BLOCK = 1 << 24  # numbers in one temporary array
 
 
-def plurality(predictions: NDArray[np.int64], pools: NDArray[np.bool_], kind: Kind) -> NDArray[np.int64]:
+def plurality(predictions: Ints, pools: Bools, kind: Kind) -> Ints:
     """(T,) the slot that most models of the pool predict; -1 where no member has an answer.
 
     `predictions` is (T, N), -1 for no answer; `pools` is (T, N), or (N,) for one pool everywhere. Ties go to
@@ -36,8 +36,8 @@ def plurality(predictions: NDArray[np.int64], pools: NDArray[np.bool_], kind: Ki
 
 
 def pluralities(
-    predictions: NDArray[np.int64], labels: NDArray[np.int64], pools: NDArray[np.bool_], kind: Kind
-) -> Iterator[tuple[slice, int, NDArray[np.bool_]]]:
+    predictions: Ints, labels: Ints, pools: Bools, kind: Kind
+) -> Iterator[tuple[slice, int, Bools]]:
     """(a block of documents, a pool, on which of these documents its plurality is right).
 
     A member's claim encodes how many members give the same answer, then, for ties, the lowest choice or the
@@ -61,7 +61,7 @@ def pluralities(
             yield block, pool, (np.maximum.reduce(claims, axis=0, initial=0) & 1).astype(np.bool_)
 
 
-def soft_vote(probs: NDArray[np.float64], pools: NDArray[np.bool_], kind: Kind) -> NDArray[np.int64]:
+def soft_vote(probs: Floats, pools: Bools, kind: Kind) -> Ints:
     """(T,) the slot with the highest mean probability over the pool; -1 where the pool gives none any.
 
     `probs` is (T, N, C); `pools` is (T, N), or (N,) for one pool everywhere. Ties go to the lowest choice
@@ -80,14 +80,14 @@ def soft_vote(probs: NDArray[np.float64], pools: NDArray[np.bool_], kind: Kind) 
     return np.where(mean.any(axis=1), winner, -1).astype(np.int64)
 
 
-def first_given(top: NDArray[np.bool_], gave: NDArray[np.bool_]) -> NDArray[np.int64]:
+def first_given(top: Bools, gave: Bools) -> Ints:
     """(T,) the slot in `top` (T, C) that the earliest model gave; `gave` is (T, N, C).
 
     If that model gave several, or no model gave any, the lowest of them.
     """
     n_models = gave.shape[1]
     first = np.where(gave.any(axis=1), gave.argmax(axis=1), n_models)
-    found: NDArray[np.int64] = np.where(top, first, n_models + 1).argmin(axis=1)
+    found: Ints = np.where(top, first, n_models + 1).argmin(axis=1)
     return found
 
 

@@ -14,7 +14,7 @@ from support.yardsticks import make_answers, make_logits
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import SeesAll, decide
-from rlfocal.evaluation.runs import decide_groups
+from rlfocal.evaluation.fitting import decide_groups
 from rlfocal.methods import make_method, methods_for
 
 

@@ -13,7 +13,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide_online
 from rlfocal.data.stream import Stream, Turn
-from rlfocal.evaluation.runs import decide_groups
+from rlfocal.evaluation.fitting import decide_groups
 
 KINDS = pytest.mark.parametrize(
     "data", [make_logits(0, T=40, N=5), make_answers(*ANSWERS)], ids=["choices", "answers"]

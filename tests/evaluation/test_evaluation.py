@@ -17,8 +17,8 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import Candidate, Evaluation, Setup, evaluate
+from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.planning import group_rows
-from rlfocal.evaluation.runs import run_method
 from rlfocal.evaluation.storing import stored
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.methods import make_method, methods_for

@@ -21,13 +21,9 @@ from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import Output
 from rlfocal.data.policy import decide
-from rlfocal.evaluation.explain.findings import Explanation, Loss, OfModel
-from rlfocal.evaluation.explain.keeping import keep, kept
+from rlfocal.evaluation.explain.findings import Explanation, Loss, OfModel, load, save
 from rlfocal.evaluation.explain.observing import Observed, observe
-from rlfocal.evaluation.explain.running import summarised
-from rlfocal.evaluation.explain.summarising import (
-    of_models,
-)
+from rlfocal.evaluation.explain.summarising import of_models, summarise
 from rlfocal.methods.agents.variant import CallingAgents
 from rlfocal.methods.rl_focal.agents import RLFocalAgents, stand_ins
 from rlfocal.methods.rl_focal.config import RLFocalConfig
@@ -89,7 +85,7 @@ def seen(method: str, kind: str = "choices") -> Observed:
 
 def explained(of: Observed, method: str = "rl_focal_sequential", **changes: Any) -> Explanation:
     given: dict[str, Any] = {"per": "benchmark", "split": "given", "seed": 0, "data": "d", "n_train": 1}
-    return summarised(of, method=method, **(given | {"confidential": set()} | changes))
+    return summarise(of, **({"confidential": set(), "method": method} | given | changes))
 
 
 def by_name(of: Observed) -> dict[str, OfModel]:
@@ -271,11 +267,11 @@ def test_the_best_stand_in(seed: int, n_models: int) -> None:
 def test_what_is_kept_is_what_was_found(tmp_path: Path) -> None:
     for method in METHODS:
         found = explained(seen(method), method)
-        keep(found, tmp_path / "e" / "x.json")
-        assert kept(tmp_path / "e" / "x.json") == found
+        save(found, tmp_path / "e" / "x.json")
+        assert load(tmp_path / "e" / "x.json") == found
     (tmp_path / "y.json").write_text('{"benchmark": 3}')
-    assert kept(tmp_path / "y.json") is None
-    assert kept(tmp_path / "missing.json") is None
+    assert load(tmp_path / "y.json") is None
+    assert load(tmp_path / "missing.json") is None
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])

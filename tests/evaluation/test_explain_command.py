@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli import Cli, Result
 
-from rlfocal.evaluation.explain.keeping import kept
+from rlfocal.evaluation.explain.findings import load
 from rlfocal.methods.trained import RL_FOCAL
 from warehouse import open_warehouse
 
@@ -78,6 +78,6 @@ def test_texts_of_confidential_documents_are_never_kept(toy: Result, cli: Cli, t
     assert "answered with a confidence of" in result.out
     assert all(f": {text}" not in result.out for text in "xyz")
     [path] = (tmp_path / ".rlfocal" / "warehouse" / "explanations").glob("*.json")
-    found = kept(path)
+    found = load(path)
     assert found is not None
     assert {example.right for example in found.examples} <= set("ABC")

@@ -13,7 +13,13 @@ from support.yardsticks import make_answers, make_logits
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.splits import split_anew
-from rlfocal.evaluation.studies.stress import failing, few_labels, noisy, permuted, shuffled
+from rlfocal.evaluation.studies.stress import (
+    corrupt_labels,
+    drop_answers,
+    keep_labels,
+    permute_choices,
+    shuffle_test,
+)
 
 CHOICES = make_logits(0, T=200, N=4, C=4)
 ANSWERS = make_answers(*[("aabb", "a"), ("dcba", "b"), ("eeea", "z"), ("bb--", "b")] * 20)
@@ -26,16 +32,16 @@ def same(one: Dataset, other: Dataset) -> bool:
 
 @BOTH
 def test_fewer_labels_are_part_of_more_and_test_stays(data: Dataset) -> None:
-    few, more = few_labels(data, 10), few_labels(data, 25)
+    few, more = keep_labels(data, 10), keep_labels(data, 25)
     assert (len(few.train), len(more.train)) == (10, 25)
     assert set(few.train.doc_ids.tolist()) < set(more.train.doc_ids.tolist())
     assert same(few.test, data.test)
-    assert same(few_labels(data, len(data)), data)
+    assert same(keep_labels(data, len(data)), data)
 
 
 @BOTH
 def test_models_fail_in_test_alone_and_as_often_as_said(data: Dataset) -> None:
-    harder = failing(data, 0.3)
+    harder = drop_answers(data, 0.3)
     assert same(harder.train, data.train)
     gone = (harder.predictions == -1) & (data.predictions >= 0)
     there = (data.predictions >= 0) & ~data.is_train[:, None]
@@ -43,12 +49,12 @@ def test_models_fail_in_test_alone_and_as_often_as_said(data: Dataset) -> None:
     assert not harder.probs[gone].any()
     kept = harder.predictions >= 0
     assert (harder.predictions[kept] == data.predictions[kept]).all()
-    assert same(failing(data, 0.0), data)
+    assert same(drop_answers(data, 0.0), data)
 
 
 @BOTH
 def test_wrong_labels_are_other_slots_in_train(data: Dataset) -> None:
-    harder = noisy(data, 0.4)
+    harder = corrupt_labels(data, 0.4)
     assert same(harder.test, data.test)
     wrong = harder.labels != data.labels
     can = data.is_train & (data.labels >= 0) & (data.n_choices > 1)
@@ -59,14 +65,14 @@ def test_wrong_labels_are_other_slots_in_train(data: Dataset) -> None:
 
 
 def test_a_shuffled_stream_has_the_same_documents() -> None:
-    other = shuffled(CHOICES)
+    other = shuffle_test(CHOICES)
     assert same(other.train, CHOICES.train)
     assert sorted(other.test.doc_ids) == sorted(CHOICES.test.doc_ids)
     assert not same(other.test, CHOICES.test)
 
 
 def test_permuted_choices_mean_the_same() -> None:
-    other = permuted(CHOICES, ~CHOICES.is_train)
+    other = permute_choices(CHOICES, ~CHOICES.is_train)
     assert same(other.train, CHOICES.train)
     assert (other.predictions != CHOICES.predictions).any()
     assert (other.correct == CHOICES.correct).all()

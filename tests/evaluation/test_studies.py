@@ -22,12 +22,12 @@ from rlfocal.data.dataset import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import Setup, evaluate
 from rlfocal.evaluation.studies import STUDIES, Conditions, Findings, Point, load
-from rlfocal.evaluation.studies.arms import tuned_arm
+from rlfocal.evaluation.studies.arms import find_changes, tuned_arm
 from rlfocal.evaluation.studies.artefacts import counted_as_released
-from rlfocal.evaluation.studies.pools import repeated
+from rlfocal.evaluation.studies.pools import repeat_models
+from rlfocal.evaluation.studies.study import parse, written
 from rlfocal.evaluation.studies.success import by_members, decisions
 from rlfocal.evaluation.studies.switch import furthest_apart, stream, stretches
-from rlfocal.evaluation.studies.tuned import changed, parse, written
 from rlfocal.methods import Making, RLFocal, make_method
 from rlfocal.methods.rl_focal.config import rl_focal_config
 from rlfocal.methods.trained.settings import recipe, shown
@@ -132,11 +132,11 @@ def test_a_study_that_was_cut_short_goes_on(opened: Warehouse) -> None:
 
 def test_the_defaults_are_the_run_that_evaluate_makes(opened: Warehouse) -> None:
     config = {"window": 160}  # its own for as few train rows
-    assert changed("rl_focal", config, [160]) == {}
-    assert changed("rl_focal", config, [160, 5_000]) == config
-    assert changed("rl_focal", config | {"epochs": 3}, [160]) == {"epochs": 3}
+    assert find_changes("rl_focal", config, [160]) == {}
+    assert find_changes("rl_focal", config, [160, 5_000]) == config
+    assert find_changes("rl_focal", config | {"epochs": 3}, [160]) == {"epochs": 3}
     plain = tuned_arm(Conditions(Setup(opened, load_dataset(opened, "b")), study="window"), "the defaults")
-    assert (plain.study, plain.settings) == (None, {})
+    assert (plain.candidate.study, plain.candidate.settings) == (None, {})
 
 
 def test_evaluate_takes_every_setting_and_trains_what_a_study_does(opened: Warehouse) -> None:
@@ -187,17 +187,17 @@ def test_branching(opened: Warehouse) -> None:
 
 def test_models_are_repeated_under_names_of_their_own(opened: Warehouse) -> None:
     data = load_dataset(opened, "b")
-    large = repeated(data, 10)
+    large = repeat_models(data, 10)
     assert large.models == ("a", "a#2", "a#3", "b", "b#2", "b#3", "c", "c#2", "d", "d#2")
     for at, name in enumerate(large.models):
         original = data.models.index(name.partition("#")[0])
         assert np.array_equal(large.probs[:, at], data.probs[:, original])
         assert np.array_equal(large.predictions[:, at], data.predictions[:, original])
         assert large.prices[at] == data.prices[original]
-    twice = repeated(data, 8)
+    twice = repeat_models(data, 8)
     one, other = (decide(make_method("soft_vote").fit(d.train, [0])[0], d.test) for d in (data, twice))
     assert np.array_equal(one.predictions, other.predictions)  # everybody twice votes as everybody once
-    assert repeated(data, 2).models == ("a", "b")
+    assert repeat_models(data, 2).models == ("a", "b")
 
 
 def test_pool_scale_measures_time(opened: Warehouse) -> None:

@@ -124,10 +124,10 @@ def test_ten_passes_of_every_word_problem_are_there(opened: Warehouse) -> None:
 
 
 def test_a_new_model_shows_accuracy_and_diversity(opened: Warehouse) -> None:
-    from rlfocal.new_model.standing import see
+    from rlfocal.new_model.standing import compare_with_pool
 
     for benchmark in ("lab-gsm8k", *CHOICES):
-        seen = see(opened, benchmark, "lab-phi", MODELS)
+        seen = compare_with_pool(opened, benchmark, "lab-phi", MODELS)
         assert seen is not None
         assert seen.standing.n_models == 12
         assert {pair.model for pair in seen.standing.pairs} == set(MODELS) - {"lab-phi"}

@@ -17,9 +17,9 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import ONE_TASK, Dataset, load_dataset
 from rlfocal.data.policy import Policy, decide
 from rlfocal.evaluation import evaluate
+from rlfocal.evaluation.fitting import decide_groups, fit_groups
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.planning import group_rows
-from rlfocal.evaluation.runs import decide_groups, fit_groups
 from rlfocal.methods import Entry, entries, every_method, make_method, reads_task, register
 from rlfocal.methods import registry as of_register
 from rlfocal.methods._by_task import FEWEST, ByTask

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rlfocal.cli.support import commands
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import Entry, entries, make_method, methods_for, register
-from rlfocal.report.methods import markdown_rows
+from rlfocal.report.tables import markdown_methods
 from warehouse import open_warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ class LastModel:
 
 def test_the_docs_table_is_the_register() -> None:
     page = (ROOT / "docs" / "methods.md").read_text("utf-8")
-    assert "\n".join(markdown_rows(entries().values())) in page, (
+    assert "\n".join(markdown_methods(entries().values())) in page, (
         "put in what `rlfocal methods --markdown` prints"
     )
 

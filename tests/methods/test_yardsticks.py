@@ -23,8 +23,8 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineLearner, decide, decide_online
 from rlfocal.data.stream import Stream, Turn
 from rlfocal.evaluation import evaluate
+from rlfocal.evaluation.fitting import decide_groups, fit_groups
 from rlfocal.evaluation.planning import group_rows
-from rlfocal.evaluation.runs import decide_groups, fit_groups
 from rlfocal.methods import (
     check_methods,
     entries,

@@ -21,14 +21,13 @@ from scipy.stats import t as student
 from statsmodels.stats.proportion import proportion_confint
 
 from rlfocal.base.errors import InputError
-from rlfocal.new_model.copies import Errors, common_errors, most_like
-from rlfocal.new_model.early_stop import Gain, gains, ruled_out, shrunk_mean
+from rlfocal.new_model.copies import Errors, count_common_errors, most_like
+from rlfocal.new_model.early_stop import Gain, explain_exclusion, gains, shrunk_mean
 from rlfocal.new_model.entry import check_entry
 from rlfocal.new_model.figures import Pair, Price, Score, Standing, superfluous
 from rlfocal.new_model.page import Newcomer
-from rlfocal.new_model.paired_answers import Beside, said_beside
+from rlfocal.new_model.paired_answers import PairedAnswers, read_paired_answers
 from rlfocal.new_model.plausibility import (
-    Answered,
     Scored,
     faults_of_answers,
     faults_of_choices,
@@ -102,13 +101,13 @@ def test_log_probs_that_are_none(odd: float) -> None:
 
 
 def test_free_answers() -> None:
-    assert faults_of_answers("g", Answered([["1", None], ["2", "3"]] * 10)) == []
-    [none] = faults_of_answers("g", Answered([[None, None]] * 10))
+    assert faults_of_answers("g", [["1", None], ["2", "3"]] * 10) == []
+    [none] = faults_of_answers("g", [[None, None]] * 10)
     assert none.figure == "g: no answer in any of 20 texts"
-    [same] = faults_of_answers("g", Answered([["7", "7", None]] * 10))
+    [same] = faults_of_answers("g", [["7", "7", None]] * 10)
     assert same.figure == "g: the answer '7' to all 10 documents"
-    assert faults_of_answers("g", Answered([["7"]] * 9)) == []
-    assert faults_of_answers("g", Answered([])) == []
+    assert faults_of_answers("g", [["7"]] * 9) == []
+    assert faults_of_answers("g", []) == []
 
 
 class Spelling:
@@ -206,7 +205,7 @@ def test_the_limit_by_hand() -> None:
     assert most_like("m", {("a", "m"): Errors(0, 0)}) is None
 
 
-def beside(predictions: Any, labels: Any, model: str = "a", **given: Any) -> Beside:
+def beside(predictions: Any, labels: Any, model: str = "a", **given: Any) -> PairedAnswers:
     said = np.array(predictions, dtype=np.int64)
     T, N = said.shape
     whole: dict[str, Any] = {
@@ -220,7 +219,7 @@ def beside(predictions: Any, labels: Any, model: str = "a", **given: Any) -> Bes
         "labels": np.array(labels, dtype=np.int64),
         "has_several_wrong": np.ones(T, dtype=np.bool_),
     }
-    return Beside(**whole | given)
+    return PairedAnswers(**whole | given)
 
 
 def test_errors_in_common_by_hand() -> None:
@@ -228,19 +227,19 @@ def test_errors_in_common_by_hand() -> None:
     labels = [0, 0, 0, 0, 0, -1]
     whole = beside(said, labels)
     # Both wrong: 1, 2, 3 and 5. The same: 1 and 5; saying nothing is not the same.
-    assert common_errors([whole]) == {("a", "b"): Errors(4, 2)}
-    assert common_errors([whole, whole]) == {("a", "b"): Errors(8, 4)}
+    assert count_common_errors([whole]) == {("a", "b"): Errors(4, 2)}
+    assert count_common_errors([whole, whole]) == {("a", "b"): Errors(8, 4)}
     two_choices = replace(whole, has_several_wrong=np.array([True, False, True, True, True, True]))
-    assert common_errors([two_choices]) == {("a", "b"): Errors(3, 1)}
+    assert count_common_errors([two_choices]) == {("a", "b"): Errors(3, 1)}
 
 
 @pytest.fixture(scope="module")
-def lab(lab_warehouse: Path) -> list[Beside]:
+def lab(lab_warehouse: Path) -> list[PairedAnswers]:
     with open_warehouse(lab_warehouse, read_only=True) as warehouse:
         return read(warehouse, LAB)
 
 
-def read(warehouse: Warehouse, benchmarks: Sequence[str]) -> list[Beside]:
+def read(warehouse: Warehouse, benchmarks: Sequence[str]) -> list[PairedAnswers]:
     found = []
     for name in benchmarks:
         models = [
@@ -249,13 +248,13 @@ def read(warehouse: Warehouse, benchmarks: Sequence[str]) -> list[Beside]:
                 "SELECT DISTINCT model FROM outcomes WHERE benchmark = ? ORDER BY 1", [name]
             )
         ]
-        said = said_beside(warehouse, name, models[0], models)
+        said = read_paired_answers(warehouse, name, models[0], models)
         assert said is not None
         found.append(said)
     return found
 
 
-def noised(warehouse: Warehouse, said: Beside, model: str, sigma: float) -> Beside:
+def noised(warehouse: Warehouse, said: PairedAnswers, model: str, sigma: float) -> PairedAnswers:
     """With one more model, `~copy`: the log-probs of `model` with normal noise."""
     rows = warehouse.rows(
         "SELECT list(logprob ORDER BY choice) FROM choice_logprobs WHERE benchmark = ? AND model = ? "
@@ -269,14 +268,16 @@ def noised(warehouse: Warehouse, said: Beside, model: str, sigma: float) -> Besi
 
 
 @pytest.mark.slow
-def test_a_noised_copy_is_called_one_and_no_honest_model_is(lab: list[Beside], lab_warehouse: Path) -> None:
-    errors = common_errors(lab)
+def test_a_noised_copy_is_called_one_and_no_honest_model_is(
+    lab: list[PairedAnswers], lab_warehouse: Path
+) -> None:
+    errors = count_common_errors(lab)
     closest = [most_like(model, errors) for model in lab[0].models]
     assert not [found for found in closest if found is None or found.is_copy]
     with open_warehouse(lab_warehouse, read_only=True) as warehouse:
         for sigma, model in product((0.05, 0.5), lab[0].models):
             with_copy = [noised(warehouse, said, model, sigma) for said in lab if said.kind == "choices"]
-            found = most_like("~copy", common_errors(with_copy))
+            found = most_like("~copy", count_common_errors(with_copy))
             assert found is not None
             assert (found.model, found.is_copy) == (model, True), sigma
 
@@ -286,12 +287,12 @@ def test_real_models_are_told_from_copies(real_warehouse: Path) -> None:
     with open_warehouse(real_warehouse, read_only=True) as warehouse:
         for name in ("mmlu", "bbh", "gsm8k"):
             [said] = read(warehouse, [name])
-            errors = common_errors([said])
+            errors = count_common_errors([said])
             alarms = [m for m in said.models if (f := most_like(m, errors)) is not None and f.is_copy]
             assert alarms == [], name
         [said] = read(warehouse, ["mmlu"])
         for model in said.models[::5]:
-            found = most_like("~copy", common_errors([noised(warehouse, said, model, 0.05)]))
+            found = most_like("~copy", count_common_errors([noised(warehouse, said, model, 0.05)]))
             assert found is not None
             assert (found.model, found.is_copy) == (model, True)
 
@@ -301,7 +302,7 @@ def test_real_models_are_told_from_copies(real_warehouse: Path) -> None:
 
 @pytest.mark.parametrize("benchmark", ["lab-gpqa", "lab-gsm8k"])
 @pytest.mark.slow
-def test_best_pools_are_those_of_sql(lab: list[Beside], lab_warehouse: Path, benchmark: str) -> None:
+def test_best_pools_are_those_of_sql(lab: list[PairedAnswers], lab_warehouse: Path, benchmark: str) -> None:
     [said] = [replace(one, model="lab-phi") for one in lab if one.benchmark == benchmark]
     tried = every_pool_of(said)
     assert tried is not None
@@ -411,16 +412,16 @@ def test_the_interval_holds_what_it_says() -> None:
 
 def test_one_size_that_may_be_entered_is_enough_to_go_on() -> None:
     low, high = Gain("b", 1, -0.1, -0.2, -0.05), Gain("c", 3, -0.01, -0.03, 0.01)
-    assert ruled_out([]) is None
-    assert ruled_out([low, high]) is None
-    why = ruled_out([low, replace(high, high=-0.001)])
+    assert explain_exclusion([]) is None
+    assert explain_exclusion([low, high]) is None
+    why = explain_exclusion([low, replace(high, high=-0.001)])
     assert why is not None
     assert "at size 3 on c" in why
     assert "1.0 points below" in why
     assert "0.1 to 3.0" in why
 
 
-def first(said: Beside, n: int) -> tuple[Beside, dict[str, int]]:
+def first(said: PairedAnswers, n: int) -> tuple[PairedAnswers, dict[str, int]]:
     """The first documents of each task, 80 % of them train, and how many there are in all."""
     keep, train = np.zeros(len(said.tasks), dtype=np.bool_), np.zeros(len(said.tasks), dtype=np.bool_)
     whole = {str(task): int((said.tasks == task).sum()) for task in np.unique(said.tasks)}
@@ -447,7 +448,7 @@ def test_what_is_ruled_out_early_stays_out_on_real_data(real_warehouse: Path) ->
     out = []
     for model in said.models:
         one = replace(said, model=model)
-        if ruled_out(gains(*first(one, 100))) is not None:
+        if explain_exclusion(gains(*first(one, 100))) is not None:
             on_all = gains(*first(one, len(one.tasks)))
             assert on_all
             assert all(gain.is_ruled_out for gain in on_all), model
@@ -495,7 +496,7 @@ def test_names_stay_names_on_the_page() -> None:
     assert "your own copy of a pool that ships" in text
 
 
-def test_pairs_of_all_pools_have_one_order(lab: list[Beside]) -> None:
+def test_pairs_of_all_pools_have_one_order(lab: list[PairedAnswers]) -> None:
     for said in lab:
         assert said.models == tuple(sorted(said.models))
-        assert set(common_errors([said])) == set(combinations(said.models, 2))
+        assert set(count_common_errors([said])) == set(combinations(said.models, 2))

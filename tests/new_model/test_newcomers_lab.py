@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from rlfocal.base.errors import InputError
-from rlfocal.evaluation.leaderboard import cents, percent
+from rlfocal.base.wording import cents, percent
 from rlfocal.extraction.running.gpu_jobs import run_on_gpus
 from rlfocal.new_model import Newcomer, add_model, remove_model
+from rlfocal.new_model.page import parts
 from rlfocal.new_model.plausibility import Fault
-from rlfocal.new_model.showing import parts
 from rlfocal.pool import find_pool, load_pool, remove_from_pool
 from rlfocal.pool.hub import weights_dir
 from warehouse import Warehouse, open_warehouse
@@ -341,7 +341,7 @@ def test_a_model_that_cannot_work_is_refused(
 
 def test_it_is_taken_in_by_force_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = Fault("b: 0 of 20 right", "guessing gets 1", "Look.")
-    monkeypatch.setattr("rlfocal.new_model.adding.look", lambda *_: [fault])
+    monkeypatch.setattr("rlfocal.new_model.adding.find_faults", lambda *_: [fault])
     pool, entry, place = tmp_path / "mine.yaml", tmp_path / "entry.yaml", str(tmp_path / "warehouse")
     pool.write_text(mine(["lab-gpqa"]))
     entry.write_text(ENTRY)
@@ -363,7 +363,7 @@ def test_as_many_engines_may_run_as_there_are_gpus(tmp_path: Path, monkeypatch: 
         return run_on_gpus(*arguments, **given)
 
     monkeypatch.setattr("rlfocal.extraction.running.runner.run_on_gpus", run)
-    monkeypatch.setattr("rlfocal.new_model.adding.look", lambda *_: [])
+    monkeypatch.setattr("rlfocal.new_model.adding.find_faults", lambda *_: [])
     monkeypatch.setenv("RLFOCAL_GPUS", "0,1")
     monkeypatch.setenv("RLFOCAL_LEASES", str(tmp_path / "leases"))
     pool, entry = tmp_path / "mine.yaml", tmp_path / "entry.yaml"

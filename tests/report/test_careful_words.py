@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rlfocal.evaluation.guessing import note_guessing
+from rlfocal.evaluation.notes import note_guessing
 from rlfocal.new_model.copies import Errors, most_like
 from rlfocal.new_model.pools import BestPools, Pool
 from rlfocal.statistics.intervals import Difference

@@ -21,7 +21,7 @@ from rlfocal.statistics.cost_curves import (
     pareto_front,
     pgr,
 )
-from rlfocal.statistics.gains import cost_save, gap_to_oracle, oracle_with_cost, perf_gain
+from rlfocal.statistics.gains import cost_save, gap_to_oracle, perf_gain
 
 Floats = NDArray[np.float64]
 NAN = math.nan
@@ -230,42 +230,3 @@ def test_gap_to_oracle() -> None:
     assert gap_to_oracle(0.6, 0.8) == pytest.approx(0.25)
     assert gap_to_oracle(0.8, 0.8) == 0
     assert math.isnan(gap_to_oracle(0.0, 0.0))
-
-
-def test_oracle_with_cost() -> None:
-    correct = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1], [0, 0, 0]], dtype=bool)
-    of_models = oracle_with_cost(correct, np.array([3.0, 2.0, 1.5]))
-    assert of_models.pick.tolist() == [2, 2, 2, 2]
-    assert (of_models.accuracy, of_models.cost) == (0.75, 1.5)
-    of_answers = oracle_with_cost(
-        correct, np.array([[3.0, 2.0, 4.0], [1.0, 5.0, 4.0], [2.0, 1.0, 2.0], [7.0, 9.0, 8.0]])
-    )
-    assert of_answers.pick.tolist() == [1, 2, 0, 0]
-    assert (of_answers.accuracy, of_answers.cost) == (0.75, (2 + 4 + 2 + 7) / 4)
-
-
-def test_the_oracle_of_unknown_costs() -> None:
-    costs = np.array([NAN, 2.0])
-    # Where the model of unknown cost is wrong and the other right, the cheapest right one is known.
-    known = oracle_with_cost(np.array([[False, True]]), costs)
-    assert (known.pick.tolist(), known.cost) == ([1], 2.0)
-    for correct, pick in (([True, True], 1), ([False, False], 1), ([True, False], 0)):
-        found = oracle_with_cost(np.array([[False, True], correct]), costs)
-        assert found.pick.tolist() == [1, pick]
-        assert math.isnan(found.cost)
-    with pytest.raises(InputError, match=r"costs of shape \(3,\) for answers of shape \(1, 2\)"):
-        oracle_with_cost(np.array([[True, True]]), np.ones(3))
-
-
-@given(
-    st.lists(
-        st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=3, max_size=3), min_size=1, max_size=9
-    )
-)
-def test_nobody_is_right_for_less_than_the_oracle(answers: list[list[tuple[bool, int]]]) -> None:
-    correct = np.array([[right for right, _ in row] for row in answers])
-    costs = np.array([[float(cost) for _, cost in row] for row in answers])
-    found = oracle_with_cost(correct, costs)
-    paid = [min((c for ok, c in row if ok), default=min(c for _, c in row)) for row in answers]
-    assert found.cost == pytest.approx(np.mean(paid))
-    assert correct[np.arange(len(answers)), found.pick].mean() == found.accuracy == correct.any(axis=1).mean()

@@ -11,7 +11,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, load_dataset
 from rlfocal.data.policy import Budget
 from rlfocal.evaluation import Candidate, Setup
-from rlfocal.evaluation.runs import run_method
+from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.storing import stored
 from warehouse import Warehouse
 

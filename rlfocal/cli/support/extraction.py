@@ -54,13 +54,13 @@ def print_failures(failures: Sequence[Failure], what: str) -> None:
     """One line per model and reason, on stderr; `what` is what failed."""
     from rich.console import Console
 
-    from rlfocal.base.terminal import Listing
+    from rlfocal.base.tables import Table
 
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
     for f in failures:
         reasons[f.model, f.reason].append(f"{f.benchmark}/{f.task}")
     title = f"{counted(len(failures), what)} failed"
-    table = Listing("model", title=title, texts=("failed", "why"))
+    table = Table("model", title=title, texts=("failed", "why"))
     for (model, reason), places in reasons.items():
         shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
         table.add(model, shown, reason)

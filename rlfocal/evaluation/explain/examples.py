@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools
 from rlfocal.base.failures import on_one_line, shortened
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.explain.findings import Example, Said
@@ -21,12 +21,12 @@ Document = tuple[str, int]
 """(task, doc_id)"""
 
 
-def against(seen: Observed) -> NDArray[np.bool_]:
+def against(seen: Observed) -> Bools:
     """(T,) where the agents are right and more than half of all models are wrong."""
     return np.asarray(seen.right & (seen.test.correct.mean(axis=1) < 0.5))
 
 
-def despite(seen: Observed) -> NDArray[np.bool_]:
+def despite(seen: Observed) -> Bools:
     """(T,) where the agents are wrong and more than half of all models are right."""
     return np.asarray(~seen.right & (seen.test.correct.mean(axis=1) > 0.5))
 
@@ -44,13 +44,12 @@ def examples(
     of_task: dict[tuple[bool, str], list[int]] = defaultdict(list)
     for row in rows:
         of_task[bool(share[row] == 0), str(test.tasks[row])].append(row)
-    turns = [
+    turns = sorted(
         (nobody, turn, float(share[row]), task, row)
         for (nobody, task), found in of_task.items()
         for turn, row in enumerate(found)
-    ]
-    picked = [row for *_, row in sorted(turns)[:most]]
-    return tuple(_example(seen, row, confidential) for row in picked)
+    )
+    return tuple(_example(seen, row, confidential) for *_, row in turns[:most])
 
 
 def _example(seen: Observed, row: int, confidential: Collection[Document]) -> Example:

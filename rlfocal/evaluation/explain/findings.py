@@ -1,10 +1,22 @@
-"""What an explanation says, as plain values for a terminal, a page and a file. Shares are fractions."""
+"""What an explanation says, as plain values for a terminal, a page and a file. Shares are fractions.
+
+No torch: the report reads them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
+from rlfocal.base.atomic import write_file
+from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.statistics.intervals import Interval
+from warehouse import Warehouse
+
+EXPLAINED = (*RL_FOCAL[:3], "gated_log_linear")
+"""The methods whose agents see only the outputs they ask for; those of the released code read all outputs."""
 
 MARGIN = 0.01
 """A model can be dropped at no loss if the lower ends of both intervals, for accuracy and for the log score
@@ -53,7 +65,7 @@ class OfModel:
     model: str
     train_accuracy: float
     accuracy: float
-    """Of the model alone, on the test documents."""
+    """The accuracy of the model alone, on the test documents."""
     asked: float
     """Share of documents on which it is asked."""
     by_round: tuple[float, ...]
@@ -175,3 +187,22 @@ class Explanation:
     @property
     def never_asked(self) -> tuple[str, ...]:
         return tuple(one.model for one in self.models if one.asked == 0)
+
+
+def explanation_file(warehouse: Warehouse, run_id: str) -> Path:
+    """The file of the explanation of a run: its id changes with everything that the agents' decisions depend
+    on."""
+    return warehouse.location.explanations / f"{run_id}.json"
+
+
+def save(found: Explanation, path: Path) -> None:
+    """The file appears whole or not at all."""
+    write_file(path, TypeAdapter(Explanation).dump_json(found, indent=1).decode())
+
+
+def load(path: Path) -> Explanation | None:
+    """The inverse of `save`; None for a file that is missing, or holds something else."""
+    try:
+        return TypeAdapter(Explanation).validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None

@@ -6,14 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.agents.variant import CallingAgents
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -24,9 +21,9 @@ class Observed:
     """With labels."""
     train_accuracy: Floats
     """(N,)"""
-    rounds: NDArray[np.int64]
+    rounds: Ints
     """(T, N) the round of calls, from 1, in which a model was asked; 0 where it was not"""
-    slots: NDArray[np.int64]
+    slots: Ints
     """(T,) their answer as a slot of the dataset; -1 for none"""
     probability: Floats
     """(T,) their probability that their answer is right"""
@@ -34,30 +31,30 @@ class Observed:
     """(T,) their probability of the right answer; 0 where no model asked gave it"""
     pulls: Floats | None
     """(T, N) as `Account.pulls`"""
-    slots_without: NDArray[np.int64]
+    slots_without: Ints
     """(N, T) their answers without each model"""
     chance_without: Floats
     """(N, T)"""
 
     @property
-    def right(self) -> Mask:
+    def right(self) -> Bools:
         """(T,) whether they are right."""
         return is_right(self.slots, self.test)
 
     @property
-    def pools(self) -> Mask:
+    def pools(self) -> Bools:
         """(T, N) which models they ask."""
         return self.rounds > 0
 
 
-def is_right(slots: NDArray[np.int64], test: Dataset) -> Mask:
+def is_right(slots: Ints, test: Dataset) -> Bools:
     """(..., T) whether these slots (..., T) are the documents' right ones."""
     return np.asarray((slots == test.labels) & (test.labels >= 0))
 
 
 def observe(
     dataset: Dataset,
-    groups: Sequence[Mask],
+    groups: Sequence[Bools],
     agents: Sequence[CallingAgents],
     on_progress: Callable[[float], None] | None = None,
 ) -> Observed:

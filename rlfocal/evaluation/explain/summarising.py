@@ -1,25 +1,50 @@
-"""Turns observations into all figures of an explanation except the examples."""
+"""Turns observations into an explanation."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.explain.findings import Belief, Loss, OfModel, OfTask, Pools, Stop
+from rlfocal.evaluation.explain.examples import Document, against, despite, examples
+from rlfocal.evaluation.explain.findings import Belief, Explanation, Loss, OfModel, OfTask, Pools, Stop
 from rlfocal.evaluation.explain.observing import Observed, is_right
 from rlfocal.statistics.intervals import Interval, paired_bootstrap
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 LEAST_CHANCE = 1e-3
 """The lowest probability in a log score: if no model asked gave the right answer it would be 0, whose
 logarithm would dominate everything else."""
 DRAWS = 2_000
 """Bootstrap draws: with 10,000, intervals of log scores would take a second per model."""
+
+
+def summarise(seen: Observed, confidential: Collection[Document], **about: Any) -> Explanation:
+    """The explanation of these observations; `about`: its fields that they do not tell.
+
+    For `confidential` documents, examples show only which model gave which choice.
+    """
+    own = own_answers(seen)
+    return Explanation(
+        **about,
+        benchmark=seen.test.benchmark,
+        n=len(seen.test),
+        accuracy=float(seen.right.mean()),
+        mean_pool_size=float(seen.pools.sum(axis=1).mean()),
+        best_single=seen.test.models[int(seen.train_accuracy.argmax())],
+        models=of_models(seen),
+        stops=stops(seen),
+        pools=pools(seen),
+        own=int(own.sum()),
+        own_accuracy=float(seen.right[own].mean()) if own.any() else 0.0,
+        tasks=of_tasks(seen),
+        against=int(against(seen).sum()),
+        despite=int(despite(seen).sum()),
+        examples=examples(seen, confidential),
+    )
 
 
 def of_models(seen: Observed) -> tuple[OfModel, ...]:
@@ -62,14 +87,14 @@ def stops(seen: Observed) -> tuple[Stop, ...]:
 
 
 def pools(seen: Observed) -> Pools:
-    """Of equally common sets, the first one found counts as the commonest."""
+    """The sets of models asked; of equally common ones, the first counts as the commonest."""
     counted = Counter(map(tuple, seen.pools.tolist()))
     commonest, n = counted.most_common(1)[0]
     members = tuple(model for model, is_in in zip(seen.test.models, commonest, strict=True) if is_in)
     return Pools(len(counted), members, n / len(seen.test))
 
 
-def own_answers(seen: Observed) -> Mask:
+def own_answers(seen: Observed) -> Bools:
     """(T,) where Fusion's answer is not the prediction of any model asked."""
     said = (seen.pools & (seen.test.predictions == seen.slots[:, None])).any(axis=1)
     return np.asarray((seen.slots >= 0) & ~said)
@@ -80,27 +105,26 @@ def of_tasks(seen: Observed) -> tuple[OfTask, ...]:
     found = []
     for task in sorted(set(seen.test.tasks.tolist())):
         rows = seen.test.tasks == task
-        beliefs = [(model, belief(seen, at, rows)) for at, model in enumerate(seen.test.models)]
-        asked = [(model, one) for model, one in beliefs if one is not None]
-        weights = {
-            model: one.surplus if one.pull is None else one.pull * float(seen.pools[rows, at].sum())
-            for at, (model, one) in enumerate(beliefs)
-            if one is not None
-        }
-        asked.sort(key=lambda item: -weights[item[0]])
+        beliefs = []
+        for at, model in enumerate(seen.test.models):
+            if (one := belief(seen, at, rows)) is not None:
+                asked = float(seen.pools[rows, at].sum())
+                weight = one.surplus if one.pull is None else one.pull * asked
+                beliefs.append((weight, model, one))
+        beliefs.sort(key=lambda item: -item[0])
         found.append(
             OfTask(
                 task,
                 int(rows.sum()),
                 float(seen.right[rows].mean()),
                 float(seen.pools[rows].sum(axis=1).mean()),
-                tuple(asked),
+                tuple((model, one) for _, model, one in beliefs),
             )
         )
     return tuple(found)
 
 
-def belief(seen: Observed, model: int, rows: Mask) -> Belief | None:
+def belief(seen: Observed, model: int, rows: Bools) -> Belief | None:
     """Fusion's belief in one model, on some documents (T,); None if it is not asked on any of them."""
     asked = seen.pools[:, model] & rows
     if not asked.any():
@@ -138,7 +162,7 @@ def _mean_with_interval(differences: Floats) -> Interval:
     return Interval(drawn.mean, drawn.low, drawn.high)
 
 
-def alike_in_error(test: Dataset) -> tuple[Floats, NDArray[np.int64]]:
+def alike_in_error(test: Dataset) -> tuple[Floats, Ints]:
     """Both (N, N): the share of the documents where either of two models is wrong on which both give the same
     answer (0 without any), and the number of these documents. By plain agreement, any two good models would
     look like copies."""

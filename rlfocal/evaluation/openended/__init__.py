@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlfocal.evaluation.openended.decider import PAPER, OpenEndedConfig, OpenEndedDecider, train_decider
-from rlfocal.evaluation.openended.evaluation import OpenEndedReport, evaluate_scores
+from rlfocal.evaluation.openended.evaluation import OpenEndedReport, evaluate_scores, print_open_ended
 from rlfocal.evaluation.openended.scores import ScoreTable, read_scores
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "OpenEndedReport",
     "ScoreTable",
     "evaluate_scores",
+    "print_open_ended",
     "read_scores",
     "train_decider",
 ]

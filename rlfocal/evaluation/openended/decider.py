@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.methods.agents.networks import stacked_mlp
 from rlfocal.methods.agents.optimiser import StackedAdam
 from rlfocal.methods.agents.policies import choice_log_probs, gumbel_noise
@@ -53,7 +53,7 @@ class OpenEndedDecider:
     """Of the train scores, 1 where they are all equal."""
 
     @torch.no_grad()
-    def choose(self, scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    def choose(self, scores: Floats) -> Ints:
         """(S, T) the model each seed routes a document to, the likeliest one; parameters do not change.
 
         `scores` (T, N): a document's scores enter only the observations after it. At the start there is no
@@ -67,7 +67,7 @@ class OpenEndedDecider:
 
 
 def train_decider(
-    scores: NDArray[np.float64],
+    scores: Floats,
     seeds: Sequence[int],
     config: OpenEndedConfig | None = None,
     on_progress: Callable[[float], None] | None = None,
@@ -144,7 +144,7 @@ class _Learner:
         return observations[at], actions, choice_log_probs(logits[at], actions)
 
 
-def _standard(scores: NDArray[np.float64], mean: float, deviation: float) -> Tensor:
+def _standard(scores: Floats, mean: float, deviation: float) -> Tensor:
     return torch.as_tensor((scores - mean) / deviation, dtype=torch.float32)
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Floats, Ints, Texts
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.reading.files import load_table
 
@@ -27,13 +27,13 @@ class ScoreTable:
 
     models: tuple[str, ...]
     """In alphabetical order."""
-    tasks: NDArray[np.str_]
+    tasks: Texts
     """(T,)"""
-    doc_ids: NDArray[np.int64]
+    doc_ids: Ints
     """(T,)"""
-    scores: NDArray[np.float64]
+    scores: Floats
     """(T, N) the higher the better"""
-    is_train: NDArray[np.bool_]
+    is_train: Bools
     """(T,)"""
 
 
@@ -109,9 +109,7 @@ def _checked(row: _Row, path: Path) -> tuple[Document, str, float]:
     return (row.task, row.doc_id), row.model, row.score
 
 
-def _is_train(
-    documents: Sequence[Document], splits: dict[Document, str | None], path: Path
-) -> NDArray[np.bool_]:
+def _is_train(documents: Sequence[Document], splits: dict[Document, str | None], path: Path) -> Bools:
     """(T,) by the given splits, and in tasks without any by position."""
     by_task: dict[str, list[Document]] = {}
     for document in documents:

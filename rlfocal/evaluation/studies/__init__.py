@@ -7,10 +7,9 @@ from rlfocal.evaluation.studies.arms import Conditions
 from rlfocal.evaluation.studies.artefacts import artefacts
 from rlfocal.evaluation.studies.findings import Findings, Point, load
 from rlfocal.evaluation.studies.pools import scale, sizes
-from rlfocal.evaluation.studies.search import TRIALS, search
 from rlfocal.evaluation.studies.study import Study
 from rlfocal.evaluation.studies.success import success
-from rlfocal.evaluation.studies.sweeps import branching, metrics, sweep, windows
+from rlfocal.evaluation.studies.sweeps import TRIALS, branching, metrics, search, sweep, windows
 from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
 from rlfocal.statistics.metrics import METRICS
 

@@ -8,15 +8,18 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
+from rlfocal.base.wording import known
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import Candidate, Evaluation, Setup
-from rlfocal.evaluation.runs import run_method
+from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.storing import stored
-from rlfocal.evaluation.studies.findings import OURS, Point, known, point
-from rlfocal.evaluation.studies.tuned import changed
+from rlfocal.evaluation.studies.findings import OURS, Point, point
 from rlfocal.methods import Method, RLFocal, make_method
 from rlfocal.methods.trained import RL_FOCAL
+from rlfocal.methods.trained.recipes import configure
 from rlfocal.methods.trained.settings import Settings
+
+NOTHING: Settings = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -36,93 +39,95 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Arm:
-    """One method on one dataset, and where its result is plotted and stored."""
+    """One method on one dataset, and where its result is plotted."""
 
     series: str
     label: str
     x: float | None
-    data: Dataset
-    build: Callable[[Callable[[float], None] | None], Method]
-    """From a progress callback or None to the method."""
-    name: str
-    """Its name in `evaluations.method`."""
-    settings: Settings
-    study: str | None
-    """None if `evaluate` would make the same rows."""
-    protocol: str = "frozen"
+    setup: Setup
+    candidate: Candidate
 
 
 def tuned_arm(
     conditions: Conditions,
-    text: str,
+    label: str,
     x: float | None = None,
-    settings: Settings = MappingProxyType({}),
+    settings: Settings = NOTHING,
     *,
     data: Dataset | None = None,
-    beside: Settings = MappingProxyType({}),
+    beside: Settings = NOTHING,
+    protocol: str = "frozen",
     keep: bool = True,
+    adapt: Callable[[RLFocal], Method] = lambda own: own,
 ) -> Arm:
     """RL-Focal under the conditions, with more settings.
 
-    `beside` names what else differs. Unless `keep`, agents are trained anew and not stored.
+    `beside` names what else differs, such as what `adapt` does to the method. Unless `keep`, agents are
+    trained anew and not stored.
     """
-    setup, every = conditions.setup, {**conditions.settings, **settings}
-    told = {**changed(conditions.method, every, setup.train_sizes), **beside}
-    store = setup.store if keep else None
+    every = {**conditions.settings, **settings}
+    told = {**find_changes(conditions.method, every, conditions.setup.train_sizes), **beside}
 
-    def build(tell: Callable[[float], None] | None) -> Method:
-        return RLFocal(conditions.method, None, store, tell, changes=every)
+    def make(setup: Setup, on_progress: Callable[[float], None] | None) -> Method:
+        store = setup.store if keep else None
+        return adapt(RLFocal(conditions.method, None, store, on_progress, changes=every))
 
-    of_study = bool(told) or data is not None or conditions.chose_models
-    return Arm(
-        OURS,
-        text,
-        x,
-        data or setup.dataset,
-        build,
-        conditions.method,
-        told,
-        conditions.study if of_study else None,
-    )
+    of_study = bool(told)
+    return _arm(conditions, (OURS, label, x), conditions.method, make, told, data, protocol, of_study)
 
 
 def reference_arm(
     conditions: Conditions,
     name: str,
-    text: str | None = None,
+    label: str | None = None,
     x: float | None = None,
     *,
     data: Dataset | None = None,
-    beside: Settings = MappingProxyType({}),
-    of_study: bool = False,
+    beside: Settings = NOTHING,
     protocol: str = "frozen",
+    of_study: bool = False,
 ) -> Arm:
     """A method without settings; unless it is `of_study`, its rows are those that `evaluate` makes."""
-    of_study = of_study or bool(beside) or data is not None or conditions.chose_models
-    study = conditions.study if of_study else None
-
-    def build(_: Callable[[float], None] | None) -> Method:
-        return make_method(name)
-
-    series, data = name.partition(":")[0], data or conditions.setup.dataset
-    return Arm(series, text or name, x, data, build, name, beside, study, protocol)
+    place, of_study = (name.partition(":")[0], label or name, x), of_study or bool(beside)
+    return _arm(conditions, place, name, lambda *_: make_method(name), beside, data, protocol, of_study)
 
 
-def run_arms(conditions: Conditions, arms: Sequence[Arm]) -> list[Point]:
+def find_changes(method: str, settings: Settings, sizes: Sequence[int]) -> dict[str, Any]:
+    """The settings that differ from the method's own for groups of `sizes` train rows."""
+    configs = [configure(method, n) for n in sizes]
+    return {k: v for k, v in settings.items() if any(getattr(config, k) != v for config in configs)}
+
+
+def run_arms(arms: Sequence[Arm]) -> list[Point]:
     """Evaluate every arm that the warehouse does not have, and summarise its seeds."""
-    return [to_point(arm, run_arm(conditions, arm)) for arm in arms]
+    return [_to_point(arm, run_arm(arm)) for arm in arms]
 
 
-def run_arm(conditions: Conditions, arm: Arm) -> list[Evaluation]:
+def run_arm(arm: Arm) -> list[Evaluation]:
     """The pooled row of each seed in `evaluations`."""
-    setup = replace(conditions.setup, dataset=arm.data, protocol=arm.protocol)
-    called = " ".join(dict.fromkeys([arm.data.benchmark, arm.series, arm.label]))
-    candidate = Candidate(arm.name, arm.build(setup.progress(called)), arm.study, arm.settings)
-    runs, _ = run_method(setup, candidate)
-    return [row for row in stored(setup.warehouse, runs) if row.task == "*"]
+    runs, _ = run_method(arm.setup, arm.candidate)
+    return [row for row in stored(arm.setup.warehouse, runs) if row.task == "*"]
 
 
-def to_point(arm: Arm, rows: Sequence[Evaluation]) -> Point:
+def _arm(
+    conditions: Conditions,
+    place: tuple[str, str, float | None],
+    name: str,
+    make: Callable[[Setup, Callable[[float], None] | None], Method],
+    settings: Settings,
+    data: Dataset | None,
+    protocol: str,
+    of_study: bool,
+) -> Arm:
+    """`place`: its series, label and x. Without a study, `evaluate` would make the same rows."""
+    of_study = of_study or data is not None or conditions.chose_models
+    setup = replace(conditions.setup, dataset=data or conditions.setup.dataset, protocol=protocol)
+    title = " ".join(dict.fromkeys([setup.dataset.benchmark, *place[:2]]))
+    method = make(setup, setup.progress(title))
+    return Arm(*place, setup, Candidate(name, method, conditions.study if of_study else None, settings))
+
+
+def _to_point(arm: Arm, rows: Sequence[Evaluation]) -> Point:
     costs = [known(row.cost) for row in rows]
     more: dict[str, Any] = {
         "mean_pool_size": fmean(row.mean_pool_size for row in rows),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_
 from rlfocal.evaluation.studies.findings import Point
 from rlfocal.evaluation.studies.study import Found
 from rlfocal.evaluation.studies.success import decisions
-from rlfocal.methods import Decisions, Method, RLFocal
+from rlfocal.methods import Decisions
 
 if TYPE_CHECKING:
     from rlfocal.methods.rl_focal.artefacts import Artefacts
@@ -37,11 +37,11 @@ def artefacts(conditions: Conditions, values: Sequence[Any]) -> Found:
         switched[NONE] = Artefacts(**dict.fromkeys(ARTEFACTS, False))
     arms = [_arm(conditions, text, artefact) for text, artefact in switched.items()]
     references = [reference_arm(conditions, name) for name in ("best_single", "soft_vote")]
-    points = run_arms(conditions, [*arms, *references])
+    points = run_arms([*arms, *references])
     base = points[0].accuracy
     worth = {p.label: 100 * (base - p.accuracy) for p in points[1 : len(arms)]}
     notes = [
-        f"Counted as in the released code, which drops what cannot be answered: as released "
+        "Counted as in the released code, which drops what cannot be answered: as released "
         f"{100 * counted_as_released(conditions, points[0]):.2f} %."
     ]
     if worth:
@@ -64,15 +64,14 @@ def counted_as_released(conditions: Conditions, of: Point) -> float:
     return fmean(counted)
 
 
-def _arm(conditions: Conditions, text: str, switched: Artefacts) -> Arm:
+def _arm(conditions: Conditions, label: str, switched: Artefacts) -> Arm:
     off = [name for name, is_on in asdict(switched).items() if not is_on]
-    arm = tuned_arm(conditions, text, beside={"artefacts": dict.fromkeys(off, False)} if off else {})
-
-    def build(tell: Callable[[float], None] | None) -> Method:
-        settings = {**conditions.settings, "artefacts": switched}
-        return RLFocal(conditions.method, None, conditions.setup.store, tell, changes=settings)
-
-    return replace(arm, build=build)
+    return tuned_arm(
+        conditions,
+        label,
+        beside={"artefacts": dict.fromkeys(off, False)} if off else {},
+        adapt=lambda own: replace(own, changes={**own.changes, "artefacts": switched}),
+    )
 
 
 def _listed(worth: dict[str, float]) -> str:

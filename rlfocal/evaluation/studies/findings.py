@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
-from math import isnan, sqrt
+from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -115,8 +115,3 @@ def rename_model(folder: Path, old: str, new: str) -> None:
             if old in found.models:
                 models = tuple(sorted({*found.models, new} - {old}))
                 save(replace(found, models=models), folder)
-
-
-def known(value: float | None) -> float | None:
-    """A number, or None if it is NULL or NaN."""
-    return None if value is None or isnan(value) else value

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
@@ -15,7 +14,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Episode
 from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.evaluation.studies.study import Found
-from rlfocal.methods import Learned, Method, Policy, RLFocal
+from rlfocal.methods import Learned, Policy, RLFocal
 from rlfocal.methods.trained.settings import read_value
 
 
@@ -23,15 +22,15 @@ def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Pools of the given sizes, made by repeating models; agents are trained anew."""
     arms: list[Arm] = []
     for size in (_count(value, 2) for value in values):
-        data, text = repeated(conditions.setup.dataset, size), f"{size} models"
+        data, text = repeat_models(conditions.setup.dataset, size), f"{size} models"
         arms.append(tuned_arm(conditions, text, float(size), data=data, keep=False))
         arms.append(reference_arm(conditions, "soft_vote", text, float(size), data=data))
     n = len(conditions.setup.dataset.models)
     note = f"Pools beyond {n} models repeat the same models; smaller ones hold the alphabetically first."
-    return Found(run_arms(conditions, arms), [note])
+    return Found(run_arms(arms), [note])
 
 
-def repeated(data: Dataset, size: int) -> Dataset:
+def repeat_models(data: Dataset, size: int) -> Dataset:
     """The first `size` models, starting over after the last: `m`, then `m#2`, `m#3` and so on.
 
     Slots and labels do not change.
@@ -39,7 +38,17 @@ def repeated(data: Dataset, size: int) -> Dataset:
     n = len(data.models)
     names = [data.models[i % n] + (f"#{i // n + 1}" if i >= n else "") for i in range(size)]
     order = sorted(range(size), key=names.__getitem__)
-    return _models(data, tuple(names[i] for i in order), np.array([i % n for i in order]))
+    at = np.array([i % n for i in order])
+    return replace(
+        data,
+        models=tuple(names[i] for i in order),
+        first_names=(),
+        prices=data.prices[at],
+        token_costs=data.token_costs[:, at] if data.token_costs.size else data.token_costs,
+        probs=data.probs[:, at],
+        logprobs=data.logprobs[:, at],
+        predictions=data.predictions[:, at],
+    )
 
 
 def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
@@ -60,7 +69,7 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
         else "asks the k models whose branches are likeliest"
     )
     return Found(
-        run_arms(conditions, arms),
+        run_arms(arms),
         [
             f"RL-Focal {how}; random_select and latest_correct answer by one of the k models that are best "
             "on train, latest_correct by one that was right on the document before, for which it asks all k."
@@ -69,21 +78,15 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 
 def _constrained(conditions: Conditions, k: int) -> Arm:
-    text = f"{k} models"
+    label = f"{k} models"
     if conditions.method == "rl_focal_sequential":
-        return tuned_arm(conditions, text, float(k), {"mean_pool": float(k)})
+        return tuned_arm(conditions, label, float(k), {"mean_pool": float(k)})
     if conditions.method != "rl_focal":
         raise InputError(
             f"{conditions.method} has no Decider that can be held to a size; "
             "use rl_focal or rl_focal_sequential"
         )
-    arm = tuned_arm(conditions, text, float(k), beside={"pool_size": k})
-
-    def build(tell: Callable[[float], None] | None) -> Method:
-        own = RLFocal(conditions.method, None, conditions.setup.store, tell, changes=conditions.settings)
-        return OfSize(own, k)
-
-    return replace(arm, build=build)
+    return tuned_arm(conditions, label, float(k), beside={"pool_size": k}, adapt=lambda own: OfSize(own, k))
 
 
 @dataclass(frozen=True)
@@ -113,20 +116,6 @@ class _Held:
     def decide(self, calls: Calls) -> Answered:
         answered: Answered = self.agents.decide(calls, size=self.size)
         return answered
-
-
-def _models(data: Dataset, names: tuple[str, ...], at: NDArray[np.int64]) -> Dataset:
-    """The dataset of the models at these positions, under these names."""
-    return replace(
-        data,
-        models=names,
-        first_names=(),
-        prices=data.prices[at],
-        token_costs=data.token_costs[:, at] if data.token_costs.size else data.token_costs,
-        probs=data.probs[:, at],
-        logprobs=data.logprobs[:, at],
-        predictions=data.predictions[:, at],
-    )
 
 
 def _count(value: Any, least: int, most: int | None = None) -> int:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rlfocal.base.errors import InputError
+from rlfocal.base.arrays import Bools, Ints
+from rlfocal.base.errors import InputError, unknown
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.evaluation.studies.findings import OURS
@@ -33,32 +32,27 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> Found:
     arms = [
         arm
         for n in dict.fromkeys(counts)
-        for arm in _arms(conditions, few_labels(data, n), f"{n:,} labels", float(n), {"train_labels": n})
+        for arm in _arms(conditions, keep_labels(data, n), f"{n:,} labels", float(n), {"train_labels": n})
     ]
     note = "The test set is always the same; each set of labels is part of every larger one."
-    return Found(run_arms(conditions, arms), [note])
+    return Found(run_arms(arms), [note])
 
 
 def failures(conditions: Conditions, values: Sequence[Any]) -> Found:
     """With a share of all answers missing in test: a model that fails is called but gives no answer."""
-    return _shares(conditions, values, failing, "fail", "failing")
+    return _shares(conditions, values, drop_answers, "fail", "failing")
 
 
 def noise(conditions: Conditions, values: Sequence[Any]) -> Found:
     """With a share of train's labels replaced by another slot."""
-    return _shares(conditions, values, noisy, "wrong labels", "label_noise")
+    return _shares(conditions, values, corrupt_labels, "wrong labels", "label_noise")
 
 
 def order(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Online, with the test documents as they come, and shuffled: does learning depend on their order?"""
     data = conditions.setup.dataset
-    orders = {ORDERS[0]: data, ORDERS[1]: shuffled(data)}
-    arms = [
-        replace(arm, protocol="online")
-        for name in _known(values, ORDERS, "order")
-        for arm in _arms(conditions, orders[name], f"the stream {name}", None, {"order": name})
-    ]
-    return Found(run_arms(conditions, arms))
+    orders = {ORDERS[0]: data, ORDERS[1]: shuffle_test(data)}
+    return _orders(conditions, values, orders, "the stream", "order", protocol="online")
 
 
 def choices(conditions: Conditions, values: Sequence[Any]) -> Found:
@@ -68,25 +62,20 @@ def choices(conditions: Conditions, values: Sequence[Any]) -> Found:
         raise InputError(f"{data.benchmark!r} has free answers, which have no order; use another benchmark")
     orders = {
         CHOICES[0]: data,
-        CHOICES[1]: permuted(data, ~data.is_train),
-        CHOICES[2]: permuted(data, np.ones(len(data), dtype=np.bool_)),
+        CHOICES[1]: permute_choices(data, ~data.is_train),
+        CHOICES[2]: permute_choices(data, np.ones(len(data), dtype=np.bool_)),
     }
-    arms = [
-        arm
-        for name in _known(values, CHOICES, "order")
-        for arm in _arms(conditions, orders[name], f"choices {name}", None, {"choices": name})
-    ]
-    return Found(run_arms(conditions, arms))
+    return _orders(conditions, values, orders, "choices", "choices")
 
 
-def few_labels(data: Dataset, n: int) -> Dataset:
+def keep_labels(data: Dataset, n: int) -> Dataset:
     """All test documents, and n of train."""
     train = np.flatnonzero(data.is_train)
     kept = np.random.default_rng(0).permutation(train)[:n]
     return data.rows(~data.is_train | np.isin(np.arange(len(data)), kept))
 
 
-def failing(data: Dataset, share: float) -> Dataset:
+def drop_answers(data: Dataset, share: float) -> Dataset:
     """In test, each answer of each model is missing with this probability."""
     lost = (np.random.default_rng(0).random(data.predictions.shape) < share) & ~data.is_train[:, None]
     logprobs = data.logprobs
@@ -101,7 +90,7 @@ def failing(data: Dataset, share: float) -> Dataset:
     )
 
 
-def noisy(data: Dataset, share: float) -> Dataset:
+def corrupt_labels(data: Dataset, share: float) -> Dataset:
     """In train, each label becomes another slot of its document, if there is one, with this probability."""
     rng = np.random.default_rng(0)
     wrong = (rng.random(len(data)) < share) & data.is_train & (data.labels >= 0) & (data.n_choices > 1)
@@ -109,20 +98,20 @@ def noisy(data: Dataset, share: float) -> Dataset:
     return replace(data, labels=np.where(wrong, moved % np.maximum(data.n_choices, 1), data.labels))
 
 
-def shuffled(data: Dataset) -> Dataset:
+def shuffle_test(data: Dataset) -> Dataset:
     """Train as it is, then test in random order."""
     test = np.random.default_rng(0).permutation(np.flatnonzero(~data.is_train))
     return data.take(np.concatenate([np.flatnonzero(data.is_train), test]))
 
 
-def permuted(data: Dataset, rows: NDArray[np.bool_]) -> Dataset:
+def permute_choices(data: Dataset, rows: Bools) -> Dataset:
     """The choices of these documents in a random order per document, the same for all models."""
     rng, width = np.random.default_rng(0), data.probs.shape[2]
     keys = np.where(np.arange(width) < data.n_choices[:, None], rng.random((len(data), width)), 2.0)
     order = np.where(rows[:, None], keys.argsort(axis=1, kind="stable"), np.arange(width))
     place = order.argsort(axis=1)
 
-    def moved(slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    def moved(slots: Ints) -> Ints:
         """(T, K) the new places of slots."""
         return np.where(slots >= 0, np.take_along_axis(place, np.maximum(slots, 0), axis=1), -1)
 
@@ -149,34 +138,49 @@ def _shares(
     shares = [read_value(str(value), 0.5, "share") for value in values]
     if bad := [share for share in shares if not 0 <= share < 1]:
         raise InputError(f"{bad[0]} is not a share; give numbers from 0 to below 1")
-    arms = [
-        arm
-        for share in shares
-        for arm in _arms(
-            conditions,
-            harder(conditions.setup.dataset, share),
-            f"{100 * share:g} % {what}",
-            float(share),
-            {setting: share},
-        )
-    ]
-    return Found(run_arms(conditions, arms))
+    arms = []
+    for share in shares:
+        data = harder(conditions.setup.dataset, share)
+        arms += _arms(conditions, data, f"{100 * share:g} % {what}", float(share), {setting: share})
+    return Found(run_arms(arms))
+
+
+def _orders(
+    conditions: Conditions,
+    values: Sequence[Any],
+    orders: Mapping[str, Dataset],
+    what: str,
+    setting: str,
+    protocol: str = "frozen",
+) -> Found:
+    arms = []
+    for name in map(str, values):
+        if name not in orders:
+            raise unknown("order", name, list(orders))
+        arms += _arms(conditions, orders[name], f"{what} {name}", None, {setting: name}, protocol)
+    return Found(run_arms(arms))
 
 
 def _arms(
-    conditions: Conditions, data: Dataset, text: str, x: float | None, beside: dict[str, Any]
+    conditions: Conditions,
+    data: Dataset,
+    text: str,
+    x: float | None,
+    beside: dict[str, Any],
+    protocol: str = "frozen",
 ) -> list[Arm]:
     """RL-Focal and what runs beside it, on these rows."""
-    entries = {name: entry_of(name) for name in conditions.beside or BESIDE}
-    admitted = [name for name, entry in entries.items() if data.kind in entry.kinds]
-    harder = partial(reference_arm, conditions, x=x, data=data, beside=beside, of_study=True)
-
-    def label(name: str) -> str:
-        return text if x is not None else f"{name}, {text}"  # without an axis, the label must say it all
-
+    names = [name for name in conditions.beside or BESIDE if data.kind in entry_of(name).kinds]
+    # Without an axis, the label must say it all.
+    label = {name: text if x is not None else f"{name}, {text}" for name in (OURS, *names)}
     return [
-        tuned_arm(conditions, label(OURS), x, data=data, beside=beside),
-        *(harder(name, label(name)) for name in admitted),
+        tuned_arm(conditions, label[OURS], x, data=data, beside=beside, protocol=protocol),
+        *(
+            reference_arm(
+                conditions, name, label[name], x, data=data, beside=beside, protocol=protocol, of_study=True
+            )
+            for name in names
+        ),
     ]
 
 
@@ -185,11 +189,3 @@ def _whole(value: Any) -> int:
     if count < 2:
         raise InputError(f"{count} labels teach nothing; give 2 or more")
     return count
-
-
-def _known(values: Sequence[Any], known: Sequence[str], what: str) -> list[str]:
-    names = [str(value) for value in values]
-    for name in names:
-        if name not in known:
-            raise InputError(f"unknown {what} {name!r}; use one of: {', '.join(known)}")
-    return names

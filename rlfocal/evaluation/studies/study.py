@@ -1,4 +1,4 @@
-"""What a study is."""
+"""A study: a question about RL-Focal, and how it is answered."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation.studies.arms import Conditions
 from rlfocal.evaluation.studies.findings import Beside, Findings, Point, save
-from rlfocal.evaluation.studies.tuned import written
 from rlfocal.methods.trained import RL_FOCAL
-from rlfocal.methods.trained.settings import check_settings
+from rlfocal.methods.trained.settings import Settings, check_settings, defaults, read_value, shown
 
 
 class Found(NamedTuple):
@@ -62,3 +61,21 @@ class Study:
         )
         save(findings, conditions.setup.warehouse.location.studies)
         return findings
+
+
+def written(settings: Settings) -> str:
+    """`name=value,...` as `parse` reads it, in alphabetical order."""
+    return ",".join(f"{name}={shown(value)}" for name, value in sorted(settings.items()))
+
+
+def parse(method: str, texts: Sequence[str]) -> dict[str, Any]:
+    """`name=value` words as settings. Raises InputError for a word or a value that cannot be read."""
+    config = defaults(method)
+    settings: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--set {text!r} is not NAME=VALUE")
+        check_settings(method, [name])
+        settings[name] = read_value(value, getattr(config, name), name)
+    return settings

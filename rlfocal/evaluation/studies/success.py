@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.arms import Conditions, run_arm, tuned_arm
 from rlfocal.evaluation.studies.findings import OURS, Point, point
 from rlfocal.evaluation.studies.study import Found
 from rlfocal.statistics.votes import plurality, soft_vote
 from warehouse import Warehouse
-
-Bools = NDArray[np.bool_]
 
 
 class Decided(NamedTuple):
@@ -30,7 +28,7 @@ class Decided(NamedTuple):
 def success(conditions: Conditions, values: Sequence[Any]) -> Found:
     """RL-Focal's own answer, and what votes of the same teams would have answered."""
     test = conditions.setup.dataset.test
-    rows = run_arm(conditions, tuned_arm(conditions, OURS))
+    rows = run_arm(tuned_arm(conditions, OURS))
     decided = [decisions(conditions.setup.warehouse, row.run_id, test) for row in rows]
     right = [(test.correct & of_seed.pools).sum(axis=1) for of_seed in decided]
     answers = {
@@ -48,7 +46,7 @@ def success(conditions: Conditions, values: Sequence[Any]) -> Found:
     return Found(points, [f"Over all documents: {overall}; {asked:.2f} models asked."])
 
 
-def by_members(series: str, right: Sequence[NDArray[np.int64]], correct: Sequence[Bools]) -> list[Point]:
+def by_members(series: str, right: Sequence[Ints], correct: Sequence[Bools]) -> list[Point]:
     """A point for every number of right members that occurs, from (T,) counts and outcomes of each seed."""
     points = []
     for j in range(max(int(counts.max(initial=0)) for counts in right) + 1):
@@ -80,6 +78,6 @@ def decisions(warehouse: Warehouse, run_id: str, test: Dataset) -> Decided:
     return Decided(pools, correct)
 
 
-def _right(test: Dataset, predictions: NDArray[np.int64]) -> Bools:
+def _right(test: Dataset, predictions: Ints) -> Bools:
     right: Bools = (predictions == test.labels) & (test.labels >= 0)
     return right

@@ -1,4 +1,4 @@
-"""Studies that vary one setting of RL-Focal, beside references that have none."""
+"""Studies of RL-Focal's settings: one varied, or all searched, beside references that have none."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+from rlfocal.base.errors import InputError
+from rlfocal.evaluation.candidates import search_settings
 from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
-from rlfocal.evaluation.studies.study import Found
+from rlfocal.evaluation.studies.study import Found, written
+from rlfocal.evaluation.tuning import FOLDS
+from rlfocal.methods import RLFocal, entry_of
 from rlfocal.methods.trained.settings import check_settings, defaults, read_value
 
 ALL = "all"
 NONE = "none"
+TRIALS = 20
+"""The trials of a search, unless another number is given."""
 
 
 def sweep(
@@ -23,8 +29,10 @@ def sweep(
         check_settings(conditions.method, [setting])
         like = getattr(defaults(conditions.method), setting)
         tried = [read_value(str(value), like, setting) for value in values]
-        arms = [_arm(conditions, setting, symbol, value) for value in tried]
-        return Found(run_arms(conditions, [*arms, *_references(conditions, references)]))
+        arms = [
+            tuned_arm(conditions, f"{symbol} = {value:g}", float(value), {setting: value}) for value in tried
+        ]
+        return Found(run_arms([*arms, *_references(conditions, references)]))
 
     return answer
 
@@ -40,7 +48,7 @@ def windows(conditions: Conditions, values: Sequence[Any]) -> Found:
         tuned_arm(conditions, "all" if w == longest else str(w), float(w), {"window": w})
         for w in dict.fromkeys(lengths)
     ]
-    return Found(run_arms(conditions, [*arms, *_references(conditions, ("best_single",))]))
+    return Found(run_arms([*arms, *_references(conditions, ("best_single",))]))
 
 
 def metrics(conditions: Conditions, values: Sequence[Any]) -> Found:
@@ -56,7 +64,7 @@ def metrics(conditions: Conditions, values: Sequence[Any]) -> Found:
             settings["weights"] = (1.0,) * len(names)
         arms.append(tuned_arm(conditions, "no metric" if value == NONE else str(value), None, settings))
     references = _references(conditions, ("soft_vote", "plurality", "best_single"))
-    return Found(run_arms(conditions, [*arms, own, *references]))
+    return Found(run_arms([*arms, own, *references]))
 
 
 def branching(conditions: Conditions, values: Sequence[Any]) -> Found:
@@ -65,11 +73,32 @@ def branching(conditions: Conditions, values: Sequence[Any]) -> Found:
     named = {True: "a branch per model", False: "a single branch"}
     tried = [read_value(str(value), True, "branching") for value in values]
     arms = [tuned_arm(conditions, named[value], None, {"branching": value}) for value in tried]
-    return Found(run_arms(conditions, [*arms, *_references(conditions, ("best_single",))]))
+    return Found(run_arms([*arms, *_references(conditions, ("best_single",))]))
 
 
-def _arm(conditions: Conditions, setting: str, symbol: str, value: float) -> Arm:
-    return tuned_arm(conditions, f"{symbol} = {value:g}", float(value), {setting: value})
+def search(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """Searches on train rows, then evaluates what was found, and the defaults, on the test rows."""
+    trials: int = read_value(str(values[0]), TRIALS, "trials")
+    if trials < 1:
+        raise InputError(f"--values must be at least 1 trial, got {trials}")
+    setup, method, fixed = conditions.setup, conditions.method, conditions.settings
+    best = search_settings(
+        setup,
+        method,
+        lambda settings: RLFocal(method, changes={**fixed, **settings}),
+        {name: where for name, where in entry_of(method).space.items() if name not in fixed},
+        fixed,
+        trials=trials,
+        title=f"{setup.dataset.benchmark} search",
+    )
+    arms = [tuned_arm(conditions, "the defaults"), reference_arm(conditions, "best_single")]
+    if best.settings:
+        arms.insert(0, tuned_arm(conditions, "what was found", settings=best.settings))
+    notes = [
+        f"By {best.trials} trials on {FOLDS} folds of train: {written(best.settings) or 'the defaults'}; "
+        f"{100 * best.accuracy:.2f} % there, the defaults {100 * best.default:.2f} %."
+    ]
+    return Found(run_arms(arms), notes)
 
 
 def _references(conditions: Conditions, names: Sequence[str]) -> list[Arm]:

@@ -27,7 +27,7 @@ def switch(conditions: Conditions, values: Sequence[Any]) -> Found:
     data = stream(conditions.setup.dataset, before, after)
     about = {"switch": [before, after]}
     arms = [
-        replace(tuned_arm(conditions, protocol, data=data, beside=about), protocol=protocol)
+        tuned_arm(conditions, protocol, data=data, beside=about, protocol=protocol)
         for protocol in ("frozen", "online")
     ]
     arms.append(reference_arm(conditions, "best_single", data=data, beside=about))
@@ -72,7 +72,7 @@ def _pair(data: Dataset, named: Sequence[str]) -> tuple[str, str]:
 
 def _points(conditions: Conditions, arm: Arm, test: Dataset, n_before: int) -> list[Point]:
     """A point for each stretch of the stream; x counts documents from the switch to the stretch's middle."""
-    rows = run_arm(conditions, arm)
+    rows = run_arm(arm)
     correct = [decisions(conditions.setup.warehouse, row.run_id, test).correct for row in rows]
     points = []
     for start, end in stretches(n_before, len(test)):

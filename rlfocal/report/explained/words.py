@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import counted, interval, percent, share
 from rlfocal.evaluation.explain.findings import MARGIN, Belief, Explanation, OfModel
-from rlfocal.evaluation.leaderboard import percent, points
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods.trained import RL_FOCAL
 
@@ -125,10 +124,9 @@ def _losing(found: Explanation) -> str:
         f"loss of {100 * MARGIN:g} point. "
     )
     if dear is not None and dear.loss.log_score.high < 0:
-        accuracy, score = dear.loss.accuracy, dear.loss.log_score
         said += (
-            f"The costliest to lose is {dear.model}: accuracy {points(accuracy.mean)} points "
-            f"[{points(accuracy.low)}, {points(accuracy.high)}], log-score {score.mean:+.3f}."
+            f"The costliest to lose is {dear.model}: accuracy {interval(dear.loss.accuracy)} points, "
+            f"log-score {dear.loss.log_score.mean:+.3f}."
         )
     return said.strip().replace(" -0", " −0")
 
@@ -159,17 +157,6 @@ def _against(found: Explanation) -> str:
 def is_believed(belief: Belief) -> bool:
     """Whether Fusion believes the model at all."""
     return belief.surplus > 0 if belief.pull is None else belief.pull > 0
-
-
-def share(fraction: float) -> str:
-    """A share of documents in whole per cent, never rounded to 0 or 100.
-
-    >>> share(1.0), share(0.997), share(0.004), share(0.0)
-    ('100 %', '>99 %', '<1 %', '0 %')
-    """
-    if 0.995 <= fraction < 1:
-        return ">99 %"
-    return "<1 %" if 0 < fraction < 0.005 else f"{100 * fraction:.0f} %"
 
 
 def _weight(one: OfModel) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -23,8 +24,13 @@ def frame_accuracy(axes: Axes, values: Sequence[float]) -> None:
     low, high = min(values), max(values)
     pad = max(0.08 * (high - low), 0.01)
     axes.set_ylim(low - pad, high + pad)
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
+    show_percents(axes.yaxis)
+
+
+def show_percents(axis: Axis) -> None:
+    """Round ticks of fractions, in per cent."""
+    axis.set_major_locator(MaxNLocator(6, steps=STEPS))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
 
 
 def cost_axis(axes: Axes, costs: Sequence[float]) -> None:

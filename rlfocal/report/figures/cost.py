@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from rlfocal.base.wording import percent
 from rlfocal.evaluation.comparable import Run
-from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, percent
+from rlfocal.evaluation.leaderboard import CEILING, Board, Standing
 from rlfocal.report.figures import Drawn, board_figure
 from rlfocal.report.figures._axes import cost_axis, frame_accuracy, panel
 from rlfocal.report.labels import Label, place_labels

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from rlfocal.evaluation.leaderboard import percent
+from rlfocal.base.wording import percent
 from rlfocal.report.curves import Curve, Learning
 from rlfocal.report.figures._axes import STEPS, WIDTH, frame_accuracy, panel
 from rlfocal.report.labels import Label, place_labels
@@ -25,7 +25,7 @@ TITLES = {
     "stage": "Fusion: its answer to train documents it was not fitted on",
 }
 _ASKED = {"decider": "Decider: models asked", "joint": "Both agents: models asked"}
-"""Of the phases in which the Decider learns."""
+"""Titles of the phases in which the Decider learns."""
 _PANELS = 3
 """Panels in a row."""
 

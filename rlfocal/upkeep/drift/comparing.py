@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfocal.base.wording import counted
-from rlfocal.statistics.counts import Change, paired_counts
+from rlfocal.statistics.intervals import Change, paired_counts
 from rlfocal.upkeep.drift.thresholds import Thresholds, exceeds
 from warehouse import Warehouse
 from warehouse.locations import Location

@@ -7,23 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlfocal.base.wording import counted
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import DASH, counted
 from rlfocal.upkeep.drift.comparing import Drift, Moved
 
 LISTED = 30
 """Rows of a table in Markdown, the drifted ones first."""
-HEADER = (
-    "model",
-    "task",
-    "documents",
-    "log-probs moved",
-    "mean",
-    "largest",
-    "flipped",
-    "accuracy %",
-    "change (95 % interval)",
-    "drift",
-)
 
 
 def headline(drift: Drift) -> str:
@@ -70,30 +59,37 @@ def markdown(drift: Drift) -> str:
     lines = [f"- {said}" for said in sentences(drift)]
     if not drift.rows:
         return "\n".join(lines)
-    rows = sorted(drift.rows, key=lambda row: not row.reasons)
-    lines += ["", _row(HEADER), _row(["---", "---", *["---:"] * 7, "---"])]
-    lines += [_row(cells(row)) for row in rows[:LISTED]]
-    if len(rows) > LISTED:
-        lines += ["", f"and {counted(len(rows) - LISTED, 'partition')} more"]
+    lines += ["", *table(drift).markdown()]
+    if len(drift.rows) > LISTED:
+        lines += ["", f"and {counted(len(drift.rows) - LISTED, 'partition')} more"]
     return "\n".join(lines)
 
 
-def cells(row: Moved) -> list[str]:
-    """A row of a table under HEADER."""
-    of = row.logprobs
-    moved = [f"{of.n_moved:,} of {of.n:,}", f"{of.mean_moved:+.2g}", f"{of.largest:.2g}"] if of else ["–"] * 3
-    if row.texts:
-        moved[0] = f"{row.texts.n_changed:,} of {row.texts.n:,} texts"
-    return [
-        row.model,
-        f"{row.benchmark}/{row.task}",
-        f"{row.n_docs:,}",
-        *moved,
-        f"{row.flipped:,}",
-        _accuracies(row),
-        _change(row),
-        "; ".join(row.reasons),
-    ]
+def table(drift: Drift) -> Table:
+    """The first partitions whose answers moved, those past a threshold in bold and first."""
+    numbers = ("documents", "log-probs moved", "mean", "largest", "flipped", "accuracy %")
+    shown = Table("model", "task", *numbers, "change (95 % interval)", texts=("drift",))
+    for row in sorted(drift.rows, key=lambda row: not row.reasons)[:LISTED]:
+        of = row.logprobs
+        moved = (
+            [f"{of.n_moved:,} of {of.n:,}", f"{of.mean_moved:+.2g}", f"{of.largest:.2g}"]
+            if of
+            else [DASH] * 3
+        )
+        if row.texts:
+            moved[0] = f"{row.texts.n_changed:,} of {row.texts.n:,} texts"
+        shown.add(
+            row.model,
+            f"{row.benchmark}/{row.task}",
+            f"{row.n_docs:,}",
+            *moved,
+            f"{row.flipped:,}",
+            _accuracies(row),
+            _change(row),
+            "; ".join(row.reasons),
+            style="bold" if row.reasons else "",
+        )
+    return shown
 
 
 def as_json(drift: Drift) -> dict[str, Any]:
@@ -143,7 +139,3 @@ def _accuracies(row: Moved) -> str:
 def _change(row: Moved) -> str:
     of = row.change
     return f"{100 * of.mean:+.2f}, {100 * of.low:+.2f} to {100 * of.high:+.2f}"
-
-
-def _row(texts: Iterable[str]) -> str:
-    return f"| {' | '.join(text.replace('|', chr(92) + '|') for text in texts)} |"

@@ -1,58 +1,17 @@
-"""One method on one benchmark: fitted on train, decided on test and stored, unless it is already stored."""
+"""Fits one method on train rows and decides on test rows, group by group."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 import numpy as np
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, Episode, Fitted, OnlineAgents, decide, decide_online
-from rlfocal.evaluation.planning import Candidate, Mask, Run, Setup, visible
-from rlfocal.evaluation.storing import learning_curves, online_updates, rule_out, store, stored_runs
+from rlfocal.evaluation.planning import Mask, Setup, visible
 from rlfocal.methods import Decisions, Method, OnlineLearner
 from rlfocal.methods.reference import Oracle
-
-
-def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
-    """Fit one method on train rows, decide on test rows and store the result, unless it is already stored.
-
-    Returns the run ids, one per seed, and those run now.
-    """
-    warehouse, dataset = setup.warehouse, setup.dataset
-    runs = candidate.runs(setup)
-    run_ids = [run.run_id for run in runs]
-
-    def missing() -> list[Run]:
-        held = stored_runs(setup)
-        return [run for run in runs if setup.force or run.run_id not in held]
-
-    if not missing():
-        return run_ids, []
-    warehouse.check_writable()  # before hours of fitting, not after
-    with fitting_lock(setup, candidate.name, runs[0].settings + candidate.tuned):
-        new = missing()  # another process may have stored them meanwhile
-        method, chosen = candidate.tune() if new and candidate.tune else (candidate.method, {})
-        seeds = list(dict.fromkeys(run.seed or 0 for run in new))
-        tasks = candidate.reads_task
-        started = time.perf_counter()
-        fitted = dict(zip(seeds, fit_groups(method, dataset, setup.groups, seeds, tasks=tasks), strict=True))
-        fitting = (time.perf_counter() - started) / max(len(seeds), 1)
-        for run in new:
-            policies = within(run.budget, fitted[run.seed or 0])
-            if policies is None:
-                rule_out(warehouse, [run])
-                continue
-            started = time.perf_counter()
-            decisions = decide_groups(dataset, setup.groups, policies, setup.protocol, tasks=tasks)
-            seconds = fitting + time.perf_counter() - started
-            curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
-            curves += online_updates(decisions)
-            store(warehouse, replace(run, chosen=chosen), dataset, decisions, curves, seconds)
-    return run_ids, [run.run_id for run in new]
 
 
 def within(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | None:

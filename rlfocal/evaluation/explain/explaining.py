@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.evaluation.candidates import run_id_of
-from rlfocal.evaluation.explain.examples import against, despite, examples
-from rlfocal.evaluation.explain.findings import Explanation
-from rlfocal.evaluation.explain.keeping import EXPLAINED, keep, kept_at
-from rlfocal.evaluation.explain.observing import Observed, observe
-from rlfocal.evaluation.explain.summarising import of_models, of_tasks, own_answers, pools, stops
+from rlfocal.evaluation.explain.findings import EXPLAINED, Explanation, explanation_file, save
+from rlfocal.evaluation.explain.observing import observe
+from rlfocal.evaluation.explain.summarising import summarise
+from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
-from rlfocal.evaluation.runs import fit_groups, fitting_lock
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import RLFocal
 from rlfocal.methods.agents.variant import CallingAgents
@@ -54,55 +53,18 @@ def explain(
     progress = setup.progress(f"{benchmark} explain") if per == "benchmark" else None
     seen = observe(visible(dataset, setup.groups), setup.groups, agents, progress)
     seen = replace(seen, test=dataset.test)  # to tell how well they do on each task
-    found = summarised(
+    found = summarise(
         seen,
+        _confidential(warehouse, benchmark),
         method=method,
         per=per,
         split=split,
         seed=seed,
         data=dataset.fingerprint(),
         n_train=int(dataset.is_train.sum()),
-        confidential=_confidential(warehouse, benchmark),
     )
-    keep(found, kept_at(warehouse, run_id_of(setup, method, seed)))
+    save(found, explanation_file(warehouse, run_id_of(setup, method, seed)))
     return found
-
-
-def summarised(
-    seen: Observed,
-    *,
-    method: str,
-    per: str,
-    split: str,
-    seed: int,
-    data: str,
-    n_train: int,
-    confidential: set[tuple[str, int]],
-) -> Explanation:
-    """Turns observations into an explanation."""
-    own = own_answers(seen)
-    return Explanation(
-        benchmark=seen.test.benchmark,
-        method=method,
-        per=per,
-        split=split,
-        seed=seed,
-        data=data,
-        n=len(seen.test),
-        n_train=n_train,
-        accuracy=float(seen.right.mean()),
-        mean_pool_size=float(seen.pools.sum(axis=1).mean()),
-        best_single=seen.test.models[int(seen.train_accuracy.argmax())],
-        models=of_models(seen),
-        stops=stops(seen),
-        pools=pools(seen),
-        own=int(own.sum()),
-        own_accuracy=float(seen.right[own].mean()) if own.any() else 0.0,
-        tasks=of_tasks(seen),
-        against=int(against(seen).sum()),
-        despite=int(despite(seen).sum()),
-        examples=examples(seen, confidential),
-    )
 
 
 def _agents(setup: Setup, method: str, seed: int) -> list[CallingAgents]:
@@ -110,11 +72,9 @@ def _agents(setup: Setup, method: str, seed: int) -> list[CallingAgents]:
     dataset = visible(setup.dataset, setup.groups)
     own = RLFocal(method, store=setup.store, on_progress=setup.progress(f"{dataset.benchmark} {method}"))
     rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
-    if all(own.is_current(of, seed) for of in rows):
+    is_trained = all(own.is_current(of, seed) for of in rows)
+    with nullcontext() if is_trained else fitting_lock(setup, method):
         [found] = fit_groups(own, dataset, setup.groups, [seed])
-    else:
-        with fitting_lock(setup, method):
-            [found] = fit_groups(own, dataset, setup.groups, [seed])
     agents = [one for one in found if isinstance(one, CallingAgents)]
     assert len(agents) == len(setup.groups)
     return agents

@@ -1,0 +1,106 @@
+"""Tables for terminals, Markdown and HTML, and pages made from templates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from markupsafe import Markup
+from rich.table import Table as RichTable
+from rich.text import Text
+
+
+class Table:
+    """Rows under headings: a name, numbers, then words. Cells are text as it is, never markup."""
+
+    def __init__(
+        self,
+        first: str,
+        *numbers: str,
+        title: str = "",
+        caption: str = "",
+        wraps: bool = True,
+        texts: Iterable[str] = (),
+    ) -> None:
+        """`wraps`: whether a long name may take two lines; `texts`: columns of words after the numbers."""
+        self.title, self.caption, self.wraps = title, caption, wraps
+        self.header = (first, *numbers, *texts)
+        self.n_numbers = len(numbers)
+        self.rows: list[tuple[str, ...]] = []
+        self._styles: list[str] = []
+
+    def add(self, *cells: str, style: str = "") -> None:
+        """One row; in HTML, one with a style is marked as ours."""
+        self.rows.append(cells)
+        self._styles.append(style)
+
+    def markdown(self) -> list[str]:
+        """Lines of Markdown."""
+        marks = ["---"] + ["---:"] * self.n_numbers + ["---"] * (len(self.header) - 1 - self.n_numbers)
+        return [_markdown_row(self.header), f"|{'|'.join(marks)}|", *map(_markdown_row, self.rows)]
+
+    def html(self, css: str = "text") -> Markup:
+        """A `<table>` of this class, which scrolls where it is too wide."""
+        head = Markup("").join(self._cell("th", "col", *cell) for cell in enumerate(self.header))
+        body = Markup("\n").join(
+            Markup("<tr{}>{}{}</tr>").format(
+                Markup(' class="ours"') if style else "",
+                self._cell("th", "row", 0, row[0]),
+                Markup("").join(self._cell("td", "", at, cell) for at, cell in enumerate(row[1:], 1)),
+            )
+            for row, style in zip(self.rows, self._styles, strict=True)
+        )
+        return Markup(
+            '<div class="scroll"><table class="{}">\n'
+            "<thead><tr>{}</tr></thead>\n<tbody>\n{}\n</tbody></table></div>"
+        ).format(css, head, body)
+
+    def __rich__(self) -> RichTable:
+        """What `Console.print` prints."""
+        table = RichTable(
+            title=Text(self.title) if self.title else None,
+            title_justify="left",
+            title_style="bold",
+            box=None,
+            padding=(0, 0, 0, 1),
+            pad_edge=False,
+        )
+        for at, heading in enumerate(self.header):
+            if 0 < at <= self.n_numbers:
+                table.add_column(Text(heading), justify="right", no_wrap=True)
+            else:  # folded and not cut: half a name may be another's
+                table.add_column(Text(heading), overflow="fold", no_wrap=at == 0 and not self.wraps)
+        for row, style in zip(self.rows, self._styles, strict=True):
+            table.add_row(*map(Text, row), style=style)
+        return table
+
+    def _cell(self, tag: str, scope: str, at: int, text: str) -> Markup:
+        attributes = Markup(' scope="{}"').format(scope) if scope else Markup("")
+        attributes += Markup(' class="members"') if at > self.n_numbers else ""
+        return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), attributes, text)
+
+
+def escape_markdown(words: str) -> str:
+    """The words without what Markdown would read as its own; code in backticks stays."""
+    signs = r"[\\|]" if "`" in words else r"[\\|<*]|\b_|_\b|(?<=_)_"
+    return re.sub(signs, lambda sign: f"\\{sign[0]}", words)
+
+
+def render(
+    package: str, template: str, filters: Mapping[str, Callable[..., Any]] | None = None, **values: Any
+) -> str:
+    """The page that a template of a package makes of these values; all but markup is escaped."""
+    from jinja2 import Environment, StrictUndefined  # not at the top: it slows the command line's start
+
+    environment = Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    environment.filters |= filters or {}
+    source = resources.files(package) / template
+    return environment.from_string(source.read_text(encoding="utf-8")).render(**values)
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(escape_markdown, cells))} |"
