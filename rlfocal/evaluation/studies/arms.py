@@ -16,7 +16,7 @@ from rlfocal.evaluation.storing import stored
 from rlfocal.evaluation.studies.findings import OURS, Point, point
 from rlfocal.methods import Method, RLFocal, make_method
 from rlfocal.methods.trained import RL_FOCAL
-from rlfocal.methods.trained.recipes import configure
+from rlfocal.methods.trained.settings import configure
 from rlfocal.methods.trained.settings import Settings
 
 NOTHING: Settings = MappingProxyType({})
