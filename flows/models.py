@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from prefect import get_run_logger
@@ -12,8 +11,8 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
 from flows.extracting import extract
+from flows.request import RegenerationRequest
 from flows.support.summary import ALL
-from flows.support.threads import Turns
 from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
 from rlfocal.base.failures import plain
 from rlfocal.base.wording import counted
@@ -26,56 +25,39 @@ from warehouse import open_warehouse
 from warehouse.store import PartitionKey
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a regeneration was asked to extract: the flow's parameters that concern extraction."""
-
-    pool: str
-    warehouse: str | None
-    benchmarks: list[str] | None
-    limit: int | None
-    datasets: str | None
-    backend: str
-    jobs: int | None
-    minutes: int | None
-
-    def of_one_model(self, model: str) -> dict[str, Any]:
-        """The parameters of the deployment extract-model."""
-        given = {name: value for name, value in vars(self).items() if name != "jobs" and value is not None}
-        return given | {"model": model}
-
-
 def extract_all(
-    pool: PoolSpec, tasks: Sequence[TaskDocuments], asked: Asked
+    pool: PoolSpec, tasks: Sequence[TaskDocuments], request: RegenerationRequest
 ) -> tuple[list[State[Any]], list[Failure]]:
     """One task run per model that lacks something. Returns their final states, and what is missing."""
-    with open_warehouse(asked.warehouse) as warehouse:
-        lacking = describe_and_find_lacking(warehouse, pool, tasks, asked.backend)
+    backend = request.backend or pool.backend
+    with open_warehouse(request.location) as warehouse:
+        lacking = describe_and_find_lacking(warehouse, pool, tasks, backend)
     if not lacking:
         return [], []
     workers = find_workers()
     if workers is None:
-        return _here(pool, lacking, tasks, asked)
-    return _elsewhere(lacking, tasks, asked, workers)
+        return _extract_locally(pool, lacking, tasks, request, backend)
+    return _extract_on_workers(lacking, tasks, request, backend, workers)
 
 
-def _here(
-    pool: PoolSpec, lacking: Sequence[ModelSpec], tasks: Sequence[TaskDocuments], asked: Asked
+def _extract_locally(
+    pool: PoolSpec,
+    lacking: Sequence[ModelSpec],
+    tasks: Sequence[TaskDocuments],
+    request: RegenerationRequest,
+    backend: str,
 ) -> tuple[list[State[Any]], list[Failure]]:
-    jobs = asked.jobs or default_jobs(asked.backend)
-    # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
-    # the page an arrow wherever two models were given the same object.
+    jobs = request.jobs or default_jobs(backend)
     given = {
-        "location": asked.warehouse,
+        "location": request.location,
         "pool": pool,
-        "backend": asked.backend,
+        "backend": backend,
         "jobs": jobs,
-        "engines": 1 if asked.jobs else None,  # on GPUs, `jobs` is the most engines of all models
-        "minutes": asked.minutes,
+        "engines": 1 if request.jobs else None,  # on GPUs, `jobs` is the most engines of all models
+        "minutes": request.minutes_per_model,
         "tasks": tasks,
     }
-    each = [{**given, "model": model.model} for model in lacking]
-    states = _submit(extract, each, at_once=jobs)
+    states = _submit(extract, [{**given, "model": model.model} for model in lacking], at_once=jobs)
     outcomes = [state.result(raise_on_failure=False) for state in states]
     pairs = zip(lacking, outcomes, strict=True)
     return states, [gap for model, outcome in pairs for gap in _missing(model.model, outcome)]
@@ -88,38 +70,49 @@ def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Fail
         yield from outcome.missing
 
 
-def _elsewhere(
-    lacking: Sequence[ModelSpec], tasks: Sequence[TaskDocuments], asked: Asked, workers: Workers
+def _extract_on_workers(
+    lacking: Sequence[ModelSpec],
+    tasks: Sequence[TaskDocuments],
+    request: RegenerationRequest,
+    backend: str,
+    workers: Workers,
 ) -> tuple[list[State[Any]], list[Failure]]:
-    limit = make_limit(workers, asked.backend, asked.jobs)
+    limit = make_limit(workers, backend, request.jobs)
     online, models = counted(workers.online, "worker"), counted(len(lacking), "model")
     get_run_logger().info(
         "%s for %s of work pool %s, %d at once (limit %s)", models, online, workers.pool, limit, LIMIT
     )
-    turns = Turns()
+    parameters = {
+        "pool": request.pool,
+        "warehouse": request.location,
+        "benchmarks": request.benchmarks,
+        "limit": request.limit,
+        "datasets": request.datasets,
+        "backend": backend,
+        "minutes": request.minutes_per_model,
+    }
+    given = {name: value for name, value in parameters.items() if value is not None}
     each = [
         {
             "model": model.model,
             "gpus": model.tensor_parallel,
             "workers": workers,
-            "parameters": asked.of_one_model(model.model),
-            "turns": turns,
-            "number": number,
+            "parameters": {**given, "model": model.model},
         }
-        for number, model in enumerate(lacking)
+        for model in lacking
     ]
     states = _submit(hand_over, each, at_once=len(each))
-    with open_warehouse(asked.warehouse, read_only=True) as warehouse:
+    with open_warehouse(request.location, read_only=True) as warehouse:
         committed = warehouse.committed()
     keys = [(task.benchmark, task.task) for task in tasks]
     gaps: list[Failure] = []
     for model, state in zip(lacking, states, strict=True):
         absent = [key for key in keys if PartitionKey(model.model, *key) not in committed]
-        gaps += _left(model.model, state, absent, workers)
+        gaps += _find_gaps(model.model, state, absent, workers)
     return states, gaps
 
 
-def _left(
+def _find_gaps(
     model: str, state: State[Any], absent: Sequence[tuple[str, str]], workers: Workers
 ) -> Iterator[Failure]:
     """What a worker's run failed to extract: its partitions if they are known, else the model."""
@@ -137,6 +130,8 @@ def _left(
 
 def _submit(task: Any, each: Sequence[dict[str, Any]], *, at_once: int) -> list[State[Any]]:
     """Runs a task with each of these arguments. Returns the final states, in order."""
+    # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
+    # the page an arrow wherever two models were given the same object.
     with ThreadPoolTaskRunner[Any](max_workers=at_once) as runner:
         given = [
             {name: value if name == "model" else quote(value) for name, value in one.items()} for one in each

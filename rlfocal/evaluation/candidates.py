@@ -44,7 +44,7 @@ def _candidate(setup: Setup, name: str) -> Candidate:
     study = SETTINGS if settings.keys() - {about.needs_setting} else None
     candidate = Candidate(name, method, study, settings, about.has_budgets, reads_task(name))
     space = {n: where for n, where in about.space.items() if n not in settings}
-    return _tuned(setup, candidate, space) if setup.tune and space else candidate
+    return _tuned(setup, candidate, space) if setup.request.tune and space else candidate
 
 
 def _tuned(setup: Setup, candidate: Candidate, space: Mapping[str, Any]) -> Candidate:
@@ -60,18 +60,18 @@ def _tuned(setup: Setup, candidate: Candidate, space: Mapping[str, Any]) -> Cand
             make,
             space,
             setup.dataset.train,
-            setup.per,
-            setup.protocol,
+            setup.request.per,
+            setup.request.protocol,
             whole_tasks=holds_out_tasks(setup.dataset),
             fixed=fixed,
             tasks=candidate.reads_task,
         )
-        title, tell = f"{setup.dataset.benchmark} {name} tuning", setup.on_progress
+        title, tell = f"{setup.dataset.benchmark} {name} tuning", setup.request.on_progress
         found = tune(
             search,
-            setup.tune,
+            setup.request.tune,
             setup.warehouse.location.studies / TUNING,
-            force=setup.force,
+            force=setup.request.force,
             on_progress=None if tell is None else lambda share: tell(title, share),
         )
         making = Making(
@@ -81,4 +81,4 @@ def _tuned(setup: Setup, candidate: Candidate, space: Mapping[str, Any]) -> Cand
         )
         return make_method(name, making), {**found.settings, TUNED: found.trials}
 
-    return replace(candidate, tuned=f"{setup.tune} trials of {REVISION} {space!r}", tune=run_search)
+    return replace(candidate, tuned=f"{setup.request.tune} trials of {REVISION} {space!r}", tune=run_search)

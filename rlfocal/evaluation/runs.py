@@ -28,7 +28,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
 
     def missing() -> list[Run]:
         held = stored_runs(setup)
-        return [run for run in runs if setup.force or run.run_id not in held]
+        return [run for run in runs if setup.request.force or run.run_id not in held]
 
     if not missing():
         return run_ids, []
@@ -47,7 +47,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
                 rule_out(warehouse, [run])
                 continue
             started = time.perf_counter()
-            decisions = decide_groups(dataset, setup.groups, policies, setup.protocol, tasks=tasks)
+            decisions = decide_groups(dataset, setup.groups, policies, setup.request.protocol, tasks=tasks)
             seconds = fitting + time.perf_counter() - started
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
             curves += online_updates(decisions)
@@ -66,7 +66,7 @@ def within(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | 
 
 def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractContextManager[bool]:
     """If several processes fit one method on the same rows, one does it and the others wait."""
-    about = [setup.dataset.benchmark, method, settings, setup.per, setup.dataset.fingerprint()]
+    about = [setup.dataset.benchmark, method, settings, setup.request.per, setup.dataset.fingerprint()]
     return setup.warehouse.lock("\0".join(["fit", *about]), wait=True)
 
 

@@ -20,7 +20,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.cli import main
 from rlfocal.data.dataset import load_dataset
 from rlfocal.data.policy import decide
-from rlfocal.evaluation import Setup, evaluate
+from rlfocal.evaluation import EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.studies import STUDIES, Conditions, Findings, Point, load
 from rlfocal.evaluation.studies.arms import tuned_arm
 from rlfocal.evaluation.studies.artefacts import counted_as_released
@@ -81,7 +81,11 @@ def opened(filled: Path, tmp_path: Path) -> Iterator[Warehouse]:
 
 
 def conditions(warehouse: Warehouse, method: str = "rl_focal", seeds: int = 2) -> Conditions:
-    return Conditions(Setup(warehouse, load_dataset(warehouse, "b"), seeds), method, FAST[method])
+    return Conditions(
+        Setup(warehouse, load_dataset(warehouse, "b"), EvaluationRequest("b", seeds=seeds)),
+        method,
+        FAST[method],
+    )
 
 
 def run(warehouse: Warehouse, name: str, *values: object, seeds: int = 2) -> Findings:
@@ -136,7 +140,10 @@ def test_the_defaults_are_the_run_that_evaluate_makes(opened: Warehouse) -> None
     assert changed("rl_focal", config, [160]) == {}
     assert changed("rl_focal", config, [160, 5_000]) == config
     assert changed("rl_focal", config | {"epochs": 3}, [160]) == {"epochs": 3}
-    plain = tuned_arm(Conditions(Setup(opened, load_dataset(opened, "b")), study="window"), "the defaults")
+    plain = tuned_arm(
+        Conditions(Setup(opened, load_dataset(opened, "b"), EvaluationRequest("b")), study="window"),
+        "the defaults",
+    )
     assert (plain.study, plain.settings) == (None, {})
 
 

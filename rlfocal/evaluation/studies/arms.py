@@ -8,6 +8,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
+from rlfocal.base.names import Protocol
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import Candidate, Evaluation, Setup
 from rlfocal.evaluation.runs import run_method
@@ -49,7 +50,7 @@ class Arm:
     settings: Settings
     study: str | None
     """None if `evaluate` would make the same rows."""
-    protocol: str = "frozen"
+    protocol: Protocol = "frozen"
 
 
 def tuned_arm(
@@ -95,7 +96,7 @@ def reference_arm(
     data: Dataset | None = None,
     beside: Settings = MappingProxyType({}),
     of_study: bool = False,
-    protocol: str = "frozen",
+    protocol: Protocol = "frozen",
 ) -> Arm:
     """A method without settings; unless it is `of_study`, its rows are those that `evaluate` makes."""
     of_study = of_study or bool(beside) or data is not None or conditions.chose_models
@@ -115,7 +116,9 @@ def run_arms(conditions: Conditions, arms: Sequence[Arm]) -> list[Point]:
 
 def run_arm(conditions: Conditions, arm: Arm) -> list[Evaluation]:
     """The pooled row of each seed in `evaluations`."""
-    setup = replace(conditions.setup, dataset=arm.data, protocol=arm.protocol)
+    setup = replace(
+        conditions.setup, dataset=arm.data, request=replace(conditions.setup.request, protocol=arm.protocol)
+    )
     called = " ".join(dict.fromkeys([arm.data.benchmark, arm.series, arm.label]))
     candidate = Candidate(arm.name, arm.build(setup.progress(called)), arm.study, arm.settings)
     runs, _ = run_method(setup, candidate)

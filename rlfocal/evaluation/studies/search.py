@@ -23,20 +23,20 @@ def search(conditions: Conditions, values: Sequence[Any]) -> Found:
     if trials < 1:
         raise InputError(f"--values must be at least 1 trial, got {trials}")
     setup, method, fixed = conditions.setup, conditions.method, conditions.settings
-    tell, title = setup.on_progress, f"{setup.dataset.benchmark} search"
+    tell, title = setup.request.on_progress, f"{setup.dataset.benchmark} search"
     best = tune(
         Search(
             method,
             lambda settings: RLFocal(method, changes={**fixed, **settings}),
             {name: where for name, where in entry_of(method).space.items() if name not in fixed},
             setup.dataset.train,
-            setup.per,
+            setup.request.per,
             whole_tasks=holds_out_tasks(setup.dataset),
             fixed=fixed,
         ),
         trials,
         setup.warehouse.location.studies / TUNING,
-        force=setup.force,
+        force=setup.request.force,
         on_progress=None if tell is None else lambda share: tell(title, share),
     )
     arms = [tuned_arm(conditions, "the defaults"), reference_arm(conditions, "best_single")]

@@ -41,11 +41,6 @@ class Plan:
     """Partitions that are committed already."""
 
 
-def is_filled(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str) -> bool:
-    """Whether the warehouse has every partition as it would be extracted now."""
-    return not _lacking(plan_of(pool.models, tasks, backend, warehouse.committed()))
-
-
 def describe_and_find_lacking(
     warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str
 ) -> list[ModelSpec]:
