@@ -229,4 +229,4 @@ def _reason(state: State[Any]) -> str:
 
 
 if __name__ == "__main__":
-    regenerate()
+    regenerate("lab")

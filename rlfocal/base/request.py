@@ -137,7 +137,9 @@ def _describe(call: Any, request: Any, first: Sequence[Parameter]) -> None:
     """Gives a function the signature, and its docstring the list of parameters, that the request has."""
     hints = get_type_hints(request)
     taken = Signature.from_callable(request).parameters.values()
-    call.__signature__ = Signature([*first, *(one.replace(annotation=hints[one.name]) for one in taken)])
+    parameters = [*first, *(one.replace(annotation=hints[one.name]) for one in taken)]
+    returned = call.__annotations__["return"]
+    call.__signature__ = Signature(parameters, return_annotation=returned)
     lines = [f"{name}\n    {one.option.help}" for name, one in asked_by(request).items()]
     call.__doc__ = "\n".join([cleandoc(call.__doc__), "", "Parameters", "----------", *lines])
 

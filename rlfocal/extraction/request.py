@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from rlfocal.base.request import Backend, Benchmarks, Datasets, Limit, Models, Option, Request
 
@@ -13,14 +13,20 @@ if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
 
 
+class LoadedPool(Protocol):
+    """A PoolSpec; its module is too slow to import for the command line's help."""
+
+    def choose(self, models: list[str] | None, benchmarks: list[str] | None) -> PoolSpec: ...
+
+
 @dataclass(frozen=True)
 class PoolRequest(Request):
     """Models of a pool, the benchmarks to run them on, and how."""
 
     pool: Annotated[
-        Any, Option("The pool's name or its YAML file.", flags=("--pool", "-p"), complete="pools")
-    ] = "lab"
-    """Or a PoolSpec."""
+        str | Path | LoadedPool,
+        Option("The pool's name or its YAML file.", flags=("--pool", "-p"), complete="pools"),
+    ]
     location: str | Path | None = None
     """The warehouse, as `open_warehouse` takes it."""
     _: KW_ONLY
@@ -40,9 +46,9 @@ class PoolRequest(Request):
 
     def load_pool(self) -> PoolSpec:
         """Reads the pool and keeps the models and benchmarks asked for. Raises InputError."""
-        from rlfocal.pool import PoolSpec, load_pool
+        from rlfocal.pool import load_pool
 
-        pool = self.pool if isinstance(self.pool, PoolSpec) else load_pool(str(self.pool))
+        pool = load_pool(str(self.pool)) if isinstance(self.pool, str | Path) else self.pool
         return pool.choose(
             None if self.models is None else list(self.models),
             None if self.benchmarks is None else list(self.benchmarks),

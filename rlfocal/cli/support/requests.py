@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial, wraps
+from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -68,7 +68,7 @@ def _parameter(name: str, asking: Asking, is_argument: bool) -> Parameter:
         kind = list[str] if option.is_repeated else str
     elif get_origin(kind) is Literal:
         shared["metavar"] = f"<{'|'.join(get_args(kind))}>"
-        shared["autocompletion"] = partial(_complete, get_args(kind))
+        shared["autocompletion"] = _completion_of(get_args(kind))
         kind = str
     made = typer.Argument(**shared) if is_argument else typer.Option(*_flags(name, asking), **shared)
     allowed: Any = kind | None if asking.is_optional else kind
@@ -80,8 +80,11 @@ def _flags(name: str, asking: Asking) -> tuple[str, ...]:
     return asking.option.flags or (f"--{name.replace('_', '-')}",)
 
 
-def _complete(choices: Sequence[str], incomplete: str) -> list[str]:
-    return [choice for choice in choices if choice.startswith(incomplete)]
+def _completion_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return [choice for choice in choices if choice.startswith(incomplete)]
+
+    return complete
 
 
 def _read(name: str, asking: Asking, value: Any) -> Any:
