@@ -34,7 +34,7 @@ def takes(
 ) -> Callable[[Callable[..., T]], Callable[..., T | State[Any]]]:
     """Gives a flow a parameter for each field of a request, which is the first argument of the function.
 
-    Fields in `without`, and those of which the function has its own parameter, keep their defaults. Its
+    Fields in `without` keep their defaults. A parameter of the function's own replaces a field of its name. Its
     docstring describes its own parameters, except `warehouse`. It runs as in `with_final_state`.
     """
 
@@ -58,8 +58,8 @@ def takes(
                 check_no_password(given["warehouse"])
                 if request is None:
                     return function(**given)
-                fields = {name: given.pop(name) for name in asked}
-                return function(request(**fields), **given)
+                fields = {name: given[name] for name in asked_by(request) if name in given}
+                return function(request(**fields), **{one.name: given[one.name] for one in own})
 
             return with_final_state(work)
 
