@@ -34,7 +34,7 @@ def takes(
 ) -> Callable[[Callable[..., T]], Callable[..., T | State[Any]]]:
     """Gives a flow a parameter for each field of a request, which is the first argument of the function.
 
-    Fields in `without` keep their defaults. A parameter of the function's own replaces a field of its name. Its
+    Fields in `without` keep their defaults. The function's own parameter replaces a field of its name. Its
     docstring describes its own parameters, except `warehouse`. It runs as in `with_final_state`.
     """
 
