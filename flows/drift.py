@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from prefect.artifacts import create_markdown_artifact
@@ -23,6 +24,7 @@ NAME = "Drifted"
 It is a completed one: everything was extracted and stored, so that there is nothing to run again, and
 automations for failures stay quiet. Others can wait for the event `prefect.flow-run.Drifted`.
 """
+Location = str | Path | None
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -48,12 +50,12 @@ class DriftLimits(BaseModel):
         return Thresholds().changed(self.logprob, self.flipped, self.accuracy)
 
 
-def newest_snapshot(location: str | None) -> int:
+def newest_snapshot(location: Location) -> int:
     with open_warehouse(location) as warehouse:
         return warehouse.snapshot()
 
 
-def compared(location: str | None, snapshot: int, limits: DriftLimits) -> Drift:
+def measure_drift(location: Location, snapshot: int, limits: DriftLimits) -> Drift:
     """How answers differ from those of a snapshot; what is beyond the limits is shown as an artifact."""
     with open_warehouse(location) as warehouse:
         drift = drift_since(warehouse, snapshot, limits.thresholds())
@@ -62,7 +64,7 @@ def compared(location: str | None, snapshot: int, limits: DriftLimits) -> Drift:
     return drift
 
 
-def to_train_on(
+def rows_to_train_on(
     drift: Drift | None, limits: DriftLimits, benchmark: str, before: Mapping[PartitionKey, Committed]
 ) -> tuple[int | None, set[str] | None]:
     """The snapshot to train on, and the models that answered at it (None: the newest, and all)."""
@@ -76,12 +78,8 @@ def to_train_on(
     return drift.before, whole
 
 
-def marked(summary: Summary) -> Summary | State[Summary]:
+def mark_drifted(summary: Summary) -> Summary | State[Summary]:
     """The summary, in a state named Drifted where answers are beyond the limits."""
     if summary.drift is None or not summary.drift.beyond:
         return summary
-    return Completed(name=NAME, message=" · ".join(_said(summary.drift)), data=summary)
-
-
-def _said(drift: Drift) -> Sequence[str]:
-    return sentences(drift)[:5]
+    return Completed(name=NAME, message=" · ".join(sentences(summary.drift)[:5]), data=summary)

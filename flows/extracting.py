@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from prefect import flow, get_run_logger, task
@@ -10,20 +11,18 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Failed
 from prefect.tasks import Task, exponential_backoff
 
-from flows.support.ending import ended
-from flows.support.parameters import Count, Name, Names
-from flows.support.progress import shown, tell
+from flows.support.parameters import Count, Name, takes
+from flows.support.progress import report_progress, show_progress
 from flows.support.summary import sentence
 from rlfocal.base.errors import RunError
 from rlfocal.base.failures import plain
 from rlfocal.base.wording import counted
+from rlfocal.extraction.request import PoolRequest
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.runner import ModelOutcome
 from rlfocal.extraction.running.runner import extract_model as extract_now
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.pool import load_pool
-from rlfocal.pool.specs import Backend
 from warehouse import open_warehouse
 
 RETRIES = 2
@@ -58,7 +57,7 @@ def extract(
 ) -> ModelOutcome | State[ModelOutcome]:
     """Every answer of one model, in its own process; a retry leaves alone what earlier tries committed."""
     title = f"extract {model}"
-    with shown(title) as on_progress:
+    with show_progress(title) as on_progress:
         outcome = extract_now(
             location,
             missing,
@@ -71,54 +70,36 @@ def extract(
         return Failed(
             message=f"{counted(len(outcome.missing), 'partition')}: {outcome.missing[0].reason}", data=outcome
         )
-    tell(title, 1.0)
+    report_progress(title, 1.0)
     return outcome
 
 
 @flow(name="extract-model", flow_run_name="extract {model}", persist_result=False)
+@takes(PoolRequest, without=["models", "jobs"])
 def extract_model(
-    model: Name,
-    pool: Name = "lab",
-    warehouse: Name | None = None,
-    benchmarks: Names | None = None,
-    limit: Count | None = None,
-    datasets: Name | None = None,
-    backend: Backend | None = None,
-    minutes: Count | None = None,
-) -> ModelOutcome | State[ModelOutcome]:
+    request: PoolRequest, model: Name, minutes: Count | None = None, warehouse: Name | None = None
+) -> ModelOutcome:
     """Run every benchmark of a pool on one of its models, and commit the answers.
 
     Committed answers are left alone; if another run is extracting the same ones, this run waits for it.
 
     Args:
         model: The model's name in the pool.
-        pool: The pool: lab, small, paper, or the path of a YAML file on the worker.
-        warehouse: A directory that every worker reaches, or the URI of a Postgres catalogue without its
-            password. Default: RLFOCAL_WAREHOUSE of the worker, else .rlfocal/warehouse in its checkout.
-        benchmarks: Only these benchmarks of the pool. Default: all.
-        limit: Only the first N documents of each task. Default: all.
-        datasets: A mirror of the data sets on the worker, made with `rlfocal datasets mirror`. Default: the
-            hub.
-        backend: The engine. Default: the pool's.
         minutes: The time limit of each try, in minutes; a model that takes longer is stopped, and what it
             committed stays. Default: none.
     """
-
-    def work() -> ModelOutcome:
-        chosen = load_pool(pool).choose([model], benchmarks)
-        tasks = load_tasks(chosen.benchmarks, limit, datasets)
-        engine = backend or chosen.backend
-        with open_warehouse(warehouse) as opened:
-            [missing] = plan_extraction(opened, chosen.models, tasks, engine)
-        state = extract(warehouse, model, missing, engine, 1, minutes, return_state=True)
-        outcome: Any = state.result(raise_on_failure=False)
-        if not isinstance(outcome, ModelOutcome):
-            raise RunError(f"extract {model}: {plain(outcome)}")
-        for gap in outcome.missing:
-            get_run_logger().error("failed: %s", sentence(gap))
-        if outcome.missing:
-            n = counted(len(outcome.missing), "partition")
-            raise RunError(f"{n} of {model} missing: {outcome.missing[0].reason}")
-        return outcome
-
-    return ended(warehouse, work)
+    chosen = replace(request, models=[model]).load_pool()
+    tasks = load_tasks(chosen.benchmarks, request.limit, request.datasets)
+    engine = request.backend or chosen.backend
+    with open_warehouse(warehouse) as opened:
+        [missing] = plan_extraction(opened, chosen.models, tasks, engine)
+    state = extract(warehouse, model, missing, engine, 1, minutes, return_state=True)
+    outcome: Any = state.result(raise_on_failure=False)
+    if not isinstance(outcome, ModelOutcome):
+        raise RunError(f"extract {model}: {plain(outcome)}")
+    for gap in outcome.missing:
+        get_run_logger().error("failed: %s", sentence(gap))
+    if outcome.missing:
+        n = counted(len(outcome.missing), "partition")
+        raise RunError(f"{n} of {model} missing: {outcome.missing[0].reason}")
+    return outcome

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from prefect import get_run_logger
@@ -12,8 +11,8 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
 from flows.extracting import extract
+from flows.request import RegenerationRequest
 from flows.support.summary import ALL
-from flows.support.threads import Turns
 from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
 from rlfocal.base.failures import plain
 from rlfocal.base.wording import counted
@@ -26,49 +25,33 @@ from warehouse import open_warehouse
 from warehouse.store import PartitionKey
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a regeneration was asked to extract: the flow's parameters that concern extraction."""
-
-    pool: str
-    warehouse: str | None
-    benchmarks: list[str] | None
-    limit: int | None
-    datasets: str | None
-    backend: str
-    jobs: int | None
-    minutes: int | None
-
-    def of_one_model(self, model: str) -> dict[str, Any]:
-        """The parameters of the deployment extract-model."""
-        given = {name: value for name, value in vars(self).items() if name != "jobs" and value is not None}
-        return given | {"model": model}
-
-
 def extract_all(
-    pool: PoolSpec, tasks: Sequence[TaskDocuments], asked: Asked
+    pool: PoolSpec, tasks: Sequence[TaskDocuments], request: RegenerationRequest
 ) -> tuple[list[State[Any]], list[Failure]]:
     """One task run per model that lacks something. Returns their final states, and what is missing."""
-    with open_warehouse(asked.warehouse) as warehouse:
-        plans = plan_extraction(warehouse, pool.models, tasks, asked.backend)
+    backend = request.backend or pool.backend
+    with open_warehouse(request.location) as warehouse:
+        plans = plan_extraction(warehouse, pool.models, tasks, backend)
     lacking = sorted((plan for plan in plans if plan.is_incomplete), key=lambda plan: plan.place)
     if not lacking:
         return [], []
     workers = find_workers()
     if workers is None:
-        return _here(lacking, asked)
-    return _elsewhere([plan.model for plan in lacking], tasks, asked, workers)
+        return _extract_locally(lacking, request, backend)
+    return _extract_on_workers([plan.model for plan in lacking], tasks, request, backend, workers)
 
 
-def _here(lacking: Sequence[Missing], asked: Asked) -> tuple[list[State[Any]], list[Failure]]:
-    jobs = asked.jobs or default_jobs(asked.backend)
+def _extract_locally(
+    lacking: Sequence[Missing], request: RegenerationRequest, backend: str
+) -> tuple[list[State[Any]], list[Failure]]:
+    jobs = request.jobs or default_jobs(backend)
     # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
     # the page an arrow wherever two models were given the same object.
     given = {
-        "location": asked.warehouse,
-        "backend": asked.backend,
+        "location": request.location,
+        "backend": backend,
         "jobs": jobs,
-        "minutes": asked.minutes,
+        "minutes": request.minutes_per_model,
     }
     each = [{**given, "model": plan.model.model, "missing": plan} for plan in lacking]
     states = _submit(extract, each, at_once=jobs)
@@ -84,38 +67,49 @@ def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Fail
         yield from outcome.missing
 
 
-def _elsewhere(
-    lacking: Sequence[ModelSpec], tasks: Sequence[TaskDocuments], asked: Asked, workers: Workers
+def _extract_on_workers(
+    lacking: Sequence[ModelSpec],
+    tasks: Sequence[TaskDocuments],
+    request: RegenerationRequest,
+    backend: str,
+    workers: Workers,
 ) -> tuple[list[State[Any]], list[Failure]]:
-    limit = make_limit(workers, asked.backend, asked.jobs)
+    limit = make_limit(workers, backend, request.jobs)
     online, models = counted(workers.online, "worker"), counted(len(lacking), "model")
     get_run_logger().info(
         "%s for %s of work pool %s, %d at once (limit %s)", models, online, workers.pool, limit, LIMIT
     )
-    turns = Turns()
+    parameters = {
+        "pool": request.pool,
+        "warehouse": request.location,
+        "benchmarks": request.benchmarks,
+        "limit": request.limit,
+        "datasets": request.datasets,
+        "backend": backend,
+        "minutes": request.minutes_per_model,
+    }
+    given = {name: value for name, value in parameters.items() if value is not None}
     each = [
         {
             "model": model.model,
             "gpus": model.tensor_parallel,
             "workers": workers,
-            "parameters": asked.of_one_model(model.model),
-            "turns": turns,
-            "number": number,
+            "parameters": {**given, "model": model.model},
         }
-        for number, model in enumerate(lacking)
+        for model in lacking
     ]
     states = _submit(hand_over, each, at_once=len(each))
-    with open_warehouse(asked.warehouse, read_only=True) as warehouse:
+    with open_warehouse(request.location, read_only=True) as warehouse:
         committed = warehouse.committed()
     keys = [(task.benchmark, task.task) for task in tasks]
     gaps: list[Failure] = []
     for model, state in zip(lacking, states, strict=True):
         absent = [key for key in keys if PartitionKey(model.model, *key) not in committed]
-        gaps += _left(model.model, state, absent, workers)
+        gaps += _find_gaps(model.model, state, absent, workers)
     return states, gaps
 
 
-def _left(
+def _find_gaps(
     model: str, state: State[Any], absent: Sequence[tuple[str, str]], workers: Workers
 ) -> Iterator[Failure]:
     """What a worker's run failed to extract: its partitions if they are known, else the model."""
@@ -133,6 +127,8 @@ def _left(
 
 def _submit(task: Any, each: Sequence[dict[str, Any]], *, at_once: int) -> list[State[Any]]:
     """Runs a task with each of these arguments. Returns the final states, in order."""
+    # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
+    # the page an arrow wherever two models were given the same object.
     with ThreadPoolTaskRunner[Any](max_workers=at_once) as runner:
         given = [
             {name: value if name == "model" else quote(value) for name, value in one.items()} for one in each

@@ -7,10 +7,8 @@ from typing import Any
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
-from prefect.client.schemas.objects import State
 
-from flows.support.ending import ended
-from flows.support.parameters import Count, Name
+from flows.support.parameters import Count, Name, takes
 from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
 from rlfocal.methods.agents.tensorfiles import trained_on
@@ -20,13 +18,14 @@ from warehouse.upkeep.expiry import expire, merge
 
 
 @flow(name="maintain", persist_result=False)
+@takes()
 def maintain(
     repair: bool = False,
     keep: Count | None = None,
     older_than_days: Count | None = None,
     compact: bool = True,
     warehouse: Name | None = None,
-) -> dict[str, Any] | State[dict[str, Any]]:
+) -> dict[str, Any]:
     """Check every file and row of the warehouse, expire old snapshots, and merge small files.
 
     If something is broken, nothing is expired or merged, and the run fails with what doctor says.
@@ -38,27 +37,21 @@ def maintain(
         older_than_days: Expire only snapshots older than this many days. Default: not by age; if neither is
             given, none expires.
         compact: Merge many small files into few.
-        warehouse: A directory on the worker, or the URI of a Postgres catalogue without its password.
-            Default: RLFOCAL_WAREHOUSE of the worker, else .rlfocal/warehouse in its checkout.
     """
-
-    def work() -> dict[str, Any]:
-        found = diagnose(warehouse, fix=repair)
-        create_table_artifact(key="maintain-doctor", table=[vars(finding) for finding in found])
-        faults = [f"{f.check}: {f.message}" for f in found if f.level == "fault"]
-        if faults:
-            others = f", and {counted(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
-            raise RunError(f"{faults[0]}{others}; see the artifact maintain-doctor")
-        done: dict[str, Any] = {}
-        with open_warehouse(warehouse, create=False) as opened:
-            if keep is not None or older_than_days is not None:
-                age = None if older_than_days is None else timedelta(days=older_than_days)
-                trained = trained_on(opened.location.checkpoints)
-                done |= expire(opened, keep=keep, older_than=age, trained=trained)._asdict()
-            if compact:
-                done |= merge(opened)._asdict()
-        lines = ["# Done", "", *(f"- {name}: {value}" for name, value in done.items())]
-        create_markdown_artifact(key="maintain-done", markdown="\n".join(lines))
-        return done
-
-    return ended(warehouse, work)
+    found = diagnose(warehouse, fix=repair)
+    create_table_artifact(key="maintain-doctor", table=[vars(finding) for finding in found])
+    faults = [f"{f.check}: {f.message}" for f in found if f.level == "fault"]
+    if faults:
+        others = f", and {counted(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
+        raise RunError(f"{faults[0]}{others}; see the artifact maintain-doctor")
+    done: dict[str, Any] = {}
+    with open_warehouse(warehouse, create=False) as opened:
+        if keep is not None or older_than_days is not None:
+            age = None if older_than_days is None else timedelta(days=older_than_days)
+            trained = trained_on(opened.location.checkpoints)
+            done |= expire(opened, keep=keep, older_than=age, trained=trained)._asdict()
+        if compact:
+            done |= merge(opened)._asdict()
+    lines = ["# Done", "", *(f"- {name}: {value}" for name, value in done.items())]
+    create_markdown_artifact(key="maintain-done", markdown="\n".join(lines))
+    return done

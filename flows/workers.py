@@ -1,7 +1,7 @@
 """Models handed over to workers: one run of the deployment extract-model each, a limited number at once.
 
-The server stores how many places of its limit are taken, but keeps who holds them in memory, which a restart
-loses. A run that waits for a place therefore corrects the number from the runs that exist.
+The server stores how many slots of its limit are in use, but keeps who holds them in memory, which a restart
+loses. A run that waits for a slot therefore corrects the number from the runs that exist.
 """
 
 from __future__ import annotations
@@ -31,23 +31,21 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
 
-from flows.support.progress import tell
+from flows.support.progress import report_progress
 from flows.support.silence import end_if_silent
-from flows.support.threads import Turns
 from rlfocal.extraction.running.runner import default_jobs
 
 DEPLOYMENT = "extract-model/extract-model"
 LIMIT = "rlfocal-models"
 TAG = "rlfocal-handed-over"
 TRIES = 3
-"""Of a model whose worker dies again and again."""
+"""Attempts when a model's worker keeps dying."""
 SECONDS_BETWEEN_LOOKS = 2.0
-SECONDS_BETWEEN_CHECKS = 60.0
-"""Whether the run is alive."""
-SECONDS_TO_A_PLACE = 60.0
-"""Seconds after which a run that waits for a place counts the places taken."""
+SECONDS_BETWEEN_HEARTBEAT_CHECKS = 60.0
+SECONDS_BETWEEN_RECOUNTS = 60.0
+"""Seconds after which a run that waits for a slot recounts the slots in use."""
 LEASE_SECONDS = 120.0
-"""Seconds for which the server keeps the place of a regeneration that died."""
+"""Seconds for which the server keeps the slot of a regeneration that died."""
 PATIENCE = 300.0
 """Seconds that a run waits where no worker is online."""
 _UNFINISHED = (
@@ -78,7 +76,7 @@ def find_workers() -> Workers | None:
             pool = client.read_deployment_by_name(DEPLOYMENT).work_pool_name
         except ObjectNotFound:
             return None
-        if pool is None or not (online := _online(client, pool)):
+        if pool is None or not (online := _count_online(client, pool)):
             return None
         variables = client.read_work_pool(pool).base_job_template.get("variables", {})
     return Workers(pool, online, "gpus" in variables.get("properties", {}))
@@ -114,16 +112,11 @@ def _was_raised(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     retry_delay_seconds=exponential_backoff(10),
     retry_condition_fn=_was_raised,
 )
-def hand_over(
-    model: str, gpus: int, workers: Workers, parameters: dict[str, Any], turns: Turns, number: int
-) -> State[Any]:
-    """Has a worker extract a model, and another one if it dies. Ends as the last of these runs does.
-
-    Models take free places in the order of their numbers, 0, 1, ....
-    """
+def hand_over(model: str, gpus: int, workers: Workers, parameters: dict[str, Any]) -> State[Any]:
+    """Has a worker extract a model, and another one if it dies. Ends as the last of these runs does."""
     title = f"extract {model}"
     variables = {"gpus": gpus} if workers.has_gpus else None
-    with _slot(turns, number), get_client(sync_client=True) as client:
+    with _hold_slot(), get_client(sync_client=True) as client:
         for n in range(TRIES):
             run = run_deployment(
                 DEPLOYMENT,
@@ -135,9 +128,9 @@ def hand_over(
                 job_variables=variables,
             )
             assert isinstance(run, FlowRun)  # and no coroutine: this is a task of a thread
-            state = _final(client, run, workers.pool)
+            state = _wait_for_final_state(client, run, workers.pool)
             if state.is_completed():
-                tell(title, 1.0)
+                report_progress(title, 1.0)
                 return Completed(message=f"run {run.name} of {workers.pool}")
             if not state.is_crashed():
                 break
@@ -145,7 +138,7 @@ def hand_over(
     return Failed(message=state.message or f"its run on a worker ended {state.name}")
 
 
-def _final(client: SyncPrefectClient, run: FlowRun, pool: str) -> State[Any]:
+def _wait_for_final_state(client: SyncPrefectClient, run: FlowRun, pool: str) -> State[Any]:
     """The run's final state. A run without a worker is cancelled after a while, a dead one is ended."""
     alone_since: float | None = None
     checked = time.monotonic()
@@ -155,10 +148,10 @@ def _final(client: SyncPrefectClient, run: FlowRun, pool: str) -> State[Any]:
         assert state is not None
         if state.is_final():
             return state
-        if time.monotonic() - checked > SECONDS_BETWEEN_CHECKS:
+        if time.monotonic() - checked > SECONDS_BETWEEN_HEARTBEAT_CHECKS:
             checked = time.monotonic()
             end_if_silent(client, run)
-        if not state.is_scheduled() or _online(client, pool):
+        if not state.is_scheduled() or _count_online(client, pool):
             alone_since = None
         elif alone_since is None:
             alone_since = time.monotonic()
@@ -169,41 +162,33 @@ def _final(client: SyncPrefectClient, run: FlowRun, pool: str) -> State[Any]:
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
-def _online(client: SyncPrefectClient, pool: str) -> int:
+def _count_online(client: SyncPrefectClient, pool: str) -> int:
     wanted = WorkerFilter(status=WorkerFilterStatus(any_=["ONLINE"]))
     return len(client.read_workers_for_work_pool(pool, wanted))
 
 
 @contextmanager
-def _slot(turns: Turns, number: int) -> Iterator[None]:
-    """Holds one of the limit's places, strictly: if the limit is gone, nothing runs."""
-    with ExitStack() as held:
-        with turns.turn(number):
-            held.enter_context(_place())
-        yield
-
-
-def _place() -> ExitStack[bool | None]:
-    """One of the limit's places, as soon as there is one; held until it is exited."""
+def _hold_slot() -> Iterator[None]:
+    """Holds one of the limit's slots, strictly: if the limit is gone, nothing runs."""
     with ExitStack() as held:
         while True:
-            place = concurrency(
+            slot = concurrency(
                 LIMIT,
                 strict=True,
-                timeout_seconds=SECONDS_TO_A_PLACE,
+                timeout_seconds=SECONDS_BETWEEN_RECOUNTS,
                 lease_duration=LEASE_SECONDS,
                 raise_on_lease_renewal_failure=False,  # a restarted server has forgotten who holds what
             )
             try:
-                held.enter_context(place)
+                held.enter_context(slot)
+                break
             except TimeoutError:
-                _count_again()
-            else:
-                return held.pop_all()
+                _release_leaked_slots()
+        yield
 
 
-def _count_again() -> None:
-    """Sets the places taken to the number of runs that hold one."""
+def _release_leaked_slots() -> None:
+    """Sets the slots in use to the number of runs that hold one."""
     held = FlowRunFilter(
         tags=FlowRunFilterTags(all_=[TAG]),
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_UNFINISHED))),
@@ -211,5 +196,7 @@ def _count_again() -> None:
     with get_client(sync_client=True) as client:
         taken = client.count_flow_runs(flow_run_filter=held)
         if client.read_global_concurrency_limit_by_name(LIMIT).active_slots > taken:
-            get_run_logger().warning("of limit %s, %d places are taken; others were lost", LIMIT, taken)
+            get_run_logger().warning(
+                "concurrency limit %s: %d slots in use; releasing leaked slots", LIMIT, taken
+            )
             client.update_global_concurrency_limit(LIMIT, GlobalConcurrencyLimitUpdate(active_slots=taken))

@@ -13,8 +13,9 @@ What the command line does, from Python (docs/python.md has a whole script):
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rlfocal.base.lazy import import_when_used
 
 if TYPE_CHECKING:
     from rlfocal.data.dataset import load_dataset
@@ -39,25 +40,22 @@ __all__ = [
     "train",
 ]
 
-_HOMES = {
-    "Router": "rlfocal.serving.router",
-    "evaluate": "rlfocal.evaluation",
-    "extract": "rlfocal.extraction.running.library",
-    "load_dataset": "rlfocal.data.dataset",
-    "open_warehouse": "warehouse",
-    "train": "rlfocal.evaluation",
-}
-"""The modules of the names above; the others are modules of `rlfocal.statistics`."""
-
-
-def __getattr__(name: str) -> Any:
-    # The warehouse itself imports rlfocal's names, and `rlfocal --help` must not wait for DuckDB or torch.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name)
-    found = getattr(import_module(home), name) if home else import_module(f"rlfocal.statistics.{name}")
-    globals()[name] = found
-    return found
+__getattr__ = import_when_used(
+    __name__,
+    {
+        "Router": "rlfocal.serving.router",
+        "agreement": "rlfocal.statistics.agreement",
+        "calibration": "rlfocal.statistics.calibration",
+        "diversity": "rlfocal.statistics.diversity",
+        "evaluate": "rlfocal.evaluation.running",
+        "extract": "rlfocal.extraction.running.library",
+        "load_dataset": "rlfocal.data.dataset",
+        "normalised": "rlfocal.statistics.normalised",
+        "open_warehouse": "warehouse",
+        "train": "rlfocal.evaluation.training",
+    },
+)
+"""The warehouse imports rlfocal's names, and `rlfocal --help` must not wait for DuckDB or torch."""
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results.revisions import revision
+from rlfocal.base.names import Protocol
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import correct_by_document
 from rlfocal.evaluation.planning import Per
@@ -32,7 +33,7 @@ class Evaluated:
     """Empty: the usual ones."""
     seeds: int = 3
     per: Per = "benchmark"
-    protocol: str = "frozen"
+    protocol: Protocol = "frozen"
     split: str = "given"
     budgets: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.results.revisions import revision
-from rlfocal.evaluation import Setup
+from rlfocal.evaluation import EvaluationRequest, Setup
 from rlfocal.evaluation.planning import Per, read_dataset
 from rlfocal.evaluation.studies import STUDIES, Conditions
 from rlfocal.evaluation.studies.findings import Point
@@ -55,7 +55,7 @@ class Studied:
 
     def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         dataset = read_dataset(warehouse, self.benchmark, self.models or None)
-        setup = Setup(warehouse, dataset, self.seeds, self.per)
+        setup = Setup(warehouse, dataset, EvaluationRequest(self.benchmark, seeds=self.seeds, per=self.per))
         found = STUDIES[self.study].run(
             Conditions(
                 setup,

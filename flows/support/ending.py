@@ -1,4 +1,4 @@
-"""How flows end: with what they made, or failed with one sentence that says why."""
+"""How flows end: with their result, or failed with one sentence that says why."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from prefect.client.schemas.objects import State
 from prefect.logging import get_logger
 from prefect.states import Failed
 
-from flows.support.deploying import check_checkout
-from flows.support.parameters import check_no_password
 from flows.support.summary import IncompleteError, sentence
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
@@ -20,23 +18,21 @@ from rlfocal.base.failures import plain
 T = TypeVar("T")
 
 
-def ended(warehouse: str | None, work: Callable[[], T | State[T]]) -> T | State[T]:
-    """What `work` returns, or a failed state whose message is one sentence. Checks what every flow needs."""
-    _log_sentences()
+def with_final_state(work: Callable[[], T]) -> T | State[Any]:
+    """Returns what `work` does, or a failed state that says why in one sentence.
+
+    Of a raised error Prefect would log a traceback.
+    """
+    logger = get_logger("flow_runs")
+    if not any(isinstance(one, _Sentences) for one in logger.filters):
+        logger.addFilter(_Sentences())
     try:
-        check_checkout()
-        check_no_password(warehouse)
         return work()
     except (InputError, RunError) as error:
-        return failed(error)
-
-
-def failed(error: InputError | RunError) -> State[Any]:
-    """A failed state whose message says why in one sentence; of a raised error Prefect logs a traceback."""
-    if isinstance(error, IncompleteError):
-        for gap in error.summary.gaps:
-            get_run_logger().error("failed: %s", sentence(gap))
-    return Failed(message=plain(error), data=error)
+        if isinstance(error, IncompleteError):
+            for gap in error.summary.gaps:
+                get_run_logger().error("failed: %s", sentence(gap))
+        return Failed(message=plain(error), data=error)
 
 
 class _Sentences(logging.Filter):
@@ -47,10 +43,3 @@ class _Sentences(logging.Filter):
         if isinstance(error, InputError | RunError):
             record.msg, record.args, record.exc_info = plain(error), (), None
         return True
-
-
-def _log_sentences() -> None:
-    """From now on, the logs of runs show our errors as one sentence each."""
-    logger = get_logger("flow_runs")
-    if not any(isinstance(one, _Sentences) for one in logger.filters):
-        logger.addFilter(_Sentences())

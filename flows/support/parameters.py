@@ -1,21 +1,95 @@
-"""Types of the flows' parameters: the server shows them as a form, and refuses values out of bounds."""
+"""Parameters of flows: the server shows them as a form, and refuses values out of bounds."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from functools import wraps
+from inspect import Parameter, Signature, cleandoc, signature
+from typing import Annotated, Any, TypeVar
 
+from prefect.client.schemas.objects import State
 from pydantic import Field
 
+from flows.support.deploying import check_checkout
+from flows.support.ending import with_final_state
 from rlfocal.base.errors import InputError
+from rlfocal.base.request import Asking, asked_by
 from warehouse.locations import without_password
 
+T = TypeVar("T")
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[list[Name], Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 WAREHOUSE = "RLFOCAL_WAREHOUSE"
+WAREHOUSE_HELP = (
+    "A directory that every worker reaches, or the URI of a Postgres catalogue without its password. "
+    f"Default: {WAREHOUSE} of the worker, else .rlfocal/warehouse in its checkout."
+)
+
+
+def takes(
+    request: Any = None, *, without: Collection[str] = ()
+) -> Callable[[Callable[..., T]], Callable[..., T | State[Any]]]:
+    """Gives a flow a parameter for each field of a request, which is the first argument of the function.
+
+    Fields in `without` keep their defaults. The function's own parameter replaces a field of its name. Its
+    docstring describes its own parameters, except `warehouse`. It runs as in `with_final_state`.
+    """
+
+    def decorate(function: Callable[..., T]) -> Callable[..., T | State[Any]]:
+        own = list(signature(function, eval_str=True).parameters.values())[0 if request is None else 1 :]
+        asked = {} if request is None else asked_by(request)
+        asked = {name: one for name, one in asked.items() if name not in {*without, *(p.name for p in own)}}
+        required = [one for one in own if one.default is Parameter.empty]
+        parameters = [*required, *(_parameter(name, one) for name, one in asked.items())]
+        parameters += [one for one in own if one not in required]
+        form = Signature(sorted(parameters, key=lambda one: one.default is not Parameter.empty))
+
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> T | State[Any]:
+            bound = form.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = bound.arguments
+
+            def work() -> T:
+                check_checkout()
+                check_no_password(given["warehouse"])
+                if request is None:
+                    return function(**given)
+                fields = {name: given[name] for name in asked_by(request) if name in given}
+                return function(request(**fields), **{one.name: given[one.name] for one in own})
+
+            return with_final_state(work)
+
+        run.__dict__["__signature__"] = form
+        described = {name: _described(one) for name, one in asked.items()} | {"warehouse": WAREHOUSE_HELP}
+        run.__doc__ = _with_arguments(cleandoc(function.__doc__ or ""), described)
+        return run
+
+    return decorate
+
+
+def _parameter(name: str, asking: Asking) -> Parameter:
+    kinds = {str: Name, list: Names}
+    kind = kinds.get(asking.type, asking.type)
+    if asking.option.least is not None:
+        kind = Annotated[kind, Field(ge=asking.option.least)]
+    annotation = kind | None if asking.is_optional else kind
+    return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=asking.default, annotation=annotation)
+
+
+def _described(asking: Asking) -> str:
+    default = asking.option.default
+    return f"{asking.option.help} Default: {default}." if default else asking.option.help
+
+
+def _with_arguments(text: str, described: Mapping[str, str]) -> str:
+    """The docstring with what it says of its own arguments, and of these."""
+    head, _, own = text.partition("\n\nArgs:\n")
+    lines = [f"    {name}: {help}" for name, help in described.items()]
+    return "\n".join([head, "", "Args:", *lines, *filter(None, [own])])
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""Progress of a run, told to the command line, if it runs the flow itself, and to the run's page."""
+"""Progress of a run, for the command line if it runs the flow itself, and for the run's page."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from typing import cast
@@ -12,19 +12,17 @@ from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
-OnProgress = Callable[[str, float], None]
-"""Called with what is running and the finished share of it, 0 to 1."""
+from rlfocal.base.request import Progress
 
 SECONDS_BETWEEN_UPDATES = 5.0
-"""Of a run's page."""
 
 # A flow's parameters are JSON, which a callback is not; Prefect hands this context on to its task threads.
-_listener: ContextVar[OnProgress | None] = ContextVar("listener", default=None)
+_listener: ContextVar[Progress | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def told(listener: OnProgress | None) -> Iterator[None]:
-    """Inside, `tell` calls `listener`."""
+def progress_sink(listener: Progress | None) -> Iterator[None]:
+    """Inside, `report_progress` calls `listener`."""
     token = _listener.set(listener)
     try:
         yield
@@ -32,15 +30,15 @@ def told(listener: OnProgress | None) -> Iterator[None]:
         _listener.reset(token)
 
 
-def tell(title: str, share: float) -> None:
-    """Tells the listener, if there is one."""
+def report_progress(title: str, share: float) -> None:
+    """Calls the listener, if there is one."""
     if (listener := _listener.get()) is not None:
         listener(title, share)
 
 
 @contextmanager
-def shown(name: str) -> Iterator[OnProgress]:
-    """Inside, the listener is told, and the run's page shows the finished share under the name.
+def show_progress(name: str) -> Iterator[Progress]:
+    """Inside, the listener is called, and the run's page shows the finished share under the name.
 
     A separate thread talks to the server, so that no work waits for a server that is down.
     """
@@ -57,7 +55,7 @@ def shown(name: str) -> Iterator[OnProgress]:
 
     def on_progress(title: str, share: float) -> None:
         finished[0] = share
-        tell(title, share)
+        report_progress(title, share)
 
     page = threading.Thread(target=copy_context().run, args=(show,), daemon=True)
     page.start()

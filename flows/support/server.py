@@ -1,4 +1,6 @@
-"""A temporary Prefect server that ends with the process that started it, however that ends. Prefect's stays.
+"""Flows run from the command line: on a temporary Prefect server, off the main thread.
+
+The server ends with the process that started it, however that ends; Prefect's own stays.
 
 As a program, it serves until its stdin closes.
 """
@@ -12,13 +14,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rlfocal.base.errors import RunError
 
+T = TypeVar("T")
 ENVIRONMENT = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 SECONDS_TO_END = 2.0
 
@@ -63,6 +68,24 @@ def _temporary() -> _Temporary:
     if not port:
         raise RunError(f"Prefect's temporary server ended with exit code {process.wait()} as it started")
     return _Temporary(process, f"http://127.0.0.1:{port}/api")
+
+
+def run_in_thread(call: Callable[[], T]) -> T:
+    """What `call` returns or raises. Ctrl-C ends the wait at once; `call` goes on until the process ends.
+
+    On the main thread Prefect would take SIGTERM for itself, and after Ctrl-C wait for every model's process.
+    """
+    result: Future[T] = Future()
+    context = copy_context()
+
+    def work() -> None:
+        try:
+            result.set_result(context.run(call))
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return result.result()
 
 
 def main() -> None:

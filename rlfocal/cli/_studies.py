@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rlfocal.base.errors import InputError
-from rlfocal.cli.learning import Benchmark, Per
-from rlfocal.cli.support.options import Json, Location, Models, Seeds, names, print_json
+from rlfocal.base.names import TRAINED
+from rlfocal.base.request import Benchmark, Models, Option, Per, Seeds
+from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.cli.support.progress import progress_bars
+from rlfocal.cli.support.requests import takes
+from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.evaluation.studies import STUDIES, Conditions, Study
-from rlfocal.methods.trained import TRAINED
 
 studies = typer.Typer()
 
@@ -22,18 +24,20 @@ RLFocalMethod = Annotated[
     typer.Option(help=f"Which of RL-Focal's methods: {', '.join(TRAINED)}.", show_default="the study's own"),
 ]
 Values = Annotated[
-    str | None, typer.Option(metavar="V,...", help="The values to try.", show_default="the study's own")
+    Sequence[str] | None, Option("The values to try.", default="the study's own", metavar="V,...")
 ]
 Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting for every run; may be repeated."),
+    Sequence[str] | None,
+    Option(
+        "A setting for every run; may be repeated.", flags=("--set",), metavar="NAME=VALUE", is_repeated=True
+    ),
 ]
 Beside = Annotated[
-    str | None,
-    typer.Option(
+    Sequence[str] | None,
+    Option(
+        "Methods beside RL-Focal in the studies labels, failures, label-noise, order and choices.",
+        default="the study's own",
         metavar="M,...",
-        help="Methods beside RL-Focal in the studies labels, failures, label-noise, order and choices.",
-        show_default="the study's own",
     ),
 ]
 Out = Annotated[
@@ -43,6 +47,7 @@ Out = Annotated[
 
 
 def _command(asked: Study) -> Callable[..., None]:
+    @takes()
     def command(
         benchmark: Benchmark,
         models: Models = None,
@@ -71,15 +76,18 @@ def _command(asked: Study) -> Callable[..., None]:
         chosen = method or asked.method
         with open_warehouse(warehouse, create=False) as opened:
             with progress_bars() as on_progress:
-                dataset = read_dataset(opened, benchmark, names(models))
+                dataset = read_dataset(opened, benchmark, models)
+                request = EvaluationRequest(
+                    benchmark, seeds=seeds, per=per, force=force, on_progress=on_progress
+                )
                 conditions = Conditions(
-                    Setup(opened, dataset, seeds, per, force=force, on_progress=on_progress),
+                    Setup(opened, dataset, request),
                     chosen,
                     parse(chosen, settings or []),
                     chose_models=bool(models),
-                    beside=tuple(names(beside, "--beside") or ()),
+                    beside=tuple(beside or ()),
                 )
-                findings = asked.run(conditions, names(values, "--values"))
+                findings = asked.run(conditions, values)
             drawn = write_figure(findings, folder / f"{asked.name}-{benchmark}.svg")
         if as_json:
             print_json(findings)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlfocal.base.errors import unknown
+from rlfocal.base.request import Benchmarks
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import group
-from rlfocal.cli.support.options import Benchmarks, Json, names, print_json
+from rlfocal.cli.support.options import Json, print_json
 from rlfocal.cli.support.progress import progress_bars
+from rlfocal.cli.support.requests import takes
 
 if TYPE_CHECKING:
     from rlfocal.pool import Benchmark
@@ -25,6 +28,7 @@ def _group() -> None: ...
 
 
 @datasets.command("mirror")
+@takes()
 def mirror(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The mirror's folder.")],
     benchmarks: Benchmarks = None,
@@ -52,7 +56,7 @@ def mirror(
     """
     from rlfocal.extraction.mirror import mirror_datasets
 
-    chosen = _chosen(names(benchmarks, "--benchmarks"), pool)
+    chosen = _choose_benchmarks(benchmarks, pool)
     with progress_bars() as on_progress:
         copies = mirror_datasets(folder, chosen, source, on_progress)
     if as_json:
@@ -65,7 +69,7 @@ def mirror(
         typer.echo("nothing to mirror: these benchmarks bring their own documents")
 
 
-def _chosen(wanted: list[str] | None, pool: str | None) -> list[Benchmark]:
+def _choose_benchmarks(wanted: Sequence[str] | None, pool: str | None) -> list[Benchmark]:
     from rlfocal.pool import load_benchmarks, load_pool
 
     known = load_benchmarks() if pool is None else {b.name: b for b in load_pool(pool).benchmarks}

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.cli.learning import Benchmark, Per
+from rlfocal.base.request import Benchmark, Models, Per
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, Models, names, print_json
+from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.cli.support.progress import progress_bars
+from rlfocal.cli.support.requests import takes
 
 
 @command("explain", "Learn and compare")
+@takes()
 def explain(
     benchmark: Benchmark,
     method: Annotated[
@@ -42,7 +44,7 @@ def explain(
             opened,
             benchmark,
             method=method,
-            models=names(models),
+            models=models,
             seed=seed,
             per=per,
             split=split,

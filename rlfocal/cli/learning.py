@@ -2,148 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Annotated
 
 import typer
 
-from rlfocal.cli.support import completion
+from rlfocal.base.request import Benchmarks
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.listing import ListsMethods
-from rlfocal.cli.support.options import Json, Location, Models, Seeds, Snapshot, names, print_json
+from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.methods.trained import TRAINED
-
-Benchmark = Annotated[
-    str,
-    typer.Option(
-        "--benchmark",
-        "-b",
-        help="A benchmark of the warehouse.",
-        autocompletion=completion.benchmark,
-    ),
-]
-RLFocalMethod = Annotated[
-    str,
-    typer.Option(
-        help=f"Which of RL-Focal's methods: {', '.join(TRAINED)}; +task after one of "
-        "the first two: agents that read the tasks' names."
-    ),
-]
-Per = Annotated[
-    Literal["benchmark", "task"],
-    typer.Option(
-        help="Fit one policy for the benchmark, or one for each of its tasks (best_single included)."
-    ),
-]
+from rlfocal.cli.support.requests import takes
+from rlfocal.evaluation.request import EvaluationRequest, TrainingRequest
 
 
 @command("train", "Learn and compare")
-def train(
-    benchmark: Benchmark,
-    method: RLFocalMethod = TRAINED[0],
-    models: Models = None,
-    seeds: Seeds = 3,
-    per: Per = "benchmark",
-    snapshot: Snapshot = None,
-    tensorboard: Annotated[
-        bool,
-        typer.Option("--tensorboard", help="Write TensorBoard logs of each training beside its checkpoint."),
-    ] = False,
-    warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+@takes(TrainingRequest, without=["force"])
+def train(request: TrainingRequest, warehouse: Location = None, as_json: Json = False) -> None:
     """Train RL-Focal on a benchmark's train rows and save one checkpoint per seed (and task).
 
     Agents that are already trained are not trained again; `rlfocal evaluate` uses these checkpoints.
     """
-    from rlfocal.evaluation import train as run
+    from rlfocal.evaluation.training import run_training
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, read_only=True) as opened, progress_bars() as on_progress:
-        report = run(
-            opened,
-            benchmark,
-            method=method,
-            models=names(models),
-            seeds=seeds,
-            per=per,
-            snapshot=snapshot,
-            tensorboard=tensorboard,
-            on_progress=on_progress,
-        )
+        report = run_training(opened, replace(request, on_progress=on_progress))
     if as_json:
         print_json(report)
-    else:
-        typer.echo("\n".join(map(str, report.checkpoints)))
-        held = len(report.checkpoints) - report.trained
-        typer.echo(f"{report.trained} trained now, {held} before")
-        if tensorboard:
-            typer.echo(f"see them with: tensorboard --logdir {report.checkpoints[0].parent.parent}")
+        return
+    typer.echo("\n".join([*map(str, report.checkpoints), str(report)]))
+    if request.tensorboard:
+        typer.echo(f"see them with: tensorboard --logdir {report.checkpoints[0].parent.parent}")
 
 
 @command("evaluate", "Learn and compare", cls=ListsMethods)
+@takes(EvaluationRequest)
 def evaluate(
-    benchmark: Benchmark,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            metavar="M,...|all",
-            help="The methods to run; `single:<model>` is one too; all: every method the data allow.",
-            show_default="the usual ones",
-        ),
-    ] = None,
-    models: Models = None,
-    seeds: Seeds = 3,
-    per: Per = "benchmark",
-    protocol: Annotated[
-        str,
-        typer.Option(
-            help="frozen: methods see no test label; online: each is revealed after its answer; both."
-        ),
-    ] = "frozen",
-    split: Annotated[
-        str,
-        typer.Option(
-            metavar="given|[train-]last|[train-]random|[train-]tasks",
-            help="given: as the documents are marked; last: test on the last 20 % of each task; random: on "
-            "20 % of each task, drawn with seed 0; tasks: on a fifth of the tasks, held out (tasks:2/5: "
-            "another fifth); train-last, train-random, train-tasks: of the train documents alone.",
-        ),
-    ] = "given",
-    budgets: Annotated[
-        str | None,
-        typer.Option(
-            metavar="B,...",
-            help="Also run at these mean costs per document: models (1,2,4,all) or cents per 1,000 queries "
-            "(50c). Methods are fitted once and decide at each budget.",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="METHOD.NAME=VALUE",
-            help="A setting of one method (knn.k=20) or of all that have it (encoder=DIR); may be repeated. "
-            "Such runs stay off the leaderboard.",
-        ),
-    ] = None,
-    tune: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            show_default="no tuning",
-            help="First choose each method's settings by N trials on three folds of train, the defaults "
-            "first; on tables of their own, where methods without settings to tune stand, too.",
-        ),
-    ] = 0,
-    snapshot: Snapshot = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Repeat runs, and trials, that the warehouse already has.")
-    ] = False,
-    jobs: Annotated[
+    request: EvaluationRequest,
+    at_once: Annotated[
         int | None,
         typer.Option(
+            "--jobs",
             min=1,
             metavar="N",
             help="Methods to run at once.",
@@ -158,54 +58,35 @@ def evaluate(
     The methods are listed below. By default, RL-Focal runs beside the usual references.
     Runs that the warehouse already has for the same data are shown, not repeated.
     """
-    from rlfocal.evaluation import evaluate as run
     from rlfocal.evaluation.budgets import budget_curves
     from rlfocal.evaluation.over_tasks import over_tasks
+    from rlfocal.evaluation.running import run_evaluation
     from rlfocal.extraction.running.runner import cores
     from rlfocal.report import leaderboard, print_table
     from rlfocal.report.tables import print_budgets, print_over_tasks
     from warehouse import open_warehouse
 
+    jobs = at_once or (cores() if request.methods == ["all"] else 1)
     with open_warehouse(warehouse, create=False) as opened:
         with progress_bars() as on_progress:
-            report = run(
-                opened,
-                benchmark,
-                methods=names(methods, "--methods"),
-                models=names(models),
-                seeds=seeds,
-                per=per,
-                protocol=protocol,
-                split=split,
-                budgets=names(budgets, "--budgets") or (),
-                snapshot=snapshot,
-                force=force,
-                settings=settings or (),
-                tune=tune,
-                at_once=jobs or (cores() if methods == "all" else 1),
-                on_progress=on_progress,
-            )
-        for model, reason in report.left_out:
-            typer.echo(f"left out: {model}, which {reason}", err=True)
-        for method, reason in report.skipped:
-            typer.echo(f"left out: {method}, which {reason}", err=True)
+            report = run_evaluation(opened, replace(request, at_once=jobs, on_progress=on_progress))
+        for sentence in report.omissions():
+            typer.echo(sentence, err=True)
         if as_json:
             print_json(report.rows)
-        else:
-            boards = leaderboard(opened, runs={row.run_id for row in report.rows})
-            print_table(boards)
-            for board in boards:
-                print_over_tasks(board, over_tasks(opened, board))
-                if budgets is not None:
-                    print_budgets(board, budget_curves(opened, board))
+            return
+        boards = leaderboard(opened, runs={row.run_id for row in report.rows})
+        print_table(boards)
+        for board in boards:
+            print_over_tasks(board, over_tasks(opened, board))
+            if request.budgets:
+                print_budgets(board, budget_curves(opened, board))
 
 
 @command("merit", "Learn and compare")
+@takes()
 def merit(
-    benchmarks: Annotated[
-        str | None,
-        typer.Option("--benchmarks", "-b", metavar="B,...", help="Which benchmarks.", show_default="all"),
-    ] = None,
+    benchmarks: Benchmarks = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Accuracies and budgets side by side, as a Markdown table.")
     ] = False,
@@ -224,7 +105,7 @@ def merit(
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
-        boards = leaderboard(opened, names(benchmarks, "--benchmarks"))
+        boards = leaderboard(opened, benchmarks)
         if markdown:
             rows = markdown_results([(board, budget_curves(opened, board)) for board in boards])
             typer.echo("\n".join(rows))

@@ -7,12 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from rlfocal.base.request import Seeds
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Seeds, print_json
+from rlfocal.cli.support.options import Json, print_json
 from rlfocal.cli.support.progress import progress_bars
+from rlfocal.cli.support.requests import takes
 
 
 @command("open-ended", "Learn and compare")
+@takes()
 def open_ended(
     scores: Annotated[
         Path,

@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import (
-    Backend,
-    Benchmarks,
-    Datasets,
-    Json,
-    Limit,
-    Location,
-    Models,
-    Pool,
-    Unconditional,
-    names,
-    print_json,
-)
+from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.requests import takes
+from rlfocal.extraction.request import ExtractionRequest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,14 +25,9 @@ OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 @command("plan", "Run a pool of LLMs")
+@takes(ExtractionRequest, without=["jobs", "replace_documents"])
 def plan(
-    pool: Pool,
-    models: Models = None,
-    benchmarks: Benchmarks = None,
-    limit: Limit = None,
-    backend: Backend = None,
-    datasets: Datasets = None,
-    unconditional: Unconditional = False,
+    request: ExtractionRequest,
     gpu: Annotated[str, typer.Option(help="H100, H200, A100, L40S or L4.")] = "H100",
     gpus: Annotated[
         int | None,
@@ -65,18 +50,16 @@ def plan(
         from rlfocal.extraction.gpus.devices import find_gpus
         from rlfocal.extraction.plan.estimate import find_gpu
         from rlfocal.extraction.plan.plan import GPUS_OF_A_BOX, plan_pool
-        from rlfocal.pool import load_pool
 
-        chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
         made = plan_pool(
-            chosen.with_unconditional() if unconditional else chosen,
+            request.load_pool(),
             warehouse,
-            backend=backend,
+            backend=request.backend,
             gpu=find_gpu(gpu),
             gpus=gpus or len(find_gpus()) or GPUS_OF_A_BOX,
             dollars=gpu_price,
-            limit=limit,
-            datasets=datasets,
+            limit=request.limit,
+            datasets=request.datasets,
         )
     if as_json:
         print_json(asdict(made) | {"totals": _totals(made)})

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows import quieten
+from flows.request import RegenerationRequest
 from rlfocal.base.errors import InputError
+from rlfocal.base.names import RL_FOCAL
+from rlfocal.base.request import Benchmarks
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
@@ -20,83 +26,36 @@ from rlfocal.cli.support.extraction import (
     print_failures,
     print_slower,
 )
-from rlfocal.cli.support.options import (
-    REPORT,
-    Backend,
-    Benchmarks,
-    Datasets,
-    EngineJobs,
-    Json,
-    Limit,
-    Location,
-    Models,
-    Output,
-    Pool,
-    ReplaceDocuments,
-    Seeds,
-    Unconditional,
-    names,
-    print_json,
-)
+from rlfocal.cli.support.options import REPORT, Json, Location, print_json
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
-from rlfocal.methods.trained import RL_FOCAL
+from rlfocal.cli.support.requests import takes
+from rlfocal.extraction.request import ExtractionRequest
+from rlfocal.new_model.request import AddModelRequest
 
 if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
 
-PoolArgument = Annotated[
-    str, typer.Argument(help="The pool's name or its YAML file.", autocompletion=completion.pools)
-]
-
 
 @command("regenerate", "Run a pool of LLMs")
-def regenerate(
-    pool: Pool,
-    models: Models = None,
-    benchmarks: Benchmarks = None,
-    backend: Backend = None,
-    limit: Limit = None,
-    datasets: Datasets = None,
-    jobs: EngineJobs = None,
-    seeds: Seeds = 3,
-    output: Output = REPORT,
-    warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+@takes(RegenerationRequest, without=["minutes_per_model"])
+def regenerate(request: RegenerationRequest, warehouse: Location = None, as_json: Json = False) -> None:
     """The main job: extract what is missing, train, evaluate, report.
 
     Runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records it.
     If a model fails, the others are still evaluated and reported; the exit code is then 1.
     """
-    from rlfocal.pool import load_pool
-
-    chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
+    chosen = request.load_pool()
     sizes = [(len(chosen.models), "model"), (len(chosen.benchmarks), "benchmark")]
     typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
     quieten()
-    from flows.idle import find_done
+    from flows.regenerate import run
     from rlfocal.report import leaderboard, print_table
     from rlfocal.upkeep.drift import sentences
     from warehouse import open_warehouse
 
-    asked: dict[str, Any] = {
-        "pool": pool,
-        "warehouse": warehouse,
-        "benchmarks": names(benchmarks, "--benchmarks"),
-        "models": names(models),
-        "limit": limit,
-        "datasets": None if datasets is None else str(datasets),
-        "backend": backend,
-        "seeds": seeds,
-        "report": str(output),
-    }
     with progress_bars() as on_progress:
-        summary = find_done(**asked, on_progress=on_progress)
-        if summary is None:
-            from flows.regenerate import run
-
-            summary = run(with_total(on_progress, _weights(chosen)), **asked, jobs=jobs)
-            on_progress(IN_ALL, 1.0)
+        summary = run(replace(request, location=warehouse), with_total(on_progress, _weights(chosen)))
+        on_progress(IN_ALL, 1.0)
     if as_json:
         print_json(summary)
     else:
@@ -123,41 +82,18 @@ def _weights(pool: PoolSpec) -> dict[str, float]:
 
 
 @command("extract", "Run a pool of LLMs")
-def extract(
-    pool: Pool,
-    models: Models = None,
-    benchmarks: Benchmarks = None,
-    backend: Backend = None,
-    limit: Limit = None,
-    datasets: Datasets = None,
-    jobs: EngineJobs = None,
-    replace_documents: ReplaceDocuments = False,
-    unconditional: Unconditional = False,
-    warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+@takes(ExtractionRequest)
+def extract(request: ExtractionRequest, warehouse: Location = None, as_json: Json = False) -> None:
     """Run every benchmark on every model of a pool, and commit the answers. A second run extracts nothing.
 
     One process per model; a partition (model, task) is committed whole or not at all, and a killed run
     continues where it stopped. A model that fails affects only its own partitions (exit code 1).
     """
-    from rlfocal.extraction.running.runner import extract_pool
-    from rlfocal.pool import load_pool
+    from rlfocal.extraction.running.library import run_extraction
 
-    chosen = load_pool(pool).choose(names(models), names(benchmarks, "--benchmarks"))
-    if unconditional:
-        chosen = chosen.with_unconditional()
+    chosen = request.load_pool()
     with extraction_bars(chosen) as on_progress:
-        report = extract_pool(
-            warehouse,
-            chosen,
-            backend=backend,
-            limit=limit,
-            datasets=datasets,
-            jobs=jobs,
-            replace_documents=replace_documents,
-            on_progress=on_progress,
-        )
+        report = run_extraction(replace(request, location=warehouse, on_progress=on_progress))
     if as_json:
         print_json({"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing})
     else:
@@ -168,30 +104,11 @@ def extract(
 
 
 @command("add-model", "Run a pool of LLMs")
+@takes(AddModelRequest, arguments=["pool", "entry"])
 def add_model(
-    pool: PoolArgument,
-    entry: Annotated[
-        Path, typer.Argument(help="YAML with model, hf_repo, params_b and the other keys of a pool entry.")
-    ],
-    backend: Backend = None,
-    limit: Limit = None,
-    datasets: Datasets = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, metavar="K", help="Seeds of RL-Focal, trained with and without the model.")
-    ] = 1,
+    request: AddModelRequest,
     no_train: Annotated[
         bool, typer.Option("--no-train", help="Do not train RL-Focal with and without the model.")
-    ] = False,
-    until_clear: Annotated[
-        bool,
-        typer.Option(
-            "--until-clear",
-            help="Extract 100, 200, 400, ... documents of each task, and stop once it is clear that no best "
-            "pool includes the model.",
-        ),
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Add the model even if its first answers are implausible.")
     ] = False,
     output: Annotated[
         Path | None,
@@ -209,22 +126,11 @@ def add_model(
     `remove-model` undoes it.
     """
     from rlfocal.base.atomic import write_file
-    from rlfocal.new_model import add_model as add
+    from rlfocal.new_model.adding import run_add_model
 
+    request = replace(request, warehouse=warehouse, seeds=0 if no_train else request.seeds)
     with progress_bars() as on_progress:
-        found = add(
-            pool,
-            entry,
-            warehouse=warehouse,
-            backend=backend,
-            limit=limit,
-            datasets=None if datasets is None else str(datasets),
-            seeds=0 if no_train else seeds,
-            until_clear=until_clear,
-            force=force,
-            on_progress=on_progress,
-            say=lambda line: typer.echo(line, err=True),
-        )
+        found = run_add_model(replace(request, on_progress=on_progress, say=partial(typer.echo, err=True)))
     page = output or REPORT.parent / f"{found.model}.html"
     write_file(page, found.to_html())
     if as_json:
@@ -238,6 +144,7 @@ def add_model(
 
 
 @command("remove-model", "Run a pool of LLMs")
+@takes()
 def remove_model(
     pool: Annotated[
         str,
@@ -281,12 +188,14 @@ def remove_model(
         typer.echo(str(removed))
 
 
-def _remove_answers(model: str, benchmarks: str | None, warehouse: str | None, *, as_json: bool) -> None:
+def _remove_answers(
+    model: str, benchmarks: Sequence[str] | None, warehouse: str | None, *, as_json: bool
+) -> None:
     from warehouse import open_warehouse
     from warehouse.upkeep.corrections import remove_model as remove
 
     with open_warehouse(warehouse, create=False) as opened:
-        n = remove(opened, model, names(benchmarks, "--benchmarks"))
+        n = remove(opened, model, benchmarks)
         result = {"partitions": n, "snapshot": opened.snapshot()}
     if as_json:
         print_json(result)

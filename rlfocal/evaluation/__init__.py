@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from rlfocal.evaluation.planning import Candidate, Per, Progress, Setup
-from rlfocal.evaluation.running import EvaluationReport, evaluate
-from rlfocal.evaluation.storing import Evaluation
-from rlfocal.evaluation.training import TrainingReport, train
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Candidate",
-    "Evaluation",
-    "EvaluationReport",
-    "Per",
-    "Progress",
-    "Setup",
-    "TrainingReport",
-    "evaluate",
-    "train",
-]
+from rlfocal.base.lazy import import_when_used
+from rlfocal.evaluation.request import EvaluationRequest as EvaluationRequest
+
+if TYPE_CHECKING:
+    from rlfocal.evaluation.planning import Candidate as Candidate
+    from rlfocal.evaluation.planning import Setup as Setup
+    from rlfocal.evaluation.running import EvaluationReport as EvaluationReport
+    from rlfocal.evaluation.running import evaluate as evaluate
+    from rlfocal.evaluation.storing import Evaluation as Evaluation
+    from rlfocal.evaluation.training import TrainingReport as TrainingReport
+    from rlfocal.evaluation.training import train as train
+
+__getattr__ = import_when_used(
+    __name__,
+    {
+        "Candidate": "rlfocal.evaluation.planning",
+        "Evaluation": "rlfocal.evaluation.storing",
+        "EvaluationReport": "rlfocal.evaluation.running",
+        "Setup": "rlfocal.evaluation.planning",
+        "TrainingReport": "rlfocal.evaluation.training",
+        "evaluate": "rlfocal.evaluation.running",
+        "train": "rlfocal.evaluation.training",
+    },
+)

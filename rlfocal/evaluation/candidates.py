@@ -30,7 +30,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
 
     def missing() -> list[Run]:
         held = stored_runs(setup)
-        return [run for run in runs if setup.force or run.run_id not in held]
+        return [run for run in runs if setup.request.force or run.run_id not in held]
 
     if not missing():
         return run_ids, []
@@ -49,7 +49,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
                 rule_out(warehouse, [run])
                 continue
             started = time.perf_counter()
-            decisions = decide_groups(dataset, setup.groups, policies, setup.protocol, tasks=tasks)
+            decisions = decide_groups(dataset, setup.groups, policies, setup.request.protocol, tasks=tasks)
             seconds = fitting + time.perf_counter() - started
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
             curves += online_updates(decisions)
@@ -89,15 +89,15 @@ def search_settings(
         make,
         space,
         setup.dataset.train,
-        setup.per,
-        setup.protocol,
+        setup.request.per,
+        setup.request.protocol,
         whole_tasks=holds_out_tasks(setup.dataset),
         fixed=fixed,
         tasks=reads_task,
     )
-    folder, tell = setup.warehouse.location.studies / TUNING, setup.on_progress
+    folder, tell = setup.warehouse.location.studies / TUNING, setup.request.on_progress
     on_share = None if tell is None else lambda share: tell(title, share)
-    return tune(search, trials, folder, force=setup.force, on_progress=on_share)
+    return tune(search, trials, folder, force=setup.request.force, on_progress=on_share)
 
 
 def _candidate(setup: Setup, name: str) -> Candidate:
@@ -114,7 +114,7 @@ def _candidate(setup: Setup, name: str) -> Candidate:
     study = SETTINGS if settings.keys() - {about.needs_setting} else None
     candidate = Candidate(name, make(settings), study, settings, about.has_budgets, reads_task(name))
     space = {n: where for n, where in about.space.items() if n not in settings}
-    if not (setup.tune and space):
+    if not (setup.request.tune and space):
         return candidate
 
     def make_trial(chosen: Mapping[str, Any]) -> Method:
@@ -127,10 +127,10 @@ def _candidate(setup: Setup, name: str) -> Candidate:
             make_trial,
             space,
             settings,
-            trials=setup.tune,
+            trials=setup.request.tune,
             title=f"{title} tuning",
             reads_task=candidate.reads_task,
         )
         return make({**settings, **found.settings}), {**found.settings, TUNED: found.trials}
 
-    return replace(candidate, tuned=f"{setup.tune} trials of {REVISION} {space!r}", tune=run_search)
+    return replace(candidate, tuned=f"{setup.request.tune} trials of {REVISION} {space!r}", tune=run_search)

@@ -25,7 +25,7 @@ def within(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | 
 
 def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractContextManager[bool]:
     """If several processes fit one method on the same rows, one does it and the others wait."""
-    about = [setup.dataset.benchmark, method, settings, setup.per, setup.dataset.fingerprint()]
+    about = [setup.dataset.benchmark, method, settings, setup.request.per, setup.dataset.fingerprint()]
     return setup.warehouse.lock("\0".join(["fit", *about]), wait=True)
 
 

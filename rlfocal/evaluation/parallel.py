@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
-from rlfocal.data.policy import Budget
 from rlfocal.evaluation.candidates import run_named
-from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset
+from rlfocal.evaluation.planning import Setup, read_dataset
+from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.extraction.running.processes import run_each
-from rlfocal.methods.registry import Settings
 from warehouse import open_warehouse
 from warehouse.locations import Location
 
@@ -22,54 +21,15 @@ PRELOAD = ("rlfocal.evaluation.fitting", "scipy.optimize", "sklearn.linear_model
 """What most methods import, imported once."""
 
 
-@dataclass(frozen=True)
-class Shared:
-    """What every process needs to run a method on the same rows."""
-
-    location: Location
-    benchmark: str
-    models: tuple[str, ...]
-    snapshot: int | None
-    split: str
-    seeds: int
-    per: Per
-    protocol: str
-    settings: Settings
-    budgets: tuple[Budget, ...]
-    force: bool
-    tune: int
-    data: str
-    """The dataset's fingerprint."""
-
-    @classmethod
-    def of(cls, setup: Setup, snapshot: int | None) -> Shared:
-        data = setup.dataset
-        return cls(
-            setup.warehouse.location,
-            data.benchmark,
-            data.models,
-            snapshot,
-            setup.split,
-            setup.seeds,
-            setup.per,
-            setup.protocol,
-            setup.settings,
-            setup.budgets,
-            setup.force,
-            setup.tune,
-            data.fingerprint(),
-        )
-
-
-def run_side_by_side(
-    shared: Shared, names: Sequence[str], at_once: int, on_progress: Progress | None
-) -> None:
+def run_side_by_side(setup: Setup, names: Sequence[str]) -> None:
     """Runs every method in a process of its own, at most `at_once` at a time, and stores the results.
 
     If one fails, raises RunError once all have ended; what the others stored stays.
     """
+    data, on_progress = setup.dataset, setup.request.on_progress
+    request = replace(setup.request, models=data.models, on_progress=None)
     done: set[str] = set()
-    in_all = f"{shared.benchmark}: all {len(names)} methods"
+    in_all = f"{data.benchmark}: all {len(names)} methods"
 
     def on_event(name: str, event: tuple[str, float]) -> None:
         if on_progress is not None:
@@ -80,10 +40,15 @@ def run_side_by_side(
 
     if on_progress is not None:
         on_progress(in_all, 0.0)
-    ended = run_each(
-        _run, {name: (shared, name) for name in names}, at_once=at_once, on_event=on_event, preload=PRELOAD
+    shared = (setup.warehouse.location, request, data.fingerprint())
+    reasons = run_each(
+        _run,
+        {name: (*shared, name) for name in names},
+        at_once=request.at_once,
+        on_event=on_event,
+        preload=PRELOAD,
     )
-    failed = {name: reason for name, reason in ended.items() if reason is not None}
+    failed = {name: reason for name, reason in reasons.items() if reason is not None}
     if failed:
         each = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
         raise RunError(
@@ -91,24 +56,14 @@ def run_side_by_side(
         )
 
 
-def _run(send: Callable[[Any], None], shared: Shared, name: str) -> None:
+def _run(
+    send: Callable[[Any], None], location: Location, request: EvaluationRequest, data: str, name: str
+) -> None:
     # One thread a process: more of them than cores wait for one another by spinning.
-    with threadpool_limits(1), open_warehouse(shared.location, create=False) as warehouse:
-        dataset = read_dataset(warehouse, shared.benchmark, shared.models, shared.snapshot, shared.split)
-        if dataset.fingerprint() != shared.data:
-            raise RunError(f"{shared.benchmark!r} was written to in the meantime; evaluate again")
-        setup = Setup(
-            warehouse,
-            dataset,
-            shared.seeds,
-            shared.per,
-            shared.protocol,
-            shared.split,
-            shared.settings,
-            shared.budgets,
-            shared.force,
-            lambda title, share: send((title, share)),
-            shared.tune,
-        )
-        run_named(setup, name)
+    with threadpool_limits(1), open_warehouse(location, create=False) as warehouse:
+        dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot, request.split)
+        if dataset.fingerprint() != data:
+            raise RunError(f"{request.benchmark!r} changed during evaluation; run it again")
+        own = replace(request, on_progress=lambda title, share: send((title, share)))
+        run_named(Setup(warehouse, dataset, own), name)
     send((f"stored {name}", 1.0))

@@ -7,25 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.names import Per as Per
+from rlfocal.base.request import Progress as Progress
 from rlfocal.data.dataset import Dataset, load_dataset
 from rlfocal.data.policy import Budget, RecipeOnline
+from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.evaluation.splits import GIVEN, split_anew
 from rlfocal.methods import CheckpointStore, Method
 from rlfocal.methods.registry import Settings
 from warehouse import Warehouse, open_warehouse
 
-Per = Literal["benchmark", "task"]
 Mask = NDArray[np.bool_]
 TUNED = "tuned"
 """The key of `evaluations.settings` that holds the number of trials by which the others were chosen."""
-Progress = Callable[[str, float], None]
-"""Called with what is running and the finished share of it, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,23 @@ class Setup:
 
     warehouse: Warehouse
     dataset: Dataset
-    seeds: int = 3
-    per: Per = "benchmark"
-    protocol: str = "frozen"
-    split: str = GIVEN
-    """How the dataset's rows were split, as `evaluations.split` calls it."""
-    settings: Settings = field(default_factory=dict)
-    budgets: tuple[Budget, ...] = ()
-    """Budgets to hold methods to, where they allow it, besides their run without one."""
-    force: bool = False
-    """Whether to compute stored runs again."""
-    on_progress: Progress | None = None
-    tune: int = 0
-    """Trials in which each method's settings are searched on train rows; 0: methods run as they are."""
+    request: EvaluationRequest
+    """Under one protocol."""
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Settings by method, and under "" those of every method that has them."""
+        return parse_settings(self.request.settings or ())
+
+    @cached_property
+    def budgets(self) -> tuple[Budget, ...]:
+        """Budgets to hold methods to, where they allow it, besides their run without one."""
+        return tuple(dict.fromkeys(map(Budget.of, self.request.budgets or ())))
 
     @cached_property
     def groups(self) -> list[Mask]:
         """As `group_rows` makes them."""
-        return group_rows(self.dataset, self.per)
+        return group_rows(self.dataset, self.request.per)
 
     @property
     def train_sizes(self) -> list[int]:
@@ -61,11 +60,11 @@ class Setup:
     @property
     def store(self) -> CheckpointStore:
         """Where agents are kept."""
-        return CheckpointStore(self.warehouse.location.checkpoints, reuse=not self.force)
+        return CheckpointStore(self.warehouse.location.checkpoints, reuse=not self.request.force)
 
     def progress(self, title: str) -> Callable[[float], None] | None:
         """Turns the share of each fit, one group after the other, into the share of all."""
-        return titled(self.on_progress, title, len(self.groups))
+        return titled(self.request.on_progress, title, len(self.groups))
 
 
 @dataclass(frozen=True)
@@ -91,23 +90,23 @@ class Candidate:
         """One run per seed and budget, those without a budget first. Nothing is fitted."""
         data = setup.dataset
         online = ""
-        if setup.protocol == "online" and isinstance(self.method, RecipeOnline):
+        if setup.request.protocol == "online" and isinstance(self.method, RecipeOnline):
             online = self.method.online_recipe
         shared: dict[str, Any] = {
             "benchmark": data.benchmark,
             "method": _first_called(self.name, data),
             "study": self.study,
             "settings": json.dumps(dict(self.settings), sort_keys=True),
-            "protocol": setup.protocol,
-            "per": setup.per,
+            "protocol": setup.request.protocol,
+            "per": setup.request.per,
             "recipes": tuple(self.method.recipe(size) + online for size in setup.train_sizes),
             "data": data.fingerprint(),
             "prices": tuple(data.mean_costs.tolist()),
             "name": self.name,
-            "split": setup.split,
+            "split": setup.request.split,
             "tuned": self.tuned,
         }
-        seeds = range(setup.seeds) if self.method.seeded else [None]
+        seeds = range(setup.request.seeds) if self.method.seeded else [None]
         budgets = [None, *(setup.budgets if self.has_budgets else ())]
         return [Run(seed=seed, budget=budget, **shared) for budget in budgets for seed in seeds]
 

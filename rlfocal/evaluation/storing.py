@@ -121,7 +121,7 @@ def renew(setup: Setup, run_ids: Sequence[str]) -> None:
     newest = warehouse.rows(
         "SELECT arg_max(data, created_at) FROM evaluations "
         "WHERE (benchmark, protocol, per, split) = (?, ?, ?, ?)",
-        [data.benchmark, setup.protocol, setup.per, stored_split(setup.split)],
+        [data.benchmark, setup.request.protocol, setup.request.per, stored_split(setup.request.split)],
     )
     stale = warehouse.rows("SELECT 1 FROM runs WHERE list_contains(?, run_id) AND stale", [list(run_ids)])
     if newest != [(data.fingerprint(),)] or stale:

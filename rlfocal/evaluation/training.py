@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rlfocal.base.request import with_fields_after
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
-from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
+from rlfocal.evaluation.planning import Setup, read_dataset, visible
+from rlfocal.evaluation.request import EvaluationRequest, TrainingRequest
 from rlfocal.methods import RLFocal
 from rlfocal.methods.registry import PLUS_TASK
-from rlfocal.methods.trained import RL_FOCAL
 from warehouse import Warehouse
 
 
@@ -22,31 +22,33 @@ class TrainingReport:
     trained: int
     """How many of them were trained now."""
 
+    def __str__(self) -> str:
+        return f"trained {self.trained}, reused {len(self.checkpoints) - self.trained}"
 
-def train(
-    warehouse: Warehouse,
-    benchmark: str,
-    *,
-    method: str = RL_FOCAL[0],
-    models: Sequence[str] | None = None,
-    seeds: int = 3,
-    per: Per = "benchmark",
-    snapshot: int | None = None,
-    force: bool = False,
-    tensorboard: bool = False,
-    on_progress: Progress | None = None,
-) -> TrainingReport:
+
+@with_fields_after(TrainingRequest)
+def train(warehouse: Warehouse, request: TrainingRequest) -> TrainingReport:
     """Train the agents of one of RL-Focal's methods: one checkpoint per group of rows and seed.
 
     `rl_focal+task`: the agents of `rl_focal` that read the tasks' names, which are hidden from all others.
     With `tensorboard`, each gets a folder of its name beside it that TensorBoard reads.
     Raises InputError for another method, and as `evaluate` does.
     """
-    dataset = read_dataset(warehouse, benchmark, models, snapshot)
+    return run_training(warehouse, request)
+
+
+def run_training(warehouse: Warehouse, request: TrainingRequest) -> TrainingReport:
+    """As `train` does, for a request."""
+    method, seeds, force = request.method, request.seeds, request.force
+    dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot)
     own = method.removesuffix(PLUS_TASK)
-    setup = Setup(warehouse, dataset, seeds, per, force=force, on_progress=on_progress)
-    store = replace(setup.store, event_files=tensorboard)
-    agents = RLFocal(own, store=store, on_progress=setup.progress(f"{benchmark} {method}"))
+    setup = Setup(
+        warehouse,
+        dataset,
+        EvaluationRequest(request.benchmark, per=request.per, force=force, on_progress=request.on_progress),
+    )
+    store = replace(setup.store, event_files=request.tensorboard)
+    agents = RLFocal(own, store=store, on_progress=setup.progress(f"{request.benchmark} {method}"))
     reads_task = own != method
     dataset = visible(dataset, setup.groups, tasks=reads_task)
     train_rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
@@ -54,7 +56,7 @@ def train(
 
     trained = 0
     # What is trained may have a history to write, or models to rename: `fit` loads it.
-    if force or tensorboard or not all(agents.is_current(*one) for one in asked):
+    if force or request.tensorboard or not all(agents.is_current(*one) for one in asked):
         with fitting_lock(setup, method):
             trained = sum(force or not agents.is_trained(*one) for one in asked)
             fit_groups(agents, dataset, setup.groups, range(seeds), tasks=reads_task)

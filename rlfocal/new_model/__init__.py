@@ -1,7 +1,23 @@
 """Models that join or leave a pool: what is checked first, what a model brings, and how to undo it."""
 
-from rlfocal.new_model.adding import add_model
-from rlfocal.new_model.page import Newcomer
-from rlfocal.new_model.removing import Removed, remove_model
+from __future__ import annotations
 
-__all__ = ["Newcomer", "Removed", "add_model", "remove_model"]
+from typing import TYPE_CHECKING
+
+from rlfocal.base.lazy import import_when_used
+
+if TYPE_CHECKING:
+    from rlfocal.new_model.adding import add_model as add_model
+    from rlfocal.new_model.page import Newcomer as Newcomer
+    from rlfocal.new_model.removing import Removed as Removed
+    from rlfocal.new_model.removing import remove_model as remove_model
+
+__getattr__ = import_when_used(
+    __name__,
+    {
+        "Newcomer": "rlfocal.new_model.page",
+        "Removed": "rlfocal.new_model.removing",
+        "add_model": "rlfocal.new_model.adding",
+        "remove_model": "rlfocal.new_model.removing",
+    },
+)

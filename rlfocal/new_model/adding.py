@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.request import Progress, with_fields
 from rlfocal.evaluation.notes import note_guessing
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import ExtractionReport, extract_pool
@@ -16,15 +17,13 @@ from rlfocal.new_model.entry import check_entry
 from rlfocal.new_model.figures import Price, superfluous
 from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.paired_answers import read_paired_answers
+from rlfocal.new_model.request import AddModelRequest
 from rlfocal.new_model.smoke import find_faults
 from rlfocal.new_model.standing import compare_with_pool, price_of, train_both
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool
 from rlfocal.pool.files import find_packaged
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse, check_location, open_warehouse
-
-OnProgress = Callable[[str, float], None]
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -37,53 +36,44 @@ class _Extracted:
     stopped: str | None
 
 
-def add_model(
-    pool: str,
-    entry: Path,
-    *,
-    warehouse: str | None = None,
-    backend: str | None = None,
-    limit: int | None = None,
-    datasets: str | None = None,
-    seeds: int = 1,
-    until_clear: bool = False,
-    force: bool = False,
-    on_progress: OnProgress | None = None,
-    say: Say | None = None,
-) -> Newcomer:
+@with_fields(AddModelRequest)
+def add_model(request: AddModelRequest) -> Newcomer:
     """Adds an entry's model to a pool, extracts it on the pool's benchmarks, and says what it brings.
 
-    Called again, it continues where it stopped. `seeds`: of RL-Focal's methods with and without the model; 0
-    trains none. Without a `limit`, it answers as many documents of each task as the pool's other models did.
-    `until_clear` extracts 100, 200, 400, ... documents of each task, and stops once it is clear that no best
-    pool includes it. `on_progress` is told what is running and its finished share, `say` what was changed.
-    Raises InputError, with nothing changed, for a wrong entry, for a model that cannot answer, and, unless
-    `force`, for one whose first answers are implausible.
+    Called again, it continues where it stopped. `on_progress` is told what is running and its finished share,
+    `say` what was changed. Raises InputError, with nothing changed, for a wrong entry, for a model that
+    cannot answer, and, unless `force`, for one whose first answers are implausible.
     """
-    spec, known = load_entry(entry), load_pool(pool)
-    check_location(warehouse)
-    engine = backend or known.backend
+    return run_add_model(request)
+
+
+def run_add_model(request: AddModelRequest) -> Newcomer:
+    """As `add_model` does, for a request."""
+    pool, limit, say = request.pool, request.limit, request.say
+    spec, known = load_entry(Path(request.entry)), load_pool(pool)
+    check_location(request.warehouse)
+    engine = request.backend or known.backend
     was_there = spec in known.models
     faults: tuple[str, ...] = ()
     if not was_there:
         if spec.model in {m.model for m in known.models}:
             raise InputError(
                 f"pool {pool!r} already has a model {spec.model!r}, with other settings; "
-                f"give {entry} another name"
+                f"give {request.entry} another name"
             )
-        faults = _admitted(check_entry(spec, engine), known, engine, datasets, force, on_progress)
-    file = find_pool(pool) if was_there else add_to_pool(pool, spec, entry)
+        faults = _admitted(check_entry(spec, engine), known, engine, request)
+    file = find_pool(pool) if was_there else add_to_pool(pool, spec, Path(request.entry))
     is_copy = not is_shipped(file) and (find_packaged("pools") / file.name).is_file()
     if say is not None:
         say(_said(spec.model, pool, file, was_there=was_there, is_copy=is_copy))
     alone = known.model_copy(update={"models": (spec,)})
     if (
         limit is None
-        and (limit := _limit_of_others(warehouse, known, spec.model)) is not None
+        and (limit := _limit_of_others(request.warehouse, known, spec.model)) is not None
         and say is not None
     ):
         say(f"the other models answered {limit:,} documents of each task, so {spec.model} answers as many")
-    done = _extract(warehouse, alone, known, engine, limit, datasets, until_clear, on_progress)
+    done = _extract(replace(request, limit=limit), alone, known, engine)
     page = Newcomer(
         model=spec.model,
         hf_repo=spec.hf_repo,
@@ -92,7 +82,7 @@ def add_model(
         file=file,
         is_copy_of_shipped=is_copy,
         was_there=was_there,
-        price=_price(warehouse, spec),
+        price=_price(request.warehouse, spec),
         standings=(),
         likeness=None,
         superfluous=None,
@@ -103,8 +93,8 @@ def add_model(
         notes=(),
         faults=faults,
     )
-    with open_warehouse(warehouse) as opened:
-        return _with_figures(page, opened, known, seeds, on_progress)
+    with open_warehouse(request.warehouse) as opened:
+        return _with_figures(page, opened, known, request.seeds, request.on_progress)
 
 
 def _said(model: str, pool: str, file: Path, *, was_there: bool, is_copy: bool) -> str:
@@ -112,48 +102,32 @@ def _said(model: str, pool: str, file: Path, *, was_there: bool, is_copy: bool) 
     return f"{done}, your own copy, which `--pool {Path(pool).stem}` means from now on" if is_copy else done
 
 
-def _admitted(
-    spec: ModelSpec,
-    pool: PoolSpec,
-    backend: str,
-    datasets: str | None,
-    force: bool,
-    on_progress: OnProgress | None,
-) -> tuple[str, ...]:
+def _admitted(spec: ModelSpec, pool: PoolSpec, backend: str, request: AddModelRequest) -> tuple[str, ...]:
     """What is implausible about a model that is added anyway. Raises InputError if it is not added."""
     report = None
-    if on_progress is not None:
-        shown = on_progress
+    if (shown := request.on_progress) is not None:
         report = share_of_tasks(lambda _, share: shown(f"try {spec.model}", share), 2)
-    faults = [str(fault) for fault in find_faults(spec, pool, backend, datasets, report)]
-    if faults and not force:
+    faults = [str(fault) for fault in find_faults(spec, pool, backend, request.datasets, report)]
+    if faults and not request.force:
         raise InputError(
             f"{spec.model} was not added, and nothing has changed. {' '.join(faults)} --force adds it anyway."
         )
     return tuple(faults)
 
 
-def _extract(
-    location: str | None,
-    alone: PoolSpec,
-    pool: PoolSpec,
-    backend: str,
-    limit: int | None,
-    datasets: str | None,
-    until_clear: bool,
-    on_progress: OnProgress | None,
-) -> _Extracted:
+def _extract(request: AddModelRequest, alone: PoolSpec, pool: PoolSpec, backend: str) -> _Extracted:
     """Everything, or more and more documents of each task until it is clear that no best pool includes it."""
+    location, limit, on_progress = request.warehouse, request.limit, request.on_progress
     n_tasks = sum(len(benchmark.tasks) for benchmark in alone.benchmarks)
     on_event = None if on_progress is None else share_of_tasks(on_progress, n_tasks)
 
     def extract(first: int | None) -> ExtractionReport:
         return extract_pool(
-            location, alone, backend=backend, limit=first, datasets=datasets, on_progress=on_event
+            location, alone, backend=backend, limit=first, datasets=request.datasets, on_progress=on_event
         )
 
     extracted, first = 0, FIRST
-    while until_clear and (limit is None or first < limit):
+    while request.until_clear and (limit is None or first < limit):
         report = extract(first)
         extracted += len(report.committed)
         whole = _whole(location, alone.models[0].model)
@@ -166,7 +140,7 @@ def _extract(
     return _Extracted(extracted + len(report.committed), report, None)
 
 
-def _limit_of_others(location: str | None, pool: PoolSpec, model: str) -> int | None:
+def _limit_of_others(location: str | Path | None, pool: PoolSpec, model: str) -> int | None:
     """The limit that the pool's other models were extracted with; None if they were not, or not all.
 
     More documents than theirs would make each of their partitions incomplete.
@@ -182,7 +156,7 @@ def _limit_of_others(location: str | None, pool: PoolSpec, model: str) -> int | 
     return limit if is_one else None
 
 
-def _whole(location: str | None, model: str) -> dict[str, dict[str, int]]:
+def _whole(location: str | Path | None, model: str) -> dict[str, dict[str, int]]:
     """How many documents each task has without a limit, by benchmark."""
     whole: dict[str, dict[str, int]] = {}
     with open_warehouse(location, read_only=True) as warehouse:
@@ -194,7 +168,7 @@ def _whole(location: str | None, model: str) -> dict[str, dict[str, int]]:
 
 
 def _ruled_out(
-    location: str | None, alone: PoolSpec, pool: PoolSpec, whole: dict[str, dict[str, int]]
+    location: str | Path | None, alone: PoolSpec, pool: PoolSpec, whole: dict[str, dict[str, int]]
 ) -> str | None:
     model, others = alone.models[0].model, _others(pool, alone.models[0].model)
     with open_warehouse(location, read_only=True) as warehouse:
@@ -208,7 +182,7 @@ def _ruled_out(
 
 
 def _with_figures(
-    page: Newcomer, warehouse: Warehouse, pool: PoolSpec, seeds: int, on_progress: OnProgress | None
+    page: Newcomer, warehouse: Warehouse, pool: PoolSpec, seeds: int, on_progress: Progress | None
 ) -> Newcomer:
     others, notes = _others(pool, page.model), list(page.notes)
     names: Sequence[str] = [benchmark.name for benchmark in pool.benchmarks]
@@ -246,6 +220,6 @@ def _others(pool: PoolSpec, model: str) -> list[str]:
     return [other.model for other in pool.models if other.model != model]
 
 
-def _price(location: str | None, spec: ModelSpec) -> Price:
+def _price(location: str | Path | None, spec: ModelSpec) -> Price:
     with open_warehouse(location, read_only=True) as warehouse:
         return price_of(warehouse, spec)

@@ -18,12 +18,12 @@ from pydantic import (
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.failures import place_of_secret
+from rlfocal.base.names import Backend as Backend
 
 LARGEST = 1_000_000_000  # what a pool counts or weighs comes nowhere near
 
 # A name becomes a table value and part of a file name, so it must not be able to leave a directory.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=96)]
-Backend = Literal["vllm", "hf", "openai"]
 
 
 def _check_bound(number: float) -> float:

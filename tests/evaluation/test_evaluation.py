@@ -13,10 +13,11 @@ from support.datasets import make_dataset
 from support.stored_choices import put_choices
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.names import Protocol
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, load_dataset
 from rlfocal.data.policy import decide
-from rlfocal.evaluation import Candidate, Evaluation, Setup, evaluate
+from rlfocal.evaluation import Candidate, Evaluation, EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.planning import group_rows
 from rlfocal.evaluation.storing import stored
@@ -174,10 +175,10 @@ class Peeking:
 
 
 @pytest.mark.parametrize("protocol", ["frozen", "online"])
-def test_a_method_that_looks_for_labels_finds_none(warehouse: Warehouse, protocol: str) -> None:
+def test_a_method_that_looks_for_labels_finds_none(warehouse: Warehouse, protocol: Protocol) -> None:
     put_choices(warehouse, {"m": [True, True, False, True], "k": [False, False, False, True]})
     data = load_dataset(warehouse, "b")
-    setup = Setup(warehouse, data, seeds=1, protocol=protocol)
+    setup = Setup(warehouse, data, EvaluationRequest("b", seeds=1, protocol=protocol))
     [run_id], _ = run_method(setup, Candidate("peeking", Peeking()))
     assert [row.accuracy for row in stored(warehouse, [run_id])] == [0.0, 0.0]
     assert {row.accuracy for row in evaluate(warehouse, "b", methods=["oracle"]).rows} == {1.0}

@@ -20,7 +20,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.cli import main
 from rlfocal.data.dataset import load_dataset
 from rlfocal.data.policy import decide
-from rlfocal.evaluation import Setup, evaluate
+from rlfocal.evaluation import EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.studies import STUDIES, Conditions, Findings, Point, load
 from rlfocal.evaluation.studies.arms import find_changes, tuned_arm
 from rlfocal.evaluation.studies.artefacts import counted_as_released
@@ -80,7 +80,11 @@ def opened(filled: Path, tmp_path: Path) -> Iterator[Warehouse]:
 
 
 def conditions(warehouse: Warehouse, method: str = "rl_focal", seeds: int = 2) -> Conditions:
-    return Conditions(Setup(warehouse, load_dataset(warehouse, "b"), seeds), method, FAST[method])
+    return Conditions(
+        Setup(warehouse, load_dataset(warehouse, "b"), EvaluationRequest("b", seeds=seeds)),
+        method,
+        FAST[method],
+    )
 
 
 def run(warehouse: Warehouse, name: str, *values: object, seeds: int = 2) -> Findings:
@@ -135,7 +139,8 @@ def test_the_defaults_are_the_run_that_evaluate_makes(opened: Warehouse) -> None
     assert find_changes("rl_focal", config, [160]) == {}
     assert find_changes("rl_focal", config, [160, 5_000]) == config
     assert find_changes("rl_focal", config | {"epochs": 3}, [160]) == {"epochs": 3}
-    plain = tuned_arm(Conditions(Setup(opened, load_dataset(opened, "b")), study="window"), "the defaults")
+    setup = Setup(opened, load_dataset(opened, "b"), EvaluationRequest("b"))
+    plain = tuned_arm(Conditions(setup, study="window"), "the defaults")
     assert (plain.candidate.study, plain.candidate.settings) == (None, {})
 
 

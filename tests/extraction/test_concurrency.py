@@ -14,6 +14,7 @@ import pytest
 from support.stored_choices import put_choices
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.names import Protocol
 from rlfocal.evaluation import evaluate, train
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.methods.agents.variant import SomeAgents
@@ -117,7 +118,7 @@ def test_evaluations_at_once_fit_a_method_once(place: str, monkeypatch: pytest.M
     with open_warehouse(place) as warehouse:
         put_choices(warehouse, {m: [i % 5 != shift for i in range(80)] for shift, m in enumerate("abc")})
 
-    def run(protocol: str | None) -> int:
+    def run(protocol: Protocol | None) -> int:
         with open_warehouse(place, read_only=protocol is None) as warehouse:
             if protocol is None:
                 return train(warehouse, "b", method="rl_focal_sequential", seeds=2).trained

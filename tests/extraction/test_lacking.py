@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import random
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from flows.support.threads import Turns
 from rlfocal.extraction.running import missing
-from rlfocal.extraction.running.missing import find_missing, is_filled, plan_extraction
+from rlfocal.extraction.running.missing import find_missing, plan_extraction
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool import ModelSpec, PoolSpec, load_pool
 from rlfocal.pool.hub import HubError
@@ -37,7 +33,6 @@ def test_the_most_work_comes_first_and_what_cannot_run_last(warehouse: Warehouse
     assert sizes == sorted(sizes, reverse=True)
     assert len(set(sizes)) > 2
     assert warehouse.rows("SELECT count(*) FROM models") == [(12,)]
-    assert not is_filled(warehouse, pool, tasks, "hf")
 
 
 def test_whatever_is_wrong_with_one_model_the_others_run(
@@ -73,32 +68,3 @@ def test_the_widest_come_first(warehouse: Warehouse) -> None:
     tasks = load_tasks(pool.benchmarks, 8)
     found = ordered(warehouse, pool.model_copy(update={"models": models}), tasks)
     assert found[0] == wide
-
-
-def test_threads_go_in_turn_whoever_comes_first_and_whoever_fails() -> None:
-    turns, passed, inside = Turns(), list[int](), list[int]()
-    rng = random.Random(1)
-
-    def go(number: int, seconds: float) -> None:
-        time.sleep(seconds)
-        try:
-            with turns.turn(number):
-                inside.append(number)
-                assert inside == [number], "one at a time"
-                passed.append(number)
-                time.sleep(0.001)
-                inside.remove(number)
-                if number % 3 == 1:
-                    raise ValueError(number)
-        except ValueError:
-            pass
-
-    threads = [threading.Thread(target=go, args=(n, rng.uniform(0, 0.05))) for n in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert passed == list(range(20))
-    with turns.turn(3):
-        passed.append(3)
-    assert passed[-1] == 3, "who has been through does not wait again"

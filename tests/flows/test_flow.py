@@ -15,6 +15,8 @@ from support.night import ROOT
 from support.prefect_pool import write_pool
 from support.tiny_models import write_tasks
 
+from flows.request import RegenerationRequest
+from flows.support.summary import Summary
 from rlfocal.base.errors import InputError, RunError
 from warehouse import open_warehouse
 
@@ -42,10 +44,16 @@ def regenerated(**asked: Any) -> tuple[Any, dict[str, set[str]]]:
     }
 
 
+def run(on_progress: Any = None, *, warehouse: str, **asked: Any) -> Summary:
+    """The flow, as the command line runs it."""
+    from flows.regenerate import run as run_now
+
+    return run_now(RegenerationRequest(location=warehouse, **asked), on_progress)
+
+
 @pytest.mark.slow
 @pytest.mark.real
 def test_the_flow_fills_the_warehouse_once_and_reports(folder: Path, prefect: None, tmp_path: Path) -> None:
-    from flows.regenerate import run
 
     pool = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2")})
     told: list[tuple[str, float]] = []
@@ -75,7 +83,7 @@ def test_the_flow_fills_the_warehouse_once_and_reports(folder: Path, prefect: No
 
 @pytest.mark.slow
 def test_a_failing_model_stops_no_other_and_is_named(folder: Path, prefect: None, tmp_path: Path) -> None:
-    from flows.regenerate import regenerate, run
+    from flows.regenerate import regenerate
 
     pool = write_pool(folder, {name: folder / name for name in ("llama", "torn", "gpt2")})
     asked: dict[str, Any] = {
@@ -94,7 +102,7 @@ def test_a_failing_model_stops_no_other_and_is_named(folder: Path, prefect: None
     assert {model for row in summary.evaluations for model in row.models} == {"llama", "gpt2"}
     assert summary.report is not None
     assert summary.report.exists()
-    state = regenerate(**asked, return_state=True)
+    state: Any = regenerate(**asked, return_state=True)
     assert state.is_failed()
     assert str(state.message).startswith("2 steps failed, the first: extract torn on tiny/")
     assert "\n" not in str(state.message)
@@ -137,7 +145,6 @@ def test_eleven_models_complete_beside_a_broken_one_and_the_next_run_tries_it_al
 def test_a_benchmark_that_no_model_answered_is_a_gap_and_not_about_all_models(
     folder: Path, prefect: None, tmp_path: Path
 ) -> None:
-    from flows.regenerate import run
 
     asked: dict[str, Any] = {
         "warehouse": str(tmp_path / "warehouse"),
@@ -182,7 +189,6 @@ def test_models_do_not_hang_on_one_another_and_what_is_done_is_no_task(
 
 @pytest.mark.slow
 def test_a_benchmark_that_does_not_load_stops_no_other(folder: Path, prefect: None, tmp_path: Path) -> None:
-    from flows.regenerate import run
 
     pool = write_pool(folder, {"llama": folder / "llama", "gpt2": folder / "gpt2"})
     content = yaml.safe_load(pool.read_text())
@@ -216,7 +222,6 @@ def test_a_benchmark_that_does_not_load_stops_no_other(folder: Path, prefect: No
 
 
 def test_wrong_parameters_are_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
-    from flows.regenerate import run
 
     pool = str(write_pool(folder, {"llama": folder / "llama", "gpt2": folder / "gpt2"}))
     location = tmp_path / "warehouse"

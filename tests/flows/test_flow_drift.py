@@ -10,7 +10,7 @@ import pytest
 from support.prefect_pool import write_pool
 from support.tiny_models import save_model, write_tasks
 
-from flows.drift import DriftLimits, to_train_on
+from flows.drift import DriftLimits, rows_to_train_on
 from rlfocal.upkeep.drift import drift_since
 from warehouse import open_warehouse
 from warehouse.store import Committed, PartitionKey
@@ -35,14 +35,14 @@ def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: P
         "report": str(tmp_path / "report.html"),
         "seeds": 1,
     }
-    first = regenerate(**asked, return_state=True)
+    first: Any = regenerate(**asked, return_state=True)
     assert first.name == "Completed"
     with open_warehouse(asked["warehouse"]) as warehouse:
         before = warehouse.snapshot()
     shutil.rmtree(tmp_path / "llama")
     save_model(tmp_path / "llama", "llama", seed=1)
     given: dict[str, Any] = asked | {"drift": DriftLimits(keep_training=True)}
-    state = regenerate(**given, return_state=True)
+    state: Any = regenerate(**given, return_state=True)
     assert (state.name, state.is_completed()) == ("Drifted", True)
     assert "llama drifted on 2 tasks" in str(state.message)
     summary: Any = state.result()
@@ -56,7 +56,7 @@ def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: P
         shown = [a for a in client.read_artifacts() if a.key == "regenerate-drift"]
     assert len(shown) == 1
     assert "| llama | tiny/plain |" in str(shown[0].data)
-    again = regenerate(**asked, return_state=True)
+    again: Any = regenerate(**asked, return_state=True)
     assert again.name == "Completed"
     assert run_ids(again.result()).isdisjoint(runs)
 
@@ -68,7 +68,7 @@ def test_training_keeps_to_the_models_that_had_answered_all() -> None:
     before = {PartitionKey(*key): Committed("", "", 1) for key in keys}
     drift: Any = SimpleNamespace(beyond=(SimpleNamespace(benchmark="b"),), before=7)
     keep = DriftLimits(keep_training=True)
-    assert to_train_on(drift, keep, "b", before) == (7, {"m"})
-    assert to_train_on(drift, keep, "c", before) == (None, None)
-    assert to_train_on(drift, DriftLimits(), "b", before) == (None, None)
-    assert to_train_on(None, keep, "b", before) == (None, None)
+    assert rows_to_train_on(drift, keep, "b", before) == (7, {"m"})
+    assert rows_to_train_on(drift, keep, "c", before) == (None, None)
+    assert rows_to_train_on(drift, DriftLimits(), "b", before) == (None, None)
+    assert rows_to_train_on(None, keep, "b", before) == (None, None)

@@ -30,7 +30,7 @@ from support.night import ROOT
 from support.prefect_pool import write_pool
 from support.tiny_models import save_model, write_tasks
 
-from flows import extracting, learning, newcomers, upkeep, workers
+from flows import extracting, learning, new_model, upkeep, workers
 from flows.support import progress
 from flows.support.deploying import TAG, crash_silent_runs
 from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
@@ -99,7 +99,7 @@ def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path
             "truncation": "keep",
         }
         asked = {"warehouse": location, "limit": 20, "seeds": 0, "force": True}
-        made = made_by(newcomers.add_model, entry, str(pool), **asked)
+        made = made_by(new_model.add_model, entry, str(pool), **asked)
         assert made.model == "mistral"
         assert [(of.benchmark, of.score.n) for of in made.standings] == [("tiny", 40)]
         assert yaml.safe_load(pool.read_text())["models"][-1]["model"] == "mistral"
@@ -114,7 +114,7 @@ def test_the_page_shows_how_far_a_run_is_while_it_works(monkeypatch: pytest.Monk
 
     @flow
     def walk() -> None:
-        with progress.shown("extract Org/b-1.5") as on_progress:
+        with progress.show_progress("extract Org/b-1.5") as on_progress:
             on_progress("extract Org/b-1.5", 0.25)
             end = time.monotonic() + 60
             while artifacts("extract-org-b-1-5") != [25.0]:
@@ -131,14 +131,14 @@ def test_maintain_fails_with_what_doctor_finds(folder: Path, tmp_path: Path) -> 
     location = tmp_path / "warehouse"
     extracting.extract_model("llama", pool=str(pool), warehouse=str(location), limit=5)
     shutil.rmtree(next(path for path in location.rglob("choice_logprobs") if path.is_dir()))
-    state = upkeep.maintain(warehouse=str(location), return_state=True)
+    state: Any = upkeep.maintain(warehouse=str(location), return_state=True)
     assert state.is_failed()
     assert "see the artifact maintain-doctor" in str(state.message)
 
 
 def test_a_failure_that_lasts_is_not_tried_again(folder: Path, tmp_path: Path) -> None:
     pool = write_pool(folder, {"torn": folder / "torn"})
-    state = extracting.extract_model(
+    state: Any = extracting.extract_model(
         "torn", pool=str(pool), warehouse=str(tmp_path / "warehouse"), return_state=True
     )
     assert str(state.message).startswith("2 partitions of torn missing: model 'torn': the directory")
@@ -167,7 +167,7 @@ def test_a_failure_that_may_pass_is_tried_again(
     monkeypatch.setattr(extracting, "extract_now", sometimes)
     monkeypatch.setattr(extracting.extract, "retry_delay_seconds", [0, 0])
     pool = write_pool(folder, {"llama": folder / "llama"})
-    state = extracting.extract_model(
+    state: Any = extracting.extract_model(
         "llama", pool=str(pool), warehouse=str(tmp_path / "warehouse"), return_state=True
     )
     assert state.type.value == ends
@@ -180,11 +180,11 @@ def test_the_limit_is_made_once_and_forgotten_places_are_given_back(monkeypatch:
     two = workers.Workers("gpu", 2, has_gpus=False)
     assert workers.make_limit(two, "hf", None) == 4
     assert workers.make_limit(two, "hf", 1) == 4, "it is the server's from then on"
-    monkeypatch.setattr(workers, "SECONDS_TO_A_PLACE", 3.0)
+    monkeypatch.setattr(workers, "SECONDS_BETWEEN_RECOUNTS", 3.0)
 
     @flow
     def takes_a_place() -> int:
-        with workers._place(), get_client(sync_client=True) as client:
+        with workers._hold_slot(), get_client(sync_client=True) as client:
             return client.read_global_concurrency_limit_by_name(workers.LIMIT).active_slots
 
     with get_client(sync_client=True) as client:

@@ -13,6 +13,7 @@ from support.method_data import answers, choices
 from support.rival_data import accuracy, fitted, telling
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.names import Protocol
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import ONE_TASK, Dataset, load_dataset
 from rlfocal.data.policy import Policy, decide
@@ -101,7 +102,7 @@ def put(path: Path, data: Dataset) -> None:
 
 @pytest.mark.usefixtures("spy")
 @pytest.mark.parametrize("protocol", ["frozen", "online"])
-def test_a_method_that_would_read_tasks_cannot(tmp_path: Path, protocol: str) -> None:
+def test_a_method_that_would_read_tasks_cannot(tmp_path: Path, protocol: Protocol) -> None:
     data = specialists()
     put(tmp_path / "w", data)
     with open_warehouse(tmp_path / "w") as warehouse:

@@ -10,7 +10,7 @@ import numpy as np
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, load_dataset
 from rlfocal.data.policy import Budget
-from rlfocal.evaluation import Candidate, Setup
+from rlfocal.evaluation import Candidate, EvaluationRequest, Setup
 from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.storing import stored
 from warehouse import Warehouse
@@ -50,7 +50,7 @@ SAYS = {"a": [True, False, True, True], "b": [True, True, False, True], "c": [Tr
 def held(
     warehouse: Warehouse, method: FirstOnes, *budgets: str
 ) -> list[tuple[str | None, float, float | None]]:
-    setup = Setup(warehouse, load_dataset(warehouse, "b"), seeds=1, budgets=tuple(map(Budget.of, budgets)))
+    setup = Setup(warehouse, load_dataset(warehouse, "b"), EvaluationRequest("b", seeds=1, budgets=budgets))
     runs, _ = run_method(setup, Candidate("first_ones", method, has_budgets=True))
     rows = (row for row in stored(warehouse, runs) if row.task == "*")
     return [(row.budget, row.mean_pool_size, row.mean_rounds) for row in rows]

@@ -12,7 +12,6 @@ import typer
 
 from flows import REPORT as REPORT
 from rlfocal.base.errors import InputError
-from rlfocal.cli.support import completion
 
 Location = Annotated[
     str | None,
@@ -25,67 +24,6 @@ Location = Annotated[
         show_default="./.rlfocal/warehouse",
     ),
 ]
-Pool = Annotated[
-    str,
-    typer.Option("--pool", "-p", help="A pool's name or its YAML file.", autocompletion=completion.pools),
-]
-Models = Annotated[
-    str | None,
-    typer.Option(
-        metavar="M,...", help="Only these models.", show_default="all", autocompletion=completion.models
-    ),
-]
-Benchmarks = Annotated[
-    str | None,
-    typer.Option(
-        metavar="B,...",
-        help="Only these benchmarks.",
-        show_default="all",
-        autocompletion=completion.benchmarks,
-    ),
-]
-Backend = Annotated[
-    str | None,
-    typer.Option(help="The engine: vllm, hf or openai.", show_default="the pool's"),
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N documents of each task.")]
-Unconditional = Annotated[
-    bool,
-    typer.Option(
-        "--unconditional",
-        help="Also score each choice after an empty prompt, once per task, for acc_mutual_info.",
-    ),
-]
-Datasets = Annotated[
-    Path | None,
-    typer.Option(
-        "--datasets",
-        envvar="RLFOCAL_DATASETS",
-        metavar="DIR",
-        help="A mirror of the data sets, made with `rlfocal datasets mirror DIR`.",
-        show_default="the hub",
-    ),
-]
-Jobs = Annotated[int, typer.Option(min=1, help="How many models run at once, one process each.")]
-EngineJobs = Annotated[
-    int | None,
-    typer.Option(
-        "--jobs",
-        min=1,
-        show_default="as many as fit on the GPUs; on a CPU 2, with vllm 1",
-        help="How many models run at once, one process each.",
-    ),
-]
-ReplaceDocuments = Annotated[
-    bool,
-    typer.Option(
-        "--replace-documents",
-        help="If a task's documents changed, drop all models' answers to the old ones (earlier "
-        "snapshots keep them).",
-    ),
-]
-Seeds = Annotated[int, typer.Option(min=1, metavar="K", help="Seeds 0..K-1 for methods that use randomness.")]
-Snapshot = Annotated[int | None, typer.Option(metavar="N", help="Read the warehouse as of this snapshot.")]
 SnapshotOrTime = Annotated[
     str | None, typer.Option(metavar="N|TIME", help="Read the warehouse as of this snapshot or time.")
 ]

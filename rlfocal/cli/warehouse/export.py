@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,27 +10,14 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from rlfocal.base.request import Benchmark, Benchmarks, Models, Option, Snapshot
 from rlfocal.base.wording import counted
-from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import group
-from rlfocal.cli.support.options import (
-    Benchmarks,
-    Json,
-    Location,
-    Models,
-    Snapshot,
-    names,
-    print_json,
-)
+from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.cli.support.progress import progress_bars, progress_line
+from rlfocal.cli.support.requests import takes
 
-Benchmark = Annotated[
-    str,
-    typer.Option(
-        "--benchmark", "-b", help="The benchmark.", show_default=False, autocompletion=completion.benchmark
-    ),
-]
-Tables = Annotated[str | None, typer.Option(metavar="T,...", help="Only these tables.", show_default="all")]
+Tables = Annotated[Sequence[str] | None, Option("Only these tables.", default="all", metavar="T,...")]
 
 
 class _ExportGroup(TyperGroup):
@@ -53,6 +41,7 @@ group("export", "Data in and out", exports)
 
 
 @exports.command("tables")
+@takes()
 def export_tables(
     target: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
     format: Annotated[
@@ -87,9 +76,9 @@ def export_tables(
             opened,
             target,
             format=format,
-            benchmarks=names(benchmarks, "--benchmarks"),
-            models=names(models),
-            tables=names(tables, "--tables"),
+            benchmarks=benchmarks,
+            models=models,
+            tables=tables,
             questions=questions,
             on_progress=on_progress,
         )
@@ -106,6 +95,7 @@ def export_tables(
 
 
 @exports.command("every-eval-ever")
+@takes()
 def export_every_eval_ever(
     benchmark: Benchmark,
     out: Annotated[Path, typer.Option(metavar="DIR", help="A new or empty folder.", show_default=False)],
@@ -140,7 +130,7 @@ def export_every_eval_ever(
             opened,
             out,
             benchmark,
-            models=names(models),
+            models=models,
             organization=organization,
             relationship=relationship,
             questions=questions,
@@ -157,6 +147,7 @@ def export_every_eval_ever(
 
 
 @exports.command("decisions")
+@takes()
 def export_decisions(
     benchmark: Benchmark,
     out: Annotated[Path, typer.Option(metavar="FILE.jsonl", help="A new file.", show_default=False)],
@@ -165,12 +156,12 @@ def export_decisions(
         int | None, typer.Option(min=0, metavar="K", help="Only this seed.", show_default="all")
     ] = None,
     models: Annotated[
-        str | None,
-        typer.Option(
+        Sequence[str] | None,
+        Option(
+            "Only the runs that chose from exactly these models.",
+            default="all runs",
             metavar="M,...",
-            help="Only the runs that chose from exactly these models.",
-            show_default="all runs",
-            autocompletion=completion.models,
+            complete="models",
         ),
     ] = None,
     protocol: Annotated[
@@ -199,7 +190,7 @@ def export_decisions(
             benchmark,
             method=method,
             seed=seed,
-            models=names(models),
+            models=models,
             protocol=protocol,
             on_progress=partial(on_progress, "decisions"),
         )

@@ -13,6 +13,7 @@ from rlfocal.evaluation.explain.observing import observe
 from rlfocal.evaluation.explain.summarising import summarise
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
+from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import RLFocal
 from rlfocal.methods.agents.variant import CallingAgents
@@ -48,7 +49,11 @@ def explain(
     if seed < 0:
         raise InputError(f"seed {seed} does not exist; seeds count from 0")
     dataset = read_dataset(warehouse, benchmark, models, split=split)
-    setup = Setup(warehouse, dataset, 1, per, split=split, on_progress=on_progress)
+    setup = Setup(
+        warehouse,
+        dataset,
+        EvaluationRequest(benchmark, seeds=1, per=per, split=split, on_progress=on_progress),
+    )
     agents = _agents(setup, method, seed)
     progress = setup.progress(f"{benchmark} explain") if per == "benchmark" else None
     seen = observe(visible(dataset, setup.groups), setup.groups, agents, progress)

@@ -8,6 +8,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
+from rlfocal.base.names import Protocol
 from rlfocal.base.wording import known
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import Candidate, Evaluation, Setup
@@ -16,8 +17,7 @@ from rlfocal.evaluation.storing import stored
 from rlfocal.evaluation.studies.findings import OURS, Point, point
 from rlfocal.methods import Method, RLFocal, make_method
 from rlfocal.methods.trained import RL_FOCAL
-from rlfocal.methods.trained.settings import configure
-from rlfocal.methods.trained.settings import Settings
+from rlfocal.methods.trained.settings import Settings, configure
 
 NOTHING: Settings = MappingProxyType({})
 
@@ -56,7 +56,7 @@ def tuned_arm(
     *,
     data: Dataset | None = None,
     beside: Settings = NOTHING,
-    protocol: str = "frozen",
+    protocol: Protocol = "frozen",
     keep: bool = True,
     adapt: Callable[[RLFocal], Method] = lambda own: own,
 ) -> Arm:
@@ -84,7 +84,7 @@ def reference_arm(
     *,
     data: Dataset | None = None,
     beside: Settings = NOTHING,
-    protocol: str = "frozen",
+    protocol: Protocol = "frozen",
     of_study: bool = False,
 ) -> Arm:
     """A method without settings; unless it is `of_study`, its rows are those that `evaluate` makes."""
@@ -116,12 +116,16 @@ def _arm(
     make: Callable[[Setup, Callable[[float], None] | None], Method],
     settings: Settings,
     data: Dataset | None,
-    protocol: str,
+    protocol: Protocol,
     of_study: bool,
 ) -> Arm:
     """`place`: its series, label and x. Without a study, `evaluate` would make the same rows."""
     of_study = of_study or data is not None or conditions.chose_models
-    setup = replace(conditions.setup, dataset=data or conditions.setup.dataset, protocol=protocol)
+    setup = replace(
+        conditions.setup,
+        dataset=data or conditions.setup.dataset,
+        request=replace(conditions.setup.request, protocol=protocol),
+    )
     title = " ".join(dict.fromkeys([setup.dataset.benchmark, *place[:2]]))
     method = make(setup, setup.progress(title))
     return Arm(*place, setup, Candidate(name, method, conditions.study if of_study else None, settings))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.names import Protocol
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Episode
@@ -56,7 +57,8 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
     k."""
     counts = [_count(value, 1, len(conditions.setup.dataset.models)) for value in values]
     arms = [_constrained(conditions, k) for k in counts]
-    for method, protocol in (("random_select", "frozen"), ("latest_correct", "online")):
+    references: dict[str, Protocol] = {"random_select": "frozen", "latest_correct": "online"}
+    for method, protocol in references.items():
         arms += [
             reference_arm(
                 conditions, f"{method}:{k}", f"{k} models", float(k), protocol=protocol, of_study=True

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Ints
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.names import Protocol
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.evaluation.studies.findings import OURS
@@ -151,7 +152,7 @@ def _orders(
     orders: Mapping[str, Dataset],
     what: str,
     setting: str,
-    protocol: str = "frozen",
+    protocol: Protocol = "frozen",
 ) -> Found:
     arms = []
     for name in map(str, values):
@@ -167,7 +168,7 @@ def _arms(
     text: str,
     x: float | None,
     beside: dict[str, Any],
-    protocol: str = "frozen",
+    protocol: Protocol = "frozen",
 ) -> list[Arm]:
     """RL-Focal and what runs beside it, on these rows."""
     names = [name for name in conditions.beside or BESIDE if data.kind in entry_of(name).kinds]

@@ -52,7 +52,7 @@ class Study:
             axis=self.axis,
             benchmark=conditions.setup.dataset.benchmark,
             method=conditions.method,
-            per=conditions.setup.per,
+            per=conditions.setup.request.per,
             models=conditions.setup.dataset.models,
             settings=written(conditions.settings),
             points=tuple(found.points),

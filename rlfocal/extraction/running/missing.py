@@ -14,7 +14,7 @@ from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.shards import discard_leftovers
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import HubError, pin_revision
-from rlfocal.pool.specs import ModelSpec, PoolSpec
+from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
 from warehouse.alignment import refusal, shortening
 from warehouse.store import Committed, PartitionKey
@@ -121,12 +121,6 @@ def _find_missing(
         else:
             jobs.append(job)
     return Missing(spec, tasks, tuple(jobs), tuple(covered), tuple(refused))
-
-
-def is_filled(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments], backend: str) -> bool:
-    """Whether the warehouse has every partition as it would be extracted now."""
-    plans = find_missing(pool.models, tasks, backend, warehouse.committed())
-    return not any(plan.is_incomplete for plan in plans)
 
 
 def refusal_to_shorten(job: Job, there: Committed | None) -> str | None:

@@ -3,9 +3,8 @@
 Only names are here, because listing them must not import torch.
 """
 
-RL_FOCAL = ("rl_focal", "rl_focal_sequential", "rl_focal_literal", "rl_focal_released")
-"""RL-Focal's methods; the first two run by default."""
-TRAINED = (*RL_FOCAL, "gated_log_linear")
-"""All that are trained to a checkpoint, as in `rlfocal.methods.trained.variants`."""
+from rlfocal.base.names import RL_FOCAL as RL_FOCAL
+from rlfocal.base.names import TRAINED as TRAINED
+
 WITHOUT_TEXTS = {f"{name}-text": name for name in (*RL_FOCAL[:2], "gated_log_linear")}
 """Controls: the same method trained without the questions' texts, which shows what reading them is worth."""

@@ -1,0 +1,104 @@
+"""Commands import only what they use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.stored_choices import put_choices
+
+from rlfocal.evaluation import evaluate, train
+from rlfocal.methods import make_method
+from rlfocal.methods.trained import RL_FOCAL
+from rlfocal.report import write_report
+from warehouse import Warehouse, open_warehouse
+from warehouse.store import ReadOnlyError
+
+SLOW_TO_IMPORT = ("torch", "sklearn", "matplotlib", "transformers", "prefect.flows", "prefect.server")
+
+
+@pytest.mark.slow
+def test_commands_with_nothing_to_do_import_nothing_slow(tmp_path: Path) -> None:
+    place, page = tmp_path / "warehouse", tmp_path / "report.html"
+    with open_warehouse(place) as warehouse:
+        put_choices(warehouse, {m: [i % 5 != shift for i in range(80)] for shift, m in enumerate("abc")})
+        evaluate(warehouse, "b", seeds=1)
+        train(warehouse, "b", seeds=1)
+        write_report(warehouse, page)
+        before = warehouse.snapshot()
+    written = page.stat().st_mtime_ns
+    for command in (
+        ["evaluate", "-b", "b", "--seeds", "1"],
+        ["train", "-b", "b", "--seeds", "1"],
+        ["report", "-o", str(page)],
+        *([] if _has_gpu() else [["doctor"]]),
+    ):
+        loaded = _modules_after([*command, "--warehouse", str(place)], tmp_path)
+        assert not loaded & set(SLOW_TO_IMPORT), command
+    assert page.stat().st_mtime_ns == written
+    with open_warehouse(place, read_only=True) as warehouse:
+        assert warehouse.snapshot() == before
+
+
+def test_help_imports_no_library_of_ours(tmp_path: Path) -> None:
+    loaded = _modules_after(["--help"], tmp_path)
+    assert not loaded & {*SLOW_TO_IMPORT, "numpy", "duckdb", "pyarrow", "pydantic", "ruamel.yaml", "prefect"}
+
+
+@pytest.mark.parametrize("method", RL_FOCAL)
+def test_a_recipe_needs_no_torch(method: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from rlfocal.methods import make_method; "
+        f"print(make_method({method!r}).recipe(100)); print('torch' in sys.modules)"
+    )
+    assert _python(code, tmp_path).splitlines() == [make_method(method).recipe(100), "False"]
+
+
+def test_a_warehouse_open_read_only_is_refused_before_anything_is_fitted(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warehouse.transaction("fill"):
+        keys = {"benchmark": ["b"] * 20, "task": ["t"] * 20, "doc_id": list(range(20))}
+        labels = pa.array([i % 2 for i in range(20)], pa.int32())
+        split = ["train"] * 16 + ["test"] * 4
+        warehouse.append("docs", pa.table(keys | {"label": labels, "split": split}))
+        for choice in range(2):
+            scores = {"model": ["m"] * 20, "choice": [choice] * 20, "logprob": [-1.0 - choice] * 20}
+            warehouse.append("choice_logprobs", pa.table(keys | scores))
+    monkeypatch.setattr("rlfocal.evaluation.runs.fit_groups", lambda *_: pytest.fail("fitted"))
+    with (
+        open_warehouse(warehouse.location, read_only=True) as opened,
+        pytest.raises(ReadOnlyError, match="open read-only"),
+    ):
+        evaluate(opened, "b", methods=["plurality"])
+
+
+def _modules_after(command: list[str], folder: Path) -> set[str]:
+    """What a command has imported at its end."""
+    code = (
+        "import sys; sys.argv = ['rlfocal', *sys.argv[1:]]\n"
+        "from rlfocal.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as stop: assert not stop.code, stop.code\n"
+        "print('\\n' + '\\n'.join(sys.modules))"
+    )
+    return set(_python(code, folder, *command).splitlines())
+
+
+def _python(code: str, folder: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
