@@ -7,7 +7,7 @@ from rlfocal.studies import stress
 from rlfocal.studies.arms import Conditions
 from rlfocal.studies.artefacts import artefacts
 from rlfocal.studies.findings import Findings, Point, load
-from rlfocal.studies.pools import scale, sizes
+from rlfocal.studies.pools import has_as_many, scale, sizes
 from rlfocal.studies.search import TRIALS, search
 from rlfocal.studies.study import Study
 from rlfocal.studies.success import success
@@ -66,6 +66,7 @@ _STUDIES = (
         "models in the team",
         sizes,
         (2, 3, 4, 5, 6),
+        suits=has_as_many,
     ),
     Study(
         "success",

@@ -68,6 +68,11 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
     )
 
 
+def has_as_many(conditions: Conditions, k: int) -> bool:
+    """Whether there are k models to ask."""
+    return k <= len(conditions.setup.dataset.models)
+
+
 def _constrained(conditions: Conditions, k: int) -> Arm:
     text = f"{k} models"
     if conditions.method == "rl_focal_sequential":
