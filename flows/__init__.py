@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rlfocal.base.errors import InputError
+
 REPORT = Path(".rlfocal") / "report.html"
 """The report's default path."""
 
@@ -20,6 +22,19 @@ SETTINGS = {
 
 
 def quieten() -> None:
-    """Settings for a run on a terminal, where the user chose none; call it before Prefect is imported."""
+    """Settings for a run on a terminal, where the user chose none; call it before Prefect is imported.
+
+    Raises InputError if Prefect has no folder for the database of its temporary server.
+    """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
+    home = Path(os.path.expanduser(os.environ.get("PREFECT_HOME") or "~/.prefect"))  # noqa: PTH111 - an unknown ~ stays
+    if not os.environ.get("PREFECT_API_URL") and not _is_writable(home if home.exists() else home.parent):
+        raise InputError(
+            f"Prefect cannot keep its database in {home}, which this user cannot write to or make: set "
+            "PREFECT_HOME to a folder in one that exists (or HOME, from which it comes)"
+        )
+
+
+def _is_writable(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK)

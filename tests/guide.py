@@ -26,6 +26,8 @@ _BLOCK = re.compile(
     r"^```(?P<language>sql|python|bash)\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
+_PROGRESS = re.compile(r"\n?[^\n]*▕[^\n]*▏[^\n]*\n")
+"""What the duckdb shell draws on a busy machine."""
 _EXTENSIONS = (
     "import duckdb_extensions as e; e.import_extension('ducklake'); e.import_extension('sqlite_scanner')"
 )
@@ -60,7 +62,7 @@ def printed(example: Example, folder: Path) -> str:
         return run_sql(folder / ".rlfocal" / "warehouse", example.code) + "\n"
     is_python = example.language == "python"
     with TemporaryDirectory() as home:  # the shell's example installs what it needs itself
-        return subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-"] if is_python else ["bash", "-euo", "pipefail"],
             input=example.code,
             cwd=folder,
@@ -70,6 +72,7 @@ def printed(example: Example, folder: Path) -> str:
             check=True,
             timeout=120,
         ).stdout
+    return _PROGRESS.sub("", output)
 
 
 def renewed(text: str, folder: Path) -> str:

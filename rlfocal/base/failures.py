@@ -42,6 +42,10 @@ def plain(error: BaseException) -> str:
     """
     if isinstance(error, InputError | RunError):
         message = str(error)
+    elif type(error).__name__ == "OutOfMemoryException":
+        from warehouse.memory import explain_memory
+
+        message = explain_memory(error) or ""
     else:
         kind, said = type(error).__name__, " ".join(str(error).split())
         message = f"{kind}: {said}" if said else kind

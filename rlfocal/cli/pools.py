@@ -63,7 +63,8 @@ def regenerate(request: RegenerationRequest, warehouse: Location = None, as_json
             print_table(leaderboard(opened, runs={row.run_id for row in summary.evaluations}))
         print_extracted(summary.extracted, summary.present)
         print_slower(warehouse, [model.model for model in chosen.models])
-        typer.echo(f"report: {summary.report}")
+        if summary.report is not None:
+            typer.echo(f"report: {summary.report}")
         if summary.drift and summary.drift.beyond:
             typer.echo("\n".join(sentences(summary.drift)))
     if summary.gaps:

@@ -6,7 +6,7 @@ import errno
 import json
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,13 +14,15 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from safetensors import safe_open
 from support.tiny_models import save_model
 
+from flows import SETTINGS, quieten
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.exchange import sql
 from rlfocal.extraction.engine import Document
-from rlfocal.extraction.engines import hf, openai
+from rlfocal.extraction.engines import hf, openai, vllm
 from rlfocal.extraction.engines.tokens import load_tokenizer
 from rlfocal.extraction.recording import count_ties
 from rlfocal.pool.hub import local_weights
@@ -53,13 +55,71 @@ def test_a_broken_tokenizer_is_named(tmp_path: Path) -> None:
         load_tokenizer(str(folder))
 
 
-def test_pickled_weights_that_run_code(tmp_path: Path) -> None:
-    folder = save_model(tmp_path / "m", "llama")
-    (folder / "model.safetensors").unlink()
-    with (folder / "pytorch_model.bin").open("wb") as file:
+def pickled(weights: Path) -> None:
+    weights.unlink()
+    with weights.with_name("pytorch_model.bin").open("wb") as file:
         pickle.dump({"weight": print}, file)
-    with pytest.raises(InputError, match="safetensors"):
+
+
+def empty_pickle(weights: Path) -> None:
+    weights.unlink()
+    weights.with_name("pytorch_model.bin").write_bytes(b"")
+
+
+def cut_short(weights: Path) -> None:
+    weights.write_bytes(weights.read_bytes()[:1000])
+
+
+def not_fetched(weights: Path) -> None:
+    weights.write_text("version https://git-lfs.github.com/spec/v1\n")
+
+
+def without_a_shard(weights: Path) -> None:
+    there = weights.rename(weights.with_name("model-1.safetensors"))
+    with safe_open(there, "pt") as file:
+        files = {name: f"model-{1 + i % 2}.safetensors" for i, name in enumerate(file.keys())}
+    index = {"metadata": {}, "weight_map": files}
+    weights.with_name("model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def of_other_config(**changes: object) -> Callable[[Path], None]:
+    def change(weights: Path) -> None:
+        config = weights.with_name("config.json")
+        config.write_text(json.dumps(json.loads(config.read_text()) | changes))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (pickled, r"the weights of \S+/m are pickles.*use a revision with \*\.safetensors"),
+        (empty_pickle, r"the weights of \S+/m cannot be read: EOFError.*download it again"),
+        (cut_short, r"the weights of \S+/model\.safetensors cannot be read.*cut short.*download it again"),
+        (not_fetched, r"the weights of \S+/model\.safetensors cannot be read.*`git lfs pull`"),
+        (without_a_shard, r"cannot be read.*model-2\.safetensors; .*download it again"),
+        (of_other_config(num_hidden_layers=3), r"9 of its tensors are missing, such as model\.layers\.2\."),
+        (of_other_config(intermediate_size=100), r"6 of its tensors have another shape, such as .*_proj"),
+    ],
+)
+def test_weights_that_are_not_the_model_s(tmp_path: Path, damage: Callable[[Path], None], words: str) -> None:
+    folder = save_model(tmp_path / "m", "llama")
+    damage(folder / "model.safetensors")
+    with pytest.raises(InputError, match=words):
         hf.load(spec(folder), folder, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [pickled, cut_short])
+def test_vllm_says_it_in_the_same_words(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    pytest.importorskip("vllm")
+    folder = save_model(tmp_path / "m", "llama")
+    damage(folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"the weights of .*(are pickles|download it again)"):
+        vllm.load(spec(folder), folder, 1)
+    (folder / "tokenizer.json").write_text('{"version": ')
+    with pytest.raises(InputError, match="the tokenizer of"):
+        vllm.load(spec(folder), folder, 1)
 
 
 ASKED = Document(0, "", "", 0, "", (" dog", " fox"), "A brown", (" dog", " fox"))
@@ -154,6 +214,21 @@ def test_a_result_of_too_many_rows(warehouse: Warehouse, monkeypatch: pytest.Mon
         with pytest.raises(InputError, match=r"more than 1,000 rows.*LIMIT"):
             select("FROM range(100000000000000)")
         assert len(select("FROM range(1000)")[1]) == 1000
+
+
+@pytest.mark.parametrize("home", ["nowhere/.prefect", "~/.prefect"])
+def test_a_home_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    for name in SETTINGS:
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("PREFECT_HOME", home if home.startswith("~") else str(tmp_path / home))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with pytest.raises(
+        InputError, match=r"cannot keep its database in \S+/nowhere/\.prefect, .*PREFECT_HOME"
+    ):
+        quieten()
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
+    quieten()
 
 
 def test_ties_are_counted() -> None:

@@ -229,6 +229,8 @@ def test_teams_have_the_size_they_are_held_to(opened: Warehouse) -> None:
     assert ("latest_correct:2", "online") in protocols
     with pytest.raises(InputError, match="pool of 5 models"):
         run(opened, "pool-size", 5)
+    own = run(opened, "pool-size", seeds=1)  # of which a pool of four models has not all
+    assert {p.x for p in own.points} == {2.0, 3.0, 4.0}
 
 
 def test_success_is_counted_by_right_members(opened: Warehouse) -> None:

@@ -17,9 +17,10 @@ import pytest
 from support.prediction_files import Rows, choice_docs, choice_scores
 
 from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports import rows
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.rows import ImportReport
-from warehouse import Warehouse, open_warehouse
+from warehouse import Warehouse, open_warehouse, writing
 
 
 def write(path: Path, rows: Rows) -> Path:
@@ -84,6 +85,25 @@ def test_the_same_twice_writes_nothing(bring: Bring, warehouse: Warehouse) -> No
     assert warehouse.rows("SELECT count(*) FROM choice_logprobs") == [(30,)]
     assert bring(choice_docs(), choice_scores(models=("z",))).n_written == 1
     assert {m for m, _, _ in warehouse.fingerprints()} == {"x", "y", "z"}
+
+
+def test_batches_write_what_one_would(
+    bring: Bring, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "BATCH_DOCS", 1)
+    bring(choice_docs(), choice_scores())
+    counted = "SELECT model, count(*), min(logprob), max(logprob) FROM choice_logprobs GROUP BY 1 ORDER BY 1"
+    apart = (
+        warehouse.rows(counted),
+        [n for (n,) in warehouse.rows("SELECT digest FROM extractions ORDER BY 1")],
+    )
+    with warehouse.transaction("away"):
+        writing.drop_partitions(warehouse.connection, [(m, "b", "t") for m in ("x", "y")])
+    monkeypatch.undo()
+    bring(choice_docs(), choice_scores())
+    together = warehouse.rows("SELECT digest FROM extractions ORDER BY 1")
+    assert apart == (warehouse.rows(counted), [n for (n,) in together])
+    assert [model for model, *_ in apart[0]] == ["x", "y"]
 
 
 def test_harmless_names_are_taken(bring: Bring, warehouse: Warehouse) -> None:

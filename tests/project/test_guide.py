@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from guide import COLUMNS, GUIDE, Example, columns, examples, prepare, printed, with_tables
 
+from rlfocal.data.dataset import load_dataset
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import make_method, methods_for
+from rlfocal.methods.registry import with_references
 from warehouse import Warehouse, open_warehouse
 
 EXAMPLES = examples(GUIDE.read_text("utf-8"))
@@ -33,7 +35,8 @@ def folder(lab_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         with opened.transaction("as before"):
             opened.connection.execute(reprice.format("/"))
         evaluate(opened, "lab-mmlu", methods=["plurality"], models=["lab-llama", "lab-phi"])
-        evaluate(opened, "lab-mmlu", methods=[m for m in methods_for(12) if not make_method(m).seeded])
+        names = with_references(methods_for(12), load_dataset(opened, "lab-mmlu"))
+        evaluate(opened, "lab-mmlu", methods=[name for name in names if not make_method(name).seeded])
     return path
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, write_tensors
-from warehouse import Warehouse, open_warehouse
+from warehouse import Warehouse, open_warehouse, writing
 from warehouse.snapshots import diff, snapshots
 from warehouse.upkeep.expiry import expire, merge
 from warehouse.upkeep.integrity import examine
@@ -93,6 +93,24 @@ def test_merging_changes_no_snapshot(place: str) -> None:
         assert found.is_sound
         assert (found.orphans, found.scheduled) == ((), ())
         put(warehouse, "m1", 3.5)
+        assert examine(warehouse).is_sound
+
+
+def test_merging_frees_rows_that_share_a_file(place: str) -> None:
+    """Else what replaced models of one import had said could never be deleted."""
+    with open_warehouse(place) as warehouse:
+        scores = [[SCORES[i % 2][c] * 1.5 for c in range(3)] for i in range(40)]
+        both = pa.concat_tables([choice_rows(scores, model) for model in ("m", "n")])
+        with warehouse.transaction("both at once"):
+            writing.put_docs(warehouse.connection, docs(40))
+            records = [extraction(model, "0", 40) for model in ("m", "n")]
+            writing.put_partitions(warehouse.connection, both, records)
+        newest = put(warehouse, "n", 2.0)
+        before = [sums(warehouse, i) for i in (newest - 1, newest)]
+        merge(warehouse)
+        assert [sums(warehouse, i) for i in (newest - 1, newest)] == before
+        assert expire(warehouse, keep=1).bytes > 0
+        assert sums(warehouse, warehouse.snapshot()) == before[1]
         assert examine(warehouse).is_sound
 
 

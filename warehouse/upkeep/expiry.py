@@ -63,10 +63,15 @@ def expire(
 
 
 def merge(warehouse: Warehouse) -> Merge:
-    """Merges small files of a table into larger ones; every snapshot still shows what it showed."""
+    """Merges small files of a table into larger ones; every snapshot still shows what it showed.
+
+    Files with rows that were replaced or removed are written anew without them: those of models imported
+    together share a file, which no expiry could delete.
+    """
     count = "SELECT coalesce(sum(file_count), 0)::BIGINT FROM ducklake_table_info('warehouse')"
     with warehouse.upkeep(), writing_to(warehouse.location.folder):
         before = int(warehouse.rows(count)[0][0])
+        warehouse.rows("CALL ducklake_rewrite_data_files('warehouse', delete_threshold => 0.0)")
         warehouse.rows("CALL ducklake_merge_adjacent_files('warehouse')")
         delete_scheduled(warehouse)
         return Merge(before, int(warehouse.rows(count)[0][0]))

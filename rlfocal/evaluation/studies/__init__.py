@@ -6,7 +6,7 @@ from rlfocal.evaluation.studies import stress
 from rlfocal.evaluation.studies.arms import Conditions
 from rlfocal.evaluation.studies.artefacts import artefacts
 from rlfocal.evaluation.studies.findings import Findings, Point, load
-from rlfocal.evaluation.studies.pools import scale, sizes
+from rlfocal.evaluation.studies.pools import has_as_many, scale, sizes
 from rlfocal.evaluation.studies.study import Study
 from rlfocal.evaluation.studies.success import success
 from rlfocal.evaluation.studies.sweeps import TRIALS, branching, metrics, search, sweep, windows
@@ -65,6 +65,7 @@ _STUDIES = (
         "models in the team",
         sizes,
         (2, 3, 4, 5, 6),
+        suits=has_as_many,
     ),
     Study(
         "success",

@@ -79,6 +79,11 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
     )
 
 
+def has_as_many(conditions: Conditions, k: int) -> bool:
+    """Whether there are k models to ask."""
+    return k <= len(conditions.setup.dataset.models)
+
+
 def _constrained(conditions: Conditions, k: int) -> Arm:
     label = f"{k} models"
     if conditions.method == "rl_focal_sequential":

@@ -35,6 +35,8 @@ class Study:
     beside: Beside | None = "mean_pool_size"
     method: str = RL_FOCAL[0]
     """Which of RL-Focal's methods, unless another is given."""
+    suits: Callable[[Conditions, Any], bool] = lambda conditions, value: True
+    """Whether one of `values` can be tried on a pool."""
 
     def run(self, conditions: Conditions, values: Sequence[Any] | None = None) -> Findings:
         """Run what the warehouse does not have yet, and keep what was found beside it.
@@ -45,7 +47,9 @@ class Study:
             raise InputError(f"study {self.name} takes no values")
         check_settings(conditions.method, conditions.settings)
         conditions = replace(conditions, study=self.name)
-        found = self.answer(conditions, self.values if values is None else values)
+        if values is None:
+            values = [value for value in self.values if self.suits(conditions, value)] or self.values[:1]
+        found = self.answer(conditions, values)
         findings = Findings(
             study=self.name,
             question=self.question,

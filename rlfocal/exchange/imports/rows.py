@@ -5,7 +5,7 @@ A scratch DuckDB holds them as two tables, `docs` and `scores`, with a number fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,9 @@ LOGGED_SCORES = {
     "n_prompt_tokens": "BIGINT",
     "cost": "DOUBLE",  # US dollars; only its sum is stored, with the extraction's settings
 }
+
+BATCH_DOCS = 500_000
+"""Documents whose answers are written at once: those of a larger import do not fit into memory together."""
 
 
 @dataclass(frozen=True)
@@ -221,8 +224,7 @@ def _key(partition: Mapping[str, Any]) -> PartitionKey:
 
 def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]) -> None:
     scratch = checked.scratch
-    scratch.register("new", pa.Table.from_pylist(new))
-    scratch.execute("CREATE TEMP TABLE wanted AS SELECT benchmark, task, model FROM new")
+    _want(scratch, new)
     docs = scratch.execute(
         "SELECT * EXCLUDE row FROM documents SEMI JOIN wanted USING (benchmark, task) "
         "ORDER BY benchmark, task, doc_id"
@@ -243,12 +245,34 @@ def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]
             writing.put_models(warehouse.connection, checked.source.models)
         for name in ("choice_rows", "answer_rows"):
             chosen = [p for p in new if (p["benchmark"] in answers) == (name == "answer_rows")]
-            if chosen:
+            for batch in _batches(chosen):
+                _want(scratch, batch)
                 rows = scratch.execute(script(f"imports/{name}")).to_arrow_table()
-                records = [_record(p, checked.source) for p in chosen]
+                records = [_record(p, checked.source) for p in batch]
                 writing.put_partitions(warehouse.connection, rows, records)
         if not checked.allow_missing:
             _check_stored(warehouse, new)
+
+
+def _want(scratch: duckdb.DuckDBPyConnection, partitions: list[dict[str, Any]]) -> None:
+    """Names partitions in temp.wanted, from which the scripts write."""
+    scratch.register("named", pa.Table.from_pylist(partitions))
+    scratch.execute("CREATE OR REPLACE TEMP TABLE wanted AS SELECT benchmark, task, model FROM named")
+    scratch.unregister("named")
+
+
+def _batches(partitions: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Partitions in the order in which they are stored, as many at once as memory is meant for."""
+    batch: list[dict[str, Any]] = []
+    held = 0
+    for partition in sorted(partitions, key=lambda p: (p["benchmark"], p["task"], p["model"])):
+        if batch and held + partition["n_docs"] > BATCH_DOCS:
+            yield batch
+            batch, held = [], 0
+        batch.append(partition)
+        held += partition["n_docs"]
+    if batch:
+        yield batch
 
 
 def _record(partition: dict[str, Any], source: Source) -> dict[str, Any]:

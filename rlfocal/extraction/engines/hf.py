@@ -9,7 +9,6 @@ from importlib.metadata import version
 from itertools import groupby
 from math import isfinite
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
@@ -33,6 +32,7 @@ from rlfocal.extraction.engines.prefill import PREAMBLE, Prefiller, token_scores
 from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
 from rlfocal.extraction.engines.tokens import UNLIMITED, Encoder, Tokens, load_tokenizer, max_length
+from rlfocal.extraction.engines.weights import check_complete, reading_weights
 from rlfocal.pool.specs import ModelSpec
 
 SHARED = 4
@@ -291,13 +291,11 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     tokenizer = load_tokenizer(source, **options)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
-    except UnpicklingError as error:
-        raise InputError(
-            f"the weights of {source} are pickles that hold more than tensors, which can run code: use a "
-            "revision with *.safetensors, or convert them with save_pretrained where you trust them"
-        ) from error
+    with reading_weights(source):
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **options
+        )
+    check_complete(source, loading)
     return HFEngine(
         model.to(device),
         tokenizer,

@@ -16,6 +16,7 @@ from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.tokens import Encoder, Tokens, load_tokenizer
+from rlfocal.extraction.engines.weights import reading_weights
 from rlfocal.pool.specs import ModelSpec
 
 ENVIRONMENT = {
@@ -233,20 +234,21 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
     shard = {"shard": options.pop("shard")} if "shard" in options else {}
     source = spec.hf_repo if folder is None else str(folder)
     revision = spec.revision if folder is None else None
-    llm = start(
-        threads=threads,
-        model=source,
-        revision=revision,
-        tokenizer_revision=revision,
-        trust_remote_code=spec.trust_remote_code,
-        dtype=spec.dtype,
-        quantization=spec.quantization,
-        max_model_len=spec.context_length,
-        tensor_parallel_size=spec.tensor_parallel,
-        **options,
-    )
     # The tokenizer of the other engines: vLLM may choose one of its own, with other special tokens.
     tokenizer = load_tokenizer(source, revision=revision, trust_remote_code=spec.trust_remote_code)
+    with reading_weights(source):
+        llm = start(
+            threads=threads,
+            model=source,
+            revision=revision,
+            tokenizer_revision=revision,
+            trust_remote_code=spec.trust_remote_code,
+            dtype=spec.dtype,
+            quantization=spec.quantization,
+            max_model_len=spec.context_length,
+            tensor_parallel_size=spec.tensor_parallel,
+            **options,
+        )
     return VLLMEngine(llm, tokenizer, truncation=spec.truncation, **shard)
 
 
