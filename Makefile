@@ -50,7 +50,7 @@ pytest: $(VENV)/.dev $(ENGINES)
 
 # What repeats for certainty: rounds of kills, fuzzing, stress, every combination.
 test-all: $(VENV)/.dev $(ENGINES)
-	$(PYTEST) -m 'slow and not real'
+	$(PYTEST) -m '(slow or hypothesis) and not real' --hypothesis-profile=thorough
 
 # A few minutes; `$(BIN)/python tests/mutants.py PART_OF_A_NAME` tries some alone.
 mutants: $(VENV)/.dev

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from support.datasets import make_dataset
@@ -254,7 +254,6 @@ def test_a_copy_noise_and_a_specialist_are_called_what_they_are(method: str) -> 
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6))
-@settings(max_examples=50, deadline=None)
 def test_the_best_stand_in(seed: int, n_models: int) -> None:
     rng = np.random.default_rng(seed)
     team = rng.random((8, n_models)) < 0.5

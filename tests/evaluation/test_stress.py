@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.yardsticks import make_answers, make_logits
 
@@ -77,7 +77,6 @@ def test_permuted_choices_mean_the_same() -> None:
     assert (other.probs.argmax(axis=2) == other.predictions).all()
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=5, max_size=12))
 def test_splits_cover_and_do_not_overlap(sizes: list[int]) -> None:
     names = np.repeat([f"t{at:02d}" for at in range(len(sizes))], sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError
@@ -36,7 +36,6 @@ def settled(gold: str | None, answers: list[GradedAnswer]) -> tuple[str | None, 
     return normalise(rows.docs[0]["gold"]), [normalise(score["answer"]) for score in rows.scores], rows
 
 
-@settings(deadline=None)
 @given(gold=st.none() | WORDS, answers=ANSWERS)
 def test_right_is_what_the_grade_says(gold: str | None, answers: list[GradedAnswer]) -> None:
     canonical, stored, rows = settled(gold, answers)

@@ -185,7 +185,7 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
 @pytest.mark.parametrize(
     ("backend", "n_states", "n_kills", "models"),
     [
-        ("hf", 12, 3, ["llama", "gpt2"]),
+        ("hf", 6, 2, ["llama", "gpt2"]),
         pytest.param(
             "vllm",
             1,
@@ -239,4 +239,4 @@ def test_a_killed_extraction_loses_nothing(
         check_whole(location, expected, n_partitions)
         shutil.rmtree(location)
     assert backend != "hf" or any(k.n_shards for k in killed), "no kill fell into a partition"
-    assert backend != "hf" or len(set(killed)) > 3, "the kills fell into the same moments"
+    assert backend != "hf" or len(set(killed)) > 2, "the kills fell into the same moments"

@@ -15,7 +15,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError
@@ -316,7 +316,6 @@ def test_random_pools_come_near_the_lower_bound(widths: tuple[int, ...]) -> None
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
 def test_no_gpu_is_idle_while_a_model_waits(data: st.DataObject) -> None:
     """Where widths are powers of two; whatever the widths, no GPU serves two."""
     powers = data.draw(st.booleans())

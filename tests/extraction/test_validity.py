@@ -167,6 +167,7 @@ def damage(warehouse: Warehouse, model: str) -> None:
     connection.execute("UPDATE schema_version SET version = 9")
 
 
+@pytest.mark.slow
 def test_what_an_earlier_version_committed_counts_nowhere_and_is_extracted_again(
     pool: PoolSpec, tmp_path: Path
 ) -> None:

@@ -1,12 +1,11 @@
 """Damaged checkpoints are refused in one line, or decide as the whole ones do, bit for bit.
 
-FUZZ_EXAMPLES=1000 in the environment tries so many damages of each kind instead of a few.
+RLFOCAL_EXAMPLES=1000 with --hypothesis-profile=thorough tries so many damages of each kind.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -33,7 +32,6 @@ from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.serving.router import Router
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
 CONFIGS = {
     "rl_focal": replace(TINY, vote_weight=0.3),
     "rl_focal_released": ReleasedConfig(window=9, update_period=7, decider_episodes=2, fusion_episodes=2),
@@ -183,6 +181,7 @@ def damages(draw: st.DrawFn, content: bytes) -> bytes:
     return with_seal(content, draw(json_edits(seal_of(content))))
 
 
+@pytest.mark.hypothesis
 @of_every_method
 def test_damage_is_refused_or_changes_no_decision(method: str, kind: str, folder: Path) -> None:
     content = written(method, kind, folder).read_bytes()
@@ -191,7 +190,7 @@ def test_damage_is_refused_or_changes_no_decision(method: str, kind: str, folder
     whole = decide(trained(method, kind), test)
 
     @given(damages(content))
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(suppress_health_check=list(HealthCheck))
     def check(damaged: bytes) -> None:
         path.write_bytes(damaged)
         try:
@@ -226,6 +225,7 @@ def other_tensors(draw: st.DrawFn, tensors: dict[str, torch.Tensor]) -> dict[str
     return rest if how == "lost" else rest | {f"{name}s": value}
 
 
+@pytest.mark.hypothesis
 @of_every_method
 def test_a_crafted_file_whose_digest_is_right_is_refused_or_works(
     method: str, kind: str, folder: Path
@@ -236,7 +236,7 @@ def test_a_crafted_file_whose_digest_is_right_is_refused_or_works(
     test, path = data(kind).test, folder / "crafted.safetensors"
 
     @given(json_edits(about) | st.just(about), other_tensors(tensors) | st.just(tensors))
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(suppress_health_check=list(HealthCheck))
     def check(other_about: dict[str, Any], others: dict[str, torch.Tensor]) -> None:
         write_tensors(path, others, CHECKPOINT, other_about)
         try:

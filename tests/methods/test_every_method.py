@@ -65,6 +65,7 @@ def test_no_method_breaks_at_an_edge(edge: str) -> None:
             assert ((decided.probability > -1e-9) & (decided.probability < 1 + 1e-9)).all(), name
 
 
+@pytest.mark.slow
 def test_labels_that_mean_nothing_teach_nothing() -> None:
     data = choices(1500)
     labels = data.labels.copy()

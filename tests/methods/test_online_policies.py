@@ -54,7 +54,7 @@ def test_labels_from_a_document_on_change_nothing_up_to_it(name: str, kind: str)
     made, test = policy(name, kind), data_of(kind).test
     decided, rng = decide_online(made, test), np.random.default_rng(0)
     differs = []
-    for t in (0, 1, 23, 49, 50, 51, len(test) - 1):
+    for t in (0, 23, 50, len(test) - 1):
         flipped, permuted, none = (test.labels.copy() for _ in range(3))
         flipped[t:] = (flipped[t:] + 1) % np.maximum(test.n_choices[t:], 2)
         permuted[t:] = rng.permutation(permuted[t:])

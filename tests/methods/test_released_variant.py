@@ -102,6 +102,7 @@ def test_the_released_networks_have_17276_weights() -> None:
     assert sum(p.numel() for p in agents.parameters()) == 17_276
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_each_artefact_can_be_switched_off_and_matters(kind: Kind) -> None:
     """Those that concern answers only change nothing for choices."""

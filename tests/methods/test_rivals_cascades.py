@@ -8,7 +8,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.datasets import make_dataset
@@ -80,7 +80,6 @@ def tables(draw: st.DrawFn) -> Table:
 
 
 @given(tables(), st.sampled_from([1.0, 1.5, 2.0, 3.7, math.inf]), st.booleans())
-@settings(max_examples=150, deadline=None)
 def test_the_best_chain_is_the_best_of_all(table: Table, amount: float, polish: bool) -> None:
     """Every order of up to three models, every threshold that parts the scores."""
     N = len(table.prices)

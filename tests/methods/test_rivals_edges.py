@@ -20,6 +20,7 @@ LEARNED = (*CASCADES, "dylan", *POOLS, *BY_NEIGHBOURS, "pairwise_log_linear")
 OURS = (*LEARNED, *(f"{name}:2" for name in POOLS), "self_consistency_cascade", "more_agents", *OTHER_DES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("name", OURS)
 def test_every_method_stands_every_kind_of_data(name: str, edge: str) -> None:
@@ -70,6 +71,7 @@ def test_budgets_are_kept_on_train(name: str, budget: Budget) -> None:
     assert spent.mean() <= budget.amount + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNED)
 def test_shuffled_labels_teach_nothing(name: str) -> None:
     data = make_logits(2, T=1200, N=4)

@@ -37,6 +37,7 @@ from rlfocal.methods.pools.topla import numbered_as_called
 METHODS = (*TEXT, "topla", *RLAE, *BANDITS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("case", strange())
 def test_strange_data_are_no_crash(case: str, name: str) -> None:

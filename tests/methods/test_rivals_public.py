@@ -46,6 +46,7 @@ def test_where_the_text_tells_the_right_model_it_is_asked(name: str) -> None:
     assert data.test.correct[:, 1].mean() - 0.02 <= accuracy(thrifty, data.test) < accuracy(policy, data.test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["equal questions", "no answers", "all right"])
 @pytest.mark.parametrize("name", ALL)
 def test_odd_data_are_no_crash(name: str, case: str) -> None:

@@ -49,6 +49,7 @@ def test_where_the_text_tells_the_right_model_a_router_finds_it(name: str) -> No
     assert (decide(policy, data.test).pools.sum(axis=1) == 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROUTERS)
 def test_shuffled_labels_teach_a_router_nothing(name: str) -> None:
     excess = []
@@ -127,6 +128,7 @@ def test_without_texts_a_budget_buys_the_best_that_it_can(name: str) -> None:
         ).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ODD)
 @pytest.mark.parametrize("name", ROUTERS)
 def test_odd_data_are_no_crash(name: str, case: str) -> None:
@@ -148,6 +150,7 @@ def test_odd_data_are_no_crash(name: str, case: str) -> None:
             assert (decide(thrifty, data.test).pools.sum(axis=1) == 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROUTERS)
 def test_few_models_are_no_crash(name: str) -> None:
     data = by_topic(8, T=40)

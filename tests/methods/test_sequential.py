@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
@@ -129,7 +129,6 @@ def test_shares_of_recipes_are_the_likeliest() -> None:
 
 
 @given(st.lists(st.integers(0, 4), min_size=5, max_size=5), st.sampled_from([0.0, 0.02, 0.06, 0.3]))
-@settings(max_examples=25, deadline=None)
 def test_the_decider_is_the_best_of_all_ways_to_stop(chances: list[int], penalty: float) -> None:
     """Certainty walks between two levels through three stages: as dynamic programming would."""
     levels = np.array([(0.35, 0.7), (0.4, 0.8), (0.5, 0.95)])
@@ -160,7 +159,6 @@ def test_the_decider_is_the_best_of_all_ways_to_stop(chances: list[int], penalty
 
 
 @given(st.integers(0, 50), st.floats(1, 6))
-@settings(max_examples=30, deadline=None)
 def test_train_asks_no_more_than_the_mean_pool(seed: int, mean_pool: float) -> None:
     rng = np.random.default_rng(seed)
     views = []
@@ -271,7 +269,6 @@ def test_a_killed_training_goes_on_after_the_last_stage_that_was_done(
 
 @pytest.mark.parametrize("data", [CHOICES, ANSWERS], ids=lambda data: data.kind)
 @given(st.data())
-@settings(max_examples=30, deadline=None)
 def test_a_document_is_decided_on_its_own(data: Dataset, drawn: st.DataObject) -> None:
     test, agents = data.test, trained(data.kind)
     at = np.array(drawn.draw(st.lists(st.integers(0, len(test) - 1), min_size=1, unique=True)))
@@ -281,7 +278,6 @@ def test_a_document_is_decided_on_its_own(data: Dataset, drawn: st.DataObject) -
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
 def test_choices_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
     test, agents = CHOICES.test, trained("choices")
     decided = decide(agents, test)
@@ -325,7 +321,6 @@ def test_a_model_whose_call_failed_has_no_opinion(kind: Kind) -> None:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
 def test_answers_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
     """Though they change which answers there are, and their order."""
     test, agents = ANSWERS.test, trained("answers")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.datasets import make_dataset
@@ -157,7 +157,6 @@ def test_where_a_round_is_dear_many_are_asked_at_once() -> None:
 
 
 @given(st.integers(0, 100), st.floats(0, 0.05), st.floats(0, 0.05))
-@settings(max_examples=25, deadline=None)
 def test_what_was_paid_weighs_as_a_penalty_does(seed: int, penalty: float, paid: float) -> None:
     rng = np.random.default_rng(seed)
     features = [rng.random((60, 5)) for _ in range(3)]
@@ -167,7 +166,6 @@ def test_what_was_paid_weighs_as_a_penalty_does(seed: int, penalty: float, paid:
 
 
 @given(st.integers(0, 200), st.floats(0.001, 0.2))
-@settings(max_examples=25, deadline=None)
 def test_stages_left_out_were_not_worth_their_round(seed: int, cost: float) -> None:
     """Never less is earned than with all of them, or than with any one more left out."""
     rng = np.random.default_rng(seed)
@@ -241,7 +239,6 @@ def test_who_adds_something_is_asked_before_who_repeats() -> None:
 
 
 @given(st.integers(0, 1_000), st.floats(0.3, 3.0))
-@settings(max_examples=50, deadline=None)
 def test_a_temperature_keeps_the_likeliest_and_closed_slots(seed: int, temperature: float) -> None:
     rng = np.random.default_rng(seed)
     given_ = rng.dirichlet(np.full(4, 0.5), size=30) * (rng.random((30, 4)) < 0.8)

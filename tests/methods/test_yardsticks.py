@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.datasets import datasets, make_dataset
@@ -164,7 +164,6 @@ def test_stacking_answers_what_exists_and_refuses_free_answers() -> None:
 
 
 @given(datasets())
-@settings(max_examples=100, deadline=None)
 def test_votes_weigh_as_much_as_their_model_was_right(data: Dataset) -> None:
     train, test = data.train, data.test
     weights = [int((train.predictions[:, i] == train.labels).sum()) for i in range(len(data.models))]
@@ -180,7 +179,6 @@ def test_votes_weigh_as_much_as_their_model_was_right(data: Dataset) -> None:
 
 
 @given(datasets(), st.integers(1, 5), st.booleans())
-@settings(max_examples=100, deadline=None)
 def test_best_pools_are_the_first_of_the_best(data: Dataset, size: int, any_size: bool) -> None:
     train, test = data.train, data.test
     N = len(data.models)

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.pool_oracles import (
     FEW,
@@ -108,7 +108,7 @@ def test_every_pool(sql: duckdb.DuckDBPyConnection, data: Answers, max_size: int
             same(getattr(twin, name)[i], oracle[name])
 
 
-@settings(FEW, max_examples=20)
+@FEW
 @given(data=answers(gaps=False), window=st.integers(1, 6))
 def test_over_time(sql: duckdb.DuckDBPyConnection, data: Answers, window: int) -> None:
     models = fill(sql, data)

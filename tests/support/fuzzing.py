@@ -1,11 +1,11 @@
 """What every fuzzer shares: how many examples, and what a good end is.
 
-`RLFOCAL_FUZZ=5000 pytest tests/test_fuzz_*.py` looks for new faults; without it a few fixed examples run.
+`RLFOCAL_EXAMPLES=5000 pytest -m hypothesis --hypothesis-profile=thorough` looks for new faults; by default
+the same few examples run each time.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,9 @@ from hypothesis import strategies as st
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import LONGEST, plain
 
-ASKED = os.environ.get("RLFOCAL_FUZZ")
 SECONDS = 60  # on a busy machine; what is checked takes milliseconds
 FUZZ = settings(
-    max_examples=int(ASKED or 40),
-    derandomize=ASKED is None,
-    deadline=None,
+    derandomize=settings.default.max_examples < 1000,
     database=None,
     suppress_health_check=list(HealthCheck),
 )
