@@ -18,7 +18,8 @@ from support.postgres_server import PostgresServer
 
 from warehouse import Warehouse, open_warehouse
 
-pytest_plugins = ["support.cli", "support.filled_warehouse", "support.prefect_pool", "support.hostile_files"]
+SHARED = ("cli", "filled_warehouse", "hostile_files", "prefect_pool", "sql")
+pytest_plugins = [f"support.{name}" for name in SHARED]
 # Few examples by default; `make test-all` runs the same tests again with --hypothesis-profile=thorough.
 hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
 hypothesis.settings.register_profile(

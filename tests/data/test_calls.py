@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.call_answers import ANSWERS
-from support.yardsticks import make_answers, make_logits
+from support.datasets import ANSWERS, make_answers, make_logits
 
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset

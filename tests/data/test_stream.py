@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.call_answers import ANSWERS
-from support.yardsticks import make_answers, make_logits
+from support.datasets import ANSWERS, make_answers, make_logits
 
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset

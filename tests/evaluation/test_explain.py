@@ -14,8 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from support.datasets import make_dataset
-from support.yardsticks import make_answers
+from support.datasets import make_answers, make_dataset
 
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset

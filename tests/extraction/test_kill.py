@@ -21,7 +21,7 @@ from typing import NamedTuple
 import psutil
 import pyarrow as pa
 import pytest
-from support.killing import KEYS, kill_tree
+from support.extractions import KEYS, kill_tree, tables
 from support.tiny_models import save_model, write_tasks
 
 from rlfocal.extraction.running.runner import extract_pool
@@ -127,11 +127,6 @@ def has_stopped(process: psutil.Process) -> bool:
         stats = [task.read_text() for task in Path(f"/proc/{process.pid}/task").glob("*/stat")]
         return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)
     return False
-
-
-def tables(location: Path) -> dict[str, pa.Table]:
-    with open_warehouse(location, read_only=True) as warehouse:
-        return {name: warehouse.query(f"SELECT * FROM {name} ORDER BY {key}") for name, key in KEYS.items()}
 
 
 def state(location: Path) -> Killed:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.environments import random_dataset
-from support.skilled_models import JOINT, TINY, asked_about, parameters, skilled, stream
+from support.agents_data import JOINT, TINY, asked_about, parameters, random_dataset, skilled, stream
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Kind

@@ -18,7 +18,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
-from support.skilled_models import TINY, skilled
+from support.agents_data import TINY, skilled
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset

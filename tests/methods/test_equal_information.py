@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.method_data import answers, choices
+from support.datasets import answers, choices
 from support.rival_data import accuracy, fitted, telling
 
 from rlfocal.base.errors import InputError

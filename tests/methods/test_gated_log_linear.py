@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.environments import random_dataset
-from support.skilled_models import asked_about, stream
+from support.agents_data import asked_about, random_dataset, stream
 from torch import Tensor
 
 from rlfocal.base.errors import InputError

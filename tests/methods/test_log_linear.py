@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.environments import random_dataset
-from support.skilled_models import JOINT, asked_about
+from support.agents_data import JOINT, asked_about, random_dataset
 
 from rlfocal.data.dataset import Kind
 from rlfocal.methods.agents.networks import Sizes

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.environments import random_dataset
-from support.skilled_models import TINY, asked_about, skilled
+from support.agents_data import TINY, asked_about, random_dataset, skilled
 from torch import Tensor
 
 from rlfocal.data.dataset import Kind

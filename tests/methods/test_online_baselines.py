@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.datasets import make_dataset
-from support.method_data import answers, choices, edges
-from support.turning_stream import turning
-from support.yardsticks import make_answers, make_logits, texts
+from support.datasets import answers, choices, edges, make_answers, make_dataset, make_logits, texts
+from support.worded_data import turning
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Calls

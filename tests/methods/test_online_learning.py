@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from support.environments import LiteralEnvironment, random_dataset
-from support.skilled_models import JOINT, TINY, asked_about
+from support.agents_data import JOINT, TINY, LiteralEnvironment, asked_about, random_dataset
 
 from benchmarks.results.streams import best_constant, turning
 from rlfocal.data.dataset import Dataset, Kind

@@ -10,9 +10,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from support.method_data import answers, choices
-from support.turning_stream import LATE, N_TRAIN, TURN, turning
-from support.worded_data import BANDITS
+from support.datasets import answers, choices
+from support.worded_data import BANDITS, LATE, N_TRAIN, TURN, turning
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineAgents, OnlineLearner, decide, decide_online

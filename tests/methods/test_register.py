@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from support.stored_choices import put_choices
+from support.rows import put_choices
 from typer.testing import CliRunner
 
 from rlfocal.cli.support import commands

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.environments import random_dataset
-from support.skilled_models import skilled
+from support.agents_data import random_dataset, skilled
 from torch import Tensor, nn
 
 from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings

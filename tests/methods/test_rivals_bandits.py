@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.datasets import make_answers
 from support.worded_data import (
     BANDITS,
     accuracy,
@@ -15,7 +16,6 @@ from support.worded_data import (
     knowers,
     topical,
 )
-from support.yardsticks import make_answers
 
 from benchmarks.results.streams import turning
 from rlfocal.base.errors import InputError

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.datasets import make_dataset
+from support.datasets import make_answers, make_dataset, make_logits
 from support.rival_data import ANSWERS, CHOICES, accuracy, best_single, fitted, sampled, shuffled
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.datasets import make_answers, make_logits
 from support.sequential_data import letters
 from support.worded_data import (
     accuracy_of,
     policy_of,
 )
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, decide

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.datasets import make_logits
 from support.rival_data import CHOICES, EDGES, accuracy, admitted, best_single, fitted, shuffled, within
-from support.yardsticks import make_logits
 
 from rlfocal.data.policy import Budget, Budgeted, decide
 

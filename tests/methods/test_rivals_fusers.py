@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from support.datasets import make_dataset
+from support.datasets import make_answers, make_dataset, make_logits
 from support.worded_data import (
     BANDITS,
     QUICK,
@@ -22,7 +22,6 @@ from support.worded_data import (
     policy_of,
     strange,
 )
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.method_data import choices
-from support.stored_choices import put_choices
+from support.datasets import choices
+from support.rows import put_choices
 from support.topics import ODD, TOPICS, accuracy, by_topic, odd, policy_of
 
 from rlfocal.base.errors import InputError

@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import log_softmax
-from support.datasets import make_dataset
+from support.datasets import make_answers, make_dataset, make_logits
 from support.rival_data import accuracy, fitted, sampled
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.policy import decide
 from rlfocal.methods.pools._growing import grow

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.datasets import make_answers, make_logits
 from support.worded_data import (
     LETTERS,
     Floats,
@@ -18,7 +19,6 @@ from support.worded_data import (
     slope,
     topical,
 )
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF

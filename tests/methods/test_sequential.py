@@ -18,9 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from support.datasets import make_dataset
+from support.datasets import make_answers, make_dataset, make_logits, texts
 from support.sequential_data import ANSWERS, CHOICES, SMALL, asked_in_words, letters, right, trained
-from support.yardsticks import make_answers, make_logits, texts
 from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import InputError

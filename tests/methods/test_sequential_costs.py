@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.datasets import make_dataset
+from support.datasets import make_answers, make_dataset, make_logits
 from support.sequential_data import ANSWERS, CHOICES, SMALL, letters, right, trained
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset

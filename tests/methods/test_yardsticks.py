@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -14,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.datasets import datasets, make_dataset
-from support.stored_choices import put_choices
-from support.yardsticks import make_answers, make_logits, only, texts
+from support.datasets import datasets, make_answers, make_dataset, make_logits, only, texts
+from support.rows import put_choices
+from support.worded_data import slope
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
@@ -47,12 +46,6 @@ def decided_by(name: str, data: Dataset, seed: int = 0) -> Decisions:
         assert isinstance(policy, OnlineLearner)
         return decide_online(policy, data.test)
     return decide(policy, data.test)
-
-
-def slope(loss: Callable[[NDArray[np.float64]], float], at: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By central differences."""
-    steps = 1e-5 * np.eye(len(at))
-    return np.array([(loss(at + step) - loss(at - step)) / 2e-5 for step in steps])
 
 
 @pytest.mark.parametrize("members", [[True] * 4, [False, True, True, False]])

@@ -27,7 +27,7 @@ FILL = """
 import json, sys
 import pyarrow as pa
 sys.path.append(sys.argv[1])
-from support.stored_choices import put_choices
+from support.rows import put_choices
 from warehouse import open_warehouse
 right = json.loads(sys.argv[2])
 with open_warehouse("rights") as warehouse:

@@ -29,17 +29,6 @@ from support.pool_oracles import (
 from rlfocal.data.dataset import Kind
 from rlfocal.statistics import diversity
 from warehouse import Warehouse, open_warehouse
-from warehouse.scripts import SCHEMA, script
-
-
-@pytest.fixture(scope="module")
-def sql() -> duckdb.DuckDBPyConnection:
-    """The tables, views and macros in a plain DuckDB: without commits, a fill takes milliseconds."""
-    connection = duckdb.connect()
-    connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
-    for name in SCHEMA:
-        connection.execute(script(name))
-    return connection
 
 
 @FEW

@@ -39,16 +39,6 @@ from warehouse import Warehouse
 from warehouse.scripts import SCHEMA, script
 
 
-@pytest.fixture(scope="module")
-def sql() -> duckdb.DuckDBPyConnection:
-    """The tables, views and macros in a plain DuckDB: without commits, a fill takes milliseconds."""
-    connection = duckdb.connect()
-    connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
-    for name in SCHEMA:
-        connection.execute(script(name))
-    return connection
-
-
 def whole(kind: Kind, predictions: np.ndarray, labels: np.ndarray) -> Answers:
     return Answers(kind, predictions, labels, np.ones(predictions.shape, bool))
 

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.contingency_tables import mcnemar
 from support.cli import Result
-from support.rows import SCORES, THREE, choice_rows, docs, extraction
-from support.snapshot_rows import put, put_answers
+from support.rows import SCORES, THREE, choice_rows, docs, extraction, put, put_answers
 
 from rlfocal.base.errors import InputError
 from rlfocal.report.drift import drift_part

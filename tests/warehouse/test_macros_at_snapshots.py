@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.known_macros import KNOWN, MACROS, rounded
 from support.rows import THREE, choice_rows, docs, extraction
+from support.sql import KNOWN, MACROS, rounded
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError

@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from support.cli import Cli
-from support.rows import SCORES, THREE
-from support.snapshot_rows import put, put_answers
+from support.rows import SCORES, THREE, put, put_answers
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.sql import run_sql

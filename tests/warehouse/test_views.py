@@ -22,18 +22,7 @@ from rlfocal.statistics.agreement import agreement, consensus
 from rlfocal.statistics.calibration import reliability
 from rlfocal.statistics.normalised import likelier_predictions, normalised_predictions
 from warehouse import Warehouse
-from warehouse.scripts import SCHEMA, script
 from warehouse.writing import append
-
-
-@pytest.fixture(scope="module")
-def sql() -> duckdb.DuckDBPyConnection:
-    """The tables, views and macros in a plain DuckDB: without commits, a fill takes milliseconds."""
-    connection = duckdb.connect()
-    connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
-    for name in SCHEMA:
-        connection.execute(script(name))
-    return connection
 
 
 def fill(connection: duckdb.DuckDBPyConnection, **tables: Sequence[Mapping[str, Any]]) -> None:
