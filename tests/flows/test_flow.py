@@ -43,7 +43,6 @@ def regenerated(**asked: Any) -> tuple[Any, dict[str, set[str]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.real
 def test_the_flow_fills_the_warehouse_once_and_reports(folder: Path, prefect: None, tmp_path: Path) -> None:
     from flows.regenerate import run
 

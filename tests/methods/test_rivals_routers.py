@@ -62,14 +62,6 @@ def test_shuffled_labels_teach_a_router_nothing(name: str) -> None:
     assert np.mean(excess) <= 2 * np.sqrt(0.25 / (3 * 300))
 
 
-@pytest.mark.parametrize("name", ROUTERS)
-def test_the_same_seed_gives_the_same_decisions(name: str) -> None:
-    data = by_topic(1, T=120)
-    one, other = (decide(policy_of(name, data.train, seed=3), data.test) for _ in range(2))
-    assert (one.pools == other.pools).all()
-    assert (one.predictions == other.predictions).all()
-
-
 @pytest.mark.parametrize("name", PAIRED)
 def test_a_pair_gives_a_curve(name: str) -> None:
     data = by_topic(2, prices=[9.0, 1.0, 10.0, 10.0])
