@@ -46,7 +46,7 @@ def test_names_stay_on_one_line() -> None:
     assert plain(ValueError("no such\n  file")) == "ValueError: no such file"
 
 
-def test_a_path_that_somebody_gave() -> None:
+def test_a_given_path_is_used() -> None:
     error = OSError(36, "File name too long", "x" * 5000)
     assert plain(path_error(error) or error).startswith("'xxx")
     assert plain(path_error(error) or error).endswith("': File name too long; give another path")

@@ -34,7 +34,7 @@ def test_fewer_labels_are_part_of_more_and_test_stays(data: Dataset) -> None:
 
 
 @BOTH
-def test_models_fail_in_test_alone_and_as_often_as_said(data: Dataset) -> None:
+def test_outages_hit_test_documents_only_at_the_given_rate(data: Dataset) -> None:
     harder = failing(data, 0.3)
     assert same(harder.train, data.train)
     gone = (harder.predictions == -1) & (data.predictions >= 0)

@@ -94,7 +94,7 @@ def test_tables_are_shown_and_described(location: Path) -> None:
 
 
 @pytest.mark.parametrize("macro", ["pairwise_diversity('b')", "all_pools('b', 3)"])
-def test_the_diversity_of_nobody_is_an_error(location: Path, macro: str) -> None:
+def test_the_diversity_of_no_models_is_an_error(location: Path, macro: str) -> None:
     with pytest.raises(InputError, match="no benchmark b"):
         run_sql(location, f"FROM {macro}")
 

@@ -195,7 +195,7 @@ def work(model: str, gpus: int, start: float, *tasks: float) -> Work:
     return Work(model, gpus, start, {f"b/{i}": seconds for i, seconds in enumerate(tasks)})
 
 
-def test_who_comes_next() -> None:
+def test_order_of_waiting_models() -> None:
     long, short, wide = work("long", 1, 1, 9), work("short", 1, 1, 1), work("wide", 4, 1, 1)
     waiting = ordered([short, long, wide])
     assert [w.model for w in waiting] == ["wide", "long", "short"]

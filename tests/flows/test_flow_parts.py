@@ -184,7 +184,7 @@ def test_the_limit_is_made_once_and_forgotten_places_are_given_back(monkeypatch:
     assert takes_a_place() == 1
 
 
-def test_a_kubernetes_pool_takes_the_template_and_is_told_how_many_gpus(
+def test_a_kubernetes_pool_gets_the_template_and_the_number_of_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     template = json.loads((ROOT / "packaging" / "kubernetes" / "base-job-template.json").read_text())

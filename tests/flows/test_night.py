@@ -56,7 +56,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
 
 
 @pytest.mark.real
-def test_the_schedule_fires_and_a_worker_runs_it_with_nobodys_help(night: Night) -> None:
+def test_a_scheduled_run_completes_on_a_worker(night: Night) -> None:
     deployed = night.api("GET", f"deployments/name/{DEPLOYMENT}")
     assert str(ROOT) not in json.dumps(deployed)
     assert [found.level for found in check_schedules(night.url)] in ([], ["ok"])  # [] while it is new
@@ -168,7 +168,7 @@ def test_the_log_of_a_failed_run_ends_in_one_sentence(night: Night) -> None:
     assert "Traceback" not in night.run_log(run)
 
 
-def test_a_worker_without_its_checkouts_place_says_so(night: Night) -> None:
+def test_a_worker_without_rlfocal_home_fails_with_the_fix(night: Night) -> None:
     night.start_worker(home=False)
     run = night.trigger()
     assert night.wait(run, seconds=PATIENCE) == "FAILED"
@@ -201,7 +201,7 @@ def test_a_server_that_is_away_in_mid_run_costs_nothing(night: Night, seconds: i
     assert night.wait(later, seconds=PATIENCE) == "COMPLETED"
 
 
-def test_runs_whose_host_died_end_and_the_next_goes_on(night: Night) -> None:
+def test_runs_of_a_dead_host_become_final_and_the_next_run_completes(night: Night) -> None:
     rng = random.Random(2026)
     night.start_worker()
     whole = time.monotonic()

@@ -329,7 +329,7 @@ def refused(path: Path) -> str:
 
 
 @pytest.mark.parametrize("method", ["rl_focal", "rl_focal_released", "rl_focal_sequential"])
-def test_what_cannot_be_used_in_a_warehouse_is_told_and_trained_again(
+def test_unusable_checkpoints_in_a_warehouse_are_reported_and_trained_again(
     method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Damaged in a bit, or another seed's agents: the very same file comes back, and only then."""
@@ -355,7 +355,7 @@ def test_what_cannot_be_used_in_a_warehouse_is_told_and_trained_again(
         assert first.read_bytes() == whole
 
 
-def test_what_was_kept_of_a_training_is_not_gone_on_from_once_damaged(tmp_path: Path) -> None:
+def test_a_damaged_training_state_is_not_resumed(tmp_path: Path) -> None:
     config = replace(TINY, decider_episodes=7)
     rows = data("choices").train
 

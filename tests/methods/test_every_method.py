@@ -70,7 +70,7 @@ def test_no_method_breaks_at_an_edge(edge: str) -> None:
 
 
 @pytest.mark.slow
-def test_labels_that_mean_nothing_teach_nothing() -> None:
+def test_random_labels_give_chance_accuracy() -> None:
     data = choices(1500)
     labels = data.labels.copy()
     train = np.flatnonzero(data.is_train)

@@ -55,7 +55,7 @@ def test_hedge_keeps_to_its_regret_bound(wrong: np.ndarray, rate: float) -> None
 
 
 @given(losses(), st.sampled_from([*RATES, 3.0]), st.sampled_from([0.003, 0.01, 0.1]))
-def test_a_fixed_share_keeps_to_its_bound_against_whoever_switches(
+def test_fixed_share_keeps_its_bound_against_switching_experts(
     wrong: np.ndarray, rate: float, share: float
 ) -> None:
     """Against the best sequence of models, whose switches cost ln(N / α) / η each (Herbster and Warmuth)."""

@@ -59,7 +59,7 @@ def made(kind: Kind = "choices", n_docs: int = 120) -> Dataset:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_models_that_were_not_asked_are_never_heard(kind: Kind, way: str) -> None:
+def test_updates_use_only_models_that_were_asked(kind: Kind, way: str) -> None:
     """Whatever they would have said, pools, answers and so all updates in between stay the same."""
     data = made(kind)
     [agents] = train(data.train, WAYS[way], [0])
@@ -115,7 +115,7 @@ def agents_of(data: Dataset, seed: int) -> RLFocalAgents:
     return agents
 
 
-def test_a_stream_that_turns_is_followed_and_a_steady_one_costs_little() -> None:
+def test_rl_focal_online_follows_a_change_and_costs_little_without_one() -> None:
     """From 300 documents after the turn on, 90 % of the best constant pool; steady, half a point."""
     shares, costs, late = [], [], np.arange(900) >= 600
     for seed in range(2):

@@ -66,7 +66,7 @@ def test_labels_from_a_document_on_change_nothing_up_to_it(name: str, kind: str)
 
 
 @pytest.mark.parametrize("name", ONLINE)
-def test_who_learns_follows_a_stream_that_turns(name: str) -> None:
+def test_online_learners_follow_a_change_of_the_best_model(name: str) -> None:
     """And who never learned would not: as frozen, it is below what is asked of it."""
     test = turning().test
     made = fitted(name, turning())
@@ -79,7 +79,7 @@ def test_who_learns_follows_a_stream_that_turns(name: str) -> None:
     assert online > max(0.7, frozen + 0.15)
 
 
-def test_nobody_else_learns_online() -> None:
+def test_all_other_methods_are_frozen() -> None:
     for data in (choices(), answers()):
         for name in set(every_method(data, "online")[0]) - {*ONLINE, *WITHOUT_TEXTS, *RL_FOCAL}:
             assert not isinstance(fitted(name, data), OnlineLearner | OnlineAgents), name

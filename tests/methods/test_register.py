@@ -112,7 +112,7 @@ def test_another_packages_method_that_cannot_be_loaded_is_named(installed: Path)
     assert "Traceback" not in done.stderr
 
 
-def test_what_runs_unless_methods_are_named() -> None:
+def test_default_methods() -> None:
     """A rival that slipped in would slow down every regeneration."""
     usual = "rl_focal rl_focal_sequential best_single constant_choice plurality soft_vote best_log_linear "
     usual += "best_plurality best_soft_vote gated_log_linear log_linear random_select "

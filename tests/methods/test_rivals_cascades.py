@@ -122,7 +122,7 @@ def test_frugalgpt_moves_thresholds_on_from_a_coarse_grid() -> None:
 
 
 @pytest.mark.parametrize("name", CASCADES)
-def test_a_cascade_wins_where_confidence_tells(name: str) -> None:
+def test_a_cascade_wins_where_confidence_is_informative(name: str) -> None:
     data = telling()
     decided = decide(fitted(name, data.train), data.test)
     oracle = data.test.correct[:, :2].any(axis=1).mean()
@@ -151,7 +151,7 @@ def test_a_cascades_probability_is_calibrated() -> None:
             assert decided.probability[part].mean() == pytest.approx(right, abs=0.04)
 
 
-def test_self_consistency_believes_passes_that_agree() -> None:
+def test_self_consistency_stops_when_passes_agree() -> None:
     """m00 is right where its passes agree, else m01 is; both orders of letters."""
     agreed, split = ("aaaa", "bbbb"), ("bbac", "aaaa")
     data = sampled(*[agreed, split] * 20, gold=["a", "a"] * 20)

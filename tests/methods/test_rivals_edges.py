@@ -23,7 +23,7 @@ OURS = (*LEARNED, *(f"{name}:2" for name in POOLS), "self_consistency_cascade", 
 @pytest.mark.slow
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("name", OURS)
-def test_every_method_stands_every_kind_of_data(name: str, edge: str) -> None:
+def test_every_rival_handles_every_edge_case(name: str, edge: str) -> None:
     data = EDGES[edge]
     if not admitted(name, data):
         pytest.skip("needs more models, or choices")
@@ -46,7 +46,7 @@ def test_every_method_stands_every_kind_of_data(name: str, edge: str) -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_policy_that_cannot_keep_a_budget_says_so(name: str) -> None:
+def test_unaffordable_budgets_give_no_policy(name: str) -> None:
     data = EDGES["passes"] if name.startswith("self") else CHOICES
     if not admitted(name, data):
         pytest.skip("needs more models")

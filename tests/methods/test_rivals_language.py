@@ -163,7 +163,7 @@ def test_long_questions_are_cut_before_what_is_asked_of_them(tiny: dict[str, str
     assert short[1:] == long[-asked:]
 
 
-def test_who_alone_is_right_wins() -> None:
+def test_the_only_right_model_wins_the_battle() -> None:
     train = by_topic(0, T=200).train
     found = outcomes(train, 0, 2)
     for one, (strong, weak) in zip(found.tolist(), train.correct[:, [0, 2]].tolist(), strict=True):

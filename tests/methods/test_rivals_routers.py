@@ -40,7 +40,7 @@ ROUTERS = ["avengers", *SCORED, *PAIRED]
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-def test_where_the_text_tells_the_right_model_a_router_finds_it(name: str) -> None:
+def test_routers_find_the_right_model_from_the_text(name: str) -> None:
     data = by_topic(0, prices=[4.0, 1.0, 2.0, 3.0])
     policy = policy_of(name, data.train)
     assert data.test.correct[:, :2].any(axis=1).mean() == 1.0
@@ -246,7 +246,7 @@ def test_a_lead_without_spread_needs_no_guard() -> None:
     assert asked_by(guarded([[1.0, 1.0], [0.0, 0.0]], (1.0, 1.0))) == 0
 
 
-def test_what_is_unlike_a_question_is_no_neighbour() -> None:
+def test_dissimilar_questions_are_no_neighbours() -> None:
     router = replace(guarded([[1.0], [0.0], [0.0]], (1.0,)), settings=GuardedKNN(k=3))
     assert router._paired_block(np.array([[0.5, -0.1, -0.2]]), 0).level[0] == [1.0]
 
@@ -403,7 +403,7 @@ def test_bradley_terry_of_many_models_is_the_weighted_regression() -> None:
     assert found == pytest.approx(ratings - ratings.mean(), abs=0.05)
 
 
-def test_who_always_wins_is_rated_far_above_and_finite() -> None:
+def test_a_model_that_always_wins_has_a_high_finite_rating() -> None:
     [[one, other]] = bradley_terry(np.array([[[0.0, 1.0], [0.0, 0.0]]]))
     assert 2000 < one - other < 6000
 

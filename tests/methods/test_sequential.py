@@ -295,7 +295,7 @@ def test_choices_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_a_model_whose_call_failed_has_no_opinion(kind: Kind) -> None:
+def test_a_failed_call_counts_as_no_answer(kind: Kind) -> None:
     agents = trained(kind)
     data = (CHOICES if kind == "choices" else ANSWERS).test
     known = about(data, agents.queries, agents.surfaces, agents.tasks)
@@ -371,7 +371,7 @@ def test_the_order_of_the_models_does_not_matter(data: Dataset) -> None:
     assert (after.predictions == before.predictions).all()
 
 
-def test_free_answers_beat_the_best_model_and_what_nobody_knew_is_wrong() -> None:
+def test_free_answers_beat_the_best_model_and_unanswered_documents_are_wrong() -> None:
     data = make_answers(*letters(T=600))
     [agents] = train(data.train, replace(SMALL, mean_pool=3.0), [0])
     assert right(agents, data.test).mean() > data.test.correct[:, agents.order[0]].mean() + 0.03
@@ -381,7 +381,7 @@ def test_free_answers_beat_the_best_model_and_what_nobody_knew_is_wrong() -> Non
     assert (silent[np.array([not row for row in unknown.slots])] == -1).all()
 
 
-def test_every_answer_that_nobody_disputes_is_not_certain() -> None:
+def test_an_undisputed_answer_is_not_certain() -> None:
     """One model's single answer is all there is to choose from, and is still wrong at times."""
     data = make_answers(*[("a", "a"), ("a", "z"), ("a", "a")] * 40)
     data = replace(
@@ -411,7 +411,7 @@ def specialists(T: int = 300) -> tuple[Dataset, NDArray[np.int64]]:
     return make_dataset(probs, labels, n_train=200), about
 
 
-def test_who_is_believed_hangs_on_the_task() -> None:
+def test_fusion_weights_depend_on_the_task() -> None:
     data, about = specialists()
     data = replace(data, tasks=np.array(["planets", "trains"])[about])
     [agents] = train(data.train, SMALL, [0])
@@ -426,7 +426,7 @@ def test_who_is_believed_hangs_on_the_task() -> None:
         assert router.fuse(said) == decided.predictions[row]
 
 
-def test_who_is_believed_hangs_on_what_is_asked() -> None:
+def test_fusion_weights_depend_on_the_question() -> None:
     data, about = specialists()
     words = ("planets and their moons", "trains that leave stations")
     data = replace(data, questions=tuple(words[a] for a in about))

@@ -222,7 +222,7 @@ def test_another_order_does_not_go_on_from_stages_that_were_kept(tmp_path: Path)
     assert resumed.decider.tobytes() == anew.decider.tobytes()
 
 
-def test_who_adds_something_is_asked_before_who_repeats() -> None:
+def test_complementary_models_are_asked_before_redundant_ones() -> None:
     """The second best errs mostly as the best does; the third errs elsewhere."""
     rng = np.random.default_rng(0)
     T = 2_000
@@ -290,7 +290,7 @@ def output(documents: Dataset, row: int, model: int) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_a_router_tells_the_probability_that_decide_does(kind: Any) -> None:
+def test_router_and_decide_give_the_same_probability(kind: Any) -> None:
     agents = replace(trained(kind), temperature=1.7)
     test = (CHOICES if kind == "choices" else ANSWERS).test
     decided = decide(agents, test)

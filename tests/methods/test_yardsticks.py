@@ -85,14 +85,14 @@ def test_a_log_linear_pool_asks_its_members_and_answers_choices_that_exist() -> 
     assert set(decide(eager, data.test).predictions[data.test.n_choices == 2]) <= {0, 1}
 
 
-def test_a_log_linear_pool_of_answers_learns_whom_to_believe() -> None:
+def test_a_log_linear_pool_of_answers_learns_each_models_weight() -> None:
     # m00 is always right, m01 and m02 always agree on something else.
     data = make_answers(*[("abb", "a")] * 4, *[("cdd", "c")] * 4)
     assert texts(data.test, decided_by("plurality", data)) == ["d"] * 4
     assert texts(data.test, decided_by("log_linear", data)) == ["c"] * 4
 
 
-def test_a_pool_of_answers_never_sees_what_other_models_said() -> None:
+def test_a_pool_of_answers_sees_only_its_members() -> None:
     rng = np.random.default_rng(2)
     said = ["".join(rng.choice(list("abc-"), 3)) for _ in range(40)]
     gold = rng.choice(list("abc"), 40).tolist()
@@ -222,7 +222,7 @@ def test_a_random_model_is_one_of_the_best_on_train() -> None:
     assert (again[0] != again[2]).any()
 
 
-def test_latest_correct_follows_whoever_was_right_just_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latest_correct_follows_the_last_right_model(monkeypatch: pytest.MonkeyPatch) -> None:
     data = make_logits(8, T=2000, N=5)
     best = np.argsort(-data.train.correct.sum(axis=0), kind="stable")[:3]
     [policy] = make_method("latest_correct").fit(data.train, [0])
@@ -374,7 +374,7 @@ def _of_three(task: Dataset) -> float:
 
 
 @pytest.mark.slow
-def test_rl_focal_never_stands_alone(warehouse: Warehouse) -> None:
+def test_rl_focal_runs_beside_its_baselines(warehouse: Warehouse) -> None:
     rights = {name: [bool((i * k) % 3) for i in range(40)] for k, name in enumerate("klmn", 1)}
     asked = replace(make_logits(5), questions=("which?",) * len(make_logits(5)))
     untold = [name for name in named("reference") if name != "text_only"]

@@ -92,7 +92,9 @@ def test_without_a_network_the_cache_answers(hub: Hub, environment: dict[str, st
     assert "http://127.0.0.1:9 cannot be reached" in refused
 
 
-def test_every_refusal_says_what_to_do(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
+def test_every_refusal_of_the_hub_names_the_fix(
+    hub: Hub, environment: dict[str, str], tmp_path: Path
+) -> None:
     hub.push("org/gated", tmp_path, FIRST)
     hub.gated.add("org/gated")
     hub.push("org/bare", tmp_path, FIRST)
@@ -108,7 +110,7 @@ def test_every_refusal_says_what_to_do(hub: Hub, environment: dict[str, str], tm
         assert expected in told
 
 
-def test_a_hub_that_hangs_up_and_a_wrong_address_are_named(environment: dict[str, str]) -> None:
+def test_an_unresponsive_hub_and_a_bad_endpoint_are_named(environment: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def hang_up() -> None:

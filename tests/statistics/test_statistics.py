@@ -279,7 +279,7 @@ def test_the_brier_score_is_scikit_learns(answers: list[tuple[float, bool]]) -> 
     )
 
 
-def test_confidences_of_nobody_and_of_no_probability() -> None:
+def test_confidence_without_decisions_or_probabilities() -> None:
     nobody = np.array([np.nan]), np.array([False])
     assert math.isnan(brier_score(*nobody))
     assert math.isnan(reliability(*nobody).expected_error)

@@ -18,7 +18,7 @@ from warehouse.snapshots import QUANTILES, PartitionChange, RowChange, diff, sna
 N = 300
 
 
-def test_each_commit_is_told(warehouse: Warehouse) -> None:
+def test_snapshots_list_each_commit(warehouse: Warehouse) -> None:
     empty = warehouse.snapshot()
     put(warehouse, SCORES)
     put(warehouse, SCORES, model="other")
