@@ -92,9 +92,7 @@ def test_without_a_network_the_cache_answers(hub: Hub, environment: dict[str, st
     assert "http://127.0.0.1:9 cannot be reached" in refused
 
 
-def test_every_refusal_of_the_hub_names_the_fix(
-    hub: Hub, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_every_refusal_names_the_fix(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
     hub.push("org/gated", tmp_path, FIRST)
     hub.gated.add("org/gated")
     hub.push("org/bare", tmp_path, FIRST)
