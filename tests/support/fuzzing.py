@@ -6,6 +6,7 @@ the same few examples run each time.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
