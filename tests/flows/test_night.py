@@ -62,7 +62,7 @@ def test_a_scheduled_run_completes_on_a_worker(night: Night) -> None:
     assert [found.level for found in check_schedules(night.url)] in ([], ["ok"])  # [] while it is new
     planned = scheduled(night, "T02:30")
 
-    soon = datetime.now(UTC) + timedelta(seconds=30)  # a busy machine takes a while to be told
+    soon = datetime.now(UTC) + timedelta(seconds=30)
     daily = {"interval": 86_400, "anchor_date": soon.isoformat()}
     night.api("POST", f"deployments/{deployed['id']}/schedules", [{"schedule": daily, "active": True}])
     run = scheduled(night, f"{soon:%Y-%m-%dT%H:%M}")  # not tomorrow's
