@@ -326,7 +326,7 @@ MUTANTS = (
     Mutant(
         "GPUs: narrow models first", PLACEMENT + "schedule.py",
         "(-work.gpus, -work.seconds", "(work.gpus, -work.seconds",
-        "extraction/test_placement.py::test_order_of_waiting_models "
+        "extraction/test_placement.py::test_who_comes_next "
         "extraction/test_placement.py::test_no_gpu_is_idle_while_a_model_waits",
     ),
     Mutant(

@@ -68,7 +68,7 @@ def test_the_widest_come_first(warehouse: Warehouse) -> None:
     assert found[0] == wide
 
 
-def test_threads_take_turns_even_when_one_fails() -> None:
+def test_threads_go_in_turn_whoever_comes_first_and_whoever_fails() -> None:
     turns, passed, inside = Turns(), list[int](), list[int]()
     rng = random.Random(1)
 

@@ -15,7 +15,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError
@@ -195,7 +195,7 @@ def work(model: str, gpus: int, start: float, *tasks: float) -> Work:
     return Work(model, gpus, start, {f"b/{i}": seconds for i, seconds in enumerate(tasks)})
 
 
-def test_order_of_waiting_models() -> None:
+def test_who_comes_next() -> None:
     long, short, wide = work("long", 1, 1, 9), work("short", 1, 1, 1), work("wide", 4, 1, 1)
     waiting = ordered([short, long, wide])
     assert [w.model for w in waiting] == ["wide", "long", "short"]
@@ -316,6 +316,7 @@ def test_random_pools_come_near_the_lower_bound(widths: tuple[int, ...]) -> None
 
 
 @given(st.data())
+@settings(max_examples=100, deadline=None)
 def test_no_gpu_is_idle_while_a_model_waits(data: st.DataObject) -> None:
     """Where widths are powers of two; whatever the widths, no GPU serves two."""
     powers = data.draw(st.booleans())

@@ -32,6 +32,7 @@ from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.serving.router import Router
 
+EXAMPLES = settings().max_examples
 CONFIGS = {
     "rl_focal": replace(TINY, vote_weight=0.3),
     "rl_focal_released": ReleasedConfig(window=9, update_period=7, decider_episodes=2, fusion_episodes=2),
@@ -190,7 +191,7 @@ def test_damage_is_refused_or_changes_no_decision(method: str, kind: str, folder
     whole = decide(trained(method, kind), test)
 
     @given(damages(content))
-    @settings(suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     def check(damaged: bytes) -> None:
         path.write_bytes(damaged)
         try:
@@ -225,7 +226,6 @@ def other_tensors(draw: st.DrawFn, tensors: dict[str, torch.Tensor]) -> dict[str
     return rest if how == "lost" else rest | {f"{name}s": value}
 
 
-@pytest.mark.hypothesis
 @of_every_method
 def test_a_crafted_file_whose_digest_is_right_is_refused_or_works(
     method: str, kind: str, folder: Path
@@ -236,7 +236,7 @@ def test_a_crafted_file_whose_digest_is_right_is_refused_or_works(
     test, path = data(kind).test, folder / "crafted.safetensors"
 
     @given(json_edits(about) | st.just(about), other_tensors(tensors) | st.just(tensors))
-    @settings(suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
     def check(other_about: dict[str, Any], others: dict[str, torch.Tensor]) -> None:
         write_tensors(path, others, CHECKPOINT, other_about)
         try:
@@ -329,7 +329,7 @@ def refused(path: Path) -> str:
 
 
 @pytest.mark.parametrize("method", ["rl_focal", "rl_focal_released", "rl_focal_sequential"])
-def test_unusable_checkpoints_in_a_warehouse_are_reported_and_trained_again(
+def test_what_cannot_be_used_in_a_warehouse_is_told_and_trained_again(
     method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Damaged in a bit, or another seed's agents: the very same file comes back, and only then."""
@@ -355,7 +355,7 @@ def test_unusable_checkpoints_in_a_warehouse_are_reported_and_trained_again(
         assert first.read_bytes() == whole
 
 
-def test_a_damaged_training_state_is_not_resumed(tmp_path: Path) -> None:
+def test_what_was_kept_of_a_training_is_not_gone_on_from_once_damaged(tmp_path: Path) -> None:
     config = replace(TINY, decider_episodes=7)
     rows = data("choices").train
 

@@ -76,7 +76,7 @@ def test_lwse_takes_the_combination_nearest_to_the_labels() -> None:
     assert weights("lwse", [[1, 0, 0], [1, 0, 0], [1, 0, 1]], 3) == [1.0, 0.0, 0.0]
 
 
-def test_des_p_selects_models_better_than_chance() -> None:
+def test_des_p_takes_who_is_better_than_chance() -> None:
     assert weights("des_p", THREE, 3) == [0.5, 0.5, 0.0]  # 2/3, 2/3 and 1/3, of two choices
     # What models said makes no neighbours here, however far apart it is.
     assert weights("des_p", THREE, 3, scale=0.01) == [0.5, 0.5, 0.0]
@@ -98,7 +98,7 @@ def test_meta_des_learns_that_local_competence_counts() -> None:
         assert found[0].tolist() == expected
 
 
-def test_deslib_gets_predictions_and_missing_answers() -> None:
+def test_deslib_hears_what_models_said_and_who_said_nothing() -> None:
     """Its own predictions, carried over scikit-learn, are the votes of those it selects."""
     data = make_logits(8, T=200, N=4).rows(np.arange(200) % 5 > 0)
     data = data.rows(data.labels >= 0)
@@ -182,7 +182,7 @@ def worded(T: int = 1200, seed: int = 0) -> Dataset:
 
 
 @pytest.mark.parametrize("name", ["des:knora_e", "des:ola", "des:lwse"])
-def test_des_wins_where_text_shows_the_right_model(name: str) -> None:
+def test_des_wins_where_the_text_tells_who_knows(name: str) -> None:
     data = worded()
     decided = decide(fitted(name, data.train, neighbours="text"), data.test)
     assert accuracy(data.test, decided) >= 0.98
@@ -196,7 +196,7 @@ def test_des_wins_where_text_shows_the_right_model(name: str) -> None:
     assert decided.pools.all()
 
 
-def test_a_text_selector_asks_the_model_named_in_the_text() -> None:
+def test_a_selector_by_text_asks_whom_the_text_names() -> None:
     data = worded()
     by_text = decide(fitted("outputs_knn", data.train, neighbours="text"), data.test)
     assert accuracy(data.test, by_text) >= 0.98
