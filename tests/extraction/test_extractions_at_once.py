@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from support.extractions import commits, kill_tree, tables
+from support.commits import commits, tables
+from support.killing import kill_tree
 from support.postgres_server import PostgresServer
 
 from rlfocal.extraction.engine import ChoiceScore, Document

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import psutil
 import pyarrow as pa
 import pytest
-from support.extractions import KEYS, kill_tree, tables
+from support.commits import tables
+from support.killing import KEYS, kill_tree
 from support.tiny_models import save_model, write_tasks
 
 from rlfocal.extraction.running.runner import extract_pool

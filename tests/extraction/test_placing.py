@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.extractions import kill_tree
+from support.killing import kill_tree
 from support.recording_engines import Box, Record, finished
 
 from rlfocal.extraction.gpus.devices import Device

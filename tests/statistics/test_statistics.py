@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from deslib.util import diversity as deslib
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 from support.pool_oracles import (
@@ -99,7 +99,7 @@ def test_every_pool_at_every_document(data: Answers, window: int, block: int) ->
             same(found[t, i], focal_diversity_of_pool(data.correct[max(0, t - window) : t, pool]))
 
 
-@FEW
+@settings(FEW, max_examples=60)
 @given(data=answers(gaps=False), block=st.integers(1, 64))
 @example(data=constant(0, 0), block=1)
 @example(data=constant(0, 1), block=1)
