@@ -48,7 +48,7 @@ PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 4 --dist lo
 pytest: $(VENV)/.dev $(ENGINES)
 	$(PYTEST) -m 'not slow or real'
 
-# What repeats for certainty: rounds of kills, fuzzing, stress, every combination.
+# What repeats for certainty: rounds of kills, stress, every combination, property tests on more examples.
 test-all: $(VENV)/.dev $(ENGINES)
 	$(PYTEST) -m '(slow or hypothesis) and not real' --hypothesis-profile=thorough
 

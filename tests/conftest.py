@@ -49,6 +49,8 @@ LONGEST = (
     "test_lab_pool",
     "test_newcomers_lab",
     "test_extraction",
+    "test_every_method",
+    "test_online_policies",
     "test_documents_guard",
     "test_idle",
     "test_concurrency",
