@@ -79,6 +79,7 @@ def test_online_learners_follow_a_change_of_the_best_model(name: str) -> None:
     assert online > max(0.7, frozen + 0.15)
 
 
+@pytest.mark.slow
 def test_all_other_methods_are_frozen() -> None:
     for data in (choices(), answers()):
         for name in set(every_method(data, "online")[0]) - {*ONLINE, *WITHOUT_TEXTS, *RL_FOCAL}:

@@ -58,6 +58,7 @@ def test_unaffordable_budgets_give_no_policy(name: str) -> None:
         assert within(fitted(name, unpriced.train), Budget(100.0, "cents")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CASCADES, "dylan", *POOLS])
 @pytest.mark.parametrize("budget", [Budget(1.3), Budget(2.0), Budget(3.2), Budget(4.0, "cents")])
 def test_budgets_are_kept_on_train(name: str, budget: Budget) -> None:

@@ -103,6 +103,7 @@ def test_irt_learns_no_skill_from_shuffled_labels(seed: int) -> None:
     assert accuracy_of(untold, data.test) <= best + 2 * np.sqrt(0.25 / 600)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mf", "irt", "routellm_mf", "eagle"])
 def test_learned_routers_learn_nothing_from_shuffled_labels(name: str) -> None:
     excess = []
