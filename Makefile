@@ -48,9 +48,9 @@ PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 4 --dist lo
 pytest: $(VENV)/.dev $(ENGINES)
 	$(PYTEST) -m 'not slow or real'
 
-# What repeats for certainty: rounds of kills, fuzzing, stress, every combination.
+# What repeats for certainty: rounds of kills, stress, every combination, property tests on more examples.
 test-all: $(VENV)/.dev $(ENGINES)
-	$(PYTEST) -m 'slow and not real'
+	$(PYTEST) -m '(slow or hypothesis) and not real' --hypothesis-profile=thorough
 
 # A few minutes; `$(BIN)/python tests/mutants.py PART_OF_A_NAME` tries some alone.
 mutants: $(VENV)/.dev

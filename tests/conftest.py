@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from filelock import FileLock
 from support import postgres_server
@@ -17,7 +18,15 @@ from support.postgres_server import PostgresServer
 
 from warehouse import Warehouse, open_warehouse
 
-pytest_plugins = ["support.cli", "support.filled_warehouse", "support.prefect_pool", "support.hostile_files"]
+SHARED = ("cli", "filled_warehouse", "hostile_files", "prefect_pool", "sql")
+pytest_plugins = [f"support.{name}" for name in SHARED]
+# Few examples by default; `make test-all` runs the same tests again with --hypothesis-profile=thorough.
+hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
+hypothesis.settings.register_profile(
+    "thorough", max_examples=int(os.environ.get("RLFOCAL_EXAMPLES", "100")), deadline=None
+)
+hypothesis.settings.load_profile("quick")
+
 ROOT = Path(__file__).resolve().parents[1]
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 LONGEST = (
@@ -40,6 +49,8 @@ LONGEST = (
     "test_lab_pool",
     "test_newcomers_lab",
     "test_extraction",
+    "test_every_method",
+    "test_online_policies",
     "test_documents_guard",
     "test_idle",
     "test_concurrency",

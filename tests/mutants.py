@@ -40,13 +40,13 @@ BY_TURNS = "methods/test_mappo.py::test_advantages_by_turns_are_gae_on_the_inter
 PAPERS = "methods/test_agents_environment.py::test_environment_is_the_papers"
 SAMPLES = "methods/test_mappo.py::test_actions_are_drawn_by_the_policies"
 WINDOW = "methods/test_online_learning.py::test_a_window_holds_what_all_members_answered"
-UNHEARD = "methods/test_online_learning.py::test_models_that_were_not_asked_are_never_heard"
-TURNED = "methods/test_online_learning.py::test_a_stream_that_turns_is_followed_and_a_steady_one_costs_little"
-BRUTE = "methods/test_gated_log_linear.py::test_what_a_model_more_is_worth_by_brute_force"
+UNHEARD = "methods/test_online_learning.py::test_updates_use_only_models_that_were_asked"
+TURNED = "methods/test_online_learning.py::test_rl_focal_online_follows_a_change_and_costs_little_without_one"
+BRUTE = "methods/test_gated_log_linear.py::test_the_value_of_one_more_model_by_brute_force"
 LIMITS = "methods/test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_kept_without_texts"
 GATED = "rlfocal/methods/gated_log_linear/"
 LITERAL_LOOP = "methods/test_released_variant.py::test_rewards_are_the_literal_loops"
-TURNS = "methods/test_online_policies.py::test_who_learns_follows_a_stream_that_turns"
+TURNS = "methods/test_online_policies.py::test_online_learners_follow_a_change_of_the_best_model"
 UP_TO = "methods/test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
 CLEARLY_AHEAD = (
     "methods/test_online.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
@@ -56,7 +56,7 @@ COSTS = "methods/test_sequential_costs.py::"
 OWN_CHOICES = "extraction/test_unconditional.py::test_each_row_has_its_own_choices"
 REQUESTS = "rlfocal/extraction/engines/requests.py"
 HIDDEN = "extraction/test_requests.py::test_every_token_has_its_score_whatever_the_cache_hides"
-UNASKED = "methods/test_log_linear.py::test_a_model_that_was_not_asked_tells_nothing"
+UNASKED = "methods/test_log_linear.py::test_models_that_were_not_asked_do_not_change_the_fusion"
 
 MUTANTS = (
     Mutant(
@@ -266,12 +266,12 @@ MUTANTS = (
     Mutant(
         "who adds least is asked next", SEQUENTIAL + "asking.py",
         "gives[gives.sum(1).argmax()] - gives", "gives - gives[gives.sum(1).argmin()]",
-        COSTS + "test_who_adds_something_is_asked_before_who_repeats",
+        COSTS + "test_complementary_models_are_asked_before_redundant_ones",
     ),
     Mutant(
         "a router's probability is the least likely slot's", "rlfocal/methods/trained/drivers.py",
         "look.distribution[0, slot]", "look.distribution[0].min()",
-        COSTS + "test_a_router_tells_the_probability_that_decide_does",
+        COSTS + "test_router_and_decide_give_the_same_probability",
     ),
     Mutant(
         "scales of the rows that are decided on", FOCAL + "agents.py",
@@ -293,7 +293,7 @@ MUTANTS = (
     Mutant(
         "a budget in cents tells the largest in models", FOCAL + "agents.py",
         "if pool.sum() == b]", "]",
-        "methods/test_rivals_budgets.py::test_the_most_models_that_cents_pay_for_are_told",
+        "methods/test_rivals_budgets.py::test_the_largest_pool_within_cents",
     ),
     Mutant(
         "the last giver of an answer settles ties", "rlfocal/statistics/outcomes.py",

@@ -141,7 +141,7 @@ def test_other_columns_are_left_alone(warehouse: Warehouse, files: tuple[Path, P
     assert import_predictions(warehouse, *files).n_written == 1
 
 
-def test_uneven_passes_are_told(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_uneven_passes_are_reported(warehouse: Warehouse, tmp_path: Path) -> None:
     keys = {"benchmark": ["b"] * 5, "task": ["t"] * 5}
     docs = pa.table(keys | {"doc_id": range(5), "gold": ["1"] * 5})
     pyarrow.csv.write_csv(docs, tmp_path / "docs.csv")

@@ -46,7 +46,7 @@ def test_names_stay_on_one_line() -> None:
     assert plain(ValueError("no such\n  file")) == "ValueError: no such file"
 
 
-def test_a_path_that_somebody_gave() -> None:
+def test_an_os_error_names_the_path_that_was_given() -> None:
     error = OSError(36, "File name too long", "x" * 5000)
     assert plain(path_error(error) or error).startswith("'xxx")
     assert plain(path_error(error) or error).endswith("': File name too long; give another path")

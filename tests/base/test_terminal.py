@@ -135,7 +135,7 @@ def test_a_plan_fits_80_columns_with_whole_names(pool: str, tmp_path: Path) -> N
     assert {model.model for model in load_pool(pool).models} <= set(first)
 
 
-def test_one_bar_tells_how_much_of_all_is_done() -> None:
+def test_one_bar_shows_the_share_done() -> None:
     pool = load_pool("lab")
     weights = _weights(pool)
     assert set(weights) == {

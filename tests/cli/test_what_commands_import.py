@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.stored_choices import put_choices
+from support.rows import put_choices
 
 from rlfocal.evaluation import evaluate, train
 from rlfocal.methods import make_method

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support.call_answers import ANSWERS
-from support.yardsticks import make_answers, make_logits
+from support.datasets import ANSWERS, make_answers, make_logits
 
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
@@ -56,7 +55,6 @@ def test_calls_are_counted_by_rounds_and_never_twice() -> None:
     assert (calls.rounds == [[1, 2, 3, 1], [1, 2, 2, 1], [1, 3, 2, 1]]).all()
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_slots_of_answers_do_not_tell_of_models_that_were_not_called(drawn: st.DataObject) -> None:
     letters = st.text("abc-", min_size=5, max_size=5)
@@ -73,7 +71,6 @@ def test_slots_of_answers_do_not_tell_of_models_that_were_not_called(drawn: st.D
     assert seen[0] == seen[1]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 4), max_size=5, unique=True), st.integers(0, 4))
 def test_what_is_answered_means_the_same_to_the_dataset(order: list[int], believed: int) -> None:
     data = make_answers(*ANSWERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.stored_choices import put_choices
+from support.rows import put_choices
 
 from rlfocal.data.dataset import load_dataset
 from rlfocal.evaluation import evaluate

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.call_answers import ANSWERS
-from support.yardsticks import make_answers, make_logits
+from support.datasets import ANSWERS, make_answers, make_logits
 
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
@@ -58,7 +57,7 @@ def test_a_method_that_tries_sees_no_label_before_its_answer(data: Dataset) -> N
 
 
 @KINDS
-def test_whoever_hurries_on_has_answered_nothing(data: Dataset) -> None:
+def test_advancing_without_an_answer_counts_as_none(data: Dataset) -> None:
     stream = Stream(data)
     turns = list(stream)
     assert len(turns) == len(data)
@@ -72,7 +71,7 @@ def test_whoever_hurries_on_has_answered_nothing(data: Dataset) -> None:
 
 
 @KINDS
-def test_who_was_right_is_known_of_the_called_and_later_calls_are_counted(data: Dataset) -> None:
+def test_feedback_covers_called_models_and_counts_later_calls(data: Dataset) -> None:
     class Hindsight:
         """Calls two models in turn, answers, then calls the others to know who was right."""
 
@@ -92,7 +91,7 @@ def test_who_was_right_is_known_of_the_called_and_later_calls_are_counted(data: 
     assert (decided.predictions == data.predictions[:, 1]).all()
 
 
-def test_an_answer_that_nobody_gave_is_none() -> None:
+def test_an_answer_that_no_model_gave_is_none() -> None:
     data = make_answers(("abbbb", "a"), ("bacca", "a"))
 
     class Guesses:

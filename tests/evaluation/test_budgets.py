@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 from support.budget_policies import SAYS, FirstOnes, held
-from support.stored_choices import put_choices
+from support.rows import put_choices
 
 from rlfocal.base.errors import InputError
 from rlfocal.cli import main

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.datasets import make_dataset
-from support.stored_choices import put_choices
+from support.rows import put_choices
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import Protocol

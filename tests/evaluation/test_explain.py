@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from support.datasets import make_dataset
-from support.yardsticks import make_answers
+from support.datasets import make_answers, make_dataset
 
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
@@ -250,7 +249,6 @@ def test_a_copy_noise_and_a_specialist_are_called_what_they_are(method: str) -> 
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6))
-@settings(max_examples=50, deadline=None)
 def test_the_best_stand_in(seed: int, n_models: int) -> None:
     rng = np.random.default_rng(seed)
     team = rng.random((8, n_models)) < 0.5

@@ -16,7 +16,7 @@ METHODS = RL_FOCAL[:2]
 
 
 @pytest.mark.slow
-def test_the_command_says_it_and_the_report_shows_it(toy: Result, cli: Cli) -> None:
+def test_explain_command_and_report_agree(toy: Result, cli: Cli) -> None:
     def run(*arguments: str) -> str:
         result = cli(*arguments)
         assert result.code == 0, result.err

@@ -112,7 +112,7 @@ def test_the_decider_follows_a_stream_whose_best_model_switches() -> None:
 
 
 @pytest.mark.parametrize("config", [QUICK, replace(PAPER, episodes=4, learning_rate=1e-3)])
-def test_the_decider_sticks_to_the_best_model_where_the_past_tells_nothing(config: OpenEndedConfig) -> None:
+def test_the_decider_keeps_the_best_model_when_the_past_is_uninformative(config: OpenEndedConfig) -> None:
     scores = (np.random.default_rng(0).random((500, 3)) < [0.2, 0.9, 0.3]).astype(float)
     report = evaluate_scores(_table(scores, 400), 2, config)
     assert report.picked["b"] > 0.98

@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
+from support.cli import Cli
 from support.filled_warehouse import ODD
 
 import rlfocal
@@ -237,15 +238,14 @@ def test_from_python(filled: Warehouse) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_command(filled: Warehouse, tmp_path: Path) -> None:
-    env = os.environ | {"RLFOCAL_WAREHOUSE": str(filled.location.directory)}
-    command = [sys.executable, "-c", "from rlfocal.cli import main; main()", "export", "out"]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path, check=False)
-    assert done.returncode == 0
-    assert f"out, from snapshot {filled.snapshot()}:" in done.stdout
-    assert "  docs: 30 rows, " in done.stdout
-    assert "without the texts of 10 confidential documents" in done.stdout
-    assert "choice_logprobs: done" in done.stderr
-    again = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path, check=False)
-    assert again.returncode == 2
-    assert "exists and is not an empty folder" in again.stderr
+def test_command(filled: Warehouse, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLFOCAL_WAREHOUSE", str(filled.location.directory))
+    done = cli("export", "out")
+    assert done.code == 0
+    assert f"out, from snapshot {filled.snapshot()}:" in done.out
+    assert "  docs: 30 rows, " in done.out
+    assert "without the texts of 10 confidential documents" in done.out
+    assert "choice_logprobs: done" in done.err
+    again = cli("export", "out")
+    assert again.code == 2
+    assert "exists and is not an empty folder" in again.err

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fuzzing import FUZZ, check_message, ends_well, spliced
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.sql import WRITERS, Select, sandbox
-from warehouse import open_warehouse
+from rlfocal.exchange.sql import WRITERS, Select
 
 STATEMENTS = [
     "SELECT model, price FROM models WHERE family = 'a' ORDER BY price DESC LIMIT 3",
@@ -99,26 +96,6 @@ NESTED = {
     "cases": "SELECT " + "CASE WHEN true THEN " * DEPTH + "1" + " END" * DEPTH,
     "unions": "SELECT 1" + " UNION ALL SELECT 1" * DEPTH,
 }
-
-
-@pytest.fixture(scope="module")
-def location(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("warehouse")
-    rows = {
-        "model": [f"m{i:02}" for i in range(40)],
-        "family": ["a", "b"] * 20,
-        "price": [i / 3 for i in range(40)],
-    }
-    with open_warehouse(path) as warehouse, warehouse.transaction("models"):
-        warehouse.append("models", pa.table(rows))
-    return path
-
-
-@pytest.fixture(scope="module")
-def select(location: Path) -> Iterator[Select]:
-    """One sandbox for every statement: what one of them broke, a later one would show."""
-    with sandbox(location) as opened:
-        yield opened
 
 
 def files(folder: Path) -> dict[Path, bytes]:

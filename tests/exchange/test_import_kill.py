@@ -1,4 +1,4 @@
-"""kill -9 at fifty random moments of imports into one warehouse: each landed whole, or not at all."""
+"""kill -9 at random moments of imports into one warehouse: each landed whole, or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlfocal.exchange.imports.rows import ImportReport
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.expiry import delete_leftovers, orphans
 
-N_KILLS = 50
+N_KILLS = 20
 TASKS = ("s", "t")
 N_DOCS = 200  # of each task
 N_ROWS = 3 * N_DOCS * len(TASKS)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_hub import fake_hub
 from support.lm_eval_files import DATE, Row, answer_row, choice_row
@@ -285,7 +285,6 @@ def test_mutual_information_and_lost_targets(write: Write, warehouse: Warehouse)
     ]
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_labels_survive_the_way_through_text(data: st.DataObject) -> None:
     """An index and a choice's text look alike on disk; the row's own acc, or the task's field, tells."""
@@ -377,7 +376,6 @@ def test_chats_may_lack_the_delimiter(write: Write, warehouse: Warehouse) -> Non
     assert warehouse.rows("SELECT choices FROM docs") == [(["no", "yes, really", "ça"],)]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_any_damage_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     rows = (

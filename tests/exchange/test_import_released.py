@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from support.released_files import write_letters, write_questions, write_runs
@@ -136,7 +136,6 @@ def test_pickles_of_other_models(warehouse: Warehouse, tmp_path: Path) -> None:
     assert len(PICKLED_MODELS) == 5
 
 
-@settings(deadline=None)
 @given(
     hnp.arrays(
         st.sampled_from(["<f8", ">f8", "<f4", "<i8", "u1", "?"]),
@@ -158,7 +157,6 @@ def test_arrays_are_read_as_pickle_would(
     assert rest["a"][1:] == ["text", 1, None, 0.5]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 5), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4))
 def test_damaged_arrays_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, protocol: int, damage: list[tuple[int, int]]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.cli import Cli
 from support.routerbench_files import MODELS, ROWS, Row, row, write
@@ -192,7 +192,6 @@ def shared_warehouse(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFac
         yield opened, folder
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(
         st.tuples(

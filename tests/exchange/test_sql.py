@@ -5,36 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from support.sql import N_MODELS
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.sql import Select, run_sql, sandbox
-from warehouse import open_warehouse
-
-MODELS = 40
-
-
-@pytest.fixture(scope="module")
-def location(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse whose `models` are a Parquet file, not rows inlined in the catalogue."""
-    path = tmp_path_factory.mktemp("warehouse")
-    with open_warehouse(path) as warehouse, warehouse.transaction("models"):
-        names = [f"m{i:02}" for i in range(MODELS)]
-        rows = {"model": names, "family": ["a", "b"] * (MODELS // 2), "price": [i / 3 for i in range(MODELS)]}
-        warehouse.append("models", pa.table(rows))
-    assert list((path / "data").rglob("*.parquet"))
-    return path
-
-
-@pytest.fixture(scope="module")
-def select(location: Path) -> Iterator[Select]:
-    """One sandbox for every statement: what one of them broke, a later one would show."""
-    with sandbox(location) as opened:
-        yield opened
+from rlfocal.exchange.sql import Select, run_sql
 
 
 def test_formats(location: Path) -> None:
@@ -117,7 +94,7 @@ def test_tables_are_shown_and_described(location: Path) -> None:
 
 
 @pytest.mark.parametrize("macro", ["pairwise_diversity('b')", "all_pools('b', 3)"])
-def test_the_diversity_of_nobody_is_an_error(location: Path, macro: str) -> None:
+def test_the_diversity_of_no_models_is_an_error(location: Path, macro: str) -> None:
     with pytest.raises(InputError, match="no benchmark b"):
         run_sql(location, f"FROM {macro}")
 
@@ -190,7 +167,7 @@ def test_refuses(location: Path, select: Select, tmp_path: Path, statement: str)
     assert "a secret" not in str(refusal.value)
     assert sorted(location.rglob("*.parquet")) == inside
     assert sorted(tmp_path.iterdir()) == outside
-    assert select("SELECT count(*) FROM models")[1] == [(MODELS,)]
+    assert select("SELECT count(*) FROM models")[1] == [(N_MODELS,)]
 
 
 def test_a_missing_warehouse_is_not_made(tmp_path: Path) -> None:

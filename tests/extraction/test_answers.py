@@ -102,7 +102,7 @@ def test_text(text: str, answer: str | None) -> None:
 @pytest.mark.parametrize(
     ("answer", "is_one"), [("18", True), ("-0.5", True), ("9.9e59", True), ("18 mm", False), ("b12", False)]
 )
-def test_numbers_are_told_from_texts(answer: str, is_one: bool) -> None:
+def test_numbers_and_texts_are_distinguished(answer: str, is_one: bool) -> None:
     assert is_number(answer) is is_one
 
 

@@ -139,7 +139,7 @@ def test_every_gold_answer_of_gsm8k_is_a_number(shared: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_bbh_has_24_tasks_and_three_questions_whose_answer_is_no_choice(shared: Path, tmp_path: Path) -> None:
+def test_bbh_has_24_tasks_and_three_questions_without_a_right_choice(shared: Path, tmp_path: Path) -> None:
     mirror = make_mirror(tmp_path, shared, mmlu=SUBJECTS[:1], gsm8k=GSM8K)
     documents = [d for loaded in load_tasks([some("bbh")], datasets=mirror) for d in loaded.documents]
     assert len(documents) == 5761
@@ -224,7 +224,7 @@ def test_a_chat_is_the_messages_lm_eval_hands_to_a_template(mirror: Path, name: 
     assert all(d.messages is None for d in plain.documents)
 
 
-def test_a_variant_extends_a_benchmark_and_bears_its_name(tmp_path: Path) -> None:
+def test_a_variant_extends_a_benchmark_and_has_its_name(tmp_path: Path) -> None:
     known = load_benchmarks()
     assert known["mmlu@chat"] == known["mmlu"].model_copy(update={"name": "mmlu@chat", "chat_template": True})
     pool = tmp_path / "p.yaml"
@@ -302,7 +302,7 @@ def test_any_stock_task_loads_from_a_mirror(tmp_path: Path) -> None:
     assert "Q:" in summed.sampling.stop
 
 
-def test_what_a_mirror_lacks_is_said_with_the_command(generated: Path, tmp_path: Path) -> None:
+def test_a_file_missing_from_a_mirror_is_named_with_the_command(generated: Path, tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"'cais/mmlu' of mmlu is not in .*datasets mirror .*--benchmarks mmlu"
     ):
@@ -334,9 +334,7 @@ def test_the_environment_names_a_mirror(generated: Path, monkeypatch: pytest.Mon
         (ConnectionError("Couldn't reach 'a/b' on the Hub"), RunError, "--datasets DIR"),
     ],
 )
-def test_what_the_hub_refuses_is_said_with_the_remedy(
-    error: Exception, kind: type[Exception], message: str
-) -> None:
+def test_a_refusal_of_the_hub_names_the_remedy(error: Exception, kind: type[Exception], message: str) -> None:
     explained = dataset_failure(error, HubDataset("a/b", None), some("gpqa"), None)
     assert isinstance(explained, kind)
     assert message in str(explained)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.stored_choices import put_choices
+from support.rows import put_choices
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import Protocol

@@ -5,8 +5,8 @@ from __future__ import annotations
 import duckdb
 import numpy as np
 import pytest
-from support.known_macros import KNOWN, MACROS, rounded
 from support.pool_oracles import Answers, fill, insert
+from support.sql import KNOWN, MACROS, rounded
 
 from warehouse.scripts import SCHEMA, script
 

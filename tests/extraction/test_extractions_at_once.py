@@ -226,6 +226,7 @@ def small_jobs() -> tuple[ModelSpec, TaskDocuments, list[Job]]:
     return model, task, [Job(task, fingerprint(model, weights_digest(model), task, "hf"))]
 
 
+@pytest.mark.slow
 def test_a_lost_lock_commits_nothing_twice(
     postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import psutil
 import pyarrow as pa
 import pytest
+from support.commits import tables
 from support.killing import KEYS, kill_tree
 from support.tiny_models import save_model, write_tasks
 
@@ -129,11 +130,6 @@ def has_stopped(process: psutil.Process) -> bool:
     return False
 
 
-def tables(location: Path) -> dict[str, pa.Table]:
-    with open_warehouse(location, read_only=True) as warehouse:
-        return {name: warehouse.query(f"SELECT * FROM {name} ORDER BY {key}") for name, key in KEYS.items()}
-
-
 def state(location: Path) -> Killed:
     shards = list(locate(location).shards.glob("*/*.arrow"))
     if not (location / "catalog.sqlite").exists():
@@ -185,7 +181,7 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
 @pytest.mark.parametrize(
     ("backend", "n_states", "n_kills", "models"),
     [
-        ("hf", 12, 3, ["llama", "gpt2"]),
+        ("hf", 6, 2, ["llama", "gpt2"]),
         pytest.param(
             "vllm",
             1,
@@ -239,4 +235,4 @@ def test_a_killed_extraction_loses_nothing(
         check_whole(location, expected, n_partitions)
         shutil.rmtree(location)
     assert backend != "hf" or any(k.n_shards for k in killed), "no kill fell into a partition"
-    assert backend != "hf" or len(set(killed)) > 3, "the kills fell into the same moments"
+    assert backend != "hf" or len(set(killed)) > 2, "the kills fell into the same moments"

@@ -143,7 +143,7 @@ def test_prompt_log_probs_take_half_of_the_room(vocabulary: int, room: int, leas
         (256_000, 24, {}, 256),
     ],
 )
-def test_what_vllm_is_told(
+def test_vllm_batches_fewer_tokens_of_a_large_vocabulary(
     vocabulary: int, gib: int, given: dict[str, float], expected: int, tmp_path: Path
 ) -> None:
     pytest.importorskip("vllm")

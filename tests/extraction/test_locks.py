@@ -84,7 +84,7 @@ def test_one_holder_at_a_time(place: str) -> None:
         assert is_free(reader)
 
 
-def test_nobody_waits_for_a_lock_of_another_name(place: str) -> None:
+def test_locks_of_different_names_are_independent(place: str) -> None:
     """Its holder and others commit and read meanwhile, however long it is held."""
     with open_warehouse(place) as warehouse, open_warehouse(place) as other:
         with warehouse.lock("a", wait=True):
@@ -94,7 +94,7 @@ def test_nobody_waits_for_a_lock_of_another_name(place: str) -> None:
         assert other.rows("SELECT count(*) FROM models") == [(2,)]
 
 
-def test_a_killed_holder_lets_go(place: str) -> None:
+def test_a_killed_process_releases_its_lock(place: str) -> None:
     with open_warehouse(place) as warehouse, holder(place) as process:
         assert next_line(process) == "True"
         assert not is_free(warehouse)

@@ -14,18 +14,6 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.proportion import proportion_confint
 from support.pool_oracles import FEW, Answers, answers, fill, insert
 
-from warehouse.scripts import SCHEMA, script
-
-
-@pytest.fixture(scope="module")
-def sql() -> duckdb.DuckDBPyConnection:
-    """The tables, views and macros in a plain DuckDB."""
-    connection = duckdb.connect()
-    connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
-    for name in SCHEMA:
-        connection.execute(script(name))
-    return connection
-
 
 @FEW
 @given(data=answers())

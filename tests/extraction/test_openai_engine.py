@@ -130,6 +130,7 @@ def test_no_server(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.slow
 @needs_vllm
 def test_a_server_that_ignores_the_number_of_texts_is_refused(
     served: ModelSpec, model: Path, monkeypatch: pytest.MonkeyPatch

@@ -137,7 +137,7 @@ def test_a_schedule_is_drawn_gpu_by_gpu() -> None:
     assert draw(many, 54) == ["ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz##"]
 
 
-def test_weights_that_do_not_fit_are_told() -> None:
+def test_weights_of_another_shape_are_refused() -> None:
     model = ModelSpec(model="big", hf_repo="o/big", params_b=70, dtype="bfloat16")
     assert weights_gb(model) == 140
     assert too_large(model, H100) == (

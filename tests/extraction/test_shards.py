@@ -73,7 +73,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_told_and_tears_nothing(small_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_torn_file(small_disk: Path) -> None:
     shards = Shards(small_disk / "s", "me")
     shards.write([0], Shard(rows([0]), 1.0))
     (small_disk / "filler").write_bytes(b"x" * 1_900_000)

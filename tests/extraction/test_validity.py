@@ -144,7 +144,7 @@ def test_a_model_in_half_precision_shares_its_prefixes_and_is_sampled(dtype: tor
         assert len(list(engine.sample([document()], SAMPLING))) == 1
 
 
-def test_a_slower_way_is_said() -> None:
+def test_an_engine_reports_why_it_is_slower() -> None:
     tokenizer = tiny_tokenizer()
     engine = HFEngine(tiny_model("mamba", len(tokenizer)), tokenizer)
     assert engine.slower is not None
@@ -167,7 +167,8 @@ def damage(warehouse: Warehouse, model: str) -> None:
     connection.execute("UPDATE schema_version SET version = 9")
 
 
-def test_what_an_earlier_version_committed_counts_nowhere_and_is_extracted_again(
+@pytest.mark.slow
+def test_invalid_scores_of_earlier_versions_are_ignored_and_extracted_again(
     pool: PoolSpec, tmp_path: Path
 ) -> None:
     [sound, _] = pool.models

@@ -49,15 +49,21 @@ class Engines:
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Engines:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = tiny_tokenizer(words=2000)
+    tiny_model("llama", len(tokenizer), context=CONTEXT).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engines(folder: Path) -> Engines:
     from benchmarks.speed.extraction import lm_eval_backend
     from rlfocal.extraction.engines import vllm
 
-    folder = tmp_path_factory.mktemp("model")
     tokenizer = tiny_tokenizer(words=2000)
     model = tiny_model("llama", len(tokenizer), context=CONTEXT)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     llm = vllm.start(model=str(folder), dtype="float32", max_model_len=CONTEXT)
     rival = lm_eval_backend(llm, str(folder), "float32", CONTEXT)
     return Engines(rival, vllm.VLLMEngine(llm, tokenizer), HFEngine(model, tokenizer), folder)
@@ -106,7 +112,6 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.real
 def test_log_probs_equal_lm_evals_and_transformers(engines: Engines, kind: str) -> None:
     # Contexts of every length modulo the cache's block, which is what decides where a prefix is hidden.
     documents = [
@@ -274,7 +279,7 @@ def test_long_prompts_are_refused_or_cut_with_a_flag(engines: Engines) -> None:
 
 
 @pytest.mark.real
-def test_a_pool_is_extracted_by_vllm_in_its_own_process(engines: Engines, tmp_path: Path) -> None:
+def test_a_pool_is_extracted_by_vllm_in_its_own_process(folder: Path, tmp_path: Path) -> None:
     tasks = str(write_tasks(tmp_path / "tasks", choices=20, answers=6))
     pool = PoolSpec(
         name="tiny",
@@ -283,7 +288,7 @@ def test_a_pool_is_extracted_by_vllm_in_its_own_process(engines: Engines, tmp_pa
             Benchmark(name="b", kind="choices", tasks={"c": "tiny_choices"}, include_path=tasks),
             Benchmark(name="a", kind="answers", tasks={"a": "tiny_answers"}, include_path=tasks),
         ),
-        models=(ModelSpec(model="m", hf_repo=str(engines.folder), params_b=0.001),),
+        models=(ModelSpec(model="m", hf_repo=str(folder), params_b=0.001),),
     )
     first = extract_pool(tmp_path / "vllm", pool)
     assert not first.missing

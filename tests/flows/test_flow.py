@@ -52,7 +52,6 @@ def run(on_progress: Any = None, *, warehouse: str, **asked: Any) -> Summary:
 
 
 @pytest.mark.slow
-@pytest.mark.real
 def test_the_flow_fills_the_warehouse_once_and_reports(folder: Path, prefect: None, tmp_path: Path) -> None:
 
     pool = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2")})

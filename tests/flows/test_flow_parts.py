@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -54,13 +53,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def prefect() -> Iterator[None]:
-    from prefect.testing.utilities import prefect_test_harness
-
-    with prefect_test_harness(server_startup_timeout=120):
-        yield
-
-
 def made_by(flow: Any, *given: Any, **asked: Any) -> Any:
     """What a flow returns."""
     return flow(*given, **asked)
@@ -192,7 +184,7 @@ def test_the_limit_is_made_once_and_forgotten_places_are_given_back(monkeypatch:
     assert takes_a_place() == 1
 
 
-def test_a_kubernetes_pool_takes_the_template_and_is_told_how_many_gpus(
+def test_a_kubernetes_pool_gets_the_template_and_the_number_of_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     template = json.loads((ROOT / "packaging" / "kubernetes" / "base-job-template.json").read_text())

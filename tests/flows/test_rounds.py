@@ -29,7 +29,7 @@ from warehouse import open_warehouse
 
 ROUNDS = int(os.environ.get("RLFOCAL_ROUNDS", "1"))
 FIRST = int(os.environ.get("RLFOCAL_ROUND", "0"))
-SILENCE = 75
+SILENCE = 60
 """Seconds without a heartbeat until a run counts as crashed, instead of prefect.yaml's 240."""
 PATIENCE = 900
 GPU_WORKERS = ("gpu-0", "gpu-1", "gpu-2")
@@ -37,7 +37,7 @@ EVERY = 1 if os.environ.get("RLFOCAL_WHOLE_POOL") else 4
 MODELS = [model.model for model in load_pool("lab").models][::EVERY]
 TASKS = ("astronomy", "botany")
 """Of lab-mmlu."""
-LIMIT = 16
+LIMIT = 8
 """Documents of each."""
 COUNTING = """
 from rlfocal.extraction.running import runner

@@ -51,7 +51,7 @@ def test_every_fact_of_memory_is_taught_in_another_phrasing() -> None:
 
 
 @each_choice_task
-def test_choices_are_distinct_and_the_right_one_stands_anywhere(task: Task) -> None:
+def test_choices_are_distinct_and_the_right_one_is_at_any_position(task: Task) -> None:
     questions = test_questions(task)
     places = Counter(question.label for question in questions)
     n_choices = {len(question.choices) for question in questions}
@@ -141,7 +141,7 @@ def test_build_keeps_what_is_built_and_refuses_unknown_models(tmp_path: Path) ->
     assert [path.name for path in copied.iterdir()] == ["recipe.json"]
 
 
-def test_fingerprint_tells_seeds_and_recipes_apart() -> None:
+def test_fingerprints_differ_by_seed_and_recipe() -> None:
     assert len({fingerprint(recipe, seed) for recipe in RECIPES for seed in (0, 1)}) == 2 * len(RECIPES)
 
 

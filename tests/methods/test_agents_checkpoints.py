@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.skilled_models import TINY, parameters, skilled
+from support.agents_data import TINY, parameters, skilled
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import decide

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.environments import LiteralEnvironment, random_dataset
+from support.agents_data import LiteralEnvironment, random_dataset
 from torch import Tensor
 
 from rlfocal.base.errors import InputError

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.environments import random_dataset
-from support.skilled_models import JOINT, TINY, asked_about, parameters, skilled, stream
+from support.agents_data import JOINT, TINY, asked_about, parameters, random_dataset, skilled, stream
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Kind
@@ -277,7 +276,7 @@ def test_choices_that_train_never_had_are_not_answered() -> None:
     np.testing.assert_array_equal(decide(agents, wider).predictions, decide(agents, data.test).predictions)
 
 
-def test_two_documents_are_enough_and_progress_is_told() -> None:
+def test_two_documents_are_enough_and_progress_is_reported() -> None:
     data = skilled([0.9, 0.5], n_docs=3)
     told: list[float] = []
     agents = train(data.train, TINY, [0], told.append)[0]

@@ -1,12 +1,11 @@
 """Damaged checkpoints are refused in one line, or decide as the whole ones do, bit for bit.
 
-FUZZ_EXAMPLES=1000 in the environment tries so many damages of each kind instead of a few.
+RLFOCAL_EXAMPLES=1000 with --hypothesis-profile=thorough tries so many damages of each kind.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -18,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
-from support.skilled_models import TINY, skilled
+from support.agents_data import TINY, skilled
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
@@ -32,7 +31,7 @@ from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.serving.router import Router
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
+EXAMPLES = settings().max_examples
 CONFIGS = {
     "rl_focal": replace(TINY, vote_weight=0.3),
     "rl_focal_released": ReleasedConfig(window=9, update_period=7, decider_episodes=2, fusion_episodes=2),
@@ -182,6 +181,7 @@ def damages(draw: st.DrawFn, content: bytes) -> bytes:
     return with_seal(content, draw(json_edits(seal_of(content))))
 
 
+@pytest.mark.hypothesis
 @of_every_method
 def test_damage_is_refused_or_changes_no_decision(method: str, kind: str, folder: Path) -> None:
     content = written(method, kind, folder).read_bytes()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.method_data import answers, choices
+from support.datasets import answers, choices
 from support.rival_data import accuracy, fitted, telling
 
 from rlfocal.base.errors import InputError
@@ -195,7 +195,7 @@ def test_what_cannot_read_a_task_is_refused(tmp_path: Path) -> None:
     assert {name for name in left_out if reads_task(name)} >= set(PLUS)
 
 
-def test_a_name_says_whether_a_method_reads_tasks() -> None:
+def test_method_names_show_whether_tasks_are_read() -> None:
     for name in ("quiet", "loud+task"):
         reads = ("task",) if name == "quiet" else ()
         with pytest.raises(ValueError, match="names who reads tasks"):

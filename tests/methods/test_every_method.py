@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.method_data import answers, choices, edges
+from support.datasets import answers, choices, edges
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, decide
 from rlfocal.methods import check_methods, every_method, make_method
 from rlfocal.methods.registry import Making, entry_of, settable
 
+QUICK = ("one class", "no texts", "few answers")
+"""Edges that each method meets in `make test`; the others take as long again."""
 NAMES = sorted({name for data in (choices(), answers()) for name in every_method(data)[0]})
 
 
@@ -46,7 +48,9 @@ def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
             assert costs.mean() <= budget.amount * 1.25 + 1e-9  # thresholds may be set on held-out parts
 
 
-@pytest.mark.parametrize("edge", edges())
+@pytest.mark.parametrize(
+    "edge", [*QUICK, *(pytest.param(e, marks=pytest.mark.slow) for e in edges() if e not in QUICK)]
+)
 def test_no_method_breaks_at_an_edge(edge: str) -> None:
     data = edges()[edge]
     names, left_out = every_method(data)
@@ -65,7 +69,8 @@ def test_no_method_breaks_at_an_edge(edge: str) -> None:
             assert ((decided.probability > -1e-9) & (decided.probability < 1 + 1e-9)).all(), name
 
 
-def test_labels_that_mean_nothing_teach_nothing() -> None:
+@pytest.mark.slow
+def test_random_labels_give_chance_accuracy() -> None:
     data = choices(1500)
     labels = data.labels.copy()
     train = np.flatnonzero(data.is_train)

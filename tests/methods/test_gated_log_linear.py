@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.environments import random_dataset
-from support.skilled_models import asked_about, stream
+from support.agents_data import asked_about, random_dataset, stream
 from torch import Tensor
 
 from rlfocal.base.errors import InputError
@@ -23,7 +22,7 @@ SHORT = GatedConfig(steps=60)
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_what_a_model_more_is_worth_by_brute_force(kind: Kind) -> None:
+def test_the_value_of_one_more_model_by_brute_force(kind: Kind) -> None:
     """Every branch changed alone, the pool's logits built from scratch for both of its actions."""
     draw = torch.Generator().manual_seed(0)
     seeds, rows, n, c = 2, 40, 3, 4
@@ -120,7 +119,7 @@ def test_test_labels_are_never_read(kind: Kind) -> None:
     assert decided[0] == decided[1]
 
 
-def test_who_is_right_on_which_task_is_asked_and_believed() -> None:
+def test_the_model_that_is_right_on_a_task_is_asked_and_followed() -> None:
     """One model is right on one task, another on the other; two are right at random."""
     rng = np.random.default_rng(0)
     tasks = np.arange(600) % 2

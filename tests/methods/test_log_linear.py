@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.environments import random_dataset
-from support.skilled_models import JOINT, asked_about
+from support.agents_data import JOINT, asked_about, random_dataset
 
 from rlfocal.data.dataset import Kind
 from rlfocal.methods.agents.networks import Sizes
@@ -84,7 +83,7 @@ def test_it_starts_by_the_odds_of_being_right() -> None:
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_a_model_that_was_not_asked_tells_nothing(kind: Kind) -> None:
+def test_models_that_were_not_asked_do_not_change_the_fusion(kind: Kind) -> None:
     outputs, exists = documents(30)
     core = core_on(kind, outputs, exists)
     outputs[:, 1] = 0
@@ -97,7 +96,7 @@ def test_a_model_that_was_not_asked_tells_nothing(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_what_others_would_have_said_changes_nothing(kind: Kind) -> None:
+def test_answers_that_were_not_called_change_nothing(kind: Kind) -> None:
     """Through the stream to Fusion's logits: the unasked model's answers swapped between documents."""
     data = asked_about(random_dataset(2, kind, n_docs=40, n_models=3, n_slots=4))
     questions = fit_questions(data, JOINT)

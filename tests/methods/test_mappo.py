@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.environments import random_dataset
-from support.skilled_models import TINY, asked_about, skilled
+from support.agents_data import TINY, asked_about, random_dataset, skilled
 from torch import Tensor
 
 from rlfocal.data.dataset import Kind
@@ -255,7 +254,7 @@ def test_an_update_is_eq_7_written_out(phase: str, weighting: bool) -> None:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_who_does_not_learn_in_a_phase_stays_as_it_was(phase: str) -> None:
+def test_frozen_networks_do_not_change_in_a_phase(phase: str) -> None:
     networks, questions, rollout = acted(CONFIG, phase)
     before = {name: p.detach().clone() for name, p in networks.named_parameters()}
     learning(networks, CONFIG, phase, questions).update(rollout)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from support.datasets import datasets, make_dataset
 
 from rlfocal.base.errors import InputError
@@ -21,7 +21,6 @@ def decided_by(name: str, data: Dataset) -> list[int]:
 
 
 @given(datasets())
-@settings(max_examples=200, deadline=None)
 def test_reference_policies_equal_their_definitions(data: Dataset) -> None:
     train, test = data.train, data.test
     right = [int((train.predictions[:, i] == train.labels).sum()) for i in range(len(data.models))]

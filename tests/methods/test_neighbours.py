@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.methods._neighbours import closeness, cosines, nearest, without_itself
@@ -23,7 +23,6 @@ vectors = st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 2)).map(list), m
 
 
 @given(vectors, vectors, st.integers(1, 12), st.integers(1, 4), st.booleans())
-@settings(max_examples=150, deadline=None)
 def test_neighbours_are_the_most_similar_and_of_equals_the_first(
     train: list[list[int]], test: list[list[int]], k: int, block: int, by_cosine: bool
 ) -> None:

@@ -11,8 +11,8 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from support.agents_data import TINY, skilled
 from support.sequential_data import SMALL
-from support.skilled_models import TINY, skilled
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide

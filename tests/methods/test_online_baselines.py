@@ -8,12 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support.datasets import make_dataset
-from support.method_data import answers, choices, edges
-from support.turning_stream import turning
-from support.yardsticks import make_answers, make_logits, texts
+from support.datasets import answers, choices, edges, make_answers, make_dataset, make_logits, texts
+from support.worded_data import turning
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Calls
@@ -50,7 +48,6 @@ def spent(wrong: np.ndarray, rate: float, share: float) -> float:
 
 
 @given(losses(), st.sampled_from([*RATES, 3.0]))
-@settings(max_examples=150, deadline=None)
 def test_hedge_keeps_to_its_regret_bound(wrong: np.ndarray, rate: float) -> None:
     """Σ w · l <= min_m Σ l_m + ln N / η + η T / 8 (Cesa-Bianchi and Lugosi 2006, theorem 2.2)."""
     length, n = wrong.shape
@@ -58,8 +55,7 @@ def test_hedge_keeps_to_its_regret_bound(wrong: np.ndarray, rate: float) -> None
 
 
 @given(losses(), st.sampled_from([*RATES, 3.0]), st.sampled_from([0.003, 0.01, 0.1]))
-@settings(max_examples=150, deadline=None)
-def test_a_fixed_share_keeps_to_its_bound_against_whoever_switches(
+def test_fixed_share_keeps_its_bound_against_switching_experts(
     wrong: np.ndarray, rate: float, share: float
 ) -> None:
     """Against the best sequence of models, whose switches cost ln(N / α) / η each (Herbster and Warmuth)."""
@@ -127,7 +123,6 @@ def small(draw: st.DrawFn) -> Dataset:
 
 
 @given(small(), st.integers(1, 12))
-@settings(max_examples=80, deadline=None)
 def test_sliding_best_by_brute_force(data: Dataset, window: int) -> None:
     decided = along(SlidingBest(window=window), data)
     n_train, right = len(data.train), (data.predictions == data.labels[:, None]).tolist()

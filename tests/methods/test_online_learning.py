@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from support.environments import LiteralEnvironment, random_dataset
-from support.skilled_models import JOINT, TINY, asked_about
+from support.agents_data import JOINT, TINY, LiteralEnvironment, asked_about, random_dataset
 
 from benchmarks.results.streams import best_constant, turning
 from rlfocal.data.dataset import Dataset, Kind
@@ -60,7 +59,7 @@ def made(kind: Kind = "choices", n_docs: int = 120) -> Dataset:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_models_that_were_not_asked_are_never_heard(kind: Kind, way: str) -> None:
+def test_updates_use_only_models_that_were_asked(kind: Kind, way: str) -> None:
     """Whatever they would have said, pools, answers and so all updates in between stay the same."""
     data = made(kind)
     [agents] = train(data.train, WAYS[way], [0])
@@ -116,7 +115,7 @@ def agents_of(data: Dataset, seed: int) -> RLFocalAgents:
     return agents
 
 
-def test_a_stream_that_turns_is_followed_and_a_steady_one_costs_little() -> None:
+def test_rl_focal_online_follows_a_change_and_costs_little_without_one() -> None:
     """From 300 documents after the turn on, 90 % of the best constant pool; steady, half a point."""
     shares, costs, late = [], [], np.arange(900) >= 600
     for seed in range(2):

@@ -103,7 +103,7 @@ def test_without_the_critic_learning_is_slower_beyond_noise() -> None:
     assert gained.mean() > 3 * gained.std(ddof=1) / 5**0.5
 
 
-def test_whom_to_ask_is_learned_from_focal_diversity_alone() -> None:
+def test_focal_diversity_alone_teaches_which_models_to_ask() -> None:
     """Neither without metrics nor from the plurality's accuracy; all seeds are paired."""
     config = replace(
         SHORT, window=4, stretches=128, update_period=20, decider_episodes=60, learning_rate=3e-2,

@@ -114,7 +114,7 @@ def forgotten(now: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, list
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="other Pythons write code out differently")
-def test_no_recipe_stands_for_other_code() -> None:
+def test_recipes_match_the_code_they_name() -> None:
     now, then = as_it_is(), json.loads(TABLE.read_text())
     assert not forgotten(now, then), (
         "raise these methods' recipes if they fit or decide otherwise now, then " + HOW

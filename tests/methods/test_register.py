@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 import typer
-from support.stored_choices import put_choices
+from support.rows import put_choices
 from typer.testing import CliRunner
 
 from rlfocal.cli.support import commands
-from rlfocal.evaluation import evaluate
 from rlfocal.methods import Entry, entries, make_method, methods_for, register
 from rlfocal.report.tables import markdown_methods
 from warehouse import open_warehouse
@@ -78,14 +77,14 @@ def called(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 def test_another_packages_method_is_evaluated_like_ours(installed: Path) -> None:
     with open_warehouse(installed / "w") as warehouse:
         put_choices(warehouse, {"k": [True] * 4, "m": [False] * 4})
-        assert "last_model" not in {row.method for row in evaluate(warehouse, "b").rows}
-    done = called(installed, "evaluate", "-b", "b", "-w", str(installed / "w"), "--seeds", "1", "--json")
+    assert "last_model" not in methods_for(2)
+    named = ("--methods", "last_model,oracle", "--seeds", "1", "--json")
+    done = called(installed, "evaluate", "-b", "b", "-w", str(installed / "w"), *named)
     assert done.returncode == 0, done.stderr
     rows = {row["method"]: row for row in json.loads(done.stdout) if row["task"] == "*"}
     assert rows["last_model"]["accuracy"] == 0.0
     assert rows["oracle"]["accuracy"] == 1.0
-    for asked in (["methods"], ["evaluate", "--help"]):
-        assert "last_model" in called(installed, *asked).stdout
+    assert "last_model" in called(installed, "evaluate", "--help").stdout
     page = installed / "report.html"
     made = called(installed, "report", "-w", str(installed / "w"), "-o", str(page))
     assert made.returncode == 0, made.stderr
@@ -113,7 +112,7 @@ def test_another_packages_method_that_cannot_be_loaded_is_named(installed: Path)
     assert "Traceback" not in done.stderr
 
 
-def test_what_runs_unless_methods_are_named() -> None:
+def test_default_methods() -> None:
     """A rival that slipped in would slow down every regeneration."""
     usual = "rl_focal rl_focal_sequential best_single constant_choice plurality soft_vote best_log_linear "
     usual += "best_plurality best_soft_vote gated_log_linear log_linear random_select "

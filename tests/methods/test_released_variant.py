@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.environments import random_dataset
-from support.skilled_models import skilled
+from support.agents_data import random_dataset, skilled
 from torch import Tensor, nn
 
 from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
@@ -101,6 +100,7 @@ def test_the_released_networks_have_17276_weights() -> None:
     assert sum(p.numel() for p in agents.parameters()) == 17_276
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_each_artefact_can_be_switched_off_and_matters(kind: Kind) -> None:
     """Those that concern answers only change nothing for choices."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.datasets import make_answers
 from support.worded_data import (
     BANDITS,
     accuracy,
@@ -15,7 +16,6 @@ from support.worded_data import (
     knowers,
     topical,
 )
-from support.yardsticks import make_answers
 
 from benchmarks.results.streams import turning
 from rlfocal.base.errors import InputError
@@ -86,7 +86,7 @@ def test_what_a_forgetting_arm_learns_in_loops() -> None:
 
 
 @pytest.mark.parametrize("name", ["linucb", "thompson"])
-def test_who_forgets_nothing_calls_as_if_there_were_no_discount(name: str) -> None:
+def test_a_discount_of_one_equals_no_discount(name: str) -> None:
     data = topical(T=600)
     shared: dict[str, Any] = {"linucb": {"alpha": 1.0}, "thompson": {"v": 0.5}}[name]
     for warm_start in (True, False):
@@ -98,7 +98,7 @@ def test_who_forgets_nothing_calls_as_if_there_were_no_discount(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["linucb", "thompson"])
-def test_who_forgets_follows_a_stream_that_turns(name: str) -> None:
+def test_discounted_bandits_follow_a_change_of_the_best_model(name: str) -> None:
     """Two good models become bad after 300 documents, and two others good."""
     late = np.arange(900) >= 600
     shares = []
@@ -114,7 +114,7 @@ def test_who_forgets_follows_a_stream_that_turns(name: str) -> None:
 
 @pytest.mark.parametrize("name", BANDITS)
 @pytest.mark.parametrize("warm_start", [True, False])
-def test_a_bandit_calls_the_model_that_the_text_tells(name: str, warm_start: bool) -> None:
+def test_a_bandit_calls_the_model_shown_by_the_text(name: str, warm_start: bool) -> None:
     data = topical(T=1500)
     asked = decided(name, data, warm_start=warm_start)
     assert (asked.pools.sum(axis=1) == 1).all()
@@ -183,7 +183,7 @@ def test_contexts_are_directions_and_a_one() -> None:
 
 
 @pytest.mark.parametrize("name", BANDITS)
-def test_a_bandit_believes_the_free_answer_of_the_model_it_called(name: str) -> None:
+def test_a_bandit_answers_with_the_free_answer_it_called(name: str) -> None:
     data = in_words(
         make_answers(*[("abb", "a"), ("cdd", "c"), ("ab-", "b")] * 20), np.zeros(60, dtype=np.int64)
     )

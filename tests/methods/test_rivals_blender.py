@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.datasets import make_dataset
+from support.datasets import make_answers, make_dataset, make_logits
 from support.rival_data import ANSWERS, CHOICES, accuracy, best_single, fitted, sampled, shuffled
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
@@ -66,7 +65,7 @@ def test_the_ranker_is_the_minimum_of_its_loss() -> None:
         assert loss(found) < loss(found + step / scale)
 
 
-def test_the_ranker_learns_whose_word_counts() -> None:
+def test_the_ranker_learns_which_answers_are_right() -> None:
     # m00 is always right, m01 and m02 always agree on something else.
     data = make_answers(*[("abb", "a")] * 4, *[("cdd", "c")] * 4)
     decided = decide(fitted("pairwise_log_linear", data.train), data.test)
@@ -190,7 +189,7 @@ def test_a_cross_encoder_reads_free_answers(encoder: str) -> None:
     assert (decided.predictions < data.test.n_choices).all()
 
 
-def test_a_cross_encoder_that_cannot_read_says_why(encoder: str, tmp_path: Path) -> None:
+def test_an_unsuitable_cross_encoder_is_refused_with_the_reason(encoder: str, tmp_path: Path) -> None:
     texts = told_by_text(12)
     for data in (CHOICES, replace(texts, choices=((),) * 12), replace(texts, questions=("",) * 12)):
         with pytest.raises(InputError, match="'made' has no texts of them"):

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.datasets import make_answers, make_logits
 from support.sequential_data import letters
 from support.worded_data import (
     accuracy_of,
     policy_of,
 )
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, decide
@@ -26,7 +26,7 @@ from rlfocal.methods.rl_focal_sequential.training import train as train_sequenti
 
 
 @pytest.mark.parametrize("name", ["best_plurality", "best_soft_vote", "best_log_linear"])
-def test_the_best_pool_of_every_budget_comes_of_one_fit(name: str) -> None:
+def test_one_fit_gives_the_best_pool_of_every_budget(name: str) -> None:
     data = make_logits(4, T=80, N=4)
     policy = policy_of(name, data)
     assert isinstance(policy, Budgeted)
@@ -163,7 +163,7 @@ def test_a_dear_model_gives_way_to_as_many_as_its_price_buys() -> None:
     assert asked[0][rank[[0, 2, 3]]].all()
 
 
-def test_the_most_models_that_cents_pay_for_are_told() -> None:
+def test_the_largest_pool_within_cents() -> None:
     """Everybody costs 1, one 3.5: of 3 cents the agents are told 3 models, of 2.9 they are told 2."""
     data = make_logits(0, T=160, N=6)
     [agents] = train_rl_focal(

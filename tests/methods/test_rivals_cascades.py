@@ -8,12 +8,11 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.datasets import make_dataset
+from support.datasets import make_answers, make_dataset, make_logits
 from support.rival_data import CHOICES, accuracy, best_single, fitted, sampled, telling, within
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.cascades import _cascades
@@ -80,7 +79,6 @@ def tables(draw: st.DrawFn) -> Table:
 
 
 @given(tables(), st.sampled_from([1.0, 1.5, 2.0, 3.7, math.inf]), st.booleans())
-@settings(max_examples=150, deadline=None)
 def test_the_best_chain_is_the_best_of_all(table: Table, amount: float, polish: bool) -> None:
     """Every order of up to three models, every threshold that parts the scores."""
     N = len(table.prices)
@@ -124,7 +122,7 @@ def test_frugalgpt_moves_thresholds_on_from_a_coarse_grid() -> None:
 
 
 @pytest.mark.parametrize("name", CASCADES)
-def test_a_cascade_wins_where_confidence_tells(name: str) -> None:
+def test_a_cascade_wins_where_confidence_is_informative(name: str) -> None:
     data = telling()
     decided = decide(fitted(name, data.train), data.test)
     oracle = data.test.correct[:, :2].any(axis=1).mean()
@@ -153,7 +151,7 @@ def test_a_cascades_probability_is_calibrated() -> None:
             assert decided.probability[part].mean() == pytest.approx(right, abs=0.04)
 
 
-def test_self_consistency_believes_passes_that_agree() -> None:
+def test_self_consistency_stops_when_passes_agree() -> None:
     """m00 is right where its passes agree, else m01 is; both orders of letters."""
     agreed, split = ("aaaa", "bbbb"), ("bbac", "aaaa")
     data = sampled(*[agreed, split] * 20, gold=["a", "a"] * 20)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.datasets import make_logits
 from support.rival_data import CHOICES, EDGES, accuracy, admitted, best_single, fitted, shuffled, within
-from support.yardsticks import make_logits
 
 from rlfocal.data.policy import Budget, Budgeted, decide
 
@@ -20,9 +20,10 @@ LEARNED = (*CASCADES, "dylan", *POOLS, *BY_NEIGHBOURS, "pairwise_log_linear")
 OURS = (*LEARNED, *(f"{name}:2" for name in POOLS), "self_consistency_cascade", "more_agents", *OTHER_DES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("name", OURS)
-def test_every_method_stands_every_kind_of_data(name: str, edge: str) -> None:
+def test_every_rival_handles_every_edge_case(name: str, edge: str) -> None:
     data = EDGES[edge]
     if not admitted(name, data):
         pytest.skip("needs more models, or choices")
@@ -45,7 +46,7 @@ def test_every_method_stands_every_kind_of_data(name: str, edge: str) -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_policy_that_cannot_keep_a_budget_says_so(name: str) -> None:
+def test_unaffordable_budgets_give_no_policy(name: str) -> None:
     data = EDGES["passes"] if name.startswith("self") else CHOICES
     if not admitted(name, data):
         pytest.skip("needs more models")
@@ -57,6 +58,7 @@ def test_a_policy_that_cannot_keep_a_budget_says_so(name: str) -> None:
         assert within(fitted(name, unpriced.train), Budget(100.0, "cents")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CASCADES, "dylan", *POOLS])
 @pytest.mark.parametrize("budget", [Budget(1.3), Budget(2.0), Budget(3.2), Budget(4.0, "cents")])
 def test_budgets_are_kept_on_train(name: str, budget: Budget) -> None:
@@ -70,6 +72,7 @@ def test_budgets_are_kept_on_train(name: str, budget: Budget) -> None:
     assert spent.mean() <= budget.amount + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNED)
 def test_shuffled_labels_teach_nothing(name: str) -> None:
     data = make_logits(2, T=1200, N=4)

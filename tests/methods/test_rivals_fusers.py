@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from support.datasets import make_dataset
+from support.datasets import make_answers, make_dataset, make_logits
 from support.worded_data import (
     BANDITS,
     QUICK,
@@ -22,7 +22,6 @@ from support.worded_data import (
     policy_of,
     strange,
 )
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
@@ -37,6 +36,7 @@ from rlfocal.methods.pools.topla import numbered_as_called
 METHODS = (*TEXT, "topla", *RLAE, *BANDITS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("case", strange())
 def test_strange_data_are_no_crash(case: str, name: str) -> None:
@@ -112,7 +112,7 @@ def test_breeding_draws_from_its_seed_alone() -> None:
     assert len(set(found)) > 2
 
 
-def test_what_a_budget_bears() -> None:
+def test_affordable_teams_by_hand() -> None:
     prices = np.array([3.0, 0.1, np.nan, 0.2])
     pools = np.array([[1, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 0], [1, 1, 0, 1]], dtype=np.bool_)
     assert affordable(pools, prices, Budget(2)).tolist() == [True, True, True, False]
@@ -142,7 +142,7 @@ def test_topla_keeps_to_a_budget() -> None:
     assert free.within(Budget(1e9, "cents")) is None
 
 
-def test_topla_learns_to_believe_the_member_that_knows() -> None:
+def test_topla_learns_which_member_is_right() -> None:
     rng = np.random.default_rng(0)
     knows, labels = rng.integers(3, size=1500), rng.integers(4, size=1500)
     told = np.where(np.arange(3) == knows[:, None], labels[:, None], rng.integers(4, size=(1500, 3)))
@@ -157,7 +157,7 @@ def test_topla_learns_to_believe_the_member_that_knows() -> None:
 
 
 @pytest.mark.parametrize("as_coded", [True, False])
-def test_the_network_of_a_team_takes_the_loss_it_says(as_coded: bool) -> None:
+def test_team_networks_train_on_the_configured_loss(as_coded: bool) -> None:
     """One step of Adam moves each weight by the rate against the sign of the slope."""
     rng = np.random.default_rng(0)
     given, labels = rng.random((8, 6)), rng.integers(3, size=8)
@@ -180,7 +180,7 @@ def test_the_network_of_a_team_takes_the_loss_it_says(as_coded: bool) -> None:
         assert moved == pytest.approx(-1e-4 * slope.sign()[clear].numpy(), rel=0.02)
 
 
-def test_of_every_epoch_the_best_on_held_out_documents_is_kept() -> None:
+def test_the_best_epoch_on_held_out_documents_is_kept() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=120)
     given = rng.random((120, 6)) + (np.arange(6) == labels[:, None])

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.method_data import choices
-from support.stored_choices import put_choices
+from support.datasets import choices
+from support.rows import put_choices
 from support.topics import ODD, TOPICS, accuracy, by_topic, odd, policy_of
 
 from rlfocal.base.errors import InputError
@@ -163,7 +163,7 @@ def test_long_questions_are_cut_before_what_is_asked_of_them(tiny: dict[str, str
     assert short[1:] == long[-asked:]
 
 
-def test_who_alone_is_right_wins() -> None:
+def test_the_only_right_model_wins_the_battle() -> None:
     train = by_topic(0, T=200).train
     found = outcomes(train, 0, 2)
     for one, (strong, weak) in zip(found.tolist(), train.correct[:, [0, 2]].tolist(), strict=True):

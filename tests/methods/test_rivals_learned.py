@@ -36,7 +36,7 @@ def rated(start: Sequence[float], games: Sequence[tuple[int, int, float]], step:
     return np.array(after).mean(axis=0) if after else np.array(start)
 
 
-def test_ratings_move_as_elo_says() -> None:
+def test_ratings_follow_elos_update() -> None:
     games = Games(np.array([[0, 0]]), np.array([[1, 1]]), np.array([[1.0, 0.5]]), np.array([[0, 1]]))
     # Both right is a draw, which costs the one that was expected to win.
     expected = 1 / (1 + 10 ** ((1484 - 1516) / 400))
@@ -74,14 +74,14 @@ def test_one_comparison_a_document_in_random_order() -> None:
     np.testing.assert_array_equal(games.place, again.place)
 
 
-def test_it_asks_whom_similar_questions_speak_for() -> None:
+def test_it_asks_the_model_that_was_right_on_similar_questions() -> None:
     data = topical()
     assert accuracy("eagle", data, neighbours=60) > knowers(data) - 0.05
     assert accuracy("eagle", data, global_share=1.0) < knowers(data) - 0.1
 
 
 @pytest.mark.parametrize(("name", "n_models"), [("mf", 3), ("irt", 3), ("routellm_mf", 2)])
-def test_learned_routers_ask_who_knows_the_topic(name: str, n_models: int) -> None:
+def test_learned_routers_ask_the_model_that_knows_the_topic(name: str, n_models: int) -> None:
     data = topical(n_models=n_models)
     assert accuracy(name, data) > knowers(data) - 0.05
 
@@ -103,6 +103,7 @@ def test_irt_learns_no_skill_from_shuffled_labels(seed: int) -> None:
     assert accuracy_of(untold, data.test) <= best + 2 * np.sqrt(0.25 / 600)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mf", "irt", "routellm_mf", "eagle"])
 def test_learned_routers_learn_nothing_from_shuffled_labels(name: str) -> None:
     excess = []
@@ -137,7 +138,7 @@ def test_chances_are_what_they_say(name: str) -> None:
         assert chances[order[-300:], model].mean() - chances[order[:300], model].mean() > 0.5
 
 
-def test_factorised_battles_are_won_by_who_is_likelier_right() -> None:
+def test_factorised_battles_favour_the_likelier_right_model() -> None:
     data = by_degree(6, prices=[9.0, 1.0, 5.0, 5.0])
     policy = policy_of("routellm_mf", data.train)
     assert policy.pair == (0, 1)

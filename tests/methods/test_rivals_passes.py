@@ -89,7 +89,7 @@ def test_it_beats_the_best_model(name: str) -> None:
     assert accuracy(data.test, decided) > best_single(data) + 0.1
 
 
-def test_majorities_are_right_as_often_as_the_binomial_says() -> None:
+def test_majority_accuracy_is_binomial() -> None:
     said = np.tile([0.6, 0.4], (4000, 1))
     right = (majority_of(said, 5, np.random.default_rng(0)).slots == 0).mean()
     expected = sum(comb(5, k) * 0.6**k * 0.4 ** (5 - k) for k in (3, 4, 5))

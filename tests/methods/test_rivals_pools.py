@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import log_softmax
-from support.datasets import make_dataset
+from support.datasets import make_answers, make_dataset, make_logits
 from support.rival_data import accuracy, fitted, sampled
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.policy import decide
 from rlfocal.methods.pools._budgets import grow
@@ -30,7 +29,7 @@ def test_mutual_information_by_hand() -> None:
     assert mutual_information(pattern[:0], right[:0]) == 0.0
 
 
-def test_a_pool_by_information_takes_who_tells_something_new() -> None:
+def test_mutual_information_pools_prefer_new_information() -> None:
     """m00 and m01 say the same and are right in 80 %; m02, alone, in 70 %, and m03 guesses."""
     rng = np.random.default_rng(0)
     T, labels = 4000, rng.integers(0, 3, 4000)
@@ -109,7 +108,7 @@ def test_temperatures_are_the_likeliest_and_held_out() -> None:
     assert held_out[3, 1] == pytest.approx(expected)
 
 
-def test_a_pool_by_likelihood_calibrates_who_is_too_sure() -> None:
+def test_likelihood_pools_calibrate_overconfident_models() -> None:
     """m01 is as often right as m00 but sure of all it says; calibrated, neither drowns the other."""
     rng = np.random.default_rng(1)
     T, labels = 3000, rng.integers(0, 3, 3000)

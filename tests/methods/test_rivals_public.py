@@ -34,7 +34,7 @@ PRICES = [9.0, 1.0, 5.0, 5.0]
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_where_the_text_tells_the_right_model_it_is_asked(name: str) -> None:
+def test_public_routers_find_the_right_model_from_the_text(name: str) -> None:
     data = by_topic(0, prices=PRICES)
     policy = policy_of(name, data.train)
     assert accuracy(policy, data.test) >= 0.95
@@ -46,6 +46,7 @@ def test_where_the_text_tells_the_right_model_it_is_asked(name: str) -> None:
     assert data.test.correct[:, 1].mean() - 0.02 <= accuracy(thrifty, data.test) < accuracy(policy, data.test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["equal questions", "no answers", "all right"])
 @pytest.mark.parametrize("name", ALL)
 def test_odd_data_are_no_crash(name: str, case: str) -> None:
@@ -80,7 +81,7 @@ def test_settings_that_cannot_work_are_refused(name: str, given: dict[str, Any],
 
 
 @pytest.mark.parametrize("name", ["hybrid_llm", "carrot_knn", "carrot_linear"])
-def test_who_trades_off_prices_is_refused_without_them(name: str) -> None:
+def test_methods_that_weigh_prices_need_prices(name: str) -> None:
     data = by_topic(0, T=40)
     check_methods([name], data)
     with pytest.raises(InputError, match="needs the price of every model"):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.datasets import make_answers, make_logits
 from support.worded_data import (
     LETTERS,
     Floats,
@@ -18,7 +19,6 @@ from support.worded_data import (
     slope,
     topical,
 )
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF
@@ -27,7 +27,7 @@ from rlfocal.methods.fusing.log_linear_text import Examples, Pool, minimise
 from rlfocal.methods.fusing.text_regression import fit_text_regression
 
 
-def test_the_text_alone_tells_the_label_without_asking_anybody() -> None:
+def test_a_text_classifier_predicts_the_label_without_calls() -> None:
     data = labels_in_words()
     asked = decided("text_only", data)
     assert not asked.pools.any()
@@ -39,7 +39,7 @@ def test_the_text_alone_tells_the_label_without_asking_anybody() -> None:
 
 
 @pytest.mark.parametrize("name", ["log_linear", "stacking"])
-def test_text_beside_log_probs_wins_where_it_tells_and_costs_nothing_where_not(name: str) -> None:
+def test_text_features_help_when_informative_and_are_harmless_otherwise(name: str) -> None:
     data = labels_in_words()
     alone, read, both = (accuracy(one, data) for one in (name, "text_only", f"{name}+text"))
     assert both > max(alone, read) + 0.02
@@ -48,7 +48,7 @@ def test_text_beside_log_probs_wins_where_it_tells_and_costs_nothing_where_not(n
     assert accuracy(f"{name}+text", replace(data, questions=())) == alone
 
 
-def test_text_tells_which_of_free_answers_to_believe() -> None:
+def test_text_features_choose_among_free_answers() -> None:
     rng = np.random.default_rng(0)
     topics = rng.integers(3, size=600)
     said = ["".join("a" if i == topic else rng.choice(list("bcd")) for i in range(3)) for topic in topics]

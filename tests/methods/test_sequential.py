@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from support.datasets import make_dataset
+from support.datasets import make_answers, make_dataset, make_logits, texts
 from support.sequential_data import ANSWERS, CHOICES, SMALL, asked_in_words, letters, right, trained
-from support.yardsticks import make_answers, make_logits, texts
 from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import InputError
@@ -129,7 +128,6 @@ def test_shares_of_recipes_are_the_likeliest() -> None:
 
 
 @given(st.lists(st.integers(0, 4), min_size=5, max_size=5), st.sampled_from([0.0, 0.02, 0.06, 0.3]))
-@settings(max_examples=25, deadline=None)
 def test_the_decider_is_the_best_of_all_ways_to_stop(chances: list[int], penalty: float) -> None:
     """Certainty walks between two levels through three stages: as dynamic programming would."""
     levels = np.array([(0.35, 0.7), (0.4, 0.8), (0.5, 0.95)])
@@ -160,7 +158,6 @@ def test_the_decider_is_the_best_of_all_ways_to_stop(chances: list[int], penalty
 
 
 @given(st.integers(0, 50), st.floats(1, 6))
-@settings(max_examples=30, deadline=None)
 def test_train_asks_no_more_than_the_mean_pool(seed: int, mean_pool: float) -> None:
     rng = np.random.default_rng(seed)
     views = []
@@ -271,7 +268,6 @@ def test_a_killed_training_goes_on_after_the_last_stage_that_was_done(
 
 @pytest.mark.parametrize("data", [CHOICES, ANSWERS], ids=lambda data: data.kind)
 @given(st.data())
-@settings(max_examples=30, deadline=None)
 def test_a_document_is_decided_on_its_own(data: Dataset, drawn: st.DataObject) -> None:
     test, agents = data.test, trained(data.kind)
     at = np.array(drawn.draw(st.lists(st.integers(0, len(test) - 1), min_size=1, unique=True)))
@@ -281,7 +277,6 @@ def test_a_document_is_decided_on_its_own(data: Dataset, drawn: st.DataObject) -
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
 def test_choices_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
     test, agents = CHOICES.test, trained("choices")
     decided = decide(agents, test)
@@ -300,7 +295,7 @@ def test_choices_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_a_model_whose_call_failed_has_no_opinion(kind: Kind) -> None:
+def test_a_failed_call_counts_as_no_answer(kind: Kind) -> None:
     agents = trained(kind)
     data = (CHOICES if kind == "choices" else ANSWERS).test
     known = about(data, agents.queries, agents.surfaces, agents.tasks)
@@ -325,7 +320,6 @@ def test_a_model_whose_call_failed_has_no_opinion(kind: Kind) -> None:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
 def test_answers_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
     """Though they change which answers there are, and their order."""
     test, agents = ANSWERS.test, trained("answers")
@@ -377,7 +371,7 @@ def test_the_order_of_the_models_does_not_matter(data: Dataset) -> None:
     assert (after.predictions == before.predictions).all()
 
 
-def test_free_answers_beat_the_best_model_and_what_nobody_knew_is_wrong() -> None:
+def test_free_answers_beat_the_best_model_and_unanswered_documents_are_wrong() -> None:
     data = make_answers(*letters(T=600))
     [agents] = train(data.train, replace(SMALL, mean_pool=3.0), [0])
     assert right(agents, data.test).mean() > data.test.correct[:, agents.order[0]].mean() + 0.03
@@ -387,7 +381,7 @@ def test_free_answers_beat_the_best_model_and_what_nobody_knew_is_wrong() -> Non
     assert (silent[np.array([not row for row in unknown.slots])] == -1).all()
 
 
-def test_every_answer_that_nobody_disputes_is_not_certain() -> None:
+def test_an_undisputed_answer_is_not_certain() -> None:
     """One model's single answer is all there is to choose from, and is still wrong at times."""
     data = make_answers(*[("a", "a"), ("a", "z"), ("a", "a")] * 40)
     data = replace(
@@ -417,7 +411,7 @@ def specialists(T: int = 300) -> tuple[Dataset, NDArray[np.int64]]:
     return make_dataset(probs, labels, n_train=200), about
 
 
-def test_who_is_believed_hangs_on_the_task() -> None:
+def test_fusion_weights_depend_on_the_task() -> None:
     data, about = specialists()
     data = replace(data, tasks=np.array(["planets", "trains"])[about])
     [agents] = train(data.train, SMALL, [0])
@@ -432,7 +426,7 @@ def test_who_is_believed_hangs_on_the_task() -> None:
         assert router.fuse(said) == decided.predictions[row]
 
 
-def test_who_is_believed_hangs_on_what_is_asked() -> None:
+def test_fusion_weights_depend_on_the_question() -> None:
     data, about = specialists()
     words = ("planets and their moons", "trains that leave stations")
     data = replace(data, questions=tuple(words[a] for a in about))

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.datasets import make_dataset
+from support.datasets import make_answers, make_dataset, make_logits
 from support.sequential_data import ANSWERS, CHOICES, SMALL, letters, right, trained
-from support.yardsticks import make_answers, make_logits
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
@@ -157,7 +156,6 @@ def test_where_a_round_is_dear_many_are_asked_at_once() -> None:
 
 
 @given(st.integers(0, 100), st.floats(0, 0.05), st.floats(0, 0.05))
-@settings(max_examples=25, deadline=None)
 def test_what_was_paid_weighs_as_a_penalty_does(seed: int, penalty: float, paid: float) -> None:
     rng = np.random.default_rng(seed)
     features = [rng.random((60, 5)) for _ in range(3)]
@@ -167,7 +165,6 @@ def test_what_was_paid_weighs_as_a_penalty_does(seed: int, penalty: float, paid:
 
 
 @given(st.integers(0, 200), st.floats(0.001, 0.2))
-@settings(max_examples=25, deadline=None)
 def test_stages_left_out_were_not_worth_their_round(seed: int, cost: float) -> None:
     """Never less is earned than with all of them, or than with any one more left out."""
     rng = np.random.default_rng(seed)
@@ -225,7 +222,7 @@ def test_another_order_does_not_go_on_from_stages_that_were_kept(tmp_path: Path)
     assert resumed.decider.tobytes() == anew.decider.tobytes()
 
 
-def test_who_adds_something_is_asked_before_who_repeats() -> None:
+def test_complementary_models_are_asked_before_redundant_ones() -> None:
     """The second best errs mostly as the best does; the third errs elsewhere."""
     rng = np.random.default_rng(0)
     T = 2_000
@@ -241,7 +238,6 @@ def test_who_adds_something_is_asked_before_who_repeats() -> None:
 
 
 @given(st.integers(0, 1_000), st.floats(0.3, 3.0))
-@settings(max_examples=50, deadline=None)
 def test_a_temperature_keeps_the_likeliest_and_closed_slots(seed: int, temperature: float) -> None:
     rng = np.random.default_rng(seed)
     given_ = rng.dirichlet(np.full(4, 0.5), size=30) * (rng.random((30, 4)) < 0.8)
@@ -294,7 +290,7 @@ def output(documents: Dataset, row: int, model: int) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_a_router_tells_the_probability_that_decide_does(kind: Any) -> None:
+def test_router_and_decide_give_the_same_probability(kind: Any) -> None:
     agents = replace(trained(kind), temperature=1.7)
     test = (CHOICES if kind == "choices" else ANSWERS).test
     decided = decide(agents, test)

@@ -57,14 +57,14 @@ def trained() -> SequentialAgents:
     return train(experts().train, replace(SMALL, mean_pool=3.0), [0])[0]
 
 
-def test_one_pair_for_many_tasks_believes_in_each_whom_that_task_shows_to_be_right() -> None:
+def test_one_pair_for_many_tasks_follows_the_right_model_of_each_task() -> None:
     data, agents = experts(), trained()
     assert right(agents, data.test).mean() > 0.93
     general = replace(agents, task_fusions=())
     assert right(general, data.test).mean() < 0.8
 
 
-def test_of_a_task_that_train_did_not_have_it_says_what_all_tasks_say() -> None:
+def test_an_unseen_task_uses_the_estimate_over_all_tasks() -> None:
     test, agents = experts().test, trained()
     strange = replace(test, tasks=np.full(len(test), "unheard-of"))
     bare = replace(agents, task_fusions=(), task_decider=agents.task_decider[:0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -11,12 +10,12 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.datasets import datasets, make_dataset
-from support.stored_choices import put_choices
-from support.yardsticks import make_answers, make_logits, only, texts
+from support.datasets import datasets, make_answers, make_dataset, make_logits, only, texts
+from support.rows import put_choices
+from support.worded_data import slope
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
@@ -47,12 +46,6 @@ def decided_by(name: str, data: Dataset, seed: int = 0) -> Decisions:
         assert isinstance(policy, OnlineLearner)
         return decide_online(policy, data.test)
     return decide(policy, data.test)
-
-
-def slope(loss: Callable[[NDArray[np.float64]], float], at: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By central differences."""
-    steps = 1e-5 * np.eye(len(at))
-    return np.array([(loss(at + step) - loss(at - step)) / 2e-5 for step in steps])
 
 
 @pytest.mark.parametrize("members", [[True] * 4, [False, True, True, False]])
@@ -92,14 +85,14 @@ def test_a_log_linear_pool_asks_its_members_and_answers_choices_that_exist() -> 
     assert set(decide(eager, data.test).predictions[data.test.n_choices == 2]) <= {0, 1}
 
 
-def test_a_log_linear_pool_of_answers_learns_whom_to_believe() -> None:
+def test_a_log_linear_pool_of_answers_learns_each_models_weight() -> None:
     # m00 is always right, m01 and m02 always agree on something else.
     data = make_answers(*[("abb", "a")] * 4, *[("cdd", "c")] * 4)
     assert texts(data.test, decided_by("plurality", data)) == ["d"] * 4
     assert texts(data.test, decided_by("log_linear", data)) == ["c"] * 4
 
 
-def test_a_pool_of_answers_never_sees_what_other_models_said() -> None:
+def test_a_pool_of_answers_sees_only_its_members() -> None:
     rng = np.random.default_rng(2)
     said = ["".join(rng.choice(list("abc-"), 3)) for _ in range(40)]
     gold = rng.choice(list("abc"), 40).tolist()
@@ -164,7 +157,6 @@ def test_stacking_answers_what_exists_and_refuses_free_answers() -> None:
 
 
 @given(datasets())
-@settings(max_examples=100, deadline=None)
 def test_votes_weigh_as_much_as_their_model_was_right(data: Dataset) -> None:
     train, test = data.train, data.test
     weights = [int((train.predictions[:, i] == train.labels).sum()) for i in range(len(data.models))]
@@ -180,7 +172,6 @@ def test_votes_weigh_as_much_as_their_model_was_right(data: Dataset) -> None:
 
 
 @given(datasets(), st.integers(1, 5), st.booleans())
-@settings(max_examples=100, deadline=None)
 def test_best_pools_are_the_first_of_the_best(data: Dataset, size: int, any_size: bool) -> None:
     train, test = data.train, data.test
     N = len(data.models)
@@ -231,7 +222,7 @@ def test_a_random_model_is_one_of_the_best_on_train() -> None:
     assert (again[0] != again[2]).any()
 
 
-def test_latest_correct_follows_whoever_was_right_just_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_latest_correct_follows_the_last_right_model(monkeypatch: pytest.MonkeyPatch) -> None:
     data = make_logits(8, T=2000, N=5)
     best = np.argsort(-data.train.correct.sum(axis=0), kind="stable")[:3]
     [policy] = make_method("latest_correct").fit(data.train, [0])
@@ -383,7 +374,7 @@ def _of_three(task: Dataset) -> float:
 
 
 @pytest.mark.slow
-def test_rl_focal_never_stands_alone(warehouse: Warehouse) -> None:
+def test_rl_focal_runs_beside_its_baselines(warehouse: Warehouse) -> None:
     rights = {name: [bool((i * k) % 3) for i in range(40)] for k, name in enumerate("klmn", 1)}
     asked = replace(make_logits(5), questions=("which?",) * len(make_logits(5)))
     untold = [name for name in named("reference") if name != "text_only"]

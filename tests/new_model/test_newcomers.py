@@ -283,7 +283,7 @@ def test_a_noised_copy_is_called_one_and_no_honest_model_is(
 
 
 @pytest.mark.slow
-def test_real_models_are_told_from_copies(real_warehouse: Path) -> None:
+def test_real_models_are_not_mistaken_for_copies(real_warehouse: Path) -> None:
     with open_warehouse(real_warehouse, read_only=True) as warehouse:
         for name in ("mmlu", "bbh", "gsm8k"):
             [said] = read(warehouse, [name])
@@ -400,7 +400,7 @@ def test_weights_add_up(seed: int) -> None:
     assert stderr == pytest.approx(0)
 
 
-def test_the_interval_holds_what_it_says() -> None:
+def test_intervals_have_their_nominal_coverage() -> None:
     """One task: the ordinary interval of a mean, which covers the truth in 99 % of samples."""
     rng = np.random.default_rng(0)
     tasks, reach, covered = np.full(200, "t"), norm.ppf(0.995), 0

@@ -139,7 +139,7 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def test_the_page_says_what_sql_says(added: Added, opened: Warehouse) -> None:
+def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
     page = tables(added.page.to_markdown())
     accuracy = page["Accuracy", "benchmark"]
     for name in BENCHMARKS:

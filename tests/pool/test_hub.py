@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.cli import Cli
 from support.hub_server import Hub, serve
 
 from rlfocal.base.errors import InputError
@@ -29,14 +30,14 @@ TOKEN = "hf_" + "PlantedSecret" * 3
 RESOLVE = """
 import sys
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.partition import fingerprint, weights_digest
-from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import pin_revision
 from rlfocal.pool.specs import ModelSpec
-try:
-    print(pin_revision(ModelSpec(model="m", hf_repo=sys.argv[1], revision=sys.argv[2], params_b=1)).revision)
-except InputError as error:
-    print("refused:", error)
+for place in sys.argv[1:]:
+    repo, revision = place.split("@")
+    try:
+        print(pin_revision(ModelSpec(model="m", hf_repo=repo, revision=revision, params_b=1)).revision)
+    except InputError as error:
+        print("refused:", error)
 """
 
 
@@ -61,51 +62,53 @@ def environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
     }
 
 
-def resolve(environment: dict[str, str], repo: str = "org/small", revision: str = "main") -> str:
+def resolve(environment: dict[str, str], *places: str) -> list[str]:
+    """The commit of each place, or why there is none."""
     done = subprocess.run(
-        [sys.executable, "-c", RESOLVE, repo, revision], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", RESOLVE, *(places or ["org/small@main"])],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return done.stdout.splitlines()
 
 
 def test_a_branch_is_the_commit_it_points_to_now(hub: Hub, environment: dict[str, str]) -> None:
-    assert resolve(environment) == FIRST
+    assert resolve(environment) == [FIRST]
     hub.push("org/small", Path(weights_dir("lab-phi")), SECOND)
-    assert resolve(environment) == SECOND
-    assert resolve(environment, revision=FIRST) == FIRST
+    assert resolve(environment, "org/small@main", f"org/small@{FIRST}") == [SECOND, FIRST]
 
 
 def test_without_a_network_the_cache_answers(hub: Hub, environment: dict[str, str]) -> None:
     offline = environment | {"HF_HUB_OFFLINE": "1"}
-    told = resolve(offline)
+    [told] = resolve(offline)
     assert "not in the local cache, and HF_HUB_OFFLINE is set" in told
     assert "hf download org/small --revision main" in told
-    assert resolve(environment) == FIRST
-    assert resolve(offline) == FIRST
+    assert resolve(environment) == resolve(offline) == [FIRST]
     unreachable = environment | {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    assert resolve(unreachable) == FIRST
-    assert "http://127.0.0.1:9 cannot be reached" in resolve(unreachable, "org/other")
+    cached, refused = resolve(unreachable, "org/small@main", "org/other@main")
+    assert cached == FIRST
+    assert "http://127.0.0.1:9 cannot be reached" in refused
 
 
-def test_every_refusal_says_what_to_do(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
+def test_every_refusal_names_the_fix(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
     hub.push("org/gated", tmp_path, FIRST)
     hub.gated.add("org/gated")
     hub.push("org/bare", tmp_path, FIRST)
     cases = {
-        ("org/smal", "main"): f"there is no org/smal at {hub.url}, or it is private; check the spelling",
-        ("org/gated", "main"): f"is gated; accept its licence at {hub.url}/org/gated, then set HF_TOKEN",
-        ("org/small", "v9"): f"org/small has no revision 'v9'; use one of {hub.url}/org/small/commits/main",
-        ("org/bare", "main"): "has no config.json at 'main', so it is not a transformers model",
-        ("a/b/c", "main"): "is neither a directory here nor a hub id (owner/name)",
+        "org/smal@main": f"there is no org/smal at {hub.url}, or it is private; check the spelling",
+        "org/gated@main": f"is gated; accept its licence at {hub.url}/org/gated, then set HF_TOKEN",
+        "org/small@v9": f"org/small has no revision 'v9'; use one of {hub.url}/org/small/commits/main",
+        "org/bare@main": "has no config.json at 'main', so it is not a transformers model",
+        "a/b/c@main": "is neither a directory here nor a hub id (owner/name)",
     }
-    for (repo, revision), expected in cases.items():
-        told = resolve(environment, repo, revision)
+    for told, expected in zip(resolve(environment, *cases), cases.values(), strict=True):
         assert told.startswith("refused: model 'm': ")
         assert expected in told
 
 
-def test_a_hub_that_hangs_up_and_a_wrong_address_are_named(environment: dict[str, str]) -> None:
+def test_an_unresponsive_hub_and_a_bad_endpoint_are_named(environment: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def hang_up() -> None:
@@ -117,10 +120,10 @@ def test_a_hub_that_hangs_up_and_a_wrong_address_are_named(environment: dict[str
 
         threading.Thread(target=hang_up, daemon=True).start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        told = resolve(environment | {"HF_ENDPOINT": url})
+        [told] = resolve(environment | {"HF_ENDPOINT": url})
     assert told.startswith("refused: model 'm': ")
     assert f"{url} gives no answer" in told
-    told = resolve(environment | {"HF_ENDPOINT": "hub.example"})
+    [told] = resolve(environment | {"HF_ENDPOINT": "hub.example"})
     assert "HF_ENDPOINT is 'hub.example', which does not begin with https://" in told
 
 
@@ -253,14 +256,14 @@ def test_a_token_appears_in_no_log_report_or_error(
     ],
 )
 def test_an_entry_with_a_secret_is_refused_and_not_repeated(
-    environment: dict[str, str], tmp_path: Path, repo: str, more: str, place: str
+    cli: Cli, tmp_path: Path, repo: str, more: str, place: str
 ) -> None:
     pool = write_pool(tmp_path, f"'{repo}'", more)
-    done = rlfocal(environment, "extract", "--pool", str(pool), "-w", str(tmp_path / "warehouse"))
-    assert done.returncode == 2
-    assert "holds a secret" in done.stderr
-    assert place.split(".*")[-1] in done.stderr
-    assert "PlantedSecret" not in done.stdout + done.stderr
+    done = cli("extract", "--pool", str(pool), "-w", str(tmp_path / "warehouse"))
+    assert done.code == 2
+    assert "holds a secret" in done.err
+    assert place.split(".*")[-1] in done.err
+    assert "PlantedSecret" not in done.out + done.err
     assert not (tmp_path / "warehouse").exists()
 
 

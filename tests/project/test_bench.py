@@ -60,6 +60,7 @@ def test_extraction_bench_compares_equal_numbers() -> None:
         assert ours["agreement"] == 1
 
 
+@pytest.mark.slow
 def test_diversity_bench_measures_equal_numbers() -> None:
     sizes = ["--models", "5", "--documents", "600", "--many-models", "12", "--many-documents", "300"]
     found = measured("diversity", *sizes)["measured"]
@@ -73,6 +74,7 @@ def test_diversity_bench_measures_equal_numbers() -> None:
     assert all(row["peak_bytes"] < 2e9 for row in found if row["peak_bytes"] is not None)
 
 
+@pytest.mark.slow
 def test_warehouse_bench_imports_what_it_says() -> None:
     found = measured("warehouse", "--share", "0.01")
     assert found["choice_rows"] == 12 * sum(n * c for n, c in ((140, 4), (57, 12), (7, 3), (4, 4), (87, 10)))
@@ -114,6 +116,7 @@ def test_decision_bench_takes_the_median() -> None:
         assert row["times_faster"] == pytest.approx(reference["median"] / row["median"])
 
 
+@pytest.mark.slow
 def test_numbers_that_are_none() -> None:
     done = bench("training", "--seeds", "one")
     assert done.returncode == 2

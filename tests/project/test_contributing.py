@@ -27,7 +27,7 @@ FILL = """
 import json, sys
 import pyarrow as pa
 sys.path.append(sys.argv[1])
-from support.stored_choices import put_choices
+from support.rows import put_choices
 from warehouse import open_warehouse
 right = json.loads(sys.argv[2])
 with open_warehouse("rights") as warehouse:
@@ -151,6 +151,7 @@ def test_each_addition_is_as_many_files_as_the_table_says() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_engine_answers_the_benchmark(folder: Path) -> None:
     query = (
         "SELECT model, count(*) AS n, bool_and(logprob = -length(choices[choice + 1]) - 1) AS shortest "
@@ -163,6 +164,7 @@ def test_the_engine_answers_the_benchmark(folder: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_method_is_listed_and_evaluated(folder: Path) -> None:
     assert "last_model" in run(folder, "methods")
     done = run(folder, "evaluate", "-b", "arc", "--methods", "last_model,plurality", "--json")
@@ -170,17 +172,20 @@ def test_the_method_is_listed_and_evaluated(folder: Path) -> None:
     assert accuracy["last_model"] == accuracy["plurality"]  # both models are of one engine
 
 
+@pytest.mark.slow
 def test_the_command_counts(folder: Path) -> None:
     assert "Counts the answers." in run(folder, "--help")
     assert "60" in run(folder, "count")
 
 
+@pytest.mark.slow
 def test_the_figure_is_in_the_report(folder: Path) -> None:
     run(folder, "evaluate", "-b", "arc", "--methods", "plurality")
     run(folder, "report", "-o", "report.html")
     assert "<b>How accurate methods are.</b> A histogram" in (folder / "report.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_the_metric_is_one_in_sql_and_in_python(folder: Path) -> None:
     right = {"k": [True] * 4 + [False] * 4, "m": [True, False] * 4, "z": [True] * 5 + [False] * 3}
     called(folder, "-c", FILL, str(Path(__file__).parents[1]), json.dumps(right))

@@ -42,7 +42,7 @@ def folder(lab_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=[re.sub(r"\W+", "-", e.title) for e in EXAMPLES])
-def test_it_prints_what_the_guide_says(example: Example, folder: Path) -> None:
+def test_each_example_prints_the_guides_output(example: Example, folder: Path) -> None:
     assert printed(example, folder) == example.output, "`python tests/guide.py` renews the guide"
 
 

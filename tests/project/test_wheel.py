@@ -17,7 +17,7 @@ plan {SMALL}
 regenerate {SMALL} --seeds 1
 regenerate {SMALL} --seeds 1
 train -b lab-mmlu --method rl_focal_sequential --seeds 1
-evaluate -b lab-mmlu --methods all --budgets 1,2 --seeds 1
+evaluate -b lab-mmlu --methods knn,stacking,rl_focal --budgets 1,2 --seeds 1
 merit
 methods
 study labels -b lab-mmlu --values 5,all --seeds 1 --method rl_focal_sequential --beside best_single,stacking

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.stored_choices import put_choices
+from support.rows import put_choices
 
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import entry_of

@@ -341,7 +341,7 @@ def test_the_verdict_is_honest_about_losing(lab: Lab) -> None:
     assert "excludes zero" in verdict
 
 
-def test_it_wins_only_where_every_rival_stands_beside_it(small: Lab) -> None:
+def test_a_win_needs_every_rival_on_the_same_documents(small: Lab) -> None:
     three = np.tile(np.arange(6) < 3, (20, 1))
     for seed in range(2):
         small.evaluate("facts", "rl_focal_sequential", np.arange(20) < 20, three, seed=seed)

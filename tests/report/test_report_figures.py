@@ -9,7 +9,7 @@ import pytest
 from markupsafe import Markup
 from matplotlib.figure import Figure
 from support.budget_policies import SAYS, FirstOnes, held
-from support.stored_choices import put_choices
+from support.rows import put_choices
 
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.budgets import AtBudget, BudgetCurve

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.pool_oracles import (
     FEW,
@@ -29,17 +29,6 @@ from support.pool_oracles import (
 from rlfocal.data.dataset import Kind
 from rlfocal.statistics import diversity
 from warehouse import Warehouse, open_warehouse
-from warehouse.scripts import SCHEMA, script
-
-
-@pytest.fixture(scope="module")
-def sql() -> duckdb.DuckDBPyConnection:
-    """The tables, views and macros in a plain DuckDB: without commits, a fill takes milliseconds."""
-    connection = duckdb.connect()
-    connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
-    for name in SCHEMA:
-        connection.execute(script(name))
-    return connection
 
 
 @FEW
@@ -108,7 +97,7 @@ def test_every_pool(sql: duckdb.DuckDBPyConnection, data: Answers, max_size: int
             same(getattr(twin, name)[i], oracle[name])
 
 
-@settings(FEW, max_examples=20)
+@FEW
 @given(data=answers(gaps=False), window=st.integers(1, 6))
 def test_over_time(sql: duckdb.DuckDBPyConnection, data: Answers, window: int) -> None:
     models = fill(sql, data)

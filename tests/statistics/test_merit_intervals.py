@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from statsmodels.stats.multitest import multipletests
@@ -146,7 +146,6 @@ def _answers(n_tasks: int) -> st.SearchStrategy[list[tuple[float, float, int]]]:
     return st.lists(st.tuples(right, right, st.integers(0, n_tasks - 1)), min_size=1, max_size=30)
 
 
-@settings(max_examples=200)
 @given(_answers(4), st.integers(60, 200), st.integers(0, 9))
 def test_a_p_value_is_small_where_the_interval_excludes_zero(
     answers: list[tuple[float, float, int]], draws: int, seed: int

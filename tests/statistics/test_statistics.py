@@ -38,16 +38,6 @@ from warehouse import Warehouse
 from warehouse.scripts import SCHEMA, script
 
 
-@pytest.fixture(scope="module")
-def sql() -> duckdb.DuckDBPyConnection:
-    """The tables, views and macros in a plain DuckDB: without commits, a fill takes milliseconds."""
-    connection = duckdb.connect()
-    connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
-    for name in SCHEMA:
-        connection.execute(script(name))
-    return connection
-
-
 def whole(kind: Kind, predictions: np.ndarray, labels: np.ndarray) -> Answers:
     return Answers(kind, predictions, labels, np.ones(predictions.shape, bool))
 
@@ -292,7 +282,7 @@ def test_the_brier_score_is_scikit_learns(answers: list[tuple[float, bool]]) -> 
     )
 
 
-def test_confidences_of_nobody_and_of_no_probability() -> None:
+def test_confidence_without_decisions_or_probabilities() -> None:
     nobody = np.array([np.nan]), np.array([False])
     assert math.isnan(brier_score(*nobody))
     assert math.isnan(reliability(*nobody).expected_error)

@@ -1,4 +1,4 @@
-"""Shared by tests: budget policies."""
+"""A policy with a budget that counts how often it is fitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests: cli."""
+"""The command line in the process of a test, and a small import to try it on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Shared by tests: commits."""
+"""What an extraction left in a warehouse: its rows and its commits."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -9,7 +11,7 @@ from warehouse import open_warehouse
 from warehouse.snapshots import snapshots
 
 
-def tables(location: str) -> dict[str, pa.Table]:
+def tables(location: Path | str) -> dict[str, pa.Table]:
     with open_warehouse(location, read_only=True) as warehouse:
         return {name: warehouse.query(f"SELECT * FROM {name} ORDER BY {key}") for name, key in KEYS.items()}
 

@@ -1,4 +1,4 @@
-"""Shared by tests: eval records."""
+"""Records of Every Eval Ever, read back and held against its schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests: every eval ever files."""
+"""Files in the format of Every Eval Ever."""
 
 from __future__ import annotations
 

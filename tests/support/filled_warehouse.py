@@ -1,4 +1,4 @@
-"""Shared by tests: filled warehouse."""
+"""A warehouse with something of each kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests: foreign rows."""
+"""A warehouse to which another program writes, past our own code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from warehouse import open_warehouse, writing
 from warehouse.prompts import prompt_hash
 
 MODELS = tuple(f"m{at}" for at in range(6))
-
-
 N_DOCS = 4
 
 

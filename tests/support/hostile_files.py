@@ -1,4 +1,4 @@
-"""Shared by tests: hostile files."""
+"""Damaged files of every kind, and what an import of them has to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests: killing."""
+"""The tables of answers, and a kill of all processes of an extraction."""
 
 from __future__ import annotations
 

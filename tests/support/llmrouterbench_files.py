@@ -1,4 +1,4 @@
-"""Shared by tests: llmrouterbench files."""
+"""Files in the format of LLMRouterBench."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ Row = dict[str, Any]
 
 
 TIME = "20251203_101112"
-
-
 QUESTIONS = ["2 + 2?", "3 * 6?", "A prime above 7?", "The capital of France?", "1 / 0?"]
-
-
 GOLDS = ["4", "18", "11", "Paris", "undefined"]
 
 

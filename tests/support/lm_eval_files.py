@@ -1,4 +1,4 @@
-"""Shared by tests: lm eval files."""
+"""Sample rows as lm-eval logs them."""
 
 from __future__ import annotations
 

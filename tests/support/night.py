@@ -43,6 +43,8 @@ class Night:
             "PREFECT_HOME": str(folder / "prefect"),
             "PREFECT_API_URL": self.url,
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "5",
+            "PREFECT_WORKER_QUERY_SECONDS": "2",
             "RLFOCAL_WAREHOUSE": str(self.warehouse),
             "PYTHONPATH": str(ROOT),
             "COLUMNS": "200",  # or Prefect's tables break names apart

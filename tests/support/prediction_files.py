@@ -1,4 +1,4 @@
-"""Shared by tests: prediction files."""
+"""Rows for `import predictions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests: prefect pool."""
+"""A pool of tiny models, and a temporary Prefect server."""
 
 from __future__ import annotations
 

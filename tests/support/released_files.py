@@ -1,4 +1,4 @@
-"""Shared by tests: released files."""
+"""Files as the paper's authors released them."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, Decisions, Policy, SeesAll
 from rlfocal.methods import entries, make_method
 from rlfocal.methods.registry import Making
-from support.datasets import make_dataset
-from support.yardsticks import make_answers, make_logits, only
+from support.datasets import make_answers, make_dataset, make_logits, only
 
 
 def fitted(name: str, train: Dataset, seed: int = 0, **given: Any) -> Policy:

@@ -1,4 +1,4 @@
-"""Shared by tests: routerbench files."""
+"""Tables in the format of RouterBench."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Shared by tests: rows."""
+"""Rows of a warehouse, and functions that put them there."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pyarrow as pa
+
+from warehouse import Warehouse
 
 
 def docs(n: int, labels: list[int] | None = None, n_train: int | None = None) -> pa.Table:
@@ -53,6 +55,40 @@ def extraction(model: str = "m", fingerprint: str = "f", n_docs: int = 2) -> dic
 
 
 SCORES = [[-1.0, -2.0, -3.0], [-3.0, -1.0, -2.0]]
-
-
 THREE = [*SCORES, [-2.0, -3.0, -1.0]]
+OTHER = {"benchmark": "answers"}
+
+
+def put(warehouse: Warehouse, scores: list[list[float]], model: str = "m", **settings: Any) -> int:
+    record = extraction(model, n_docs=len(scores)) | settings
+    warehouse.put_partition(docs(len(scores)), choice_rows(scores, model), record)
+    return warehouse.snapshot()
+
+
+def put_answers(warehouse: Warehouse, passes: list[list[str | None]], texts: list[str]) -> int:
+    given = docs(len(passes)).drop_columns(["choices", "label"])
+    rows = answer_rows(passes)
+    for name, value in OTHER.items():
+        given = given.set_column(given.column_names.index(name), name, pa.array([value] * len(given)))
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array([value] * len(rows)))
+    warehouse.put_partition(
+        given, rows.append_column("text", pa.array(texts)), extraction(n_docs=len(passes)) | OTHER
+    )
+    return warehouse.snapshot()
+
+
+def put_choices(
+    warehouse: Warehouse, rights: dict[str, list[bool]], label: int = 0, benchmark: str = "b"
+) -> None:
+    """One task of two choices, all with one label; every second document is train."""
+    n = len(next(iter(rights.values())))
+    keys = {"benchmark": [benchmark] * n, "task": ["t"] * n, "doc_id": list(range(n))}
+    splits = {"label": pa.array([label] * n, pa.int32()), "split": ["train", "test"] * (n // 2)}
+    with warehouse.transaction("fill"):
+        warehouse.append("docs", pa.table(keys | splits))
+        warehouse.append("models", pa.table({"model": list(rights)}))
+        for model, right in rights.items():
+            for choice in (0, 1):
+                scores = [0.0 if (choice == 0) == r else -1.0 for r in right]
+                row = {"model": [model] * n, "choice": [choice] * n, "logprob": scores}
+                warehouse.append("choice_logprobs", pa.table(keys | row))

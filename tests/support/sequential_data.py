@@ -1,4 +1,4 @@
-"""Shared by tests: sequential data."""
+"""Data and a short training for rl_focal_sequential."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlfocal.data.policy import decide
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train
-from support.yardsticks import make_answers, make_logits
+from support.datasets import make_answers, make_logits
 
 SMALL = SequentialConfig(
     mean_pool=2.0,
@@ -47,8 +47,6 @@ def letters(seed: int = 0, T: int = 120, N: int = 5) -> list[tuple[str, str]]:
 
 
 CHOICES = asked_in_words(make_logits(0, T=160, N=5))
-
-
 ANSWERS = make_answers(*letters())
 
 

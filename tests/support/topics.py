@@ -1,4 +1,4 @@
-"""Shared by tests: topics."""
+"""Questions whose topic says which model is right, for routers; and odd data that they must bear."""
 
 from __future__ import annotations
 

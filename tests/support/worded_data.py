@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineLearner, Policy, SeesAll, decide, decide_online
 from rlfocal.methods import entries, make_method
-from support.datasets import make_dataset
-from support.yardsticks import make_answers, make_logits, only
+from support.agents_data import stream
+from support.datasets import make_answers, make_dataset, make_logits, only
 
 Floats = NDArray[np.float64]
 TOPICS = ("planets orbit the distant star", "tenants sue the careless landlord", "enzymes fold inside cells")
@@ -122,3 +123,20 @@ def strange() -> dict[str, Dataset]:
 def assert_same(one: torch.nn.Module, other: torch.nn.Module) -> None:
     for of_one, of_other in zip(one.parameters(), other.parameters(), strict=True):
         assert of_one.detach().numpy() == pytest.approx(of_other.detach().numpy(), abs=1e-4)
+
+
+BEFORE, AFTER = (0.95, 0.45, 0.5, 0.6), (0.05, 0.45, 0.5, 0.95)
+N_TRAIN, N_TEST, TURN, LATE = 120, 900, 200, 200
+
+
+@cache
+def turning() -> Dataset:
+    """The best model turns into the worst at a document of test, and another into the best."""
+    rng = np.random.default_rng(3)
+    n = N_TRAIN + N_TEST
+    labels = rng.integers(0, 4, n)
+    right = rng.random((n, 4)) < np.where(np.arange(n)[:, None] < N_TRAIN + TURN, BEFORE, AFTER)
+    wrong = (labels[:, None] + rng.integers(1, 4, right.shape)) % 4
+    said = stream(np.where(right, labels[:, None], wrong), labels, 4)
+    data = replace(said, is_train=np.arange(n) < N_TRAIN, prices=np.array([1.0, 2.0, 3.0, 4.0]))
+    return in_words(data, rng.integers(3, size=n))

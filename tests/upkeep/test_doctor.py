@@ -208,7 +208,7 @@ def test_on_any_catalogue(place: str) -> None:
         assert examine(warehouse).is_sound
 
 
-def test_command_tells_leftovers(location: Path, tmp_path: Path) -> None:
+def test_expire_reports_leftover_files(location: Path, tmp_path: Path) -> None:
     (tmp_path / ".out.999999999.partial").mkdir()
     (tmp_path / ".notes.partial").mkdir()
     stay = tmp_path / ".out.1.partial"  # of a process that is there

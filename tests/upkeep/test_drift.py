@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.contingency_tables import mcnemar
 from support.cli import Result
-from support.rows import SCORES, THREE, choice_rows, docs, extraction
-from support.snapshot_rows import put, put_answers
+from support.rows import SCORES, THREE, choice_rows, docs, extraction, put, put_answers
 
 from rlfocal.base.errors import InputError
 from rlfocal.report.drift import drift_part
@@ -144,7 +143,7 @@ def test_the_same_extracted_again_is_no_drift(warehouse: Warehouse) -> None:
     assert before_last_extraction(warehouse) == a
 
 
-def test_what_is_new_is_no_drift_and_what_is_gone_is_said(warehouse: Warehouse) -> None:
+def test_new_partitions_are_no_drift_and_missing_ones_are_reported(warehouse: Warehouse) -> None:
     put(warehouse, SCORES)
     a = put(warehouse, SCORES, model="gone")
     put(warehouse, SCORES, model="new")
@@ -324,7 +323,7 @@ def test_the_command(warehouse: Warehouse, cli: Callable[..., Any]) -> None:
     assert cli("drift", "--flipped", "2", *place).code == 2
 
 
-def test_the_report_tells_of_it(toy: Result, cli: Callable[..., Result]) -> None:
+def test_the_report_shows_drift(toy: Result, cli: Callable[..., Result]) -> None:
     def page() -> str:
         assert cli("evaluate", "-b", "toy", "--methods", "best_single,plurality").code == 0
         written = cli("report")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.known_macros import KNOWN, MACROS, rounded
 from support.rows import THREE, choice_rows, docs, extraction
+from support.sql import KNOWN, MACROS, rounded
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
@@ -120,14 +120,14 @@ def test_macros_that_an_older_warehouse_lacks(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(opening, "SCHEMA_VERSION", opening.SCHEMA_VERSION + 1)
     with open_warehouse(tmp_path, read_only=True) as warehouse:
         old = warehouse.snapshot()
-    for macro in MACROS:
-        assert read(tmp_path, call(macro)) == expected[macro]
+    assert read(tmp_path) == expected
     put(tmp_path, "c", THREE)
-    assert read(tmp_path, call("model_scores", models="'*'")) != read(tmp_path, call("model_scores"))
-    for macro in MACROS:
-        assert read(tmp_path, call(macro), old) == expected[macro]
+    with open_warehouse(tmp_path, read_only=True) as warehouse:
+        every, both = (f"FROM {call('model_scores', models=m)}" for m in ("'*'", NAMES["models"]))
+        assert warehouse.rows(every) != warehouse.rows(both)
+    assert read(tmp_path, old) == expected
 
 
-def read(place: Path, macro: str, snapshot: int | None = None) -> list[list[object]]:
+def read(place: Path, snapshot: int | None = None) -> dict[str, list[list[object]]]:
     with open_warehouse(place, read_only=True, snapshot=snapshot) as warehouse:
-        return rounded(warehouse.rows(f"FROM {macro}"))
+        return {macro: rounded(warehouse.rows(f"FROM {call(macro)}")) for macro in MACROS}

@@ -170,6 +170,7 @@ def test_a_store_that_refuses_is_named(lake: str) -> None:
         put(warehouse, "m")
 
 
+@pytest.mark.slow
 def test_a_killed_import_resumes(lake: str, tmp_path: Path) -> None:
     with open_warehouse(tmp_path / "w") as local:
         put(local, "m")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-from support.rows import SCORES, THREE
-from support.snapshot_rows import put, put_answers
+from support.cli import Cli
+from support.rows import SCORES, THREE, put, put_answers
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.sql import run_sql
@@ -22,7 +18,7 @@ from warehouse.snapshots import QUANTILES, PartitionChange, RowChange, diff, sna
 N = 300
 
 
-def test_each_commit_is_told(warehouse: Warehouse) -> None:
+def test_snapshots_list_each_commit(warehouse: Warehouse) -> None:
     empty = warehouse.snapshot()
     put(warehouse, SCORES)
     put(warehouse, SCORES, model="other")
@@ -157,38 +153,34 @@ def test_an_expired_snapshot(warehouse: Warehouse) -> None:
     assert diff(warehouse.location.directory, a, b).unchanged == 0
 
 
-def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"RLFOCAL_WAREHOUSE": str(cwd / "warehouse")}
-    command = [sys.executable, "-c", "from rlfocal.cli import main; main()", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, check=False)
-
-
-def test_commands(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_commands(warehouse: Warehouse, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLFOCAL_WAREHOUSE", str(warehouse.location.directory))
+    monkeypatch.setenv("COLUMNS", "80")
     a = put(warehouse, SCORES)
     b = put(warehouse, [[-1.5, -2.0, -3.0], [-1.0, -3.0, -2.0]], versions={"torch": "3"})
-    listed = run("snapshots", "--last", "1", cwd=tmp_path)
-    assert listed.returncode == 0
-    assert max(map(len, listed.stdout.splitlines())) <= 80
-    words = " ".join(listed.stdout.split())
+    listed = cli("snapshots", "--last", "1")
+    assert listed.code == 0
+    assert max(map(len, listed.out.splitlines())) <= 80
+    words = " ".join(listed.out.split())
     assert words.startswith(f"{b} ")
     assert words.endswith("extract m on b/t [choice_logprobs +6 −6, extractions +1 −1] replaced m on b/t")
-    as_json = json.loads(run("snapshots", "--json", cwd=tmp_path).stdout)
+    as_json = json.loads(cli("snapshots", "--json").out)
     assert [s["id"] for s in as_json] == list(range(b + 1))
     assert as_json[b]["partitions"] == [
         {"change": "replaced", "model": "m", "benchmark": "b", "task": "t"},
     ]
-    told = run("diff", str(a), str(b), cwd=tmp_path)
-    assert told.returncode == 0
-    assert "1 replaced" in told.stdout
-    assert "accuracy 50.00 → 100.00 % (+50.00)" in told.stdout
-    assert "torch: 2 → 3 (1 partition)" in told.stdout
-    as_json = json.loads(run("diff", str(a), str(b), "-b", "b", "--json", cwd=tmp_path).stdout)
+    told = cli("diff", str(a), str(b))
+    assert told.code == 0
+    assert "1 replaced" in told.out
+    assert "accuracy 50.00 → 100.00 % (+50.00)" in told.out
+    assert "torch: 2 → 3 (1 partition)" in told.out
+    as_json = json.loads(cli("diff", str(a), str(b), "-b", "b", "--json").out)
     assert as_json["partitions"][0]["logprobs"]["quantiles"]["0.5"] == pytest.approx(0, abs=1e-12)
     assert as_json["partitions"][0]["accuracy_difference"] == 0.5
     read = ("sql", "FROM accuracy SELECT accuracy", "--format", "csv")
-    assert run(*read, cwd=tmp_path).stdout == "accuracy\n1.0\n"
-    assert run(*read, "--snapshot", str(a), cwd=tmp_path).stdout == "accuracy\n0.5\n"
-    refused = run("diff", str(a), "99", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert f"no snapshot 99; it has 0 to {b}" in refused.stderr
-    assert run("snapshots", "--last", "0", cwd=tmp_path).returncode == 2
+    assert cli(*read).out == "accuracy\n1.0\n"
+    assert cli(*read, "--snapshot", str(a)).out == "accuracy\n0.5\n"
+    refused = cli("diff", str(a), "99")
+    assert refused.code == 2
+    assert f"no snapshot 99; it has 0 to {b}" in refused.err
+    assert cli("snapshots", "--last", "0").code == 2

@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 
@@ -22,20 +22,7 @@ from rlfocal.statistics.agreement import agreement, consensus
 from rlfocal.statistics.calibration import reliability
 from rlfocal.statistics.normalised import likelier_predictions, normalised_predictions
 from warehouse import Warehouse
-from warehouse.scripts import SCHEMA, script
 from warehouse.writing import append
-
-FEW = settings(max_examples=40, deadline=None)
-
-
-@pytest.fixture(scope="module")
-def sql() -> duckdb.DuckDBPyConnection:
-    """The tables, views and macros in a plain DuckDB: without commits, a fill takes milliseconds."""
-    connection = duckdb.connect()
-    connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
-    for name in SCHEMA:
-        connection.execute(script(name))
-    return connection
 
 
 def fill(connection: duckdb.DuckDBPyConnection, **tables: Sequence[Mapping[str, Any]]) -> None:
@@ -77,7 +64,6 @@ def scored(draw: st.DrawFn) -> tuple[np.ndarray, list[list[str]], np.ndarray]:
     return np.array(scores).reshape(t, n, c), texts, np.array(labels)
 
 
-@FEW
 @given(data=scored())
 def test_accuracy_norm(
     sql: duckdb.DuckDBPyConnection, data: tuple[np.ndarray, list[list[str]], np.ndarray]
@@ -127,7 +113,6 @@ def _longest(scores: list[float], lengths: list[int]) -> int:
     return per_unit.index(max(per_unit))
 
 
-@FEW
 @given(data=scored(), shift=st.lists(SCORES.filter(math.isfinite), min_size=48, max_size=48))
 def test_accuracy_by_mutual_information(
     sql: duckdb.DuckDBPyConnection,
@@ -222,7 +207,6 @@ def fill_said(
         fill(connection, docs=docs, answer_passes=passes)
 
 
-@FEW
 @given(data=said())
 def test_agreement(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray, np.ndarray]) -> None:
     kind, predictions, labels = data
@@ -247,7 +231,6 @@ def test_agreement(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray,
             assert math.isnan(twin.same_error[a, b])
 
 
-@FEW
 @given(data=said())
 def test_consensus(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray, np.ndarray]) -> None:
     kind, predictions, labels = data
@@ -275,7 +258,6 @@ def test_an_unknown_benchmark_has_no_agreement(sql: duckdb.DuckDBPyConnection) -
         sql.sql("FROM best_partner('b', 'm9')").fetchall()
 
 
-@FEW
 @given(data=said())
 def test_best_partner(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray, np.ndarray]) -> None:
     kind, predictions, labels = data
@@ -402,7 +384,6 @@ def runs(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @given(runs())
-@settings(max_examples=100, deadline=None)
 def test_current_evaluations(sql: duckdb.DuckDBPyConnection, found: list[dict[str, Any]]) -> None:
     """By the definition: of each pool the newest data, there each method's newest run; no study's."""
     rows = [run | {"task": task} for run in found for task in ("*", "t")]

@@ -179,7 +179,7 @@ def test_put_partition_replaces(warehouse: Warehouse) -> None:
     ]
 
 
-def test_a_different_document_is_refused_whole(warehouse: Warehouse) -> None:
+def test_a_partition_with_a_changed_document_is_refused(warehouse: Warehouse) -> None:
     warehouse.put_partition(docs(3, [0, 1, 2]), choice_rows(THREE), extraction())
     before = warehouse.snapshot()
     with pytest.raises(InputError, match=r"document 1 of b/t differs .* label was 1, is 0"):
@@ -238,7 +238,7 @@ def test_what_is_known_of_models_benchmarks_and_tasks(warehouse: Warehouse) -> N
     assert warehouse.rows("SELECT model, licence FROM models") == [("m", "Apache-2.0")]
 
 
-def test_a_price_that_no_pool_says_is_unknown_and_not_free(warehouse: Warehouse) -> None:
+def test_a_price_missing_from_the_pool_is_null(warehouse: Warehouse) -> None:
     unknown = ModelSpec(model="dear", hf_repo="r", params_b=1.0)
     warehouse.put_models([unknown, ModelSpec(model="free", hf_repo="r", params_b=1.0, price=0)])
     assert warehouse.rows("SELECT model, price FROM models ORDER BY ALL") == [("dear", None), ("free", 0.0)]
