@@ -213,12 +213,12 @@ MUTANTS = (
     ),
     Mutant(
         "hedge answers with the label", METHODS + "online/hedge.py",
-        "turn.answer(int(voted(turn.calls.call_all(), log_weights)[0]))",
+        "turn.answer(int(vote(turn.calls.call_all(), log_weights)[0]))",
         "turn.calls.call_all(), turn.answer(int(turn._labels[0]))", f"{UP_TO}[hedge-choices]",
     ),
     Mutant(
         "hedge never learns", METHODS + "online/hedge.py",
-        "log_weights = reweighed(log_weights, ~turn.right, self.rate, self.share)", "pass", f"{TURNS}[hedge]",
+        "log_weights = reweigh(log_weights, ~turn.right, self.rate, self.share)", "pass", f"{TURNS}[hedge]",
     ),
     Mutant(
         "hedge punishes who was right", METHODS + "online/hedge.py",

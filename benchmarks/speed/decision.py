@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.speed.training import CHOICES, generated
+from rlfocal.base.names import RL_FOCAL
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import Output
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.serving.router import Router
 
 if TYPE_CHECKING:

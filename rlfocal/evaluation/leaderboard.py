@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlfocal.base.arrays import Floats
+from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.base.wording import known, percent, points
 from rlfocal.evaluation.comparable import (
     SINGLE,
@@ -24,7 +25,6 @@ from rlfocal.evaluation.comparable import (
 from rlfocal.evaluation.notes import kind_of, notes
 from rlfocal.methods import entries, methods_for, named, reads_of
 from rlfocal.methods.registry import PLUS_TASK, Reads
-from rlfocal.methods.trained import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
 from warehouse import Warehouse
 from warehouse.scripts import script

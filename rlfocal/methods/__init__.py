@@ -6,8 +6,9 @@ What is imported from here loads late: `rlfocal --help` names the trained method
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rlfocal.base.lazy import import_when_used
 
 if TYPE_CHECKING:
     from rlfocal.data.calls import Answered, Calls
@@ -59,16 +60,10 @@ __all__ = [
     "with_references",
 ]
 
-_ELSEWHERE = {
+_HOMES = {
     "Answered": "rlfocal.data.calls",
     "Calls": "rlfocal.data.calls",
     "RLFocal": "rlfocal.methods.trained.method",
     **dict.fromkeys(("Decisions", "Learned", "Method", "OnlineLearner", "Policy"), "rlfocal.data.policy"),
 }
-"""The modules of the names above; the others are of `registry`."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ELSEWHERE.get(name, "rlfocal.methods.registry")), name)
+__getattr__ = import_when_used(__name__, dict.fromkeys(__all__, "rlfocal.methods.registry") | _HOMES)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.wording import known
 from rlfocal.evaluation import evaluate
-from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.new_model.figures import Agents, Pair, Price, Score, Standing
 from rlfocal.new_model.paired_answers import PairedAnswers, read_paired_answers
 from rlfocal.new_model.pools import best_for_money, best_pools, every_pool_of, losses

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from support.rows import put_choices
 
+from rlfocal.base.names import RL_FOCAL
 from rlfocal.evaluation import evaluate, train
 from rlfocal.methods import make_method
-from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse
 from warehouse.store import ReadOnlyError

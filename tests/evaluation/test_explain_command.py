@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.cli import Cli, Result
 
+from rlfocal.base.names import RL_FOCAL
 from rlfocal.evaluation.explain.findings import load
-from rlfocal.methods.trained import RL_FOCAL
 from warehouse import open_warehouse
 
 METHODS = RL_FOCAL[:2]

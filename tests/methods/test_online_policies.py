@@ -13,10 +13,10 @@ import pytest
 from support.datasets import answers, choices
 from support.worded_data import BANDITS, LATE, N_TRAIN, TURN, turning
 
+from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineAgents, OnlineLearner, decide, decide_online
 from rlfocal.methods import every_method, make_method
-from rlfocal.methods.trained import RL_FOCAL, WITHOUT_TEXTS
 
 FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
 ONLINE = ("latest_correct", *BANDITS, *FROM_ALL, "rl_focal", "rl_focal_sequential")

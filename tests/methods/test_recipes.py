@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from rlfocal.base.names import TRAINED
 from rlfocal.methods import entries, make_method
-from rlfocal.methods.trained import TRAINED
 from rlfocal.methods.trained.settings import configure, online_recipe, recipe
 
 TABLE = Path(__file__).with_name("recipes.json")

@@ -18,6 +18,7 @@ from support.rows import put_choices
 from support.worded_data import slope
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.names import RL_FOCAL
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineLearner, decide, decide_online
 from rlfocal.data.stream import Stream, Turn
@@ -34,7 +35,6 @@ from rlfocal.methods import (
 )
 from rlfocal.methods.fusing.log_linear import LogLinearPool, fit_log_linear
 from rlfocal.methods.fusing.stacking import Stacking
-from rlfocal.methods.trained import RL_FOCAL
 from warehouse import Warehouse
 
 FROZEN = [name for name in methods_for(9) if name not in {*RL_FOCAL, "oracle"}]

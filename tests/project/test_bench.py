@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.speed.questions import SHOTS, multiple_choice, unique_tokens
 from benchmarks.speed.training import generated
-from rlfocal.methods.trained import RL_FOCAL
+from rlfocal.base.names import RL_FOCAL
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -25,12 +25,12 @@ from rich.console import Console
 from scipy.stats import bootstrap
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.names import RL_FOCAL
 from rlfocal.data.dataset import load_dataset
 from rlfocal.data.policy import PHASES
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import Board, Standing
 from rlfocal.methods import methods_for, named
-from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.methods.trained.settings import readable
 from rlfocal.report import leaderboard, print_table
 from rlfocal.report.curves import caption, learning

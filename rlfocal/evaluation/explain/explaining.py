@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.names import RL_FOCAL
 from rlfocal.evaluation.candidates import run_id_of
 from rlfocal.evaluation.explain.findings import EXPLAINED, Explanation, explanation_file, save
 from rlfocal.evaluation.explain.observing import observe
@@ -17,7 +18,6 @@ from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import RLFocal
 from rlfocal.methods.agents.variant import CallingAgents
-from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from rlfocal.base.atomic import write_file
-from rlfocal.methods.trained import RL_FOCAL
+from rlfocal.base.names import RL_FOCAL
 from rlfocal.statistics.intervals import Interval
 from warehouse import Warehouse
 

@@ -8,7 +8,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
-from rlfocal.base.names import Protocol
+from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.wording import known
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import Candidate, Evaluation, Setup
@@ -16,7 +16,6 @@ from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.storing import stored
 from rlfocal.evaluation.studies.findings import OURS, Point, point
 from rlfocal.methods import Method, RLFocal, make_method
-from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.methods.trained.settings import Settings, configure
 
 NOTHING: Settings = MappingProxyType({})

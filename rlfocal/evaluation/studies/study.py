@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.names import RL_FOCAL
 from rlfocal.evaluation.studies.arms import Conditions
 from rlfocal.evaluation.studies.findings import Beside, Findings, Point, save
-from rlfocal.methods.trained import RL_FOCAL
 from rlfocal.methods.trained.settings import Settings, check_settings, defaults, read_value, shown
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.names import RL_FOCAL, TRAINED, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.methods.registry import PROTOCOLS, CheckpointStore, Entry, Making, Role, register
 from rlfocal.methods.spaces import Range, Space
-from rlfocal.methods.trained import RL_FOCAL, TRAINED, WITHOUT_TEXTS
 from rlfocal.methods.trained.settings import (
     Settings,
     check_settings,

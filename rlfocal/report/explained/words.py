@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.wording import counted, interval, percent, share
 from rlfocal.evaluation.explain.findings import MARGIN, Belief, Explanation, OfModel
 from rlfocal.evaluation.splits import GIVEN
-from rlfocal.methods.trained import RL_FOCAL
 
 SEQUENTIAL = RL_FOCAL[1]
 LISTED = 6
