@@ -1,1 +1,1 @@
-"""RL-Focal's methods and `gated_log_linear` as all methods are: their entries, settings, checkpoints and drivers."""
+"""What makes methods of the trained agents: entries, settings, checkpoints and drivers."""
