@@ -26,7 +26,6 @@ from scipy.stats import bootstrap
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.data.dataset import load_dataset
 from rlfocal.data.policy import PHASES
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import Board, Standing
@@ -421,22 +420,6 @@ def test_a_note_misses_nothing_that_could_not_run_any_more(small: Lab) -> None:
         "Evaluated on other data and left out: oracle. To compare, run `rlfocal evaluate --benchmark facts "
         "--methods oracle,plurality`.",
     )
-
-
-def test_a_warehouse_of_the_schema_before_is_read_as_it_is(small: Lab, tmp_path: Path) -> None:
-    right = small.right["facts"]
-    small.evaluate("facts", "plurality", right[:, 1], np.ones_like(right))
-    with small.warehouse.transaction("go back"):
-        for statement in (
-            "UPDATE schema_version SET version = 4",
-            "DROP VIEW current_evaluations",
-            "DROP TABLE renames",
-        ):
-            small.warehouse.connection.execute(statement)
-    with open_warehouse(small.warehouse.location, read_only=True) as opened:
-        write_report(opened, tmp_path / "report.html")
-        assert load_dataset(opened, "facts").first_names == tuple(sorted(MODELS))
-        assert opened.rows("SELECT max(version) FROM schema_version") == [(4,)]
 
 
 def test_the_command_of_a_note_names_the_pool_where_it_is_not_every_model(small: Lab) -> None:
