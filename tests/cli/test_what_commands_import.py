@@ -69,7 +69,7 @@ def test_a_warehouse_open_read_only_is_refused_before_anything_is_fitted(
         for choice in range(2):
             scores = {"model": ["m"] * 20, "choice": [choice] * 20, "logprob": [-1.0 - choice] * 20}
             warehouse.append("choice_logprobs", pa.table(keys | scores))
-    monkeypatch.setattr("rlfocal.evaluation.runs.fit_groups", lambda *_: pytest.fail("fitted"))
+    monkeypatch.setattr("rlfocal.evaluation.candidates.fit_groups", lambda *_: pytest.fail("fitted"))
     with (
         open_warehouse(warehouse.location, read_only=True) as opened,
         pytest.raises(ReadOnlyError, match="open read-only"),

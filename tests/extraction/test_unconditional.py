@@ -156,7 +156,7 @@ def test_extract_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         asked.append(pool)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rlfocal.extraction.running.runner.extract_pool", extract)
+    monkeypatch.setattr("rlfocal.extraction.running.library.extract_pool", extract)
     CliRunner().invoke(app, ["extract", "--pool", "lab", "--unconditional", "-w", str(tmp_path / "w")])
     assert {b.unconditional for b in asked[0].benchmarks if b.kind == "choices"} == {True}
     assert {b.unconditional for b in asked[0].benchmarks if b.kind == "answers"} == {False}

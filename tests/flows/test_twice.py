@@ -21,7 +21,7 @@ from warehouse import open_warehouse
 def test_two_regenerations_at_once_do_the_work_once(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On Postgres; on SQLite where that is missing (and in tests/test_night.py, through a server)."""
+    """On Postgres; on SQLite where that is missing (and in tests/flows/test_night.py, through a server)."""
     place = str(tmp_path / "warehouse")
     if postgres_server.programs() is not None:
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))

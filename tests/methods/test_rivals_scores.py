@@ -15,6 +15,8 @@ Loss = Callable[[torch.Tensor], torch.Tensor]
 # "3 1" is the vector (3, 1), which W and u or a0 below turn into (4, 2).
 QUESTIONS = ("3 1", "3 1", "0 0", "0 0")
 RIGHT = np.array([[True, False], [True, False], [False, True], [True, True]])
+HOMES = {"mf": "two_towers", "irt": "two_towers"}
+"""The modules of methods that have none of their name."""
 W = [[1.0, 0.0], [0.0, 2.0]]
 u = [1.0, 0.0]
 
@@ -32,8 +34,9 @@ def fitted(
                 tensor.copy_(torch.tensor(values))
         seen.append((loss, n))
 
-    monkeypatch.setattr(f"rlfocal.methods.routers.{name}.learn", given)
-    monkeypatch.setattr(f"rlfocal.methods.routers.{name}.fit_encoder", lambda *_: Words())
+    module = HOMES.get(name, name)
+    monkeypatch.setattr(f"rlfocal.methods.routers.{module}.learn", given)
+    monkeypatch.setattr(f"rlfocal.methods.routers.{module}.fit_encoder", lambda *_: Words())
     policy = policy_of(name, answered(RIGHT, QUESTIONS, n_train=4, prices=[2.0, 1.0]).train, **settings)
     return (policy, *seen[0])
 
