@@ -431,7 +431,7 @@ def test_what_cannot_be_tuned_ends_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = put_topics(tmp_path / "w")
-    with open_warehouse(folder) as warehouse, pytest.raises(InputError, match="tune must be at least 0, got -1"):
+    with open_warehouse(folder) as warehouse, pytest.raises(InputError, match="at least 0, got -1"):
         evaluate(warehouse, "b", methods=["knn"], tune=-1)
     with open_warehouse(folder) as warehouse, warehouse.transaction("fewer"):
         warehouse.connection.execute("UPDATE docs SET split = 'test' WHERE doc_id > 1")
