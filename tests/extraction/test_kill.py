@@ -82,7 +82,7 @@ class Extraction:
         """Copies of the warehouse, as kills at random moments of the run would leave it, until it ends."""
         copies: list[Path] = []
         assert self._process.stdout is not None
-        while not select.select([self._process.stdout], [], [], moments.uniform(0, 0.5))[0]:
+        while not select.select([self._process.stdout], [], [], moments.uniform(0, 0.2))[0]:
             copies.append(folder / str(len(copies)))
             with frozen(self._process.pid):
                 if self.location.exists():

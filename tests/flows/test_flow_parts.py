@@ -53,6 +53,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
+def server(prefect: None) -> None:
+    """Every test of this file runs on one temporary server."""
+
+
 def made_by(flow: Any, *given: Any, **asked: Any) -> Any:
     """What a flow returns."""
     return flow(*given, **asked)

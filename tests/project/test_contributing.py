@@ -89,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         addition.make(tree)
     put(tree / "rlfocal/statistics/metrics.py", None, METRIC.blocks["python"])
     put(tree / "warehouse/sql/statistics.sql", SQL, METRIC.blocks["sql"] + SQL)
-    put(tree / "rlfocal/pool/specs.py", BACKEND, f'{BACKEND}"shortest", ')
+    put(tree / "rlfocal/base/names.py", BACKEND, f'{BACKEND}"shortest", ')
 
     write_tasks(folder / "tasks")
     entries = yaml.safe_load(BENCHMARK.blocks["yaml"])["benchmarks"]
