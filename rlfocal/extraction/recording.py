@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from rlfocal.base.atomic import write_file
 from warehouse import Warehouse
 from warehouse.disk import writing_to
 
-_BEGUN = "begun"
+_BEGUN, _FAILED = "begun", "failed"
 
 
 class Tokens(NamedTuple):
@@ -85,17 +86,37 @@ def slower_models(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
     return [f"{model} {slower}" for model, slower in rows]
 
 
-def count_start(folder: Path) -> int:
+def count_start(folder: Path, n_docs: int) -> int:
     """Notes that a partition whose shards are in `folder` was started; returns how often it was before.
 
     The note is deleted with the shards when the partition is committed. Raises DiskFullError if the disk is
     full.
     """
-    note = folder / _BEGUN
-    try:
-        before = int(note.read_text())
-    except (OSError, ValueError):  # not begun yet, or the note is torn
-        before = 0
+    before, _ = read_start(folder)
     with writing_to(folder):
-        write_file(note, str(before + 1))
+        write_file(folder / _BEGUN, f"{before + 1} {n_docs}")
+        (folder / _FAILED).unlink(missing_ok=True)
     return before
+
+
+def read_start(folder: Path) -> tuple[int, int]:
+    """How often a partition was started, and its documents; 0 and 0 where it was not, or the note is torn."""
+    try:
+        starts, n_docs = (folder / _BEGUN).read_text().split()
+        return int(starts), int(n_docs)
+    except (OSError, ValueError):
+        return 0, 0
+
+
+def note_failure(folder: Path, reason: str) -> None:
+    """Notes why a partition failed, until it is started again. A full disk costs the note."""
+    with suppress(OSError):
+        write_file(folder / _FAILED, reason)
+
+
+def read_failure(folder: Path) -> str | None:
+    """Why a partition failed last; None if it did not."""
+    try:
+        return (folder / _FAILED).read_text("utf-8")
+    except OSError:
+        return None

@@ -132,7 +132,7 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     if reason := refusal_to_shorten(job, there):
         raise InputError(reason)
     extraction.engine.check(task.documents, task.sampling)
-    retries = count_start(folder)
+    retries = count_start(folder, len(task.documents))
     rows, seconds = _answer(extraction, job, folder)
     made = measure(rows, seconds, retries, extraction.record["settings"])
     written = warehouse.put_partition(
