@@ -59,7 +59,9 @@ def test_done_running_interrupted_and_failed_partitions_are_told_apart(
     with open_warehouse(location):
         pass
     assert {p.state for p in look(location, pool)["llama"].partitions} == {State.WAITING}
-    process = subprocess.Popen([sys.executable, "-c", EXTRACTION, str(location), pool.model_dump_json()])
+    process = subprocess.Popen(
+        [sys.executable, "-c", EXTRACTION, str(location), pool.model_dump_json()], text=True
+    )
     try:
         while True:
             assert process.poll() is None, "it ended before its progress was seen"
