@@ -12,7 +12,7 @@ from rlfocal.base.wording import cents, decimal, percent, points
 if TYPE_CHECKING:
     from rlfocal.evaluation.comparable import BoardKey
     from rlfocal.evaluation.leaderboard import Board, Standing
-    from rlfocal.statistics.intervals import Interval
+    from rlfocal.statistics.intervals import Difference, Interval
 
 LEVEL = 0.03
 """Two methods are level if the interval of their difference lies within this of zero."""
@@ -49,19 +49,23 @@ def verdict(ours: Standing, rival: Standing | None) -> Verdict:
     if (difference := rival.ours_above.get(ours.method)) is None:
         words = "no document in common"
         return Verdict(ours.method, words, f"{ours.method} and {rival.method} have {words}.")
-    low, high = points(difference.low), points(difference.high)
     at = _calls(ours.mean_pool_size, rival.mean_pool_size)
-    apart = distance(difference)
+    interval = f"interval {points(difference.low)} to {points(difference.high)}"
     if difference.excludes_zero:
-        words = f"{apart}, {low} to {high}"
-        told = f"is {apart} {rival.method}{at}; interval {low} to {high}."
+        told = f"is {distance(difference)} {rival.method}{at}; {interval}."
     elif is_level(difference):
-        words = f"level{at}"
-        told = f"is level with {rival.method}{at}; interval {low} to {high}."
+        told = f"is level with {rival.method}{at}; {interval}."
     else:
-        words = f"undecided, {low} to {high}"
-        told = f"may be level with {rival.method}{at}: {apart}, interval {low} to {high}."
-    return Verdict(ours.method, words, f"{ours.method} {told}")
+        told = f"may be level with {rival.method}{at}: {distance(difference)}, {interval}."
+    return Verdict(ours.method, words_of(difference, at), f"{ours.method} {told}")
+
+
+def words_of(difference: Difference, at: str = "") -> str:
+    """How one stands to another, for a row; `at`: for how many calls, said where they are level."""
+    if is_level(difference):
+        return f"level{at}"
+    apart = distance(difference) if difference.excludes_zero else "undecided"
+    return f"{apart}, {points(difference.low)} to {points(difference.high)}"
 
 
 def is_level(difference: Interval) -> bool:
