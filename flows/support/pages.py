@@ -52,9 +52,9 @@ def publish_boards(
     lines = list(head)
     if boards:
         lines += ["", *verdict_table(boards, before=before).markdown(), "", f"{LEGEND} {MEANING}"]
-        lines += [
-            f"\n{sentence}" for board in boards for sentence in (*map(str, board.verdicts), *board.notes)
-        ]
+        for board in boards:
+            lines += [f"\n{board.benchmark}: {verdict}" for verdict in board.verdicts]
+            lines += [f"\n{note}" for note in board.notes]
     create_markdown_artifact(key=key, markdown="\n".join(lines))
 
 

@@ -37,6 +37,9 @@ def print_verdicts(
             print_over_tasks(board, over_tasks(warehouse, board))
     console.print(verdict_table(boards, named))
     console.print(Text(MEANING, style="dim"), width=width)
+    for board in boards:
+        if not board.ours and board.rival and not named:
+            console.print(Text(f"{board.benchmark}: {board.verdicts[0]}"), width=width)
     if not everything:
         for note in dict.fromkeys(note for board in boards for note in board.notes):
             console.print(Text(note, style="yellow"), width=width)
