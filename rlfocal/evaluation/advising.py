@@ -17,8 +17,8 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.wording import known, points
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
-from rlfocal.evaluation.budgets import budget_curves
-from rlfocal.evaluation.leaderboard import is_ours, leaderboard
+from rlfocal.evaluation.budgets import AtBudget, budget_curves
+from rlfocal.evaluation.leaderboard import Standing, is_ours, leaderboard
 from rlfocal.evaluation.verdicts import LEVEL, distance, words_of
 from rlfocal.statistics.diversity import every_pool
 from rlfocal.statistics.intervals import Change, Difference, paired_bootstrap, paired_counts
@@ -246,12 +246,13 @@ def measured_within(
     for board in leaderboard(warehouse, [benchmark]):
         if board.key[1:] != ("frozen", "benchmark", "test", False, 0) or set(board.models) != set(models):
             continue
-        at_budgets = [(curve.method, p) for curve in budget_curves(warehouse, board) for p in curve.points]
-        as_they_are = [(s.method, s) for s in board.standings]
+        reached: list[tuple[str, AtBudget | Standing]] = [(s.method, s) for s in board.ours]
+        for curve in budget_curves(warehouse, board):
+            reached += [(curve.method, point) for point in curve.points if is_ours(curve.method)]
         for budget in budgets:
-            for method, p in (*at_budgets, *as_they_are):
+            for method, p in reached:
                 spent = p.mean_pool_size if budget.unit == "models" else p.cost
-                if is_ours(method) and spent is not None and spent <= budget.amount + 1e-9:
+                if spent is not None and spent <= budget.amount + 1e-9:
                     one = Measured(str(budget), method, p.accuracy, p.stderr_docs, p.mean_pool_size, p.cost)
                     key = one.budget, method
                     found[key] = max(found.get(key, one), one, key=lambda m: m.accuracy)

@@ -14,7 +14,7 @@ from support.datasets import make_logits
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
-from rlfocal.evaluation import advising
+from rlfocal.evaluation import advising, leaderboard
 from rlfocal.evaluation.advising import Teams, advise_add, advise_budgets, advise_drop, advise_swap
 
 DATA = make_logits(3, T=400, N=5)
@@ -119,7 +119,10 @@ def test_the_command(cli: Cli, monkeypatch: pytest.MonkeyPatch, toy: Result) -> 
     added = json.loads(cli("advise", "-b", "toy", "--add", "--models", "weak", "--json").out)
     assert {one["about"] for one in added["add"]} == {"strong", "other"}
     assert cli("evaluate", "-b", "toy", "--methods", "best_plurality:2", "--budgets", "1").code == 0
-    monkeypatch.setattr(advising, "is_ours", lambda method: method == "best_plurality:2")  # for a quick one
+    quick = "best_plurality:2"  # in the place of one of RL-Focal's methods, which train for seconds
+    for module in (advising, leaderboard):
+        monkeypatch.setattr(module, "is_ours", lambda method: method == quick)
+    monkeypatch.setattr(leaderboard, "RL_FOCAL", (quick,))
     measured = json.loads(cli("advise", "-b", "toy", "--budget", "1,2,3", "--json").out)["rl_focal"]
     assert {(one["budget"], one["mean_pool_size"]) for one in measured} == {("2", 2.0), ("3", 2.0)}
     for wrong, message in (
