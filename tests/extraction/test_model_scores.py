@@ -129,7 +129,11 @@ def test_two_runs(sql: duckdb.DuckDBPyConnection, data: Answers) -> None:
         assert sql.execute("FROM flipped_by_runs(?, ?)", [f"r{a}", f"r{b}"]).fetchall() == flips
         [(n, *_)] = sql.execute("FROM compare_runs(?, ?, task := 't00')", [f"r{a}", f"r{b}"]).fetchall()
         assert n == both[:3].sum()
-        lateral = "SELECT c.* FROM (VALUES (?, ?)) AS v(a, b), compare_runs(v.a, v.b) AS c"
+        lateral = (
+            "SELECT c.* FROM (SELECT DISTINCT run_id FROM decisions) AS a, "
+            "(SELECT DISTINCT run_id FROM decisions) AS b, compare_runs(a.run_id, b.run_id) AS c "
+            "WHERE (a.run_id, b.run_id) = (?, ?)"
+        )
         assert sql.execute(lateral, [f"r{a}", f"r{b}"]).fetchall() == [found]
     for nothing in ("'r9'", "NULL"):
         with pytest.raises(duckdb.Error, match=f"no run {nothing.strip(chr(39))}"):

@@ -33,31 +33,36 @@ GROUP BY a.task, a.doc_id
 HAVING count(*) = 2 AND count(*) FILTER (a.correct) = 1
 ORDER BY ALL;
 
--- Two runs' decisions on the documents that both decided: one row each.
+-- Two runs' decisions on the documents that both decided: one row each. In a lateral call, run ids are columns: an alias of
+-- theirs that is one of these would be taken for it, so these are long.
 CREATE OR REPLACE MACRO paired_decisions(of_run_a, of_run_b, of_task, of_snapshot := 'now') AS TABLE
-SELECT a.benchmark, a.task, a.doc_id, a.correct AS correct_a, b.correct AS correct_b
-FROM query(warehouse.at_snapshot('decisions', of_snapshot)) AS a
-JOIN query(warehouse.at_snapshot('decisions', of_snapshot)) AS b USING (benchmark, task, doc_id)
-WHERE a.run_id = of_run_a AND b.run_id = of_run_b AND warehouse.is_named(of_task, a.task)
+SELECT first_run.benchmark, first_run.task, first_run.doc_id, first_run.correct AS correct_a, second_run.correct AS correct_b
+FROM query(warehouse.at_snapshot('decisions', of_snapshot)) AS first_run
+JOIN query(warehouse.at_snapshot('decisions', of_snapshot)) AS second_run USING (benchmark, task, doc_id)
+WHERE first_run.run_id = of_run_a AND second_run.run_id = of_run_b AND warehouse.is_named(of_task, first_run.task)
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL
-FROM (SELECT unnest([of_run_a::VARCHAR, of_run_b::VARCHAR]) AS run) AS r
+FROM (SELECT unnest([of_run_a::VARCHAR, of_run_b::VARCHAR]) AS run) AS asked_run
 WHERE CASE
-    WHEN coalesce(r.run IN (SELECT d.run_id FROM query(warehouse.at_snapshot('decisions', of_snapshot)) AS d), false) THEN false
-    ELSE error(concat('no run ', coalesce(r.run, 'NULL'), ' (`FROM runs`)'))
+    WHEN coalesce(asked_run.run IN (
+        SELECT known_run.run_id FROM query(warehouse.at_snapshot('decisions', of_snapshot)) AS known_run
+    ), false) THEN false
+    ELSE error(concat('no run ', coalesce(asked_run.run, 'NULL'), ' (`FROM runs`)'))
 END;
 
 -- Two runs over the documents both decided.
 CREATE OR REPLACE MACRO compare_runs(run_a, run_b, task := '*', snapshot := 'now') AS TABLE
 SELECT unnest(warehouse.paired_statistics(
-    count(*), count(*) FILTER (p.correct_a AND p.correct_b), count(*) FILTER (p.correct_a AND NOT p.correct_b),
-    count(*) FILTER (p.correct_b AND NOT p.correct_a)
+    count(*), count(*) FILTER (both_runs.correct_a AND both_runs.correct_b),
+    count(*) FILTER (both_runs.correct_a AND NOT both_runs.correct_b),
+    count(*) FILTER (both_runs.correct_b AND NOT both_runs.correct_a)
 ))
-FROM warehouse.paired_decisions(run_a, run_b, task, snapshot) AS p;
+FROM warehouse.paired_decisions(run_a, run_b, task, snapshot) AS both_runs;
 
 -- The documents that exactly one of two runs gets right, of those both decided.
 CREATE OR REPLACE MACRO flipped_by_runs(run_a, run_b, task := '*', snapshot := 'now') AS TABLE
-SELECT p.benchmark, p.task, p.doc_id, CASE WHEN p.correct_a THEN run_a ELSE run_b END AS right_run
-FROM warehouse.paired_decisions(run_a, run_b, task, snapshot) AS p
-WHERE p.correct_a <> p.correct_b
+SELECT
+    both_runs.benchmark, both_runs.task, both_runs.doc_id, CASE WHEN both_runs.correct_a THEN run_a ELSE run_b END AS right_run
+FROM warehouse.paired_decisions(run_a, run_b, task, snapshot) AS both_runs
+WHERE both_runs.correct_a <> both_runs.correct_b
 ORDER BY ALL;
