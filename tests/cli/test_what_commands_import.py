@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.rows import put_choices
+from support.cli import DOCS, SCORES, write
 
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.evaluation import evaluate, train
+from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.methods import make_method
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse
@@ -24,16 +25,17 @@ SLOW_TO_IMPORT = ("torch", "sklearn", "matplotlib", "transformers", "prefect.flo
 @pytest.mark.slow
 def test_commands_with_nothing_to_do_import_nothing_slow(tmp_path: Path) -> None:
     place, page = tmp_path / "warehouse", tmp_path / "report.html"
+    docs, scores = write(tmp_path / "docs.parquet", DOCS), write(tmp_path / "scores.parquet", SCORES)
     with open_warehouse(place) as warehouse:
-        put_choices(warehouse, {m: [i % 5 != shift for i in range(80)] for shift, m in enumerate("abc")})
-        evaluate(warehouse, "b", seeds=1)
-        train(warehouse, "b", seeds=1)
+        import_predictions(warehouse, docs, scores)
+        evaluate(warehouse, "toy", seeds=1)
+        train(warehouse, "toy", seeds=1)
         write_report(warehouse, page)
         before = warehouse.snapshot()
     written = page.stat().st_mtime_ns
     for command in (
-        ["evaluate", "-b", "b", "--seeds", "1"],
-        ["train", "-b", "b", "--seeds", "1"],
+        ["evaluate", "-b", "toy", "--seeds", "1"],
+        ["train", "-b", "toy", "--seeds", "1"],
         ["report", "-o", str(page)],
         *([] if _has_gpu() else [["doctor"]]),
     ):

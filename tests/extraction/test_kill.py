@@ -7,6 +7,7 @@ again, gives the states that many killed runs would.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import select
 import shutil
@@ -176,6 +177,18 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
     )
 
 
+def drawn(copies: list[Path], n: int, moments: random.Random) -> list[Path]:
+    """One of each of `n` equal parts of the run, two thirds of them from within partitions."""
+    within = [copy for copy in copies if any(locate(copy).shards.glob("*/*.arrow"))]
+    between = [copy for copy in copies if copy not in within]
+    n_within = min(len(within), -(-2 * n // 3))
+    chosen = []
+    for among, parts in ((within, n_within), (between, n - n_within)):
+        bounds = [len(among) * part // parts for part in range(parts + 1)] if parts else []
+        chosen += [among[moments.randrange(first, last)] for first, last in itertools.pairwise(bounds)]
+    return chosen
+
+
 @pytest.mark.timeout(3_600)
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -216,11 +229,9 @@ def test_a_killed_extraction_loses_nothing(
     check_whole(tmp_path / "undisturbed", expected, n_partitions)
 
     killed: list[Killed] = []
-    for n in range(n_states):
+    for n, copy in enumerate(drawn(copies, n_states, moments)):
         location = tmp_path / str(n)
-        # One moment in each of as many equal parts of the run.
-        first, last = (len(copies) * part // n_states for part in (n, n + 1))
-        copies[moments.randrange(first, last)].rename(location)
+        copy.rename(location)
         if n < n_kills:
             extraction = following
             extraction.start()
