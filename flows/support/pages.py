@@ -12,22 +12,16 @@ from prefect import get_run_logger
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from flows.support.summary import Summary
-from rlfocal.base.tables import Table
-from rlfocal.base.wording import cents, counted, interval, percent, points
+from rlfocal.base.wording import counted
 from rlfocal.evaluation import Evaluation
 from rlfocal.evaluation.comparable import BoardKey, comparable_runs
-from rlfocal.evaluation.leaderboard import BASELINE, Board
-from rlfocal.report import leaderboard
-from rlfocal.report.tables import heading, spread
+from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.evaluation.verdicts import MEANING, verdict_table
 from warehouse import Warehouse
 
 Accuracies = Mapping[tuple[BoardKey, str], float]
 """Fractions, means over seeds."""
-HEADER = ("method", "acc %", "±seeds", "±docs", f"vs {BASELINE}", "asked", "¢/1,000", "change")
-LEGEND = (
-    f"±: standard errors over seeds and documents. vs {BASELINE}: difference and 95 % interval in points. "
-    "asked: models per question. change: points since the last run in this warehouse."
-)
+LEGEND = "asked: models per question. change: points since the last run in this warehouse."
 
 
 def accuracies(warehouse: Warehouse) -> Accuracies:
@@ -52,14 +46,15 @@ def publish(summary: Summary, warehouse: Warehouse, before: Accuracies) -> None:
 def publish_boards(
     key: str, head: list[str], evaluations: Sequence[Evaluation], warehouse: Warehouse, before: Accuracies
 ) -> None:
-    """Makes an artifact: these lines and a table a board. `before`: the accuracies when the run began."""
+    """Makes an artifact: these lines and the verdicts. `before`: the accuracies when it began."""
     runs = {row.run_id for row in evaluations}
     boards = leaderboard(warehouse, runs=runs) if runs else []
     lines = list(head)
-    for board in boards:
-        lines += ["", f"## {heading(board)}", "", *board.verdicts, "", *_table(board, before)]
     if boards:
-        lines += ["", LEGEND]
+        lines += ["", *verdict_table(boards, before=before).markdown(), "", f"{LEGEND} {MEANING}"]
+        for board in boards:
+            lines += [f"\n{board.benchmark}: {verdict}" for verdict in board.verdicts]
+            lines += [f"\n{note}" for note in board.notes]
     create_markdown_artifact(key=key, markdown="\n".join(lines))
 
 
@@ -87,19 +82,3 @@ def report_line(report: Path) -> str:
     place = f"`{report.absolute()}` on {platform.node()}"
     url = report_url()
     return f"[Open the report]({url}) ({place})" if url else f"The report is {place}"
-
-
-def _table(board: Board, before: Accuracies) -> list[str]:
-    table = Table(*HEADER)
-    for s in board.standings:
-        was = before.get((board.key, s.method))
-        table.add(
-            s.method,
-            percent(s.accuracy),
-            *spread(s),
-            interval(s.against_baseline),
-            f"{s.mean_pool_size:.2f}",
-            cents(s.cost),
-            "new" if was is None else points(s.accuracy - was),
-        )
-    return table.markdown()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -23,11 +23,13 @@ class Table:
         caption: str = "",
         wraps: bool = True,
         texts: Iterable[str] = (),
+        kept: Collection[str] = (),
     ) -> None:
-        """`wraps`: whether a long name may take two lines; `texts`: columns of words after the numbers."""
+        """`wraps`: whether a long name may take two lines; `texts`: columns of words after the numbers, of
+        which those in `kept` are never wrapped."""
         self.title, self.caption, self.wraps = title, caption, wraps
         self.header = (first, *numbers, *texts)
-        self.n_numbers = len(numbers)
+        self.n_numbers, self.kept = len(numbers), kept
         self.rows: list[tuple[str, ...]] = []
         self._styles: list[str] = []
 
@@ -71,7 +73,11 @@ class Table:
             if 0 < at <= self.n_numbers:
                 table.add_column(Text(heading), justify="right", no_wrap=True)
             else:  # folded and not cut: half a name may be another's
-                table.add_column(Text(heading), overflow="fold", no_wrap=at == 0 and not self.wraps)
+                table.add_column(
+                    Text(heading),
+                    overflow="fold",
+                    no_wrap=not self.wraps if at == 0 else heading in self.kept,
+                )
         for row, style in zip(self.rows, self._styles, strict=True):
             table.add_row(*map(Text, row), style=style)
         return table

@@ -13,6 +13,7 @@ from rlfocal.cli.support.listing import ListsMethods
 from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
+from rlfocal.cli.support.verdicts import All, print_verdicts
 from rlfocal.evaluation.request import EvaluationRequest, TrainingRequest
 
 
@@ -50,20 +51,20 @@ def evaluate(
             show_default="1; with --methods all: the cores",
         ),
     ] = None,
+    everything: All = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Fit methods on train rows, decide on test rows, store the result and print the table.
+    """Fit methods on train rows, decide on test rows, store the result and print a verdict.
 
     The methods are listed below. By default, RL-Focal runs beside the usual references.
     Runs that the warehouse already has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation.budgets import budget_curves
-    from rlfocal.evaluation.over_tasks import over_tasks
+    from rlfocal.evaluation.leaderboard import leaderboard
     from rlfocal.evaluation.running import run_evaluation
     from rlfocal.extraction.running.runner import cores
-    from rlfocal.report import leaderboard, print_table
-    from rlfocal.report.tables import print_budgets, print_over_tasks
+    from rlfocal.report.tables import print_budgets
     from warehouse import open_warehouse
 
     jobs = at_once or (cores() if request.methods == ["all"] else 1)
@@ -76,11 +77,10 @@ def evaluate(
             print_json(report.rows)
             return
         boards = leaderboard(opened, runs={row.run_id for row in report.rows})
-        print_table(boards)
-        for board in boards:
-            print_over_tasks(board, over_tasks(opened, board))
-            if request.budgets:
-                print_budgets(board, budget_curves(opened, board))
+        for board in boards if request.budgets else ():
+            print_budgets(board, budget_curves(opened, board))
+        named = request.methods if request.methods and request.methods != ["all"] else ()
+        print_verdicts(opened, boards, named, everything=everything)
 
 
 @command("merit", "Learn and compare")

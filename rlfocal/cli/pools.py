@@ -29,6 +29,7 @@ from rlfocal.cli.support.extraction import (
 from rlfocal.cli.support.options import REPORT, Json, Location, print_json
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
 from rlfocal.cli.support.requests import takes
+from rlfocal.cli.support.verdicts import All, print_verdicts
 from rlfocal.extraction.request import ExtractionRequest
 from rlfocal.new_model.request import AddModelRequest
 
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 
 @command("regenerate", "Run a pool of LLMs")
 @takes(RegenerationRequest, without=["minutes_per_model"])
-def regenerate(request: RegenerationRequest, warehouse: Location = None, as_json: Json = False) -> None:
+def regenerate(
+    request: RegenerationRequest, everything: All = False, warehouse: Location = None, as_json: Json = False
+) -> None:
     """The main job: extract what is missing, train, evaluate, report.
 
     Runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records it.
@@ -49,7 +52,7 @@ def regenerate(request: RegenerationRequest, warehouse: Location = None, as_json
     typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
     quieten()
     from flows.regenerate import run
-    from rlfocal.report import leaderboard, print_table
+    from rlfocal.evaluation.leaderboard import leaderboard
     from rlfocal.upkeep.drift import sentences
     from warehouse import open_warehouse
 
@@ -59,10 +62,11 @@ def regenerate(request: RegenerationRequest, warehouse: Location = None, as_json
     if as_json:
         print_json(summary)
     else:
-        with open_warehouse(warehouse, read_only=True) as opened:
-            print_table(leaderboard(opened, runs={row.run_id for row in summary.evaluations}))
         print_extracted(summary.extracted, summary.present)
         print_slower(warehouse, [model.model for model in chosen.models])
+        with open_warehouse(warehouse, read_only=True) as opened:
+            boards = leaderboard(opened, runs={row.run_id for row in summary.evaluations})
+            print_verdicts(opened, boards, everything=everything)
         if summary.report is not None:
             typer.echo(f"report: {summary.report}")
         if summary.drift and summary.drift.beyond:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Floats
 from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
-from rlfocal.base.wording import known, percent, points
+from rlfocal.base.wording import known
 from rlfocal.evaluation.comparable import (
     SINGLE,
     BoardKey,
@@ -22,8 +22,9 @@ from rlfocal.evaluation.comparable import (
     Run,
     comparable_runs,
 )
-from rlfocal.evaluation.notes import kind_of, notes
-from rlfocal.methods import entries, methods_for, named, reads_of
+from rlfocal.evaluation.notes import notes
+from rlfocal.evaluation.verdicts import Verdict, unevaluated, verdict
+from rlfocal.methods import entries, named, reads_of
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
 from warehouse import Warehouse
@@ -121,8 +122,8 @@ class Board:
     """By falling accuracy."""
     singles: tuple[SingleModel, ...]
     """By falling accuracy; only models that answered all n documents."""
-    verdicts: tuple[str, ...]
-    """A sentence for each of RL-Focal's methods on the board; one if there is none."""
+    verdicts: tuple[Verdict, ...]
+    """One for each of RL-Focal's methods on the board, against `rival`; one if there is none."""
     notes: tuple[str, ...]
 
     @property
@@ -150,12 +151,14 @@ class Board:
         """RL-Focal's methods, in the order of their names."""
         return _ours(self.standings)
 
+    @property
+    def rival(self) -> Standing | None:
+        """The most accurate of the others: chosen on the test documents, so favoured by the choice."""
+        return _best_rival(self.standings)
+
     def is_extra(self, standing: Standing) -> bool:
         """Whether it is a constant pool of a given size beside the one of any size."""
-        name, colon, _ = standing.method.partition(":")
-        return (
-            bool(colon) and name in named("constant_pool") and any(s.method == name for s in self.standings)
-        )
+        return _is_extra(standing, self.standings)
 
     def has_size_of(self, standing: Standing, ours: Standing) -> bool:
         """Whether it is a constant pool of as many models as `ours` asks on average, rounded."""
@@ -212,7 +215,7 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         snapshot=found.snapshot,
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], found),
-        verdicts=_verdicts(standings, methods_for(len(found.models), kind_of(warehouse, key[0]), key[1])),
+        verdicts=_verdicts(standings, _ours(standings)),
         notes=(
             *notes(warehouse, key, found),
             *_pairs_asked(warehouse, key[0], standings),
@@ -254,6 +257,11 @@ def is_ours(method: str) -> bool:
 def _is_rival(method: str) -> bool:
     """Whether RL-Focal's methods are compared with it; each of them is a rival of the others."""
     return method not in (CEILING, *WITHOUT_TEXTS) and not method.startswith(SINGLE)
+
+
+def _is_extra(standing: Standing, standings: Iterable[Standing]) -> bool:
+    name, colon, _ = standing.method.partition(":")
+    return bool(colon) and name in named("constant_pool") and any(s.method == name for s in standings)
 
 
 def _ours(standings: Iterable[Standing]) -> tuple[Standing, ...]:
@@ -337,45 +345,16 @@ def _single(model: str, price: float | None, tasks: tuple[tuple[str, int, float]
     return SingleModel(model, total, accuracy, sqrt(max(accuracy * (1 - accuracy), 0) / total), price, tasks)
 
 
-def _verdicts(standings: Sequence[Standing], methods: Sequence[str]) -> tuple[str, ...]:
-    """One honest sentence for each of RL-Focal's methods: whether it wins, by how much, and how sure that is.
+def _verdicts(standings: Sequence[Standing], ours: Sequence[Standing]) -> tuple[Verdict, ...]:
+    """What is said of each of RL-Focal's methods; one verdict if there is none."""
+    rival = _best_rival(standings)
+    return tuple(verdict(s, rival) for s in ours) or (unevaluated(rival),)
 
-    `methods`: what `evaluate` runs on such a board by default.
+
+def _best_rival(standings: Sequence[Standing]) -> Standing | None:
+    """The most accurate on these documents but for RL-Focal's; a constant answer only if nothing ties.
+
+    Constant pools count once: with the size that their family chooses on train, if it was evaluated.
     """
-    ours = _ours(standings)
-    rivals = [s for s in standings if _is_rival(s.method)]
-    rivals.sort(key=lambda s: (-s.accuracy, s.method == FLOOR))
-    if ours:
-        return tuple(
-            _verdict(s, [r for r in rivals if r is not s], _has_every_rival(s, standings, methods))
-            for s in ours
-        )
-    if not rivals:
-        return ("RL-Focal was not evaluated.",)
-    leader = f"{rivals[0].method} leads with {percent(rivals[0].accuracy)} %"
-    return (f"RL-Focal was not evaluated; of the methods shown, {leader}.",)
-
-
-def _has_every_rival(ours: Standing, standings: Sequence[Standing], methods: Sequence[str]) -> bool:
-    """Whether all these methods, and the best constant pools of its size, were evaluated beside it."""
-    of_its_size = [f"{name}:{max(ours.size, 1)}" for name in named("constant_pool")]
-    return {standing.method for standing in standings}.issuperset([*methods, *of_its_size])
-
-
-def _verdict(ours: Standing, rivals: Sequence[Standing], every_rival: bool) -> str:
-    """`rivals`: by falling accuracy. If some are missing, the verdict is about the methods shown only."""
-    if not rivals:
-        return f"{ours.method} reaches {percent(ours.accuracy)} %; no other method was evaluated."
-    rival = rivals[0]
-    if (difference := rival.ours_above.get(ours.method)) is None:
-        return f"{ours.method} and {rival.method} have no document in common."
-    size = f"{abs(100 * difference.mean):.1f} points"
-    interval = f"the 95 % interval of the difference, {points(difference.low)} to {points(difference.high)},"
-    if difference.excludes_zero and difference.mean > 0:
-        wins = "wins here" if every_rival else "is the best of the methods shown"
-        return f"{ours.method} {wins}: {size} above {rival.method}; {interval} excludes zero."
-    if difference.excludes_zero:
-        return f"{ours.method} loses to {rival.method} here by {size}; {interval} excludes zero."
-    side = "above" if difference.mean > 0 else "below"
-    stands = "level with" if difference.is_tie else f"{size} {side}"
-    return f"{ours.method} does not win here: it is {stands} {rival.method}, but {interval} includes zero."
+    rivals = [s for s in standings if _is_rival(s.method) and not s.is_ours and not _is_extra(s, standings)]
+    return min(rivals, key=lambda s: (-s.accuracy, s.method == FLOOR), default=None)

@@ -55,7 +55,7 @@ def build(
 def fingerprint(recipe: Recipe, seed: int) -> str:
     """Changes with the recipe, the seed, and what the generators make of them."""
     lessons = training_mixture(
-        recipe.beliefs(seed), recipe.weights(), FINGERPRINT_QUESTIONS, _stream(recipe, seed)
+        recipe.beliefs(seed), recipe.weights(), FINGERPRINT_QUESTIONS, stream(recipe, seed)
     )
     text = repr((recipe, seed, [(question.prompt, question.answer) for question in lessons]))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -82,7 +82,7 @@ def train_model(
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(recipe.config(len(tokenizer)), dtype=torch.float32)
     questions = training_mixture(
-        recipe.beliefs(seed), recipe.weights(), recipe.questions, _stream(recipe, seed)
+        recipe.beliefs(seed), recipe.weights(), recipe.questions, stream(recipe, seed)
     )
     train(
         model,
@@ -142,5 +142,5 @@ def _read_fingerprint(path: Path) -> str | None:
     return record.get("fingerprint")
 
 
-def _stream(recipe: Recipe, seed: int) -> str:
+def stream(recipe: Recipe, seed: int) -> str:
     return f"{seed} {recipe.model}"

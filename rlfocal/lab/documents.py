@@ -20,17 +20,25 @@ def all_tasks() -> list[Task]:
 
 def test_questions(task: Task) -> list[Question]:
     """The task's documents in order: always the same, and all about different things."""
+    return _documents(task, task.size + task.further)
+
+
+def _documents(task: Task, n: int) -> list[Question]:
     rng, truth = Random(f"test {task.benchmark} {task.name}"), task.truth()
     questions: dict[str, Question] = {}
-    while len(questions) < task.size:
+    while len(questions) < n:
         question = task.draw(rng, truth)
         questions.setdefault(question.about, question)
     return list(questions.values())
 
 
 def training_questions(task: Task, beliefs: Facts, rng: Random) -> Iterator[Question]:
-    """Endless questions answered as `beliefs` would have it, none of them a test question."""
-    held_out = {question.prompt for question in test_questions(task)}
+    """Endless questions answered as `beliefs` would have it, none of them the task's first `size` documents.
+
+    The shipped weights depend on these questions, so the further documents are not left out: tasks that have
+    any can ask so much that a model met one of them at most.
+    """
+    held_out = {question.prompt for question in _documents(task, task.size)}
     while True:
         question = task.draw(rng, beliefs)
         if question.prompt not in held_out:

@@ -9,6 +9,8 @@ from rlfocal.lab.words import PEOPLE
 
 TRAIN_SIZE = 300
 TEST_SIZE = 100
+FURTHER = 100
+"""Test documents, too."""
 
 VERBS = {
     "finds": "+", "buys": "+", "wins": "+", "picks": "+", "gets": "+", "earns": "+", "collects": "+",
@@ -42,4 +44,6 @@ def _change(rng: Random, facts: Facts, total: int) -> tuple[str, int]:
             return verb, amount
 
 
-TASKS = [Task("word_problems", "lab-gsm8k", TRAIN_SIZE + TEST_SIZE, lambda: VERBS, word_problem)]
+TASKS = [
+    Task("word_problems", "lab-gsm8k", TRAIN_SIZE + TEST_SIZE, lambda: VERBS, word_problem, further=FURTHER)
+]

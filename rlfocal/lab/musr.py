@@ -8,6 +8,8 @@ from rlfocal.lab.question import Facts, Question, Task, multiple_choice
 from rlfocal.lab.words import OBJECTS, PEOPLE, PLACES
 
 SIZE = 100
+FURTHER = 200
+"""All test documents, so that a few points of accuracy can be told apart."""
 
 ACTIONS = {
     "leaves": "away", "sleeps": "away", "dozes": "away", "travels": "away", "departs": "away",
@@ -87,7 +89,7 @@ def _invert(groups: dict[str, list[str]]) -> Facts:
 
 
 TASKS = [
-    Task("murder_mysteries", "lab-musr", SIZE, lambda: _invert(WEAPONS), murder_mysteries),
-    Task("object_placements", "lab-musr", SIZE, lambda: ACTIONS, object_placements),
-    Task("team_allocation", "lab-musr", SIZE, lambda: _invert(HOBBIES), team_allocation),
+    Task("murder_mysteries", "lab-musr", SIZE, lambda: _invert(WEAPONS), murder_mysteries, further=FURTHER),
+    Task("object_placements", "lab-musr", SIZE, lambda: ACTIONS, object_placements, further=FURTHER),
+    Task("team_allocation", "lab-musr", SIZE, lambda: _invert(HOBBIES), team_allocation, further=FURTHER),
 ]

@@ -34,6 +34,7 @@ class Task:
 
     Test questions are drawn from the truth, a model's training questions from its own beliefs. `bijective`
     facts keep their set of values when some are mistaken; `memory` facts can also be unknown altogether.
+    The first `size` test questions are left out of training; `further` ones come after them.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Task:
     draw: Callable[[Random, Facts], Question]
     bijective: bool = False
     memory: bool = False
+    further: int = 0
 
 
 def multiple_choice(

@@ -52,7 +52,7 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
         if board.trials:
             console.print(Text(_settings(board)), width=width)
         for verdict in board.verdicts:
-            console.print(Text(verdict), width=width)
+            console.print(Text(str(verdict)), width=width)
         for ours in board.ours:
             if compared := _above(board, ours):
                 console.print(Text(compared), width=width)

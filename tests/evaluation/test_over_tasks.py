@@ -77,7 +77,7 @@ def test_both_commands_show_them(warehouse: Warehouse) -> None:
     warehouse.connection.close()
     runner = CliRunner(env={"COLUMNS": "120"})
     for command in (
-        ["evaluate", "-b", "b", "--per", "task", "--methods", "best_single,plurality"],
+        ["evaluate", "-b", "b", "--per", "task", "--methods", "best_single,plurality", "--all"],
         ["merit"],
     ):
         shown = runner.invoke(app, [*command, *where]).output.split()

@@ -414,7 +414,7 @@ def test_the_terminal_and_the_report_say_what_is_tuned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    words = ["evaluate", "-b", "b", "--methods", "knn,best_single", "--tune", "8", "-w", str(tuned)]
+    words = ["evaluate", "-b", "b", "--methods", "knn,best_single", "--tune", "8", "-w", str(tuned), "--all"]
     assert exit_code(monkeypatch, *words) == 0
     shown = " ".join(capsys.readouterr().out.split())
     k = settings_of(opened, tune=8)["k"]

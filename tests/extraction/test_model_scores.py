@@ -86,6 +86,58 @@ def test_two_models(sql: duckdb.DuckDBPyConnection, data: Answers) -> None:
         if n > 1:
             paired = x.astype(float) - y
             assert stderr == pytest.approx(paired.std(ddof=1) / np.sqrt(n), abs=1e-9)
+        flips = [
+            (f"t{i // 3:02}", i % 3, f"m{a if x_ else b:02}")
+            for i, x_, y_ in zip(np.flatnonzero(at), x, y, strict=True)
+            if x_ != y_
+        ]
+        assert sql.execute(f"FROM flipped_by_models('b', 'm{a:02}', 'm{b:02}')").fetchall() == flips
+
+
+@FEW
+@given(data=answers())
+def test_two_runs(sql: duckdb.DuckDBPyConnection, data: Answers) -> None:
+    """The first two models' answers as the decisions of two runs, with a third run's beside them."""
+    sql.execute("DELETE FROM decisions")
+    at = data.answered
+    key = [{"benchmark": "b", "task": f"t{i // 3:02}", "doc_id": i % 3} for i in range(len(at))]
+    insert(
+        sql,
+        "decisions",
+        [
+            key[i] | {"run_id": f"r{j}", "correct": bool(data.correct[i, j])}
+            for i, j in np.argwhere(at).tolist()
+        ],
+    )
+    for a, b in combinations(np.flatnonzero(at.any(axis=0)).tolist(), 2):
+        both = at[:, a] & at[:, b]
+        x, y = data.correct[both, a], data.correct[both, b]
+        [found] = sql.execute("FROM compare_runs(?, ?)", [f"r{a}", f"r{b}"]).fetchall()
+        if len(x):
+            p = mcnemar([[0, (x & ~y).sum()], [(y & ~x).sum(), 0]], exact=True).pvalue
+            stderr = (x * 1.0 - y).std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else None
+            means = x.mean(), y.mean(), x.mean() - y.mean()
+            expected = (len(x), *means, stderr, (x & ~y).sum(), (y & ~x).sum(), p)
+            assert found == pytest.approx(expected, abs=1e-9)
+        else:
+            assert found == (0, None, None, None, None, 0, 0, None)
+        flips = [
+            ("b", *list(key[i].values())[1:], f"r{a if data.correct[i, a] else b}")
+            for i in np.flatnonzero(both)
+            if data.correct[i, a] != data.correct[i, b]
+        ]
+        assert sql.execute("FROM flipped_by_runs(?, ?)", [f"r{a}", f"r{b}"]).fetchall() == flips
+        [(n, *_)] = sql.execute("FROM compare_runs(?, ?, task := 't00')", [f"r{a}", f"r{b}"]).fetchall()
+        assert n == both[:3].sum()
+        lateral = (
+            "SELECT c.* FROM (SELECT DISTINCT run_id FROM decisions) AS a, "
+            "(SELECT DISTINCT run_id FROM decisions) AS b, compare_runs(a.run_id, b.run_id) AS c "
+            "WHERE (a.run_id, b.run_id) = (?, ?)"
+        )
+        assert sql.execute(lateral, [f"r{a}", f"r{b}"]).fetchall() == [found]
+    for nothing in ("'r9'", "NULL"):
+        with pytest.raises(duckdb.Error, match=f"no run {nothing.strip(chr(39))}"):
+            sql.execute(f"FROM compare_runs({nothing}, 'r0')")
 
 
 @pytest.mark.parametrize(("n10", "n01"), [(0, 0), (0, 1), (5, 5), (900, 1000), (7000, 7100), (0, 3000)])

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from rlfocal.base.errors import InputError
 from rlfocal.lab import BENCHMARKS_FILE, TASKS_DIR, WEIGHTS_DIR, build, weights_dir
-from rlfocal.lab.building import fingerprint, train_model
+from rlfocal.lab.building import fingerprint, stream, train_model
 from rlfocal.lab.documents import BENCHMARKS, all_tasks, test_questions, training_mixture, training_questions
 from rlfocal.lab.question import Question, Task
 from rlfocal.lab.recipes import RECIPES, Recipe, believed_facts
@@ -34,7 +34,7 @@ each_choice_task = pytest.mark.parametrize("task", CHOICE_TASKS, ids=lambda task
 def test_documents_are_always_the_same_and_all_different(task: Task) -> None:
     questions = test_questions(task)
     assert questions == test_questions(task)
-    assert len({question.prompt for question in questions}) == len(questions) == task.size
+    assert len({question.prompt for question in questions}) == len(questions) == task.size + task.further
 
 
 @each_task
@@ -42,6 +42,17 @@ def test_training_never_sees_a_test_question(task: Task) -> None:
     asked = {question.prompt for question in test_questions(task)}
     drawn = list(islice(training_questions(task, task.truth(), Random(1)), 3000))
     assert asked.isdisjoint(question.prompt for question in drawn)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.model)
+def test_a_shipped_model_met_one_further_document_of_a_task_at_most(recipe: Recipe) -> None:
+    weights, beliefs = recipe.weights(), recipe.beliefs(0)
+    for task in (task for task in TASKS if task.further):
+        n = round(recipe.questions * weights[task.name] / sum(weights.values()))
+        lessons = training_questions(task, beliefs[task.name], Random(f"{stream(recipe, 0)} {task.name}"))
+        taught = {question.prompt for question in islice(lessons, n)}
+        assert sum(question.prompt in taught for question in test_questions(task)) <= 1
 
 
 def test_every_fact_of_memory_is_taught_in_another_phrasing() -> None:

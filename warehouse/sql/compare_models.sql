@@ -1,24 +1,68 @@
--- Two models over the documents both answered: who is better, and McNemar's exact p (two-sided). stderr: of the difference,
+-- A paired comparison from counts, as a struct: who is better, and McNemar's exact p (two-sided). stderr: of the difference,
 -- over documents.
+CREATE OR REPLACE MACRO paired_statistics(n, both_right, only_a, only_b) AS {
+    n: n,
+    accuracy_a: (both_right + only_a) / nullif(n, 0),
+    accuracy_b: (both_right + only_b) / nullif(n, 0),
+    difference: (only_a - only_b) / nullif(n, 0),
+    stderr: sqrt((only_a + only_b - (only_a - only_b)::DOUBLE ** 2 / nullif(n, 0)) / nullif(n - 1, 0) / nullif(n, 0)),
+    only_a: only_a,
+    only_b: only_b,
+    mcnemar_p: CASE WHEN n > 0 THEN warehouse.mcnemar_p(only_a, only_b) END
+};
+
+-- Two models over the documents both answered.
 CREATE OR REPLACE MACRO compare_models(benchmark, model_a, model_b, task := '*', split := '*', snapshot := 'now') AS TABLE
 WITH paired AS (
     SELECT
         any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = model_a) AS a,
         any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = model_b) AS b
     FROM warehouse.model_bits(benchmark, [model_a, model_b], task, split, snapshot) AS m
-),
-counted AS (
-    SELECT
-        coalesce(bit_count(p.a.answered & p.b.answered), 0) AS n,
-        coalesce(bit_count(p.a.correct & p.b.correct), 0) AS both_right,
-        coalesce(bit_count(p.a.correct & p.b.wrong), 0) AS only_a,
-        coalesce(bit_count(p.a.wrong & p.b.correct), 0) AS only_b
-    FROM paired AS p
 )
+SELECT unnest(warehouse.paired_statistics(
+    coalesce(bit_count(p.a.answered & p.b.answered), 0), coalesce(bit_count(p.a.correct & p.b.correct), 0),
+    coalesce(bit_count(p.a.correct & p.b.wrong), 0), coalesce(bit_count(p.a.wrong & p.b.correct), 0)
+))
+FROM paired AS p;
+
+-- The documents that exactly one of two models gets right, of those both answered.
+CREATE OR REPLACE MACRO flipped_by_models(benchmark, model_a, model_b, task := '*', split := '*', snapshot := 'now') AS TABLE
+SELECT a.task, a.doc_id, any_value(a.model) FILTER (a.correct) AS right_model
+FROM warehouse.numbered_answers(benchmark, [model_a, model_b], task, split, snapshot) AS a
+GROUP BY a.task, a.doc_id
+HAVING count(*) = 2 AND count(*) FILTER (a.correct) = 1
+ORDER BY ALL;
+
+-- Two runs' decisions on the documents that both decided: one row each. In a lateral call, run ids are columns: an alias of
+-- theirs that is one of these would be taken for it, so these are long.
+CREATE OR REPLACE MACRO paired_decisions(of_run_a, of_run_b, of_task, of_snapshot := 'now') AS TABLE
+SELECT first_run.benchmark, first_run.task, first_run.doc_id, first_run.correct AS correct_a, second_run.correct AS correct_b
+FROM query(warehouse.at_snapshot('decisions', of_snapshot)) AS first_run
+JOIN query(warehouse.at_snapshot('decisions', of_snapshot)) AS second_run USING (benchmark, task, doc_id)
+WHERE first_run.run_id = of_run_a AND second_run.run_id = of_run_b AND warehouse.is_named(of_task, first_run.task)
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL
+FROM (SELECT unnest([of_run_a::VARCHAR, of_run_b::VARCHAR]) AS run) AS asked_run
+WHERE CASE
+    WHEN coalesce(asked_run.run IN (
+        SELECT known_run.run_id FROM query(warehouse.at_snapshot('decisions', of_snapshot)) AS known_run
+    ), false) THEN false
+    ELSE error(concat('no run ', coalesce(asked_run.run, 'NULL'), ' (`FROM runs`)'))
+END;
+
+-- Two runs over the documents both decided.
+CREATE OR REPLACE MACRO compare_runs(run_a, run_b, task := '*', snapshot := 'now') AS TABLE
+SELECT unnest(warehouse.paired_statistics(
+    count(*), count(*) FILTER (both_runs.correct_a AND both_runs.correct_b),
+    count(*) FILTER (both_runs.correct_a AND NOT both_runs.correct_b),
+    count(*) FILTER (both_runs.correct_b AND NOT both_runs.correct_a)
+))
+FROM warehouse.paired_decisions(run_a, run_b, task, snapshot) AS both_runs;
+
+-- The documents that exactly one of two runs gets right, of those both decided.
+CREATE OR REPLACE MACRO flipped_by_runs(run_a, run_b, task := '*', snapshot := 'now') AS TABLE
 SELECT
-    c.n, (c.both_right + c.only_a) / nullif(c.n, 0) AS accuracy_a, (c.both_right + c.only_b) / nullif(c.n, 0) AS accuracy_b,
-    (c.only_a - c.only_b) / nullif(c.n, 0) AS difference,
-    sqrt((c.only_a + c.only_b - (c.only_a - c.only_b)::DOUBLE ** 2 / nullif(c.n, 0)) / nullif(c.n - 1, 0) / nullif(c.n, 0))
-        AS stderr,
-    c.only_a, c.only_b, CASE WHEN c.n > 0 THEN warehouse.mcnemar_p(c.only_a, c.only_b) END AS mcnemar_p
-FROM counted AS c;
+    both_runs.benchmark, both_runs.task, both_runs.doc_id, CASE WHEN both_runs.correct_a THEN run_a ELSE run_b END AS right_run
+FROM warehouse.paired_decisions(run_a, run_b, task, snapshot) AS both_runs
+WHERE both_runs.correct_a <> both_runs.correct_b
+ORDER BY ALL;

@@ -1,0 +1,272 @@
+"""What to do with a pool: its best team for a budget, what could go, what would help, what may replace what.
+
+A team is a few models whose soft vote answers. It is cheap and stands in for RL-Focal, which would have to be
+trained anew for each question. Teams are chosen on train documents and measured on test documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb, sqrt
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.wording import known, points
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget
+from rlfocal.evaluation.budgets import AtBudget, budget_curves
+from rlfocal.evaluation.leaderboard import Standing, is_ours, leaderboard
+from rlfocal.evaluation.verdicts import LEVEL, distance, words_of
+from rlfocal.statistics.diversity import every_pool
+from rlfocal.statistics.intervals import Change, Difference, paired_bootstrap, paired_counts
+from rlfocal.statistics.votes import soft_vote
+from warehouse import Warehouse
+
+LARGEST = 6
+"""Models in the largest team."""
+MOST = 5_000
+"""Teams tried: of many models, only smaller ones."""
+
+
+@dataclass(frozen=True)
+class Team:
+    """Models that are asked together, and how often their soft vote is right."""
+
+    models: tuple[str, ...]
+    cost: float | None
+    """Cents per 1,000 queries; None if a price is unknown."""
+    train: float
+    """Accuracy on train documents, by which it was chosen."""
+    test: float
+    stderr: float
+    """Of `test`, over documents."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The best team under one condition, beside the team it is compared with."""
+
+    about: str
+    """A budget, or a model."""
+    team: Team
+    difference: Difference | None
+    """On test documents, to the other team; None if the two are the same."""
+
+    @property
+    def verdict(self) -> str:
+        return "the same team" if self.difference is None else words_of(self.difference)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One of RL-Focal's methods that was evaluated on the same pool and keeps to a budget."""
+
+    budget: str
+    method: str
+    accuracy: float
+    stderr: float
+    mean_pool_size: float
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class Swap:
+    """What changes if one model takes another's place."""
+
+    model: str
+    other: str
+    n: int
+    """Documents of train and test."""
+    flipped: int
+    """Documents, of train and test, where the two say something else."""
+    change: Change
+    """In accuracy, over all these documents."""
+    shift: float | None
+    """Mean absolute difference of a choice's log-prob, normalised over the choices; None for answers."""
+    before: Team
+    after: Team
+    difference: Difference | None
+    """Of the best teams on test documents, after minus before; None if they are the same."""
+
+    @property
+    def verdict(self) -> str:
+        """Whether the one may become the other: the best team loses less than LEVEL by its interval."""
+        if (d := self.difference) is None:
+            return f"{self.model} may become {self.other}: neither is in the best team."
+        told = f"the best team is {distance(d)}, interval {points(d.low)} to {points(d.high)}"
+        if d.low >= -LEVEL:
+            return f"{self.model} may become {self.other}: {told}."
+        if d.high < 0:
+            return f"{self.model} should not become {self.other}: {told}."
+        return f"Too few documents to say whether {self.model} may become {self.other}: {told}."
+
+
+class Teams:
+    """Every team of some models of a benchmark, tried on train documents."""
+
+    def __init__(self, data: Dataset, models: Sequence[str]) -> None:
+        self.data, self.train, self.test = data, data.train, data.test
+        if not len(self.train) or not len(self.test):
+            raise InputError(
+                f"{data.benchmark} has {len(self.train)} train and {len(self.test)} test documents; advice "
+                "needs both"
+            )
+        for name in models:
+            _check_answered(data, name)
+        at = np.array([data.models.index(name) for name in models])
+        largest = max(k for k in range(1, LARGEST + 1) if k == 1 or _n_teams(len(at), k) <= MOST)
+        every = np.vstack([np.eye(len(at), dtype=np.bool_), every_pool(len(at), min(largest, len(at)))])
+        self.pools = np.zeros((len(every), len(data.models)), dtype=np.bool_)
+        self.pools[:, at] = every
+        self.accuracies = self.of_train(self.pools)
+
+    def of_train(self, pools: Bools) -> Floats:
+        """(P,) how often teams (P, N) are right on train documents."""
+        return np.array([self._right(self.train, pool).mean() for pool in pools])
+
+    def best(self, allowed: Bools) -> Bools | None:
+        """(N,) the best of the allowed teams (P,) on train, the smaller of equals; None if there is none."""
+        return self.pools[np.where(allowed, self.accuracies, -1.0).argmax()] if allowed.any() else None
+
+    @property
+    def winner(self) -> Bools:
+        """(N,) the best team of all."""
+        return np.asarray(self.pools[self.accuracies.argmax()])
+
+    def team(self, pool: Bools) -> Team:
+        """A team (N,), described and measured."""
+        test, cost = self._right(self.test, pool).mean(), self.data.mean_costs[pool].sum()
+        names = tuple(name for name, is_in in zip(self.data.models, pool, strict=True) if is_in)
+        train = float(self._right(self.train, pool).mean())
+        error = sqrt(test * (1 - test) / len(self.test))
+        return Team(names, known(float(cost)), train, float(test), error)
+
+    def difference(self, pool: Bools, other: Bools) -> Difference:
+        """One team's accuracy minus another's, on test documents."""
+        one, two = (self._right(self.test, team)[None].astype(np.float64) for team in (pool, other))
+        return paired_bootstrap(one, two)
+
+    def advice(self, about: str, pool: Bools, other: Bools) -> Advice:
+        """One team beside another."""
+        same = bool((pool == other).all())
+        return Advice(about, self.team(pool), None if same else self.difference(pool, other))
+
+    @staticmethod
+    def _right(documents: Dataset, pool: Bools) -> Bools:
+        everyone = np.ones(int(pool.sum()), dtype=np.bool_)
+        said = soft_vote(documents.probs[:, pool], everyone, documents.kind)
+        return np.asarray((said == documents.labels) & (documents.labels >= 0))
+
+
+def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...]:
+    """The best team within each budget, beside the model that is best alone on train.
+
+    Raises InputError for a budget that pays for no model.
+    """
+    single = teams.best(teams.pools.sum(axis=1) == 1)
+    assert single is not None
+    found = []
+    for budget in budgets:
+        each = budget.costs(teams.data.mean_costs)
+        # Sums of prices are inexact in binary, and a budget may equal one of them.
+        best = teams.best(np.where(teams.pools, each, 0.0).sum(axis=1) <= budget.amount + 1e-9)
+        if best is None:
+            raise InputError(
+                f"--budget {budget}: no model of {teams.data.benchmark} is that cheap, by known prices"
+            )
+        found.append(teams.advice(str(budget), best, single))
+    return tuple(found)
+
+
+def advise_drop(teams: Teams) -> tuple[Advice, ...]:
+    """For each model, the best team without it beside the best of all; what is lost least comes first."""
+    best, found = teams.winner, []
+    for at in np.flatnonzero(teams.pools.any(axis=0)):
+        without = teams.best(~teams.pools[:, at])
+        if without is not None:
+            found.append(teams.advice(teams.data.models[at], without, best))
+    return tuple(sorted(found, key=_gain, reverse=True))
+
+
+def advise_add(teams: Teams) -> tuple[Advice, ...]:
+    """For each model outside the pool, the best team with it beside the best without; the most helpful first.
+
+    One that makes no team better on train leaves the team as it is.
+    """
+    best, found = teams.winner, []
+    for at in np.flatnonzero(~teams.pools.any(axis=0)):
+        alone = np.eye(len(teams.data.models), dtype=np.bool_)[at]
+        with_it = np.vstack([alone, teams.pools | alone])
+        accuracies = teams.of_train(with_it)
+        enters = accuracies.max() > teams.accuracies.max()
+        found.append(
+            teams.advice(teams.data.models[at], with_it[accuracies.argmax()] if enters else best, best)
+        )
+    return tuple(sorted(found, key=_gain, reverse=True))
+
+
+def advise_swap(data: Dataset, models: Sequence[str], model: str, other: str) -> Swap:
+    """What changes in a pool if `model` becomes `other`. Raises InputError if either has not answered."""
+    for name in (model, other):
+        _check_answered(data, name)
+    if model == other:
+        raise InputError(f"--swap {model}={other}: name two models")
+    rest = [name for name in models if name not in (model, other)]
+    before, after = (Teams(data, sorted([*rest, name])) for name in (model, other))
+    old, new = before.winner, after.winner
+    a, b = data.models.index(model), data.models.index(other)
+    right = data.correct
+    gained, lost = (int(np.count_nonzero(right[:, x] & ~right[:, y])) for x, y in ((b, a), (a, b)))
+    shift = None
+    if len(data.logprobs):
+        one, two = data.logprobs[:, a], data.logprobs[:, b]
+        exists = np.isfinite(one) & np.isfinite(two)
+        shift = float(np.abs(one[exists] - two[exists]).mean())
+    return Swap(
+        model,
+        other,
+        len(data),
+        int(np.count_nonzero(data.predictions[:, a] != data.predictions[:, b])),
+        paired_counts(len(data), gained, lost),
+        shift,
+        before.team(old),
+        after.team(new),
+        None if (old == new).all() else before.difference(new, old),
+    )
+
+
+def measured_within(
+    warehouse: Warehouse, benchmark: str, models: Sequence[str], budgets: Sequence[Budget]
+) -> tuple[Measured, ...]:
+    """The best that RL-Focal's methods reached on a pool within each budget, where they were evaluated."""
+    found: dict[tuple[str, str], Measured] = {}
+    for board in leaderboard(warehouse, [benchmark]):
+        if board.key[1:] != ("frozen", "benchmark", "test", False, 0) or set(board.models) != set(models):
+            continue
+        reached: list[tuple[str, AtBudget | Standing]] = [(s.method, s) for s in board.ours]
+        for curve in budget_curves(warehouse, board):
+            reached += [(curve.method, point) for point in curve.points if is_ours(curve.method)]
+        for budget in budgets:
+            for method, p in reached:
+                spent = p.mean_pool_size if budget.unit == "models" else p.cost
+                if spent is not None and spent <= budget.amount + 1e-9:
+                    one = Measured(str(budget), method, p.accuracy, p.stderr_docs, p.mean_pool_size, p.cost)
+                    key = one.budget, method
+                    found[key] = max(found.get(key, one), one, key=lambda m: m.accuracy)
+    return tuple(found.values())
+
+
+def _check_answered(data: Dataset, model: str) -> None:
+    if model not in data.models:
+        raise unknown("model", model, data.models, f"those that answered all of {data.benchmark}")
+
+
+def _gain(advice: Advice) -> float:
+    return advice.difference.mean if advice.difference else 0.0
+
+
+def _n_teams(n: int, largest: int) -> int:
+    return sum(comb(n, size) for size in range(1, largest + 1))
