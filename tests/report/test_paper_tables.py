@@ -59,7 +59,7 @@ def test_ours_of_a_figure_come_from_its_study(warehouse: Warehouse) -> None:
         "method": "rl_focal",
         "per": "benchmark",
     }
-    found = Findings("pool-scale", **about, models=("a",), settings="", points=points, beside="seconds")
+    found = Findings(**about, models=("a",), points=points, beside="seconds")
     save(found, warehouse.location.studies)
     [part] = [part for part in paper_parts(warehouse) if part.name == "figure-6"]
     ours = {row.label: [cell.ours for cell in row.cells] for row in part.rows}

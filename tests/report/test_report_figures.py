@@ -11,7 +11,7 @@ import altair as alt
 import numpy as np
 import pytest
 from support.budget_policies import SAYS, FirstOnes, held
-from support.rows import put_choices
+from support.rows import put_choices, put_extractions
 
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import Board, leaderboard
@@ -27,6 +27,7 @@ from warehouse import Warehouse
 @pytest.fixture
 def board(warehouse: Warehouse) -> Board:
     put_choices(warehouse, SAYS)
+    put_extractions(warehouse)
     evaluate(warehouse, "b", methods=["best_single", "plurality"], seeds=1)
     [found] = leaderboard(warehouse)
     return found

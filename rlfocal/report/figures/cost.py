@@ -109,8 +109,8 @@ def _chart(points: Sequence[dict[str, Any]], front: Sequence[dict[str, Any]], un
             {"align": "right", "dx": -8} if at == 0 < len(ours) - 1 else {"align": "left", "dx": 8}
         )
         text = alt.Chart(rows([point])).encode(x=x, y=y, text="short:N")
-        for look in ({"stroke": PAPER, "strokeWidth": 3}, {"color": ACCENT}):
-            labels.append(text.mark_text(dy=16, **side, **look))
+        for look in ({"stroke": PAPER, "strokeWidth": 3}, {}):
+            labels.append(text.mark_text(dy=16, color=ACCENT, **side, **look))
     return alt.layer(line, bars, marks, *labels).properties(width=WIDTH, height=HEIGHT)
 
 
@@ -122,7 +122,7 @@ def label(points: Sequence[dict[str, Any]], x: alt.X, y: alt.Y, side: str) -> al
     text = alt.Chart(rows(of_side)).encode(x=x, y=y, text="short:N")
     dx = 5 if side == "start" else -5
     align = "left" if side == "start" else "right"
-    halo = text.mark_text(align=align, dx=dx, dy=-9, stroke=PAPER, strokeWidth=3, strokeJoin="round")
+    halo = text.mark_text(align=align, dx=dx, dy=-9, color=INK, stroke=PAPER, strokeWidth=3)
     return alt.layer(halo, text.mark_text(align=align, dx=dx, dy=-9, color=INK))
 
 
