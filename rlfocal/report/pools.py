@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 
 from rlfocal.evaluation.comparable import answering
@@ -58,7 +59,9 @@ def pool_choice(
         return None
     total = sum(count for _, count in counted)
     max_size = min(largest_enumerable(_n_models(warehouse, benchmark)), len(models))
-    every = _all_pools(warehouse, benchmark, max_size, set(models)) if max_size > 1 else {}
+    every: Mapping[tuple[str, ...], Pool] = {}
+    if max_size > 1:
+        every = _all_pools(warehouse, warehouse.snapshot(), benchmark, max_size, frozenset(models))
     present = answering(warehouse, benchmark)
 
     def described(members: Sequence[str]) -> Pool:
@@ -91,9 +94,10 @@ def _pool(warehouse: Warehouse, benchmark: str, models: tuple[str, ...]) -> Pool
     return Pool(models, *row)
 
 
+@lru_cache(maxsize=1)
 def _all_pools(
-    warehouse: Warehouse, benchmark: str, max_size: int, models: set[str]
-) -> dict[tuple[str, ...], Pool]:
+    warehouse: Warehouse, snapshot: int, benchmark: str, max_size: int, models: frozenset[str]
+) -> Mapping[tuple[str, ...], Pool]:
     """Every pool of 2 to max_size of the models, by its members in alphabetical order."""
     rows = warehouse.rows(
         script("queries/every_pool"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.rows import put_choices
+from support.rows import put_choices, put_extractions
 
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.studies import STUDIES
@@ -19,6 +19,7 @@ from warehouse import Warehouse
 def test_ours_stand_beside_theirs(warehouse: Warehouse, tmp_path: Path) -> None:
     says = {"Phi-2b": [True, True, True, False], "Gemma-2b": [False, True, True, True]}
     put_choices(warehouse, says, benchmark="mmlu")
+    put_extractions(warehouse)
     evaluate(warehouse, "mmlu", methods=["best_single", "plurality"], seeds=1)
     first, *_ = paper_parts(warehouse)
     by_label = {row.label: {cell.column: cell for cell in row.cells} for row in first.rows}
@@ -52,14 +53,8 @@ def test_ours_of_a_figure_come_from_its_study(warehouse: Warehouse) -> None:
         point("RL-Focal", f"{n} models", float(n), 100, [0.5 + n / 1000], mean_pool_size=2.0, seconds=n / 2)
         for n in (8, 16)
     )
-    about = {
-        "question": "?",
-        "axis": "models",
-        "benchmark": "gsm8k",
-        "method": "rl_focal",
-        "per": "benchmark",
-    }
-    found = Findings(**about, models=("a",), points=points, beside="seconds")
+    about = ("pool-scale", "How many?", "models", "gsm8k", "rl_focal", "benchmark", ("a",), "")
+    found = Findings(*about, points, beside="seconds")
     save(found, warehouse.location.studies)
     [part] = [part for part in paper_parts(warehouse) if part.name == "figure-6"]
     ours = {row.label: [cell.ours for cell in row.cells] for row in part.rows}
@@ -67,5 +62,5 @@ def test_ours_of_a_figure_come_from_its_study(warehouse: Warehouse) -> None:
     assert ours["16 models"] == pytest.approx([51.6, 8.0])
     assert ours["24 models"] == [None, None]
     assert part.figure is not None
-    drawn = [p for panel in part.figure.spec["concat"] for p in panel["data"]["values"]]
+    drawn = [p for rows in part.figure.spec["datasets"].values() for p in rows]
     assert {"label": "8 models", "whose": "ours", "value": 50.8} in drawn

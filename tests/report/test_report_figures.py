@@ -33,20 +33,17 @@ def board(warehouse: Warehouse) -> Board:
     return found
 
 
-def values(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """All rows of data in a spec."""
-    if isinstance(spec, list):
-        return [row for one in spec for row in values(one)]
-    if not isinstance(spec, dict):
-        return []
-    own = spec.get("values", []) if "encoding" not in spec else []
-    return [*own, *(row for one in spec.values() for row in values(one) if isinstance(row, dict))]
+def values(spec: dict[str, Any], of: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The rows of a spec, or of a part of it."""
+    names = list(spec["datasets"]) if of is None else [of["data"]["name"]]
+    return [row for name in names for row in spec["datasets"][name]]
 
 
 def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
     warehouse: Warehouse, board: Board, tmp_path: Path
 ) -> None:
     held(warehouse, FirstOnes(), "2", "all")
+    [board] = leaderboard(warehouse)
     drawn = figures_of(warehouse, board)
     assert {"cost", "budgets", "pools", "failures", "reliability", "models"} <= set(drawn)
     for figure in drawn.values():
@@ -66,8 +63,8 @@ def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
 def test_the_front_leaves_out_what_is_beaten(warehouse: Warehouse, board: Board) -> None:
     spec = figures_of(warehouse, board)["cost"].spec
     points = [p for p in values(spec) if "kind" in p and p["kind"] != "RL-Focal, one seed"]
-    [line] = [layer for layer in spec["layer"] if layer["mark"].get("interpolate") == "step-after"]
-    front = {p["name"] for p in values(line["data"])}
+    [line] = [layer for layer in spec["layer"] if layer.get("mark", {}).get("interpolate") == "step-after"]
+    front = {p["name"] for p in values(spec, line)}
     for p in points:
         beaten = any(
             (q["cost"] <= p["cost"] and q["accuracy"] > p["accuracy"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
+from rlfocal.evaluation.comparable import answering
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.report.figures import Figure, board_figure
 from rlfocal.report.figures.style import ACCENT, BLUE, HEIGHT, INK, MUTED, named, rows, tip
@@ -17,8 +18,10 @@ BINS = 10
 def reliability(warehouse: Warehouse, board: Board) -> Figure | None:
     """None where nothing has a confidence."""
     methods = {run.run_id: standing.method for standing in board.ours for run in standing.runs}
-    best = board.singles[0].model if board.singles else None
-    about = {"benchmark": board.benchmark, "bins": BINS, "models": [s.model for s in board.singles]}
+    present = answering(warehouse, board.benchmark)
+    models = [single.model for single in board.singles if single.model in present]
+    best = models[0] if models else None
+    about = {"benchmark": board.benchmark, "bins": BINS, "models": models}
     about |= {"runs": list(methods), "methods": list(methods.values())}
     found = warehouse.connection.execute(script("queries/reliability"), about).fetchall() if best else []
     if not found:
