@@ -80,6 +80,6 @@ def _document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, str]) -
     return found
 
 
-def _dense(shares: Sequence[Sequence[int]]) -> list[int]:
+def _dense(shares: Sequence[list[int]]) -> list[int]:
     """Percents by choice."""
     return [percent for _, percent in sorted(shares)]

@@ -175,7 +175,7 @@ def _assets() -> dict[str, Markup]:
     return {
         "css": Markup((folder / "page.css").read_text("utf-8")),
         "js": Markup((folder / "page.js").read_text("utf-8")),
-        "vega": Markup(str(vl_convert.javascript_bundle()).replace("</script", "<\\/script")),
+        "vega": Markup(str(vl_convert.javascript_bundle(None)).replace("</script", "<\\/script")),
         "config": _as_json(CONFIG),
         "light": Markup("".join(f"--{name}: {colour};" for name, colour in LIGHT.items())),
     }

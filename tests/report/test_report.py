@@ -477,9 +477,9 @@ def test_a_free_model_has_a_price_and_an_unknown_price_has_none(
     assert (cells["best_single"], cells["single:bert"]) == (shown, "20.0")
     page = write_report(small.warehouse, tmp_path / "report.html").read_text("utf-8")
     rows = re.findall(r"<th scope=\"row\">(\S+)</th>(.*?)</tr>", page, re.DOTALL)
-    cells = {name: re.findall(r"<td>(.*?)</td>", of) for name, of in rows if of.count("<td>") > 4}
-    assert shown in cells["best_single"]
-    assert "20.0" in cells["single:bert"]
+    found = {name: re.findall(r"<td>(.*?)</td>", of) for name, of in rows if of.count("<td>") > 4}
+    assert shown in found["best_single"]
+    assert "20.0" in found["single:bert"]
 
 
 @pytest.mark.parametrize(("n", "max_size"), [(40, 2), (110, 1)])

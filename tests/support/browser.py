@@ -14,13 +14,14 @@ from typing import Any, cast
 from urllib.request import urlopen
 
 import pytest
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 
 class Browser:
     """One tab, and all that it complained about or asked the network for."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: Connection) -> None:
         self._socket, self._last = socket, 0
         self.errors: list[str] = []
         self.requests: list[str] = []

@@ -43,11 +43,11 @@ def budgets(warehouse: Warehouse, board: Board) -> Figure | None:
         for curve in (*ours, *rivals)
         for p in curve.points
     ]
-    names = list(looks)
+    names, counts = list(looks), [p.mean_pool_size for curve in curves for p in curve.points]
     legend = alt.Legend(title=None, values=names[: len(ours) + NAMED], columns=4)
     scales = [alt.Scale(domain=names, range=[looks[name][at] for name in names]) for at in (0, 1)]
     x = alt.X("asked", type="quantitative", title="models asked per document, on average")
-    x = x.scale(cost_scale([p["asked"] for p in points]))
+    x = x.scale(cost_scale(counts))
     lines = (
         alt.Chart(rows(points))
         .mark_line(point=alt.OverlayMarkDef(size=36), strokeWidth=1.6)
