@@ -152,7 +152,10 @@ def _commands(warehouse: Warehouse) -> Iterator[tuple[str, str]]:
             "rlfocal regenerate --pool lab",
             "asks twelve tiny models, trains, evaluates and writes this page anew",
         )
-        yield "rlfocal import predictions DOCS SCORES", "takes answers that you have"
+        yield (
+            "rlfocal import predictions --docs docs.parquet --scores scores.parquet",
+            "takes answers that you have",
+        )
     for benchmark, models in counted:
         if models > 1:
             yield f"rlfocal evaluate -b {quote(benchmark)}", f"compares every method on {models} models"
@@ -175,7 +178,9 @@ def _assets() -> dict[str, Markup]:
     return {
         "css": Markup((folder / "page.css").read_text("utf-8")),
         "js": Markup((folder / "page.js").read_text("utf-8")),
-        "vega": Markup(str(vl_convert.javascript_bundle(None)).replace("</script", "<\\/script")),
+        "vega": Markup(
+            vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
+        ),
         "config": _as_json(CONFIG),
         "light": Markup("".join(f"--{name}: {colour};" for name, colour in LIGHT.items())),
     }
