@@ -11,10 +11,9 @@ from rlfocal.base.atomic import write_file
 from rlfocal.evaluation import leaderboard
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.pool.files import load_pool
-from rlfocal.report.figures.cost import cost_accuracy
+from rlfocal.report.figures.cost import cost
+from rlfocal.report.figures.style import svg
 from warehouse import Warehouse
-
-_COLOURS = "--ink:#1d1c1a;--muted:#6b675f;--rule:#dfdbd1;--accent:#b23a12;--blue:#2b5c8a;--paper:#fcfbf8"
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,9 @@ class Demo:
         extract_pool(warehouse.location.local, pool.model_copy(update={"benchmarks": mmlu}))
         found = self._evaluated.rows(warehouse, at_once)
         [board] = leaderboard.leaderboard(warehouse, ["lab-mmlu"])
-        box, drawn = cost_accuracy(board, "lab").split(">", 1)
-        root = box.replace(
-            "<svg", '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-        )
-        colours = f"<style>svg{{{_COLOURS};--sans:sans-serif;background:#fcfbf8}}</style>"
-        write_file(self.figure, f'{root} width="756" height="378">{colours}{drawn}\n')
+        drawn = cost(warehouse, board)
+        assert drawn is not None
+        write_file(self.figure, svg(drawn.spec))
         return found
 
     @property

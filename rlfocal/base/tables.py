@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import resources
@@ -34,7 +36,7 @@ class Table:
         self._styles: list[str] = []
 
     def add(self, *cells: str, style: str = "") -> None:
-        """One row; in HTML, one with a style is marked as ours."""
+        """One row; in HTML, one with a style is marked as ours, a dim one as set aside."""
         self.rows.append(cells)
         self._styles.append(style)
 
@@ -43,12 +45,28 @@ class Table:
         marks = ["---"] + ["---:"] * self.n_numbers + ["---"] * (len(self.header) - 1 - self.n_numbers)
         return [_markdown_row(self.header), f"|{'|'.join(marks)}|", *map(_markdown_row, self.rows)]
 
+    def csv(self) -> str:
+        """For spreadsheets: numbers plain, and no name is a formula."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(map(_csv_cell, self.header))
+        writer.writerows(map(_csv_cell, row) for row in self.rows)
+        return out.getvalue()
+
+    def latex(self) -> str:
+        """A `tabular` of the package booktabs, for LuaLaTeX or XeLaTeX where names are not Latin."""
+        after = len(self.header) - 1 - self.n_numbers
+        lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (self.header, *self.rows)]
+        head, *body = lines
+        begin = rf"\begin{{tabular}}{{l{'r' * self.n_numbers}{'l' * after}}}"
+        return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", ""])
+
     def html(self, css: str = "text") -> Markup:
         """A `<table>` of this class, which scrolls where it is too wide."""
         head = Markup("").join(self._cell("th", "col", *cell) for cell in enumerate(self.header))
         body = Markup("\n").join(
             Markup("<tr{}>{}{}</tr>").format(
-                Markup(' class="ours"') if style else "",
+                Markup(' class="{}"').format("aside" if style == "dim" else "ours") if style else "",
                 self._cell("th", "row", 0, row[0]),
                 Markup("").join(self._cell("td", "", at, cell) for at, cell in enumerate(row[1:], 1)),
             )
@@ -92,6 +110,44 @@ def escape_markdown(words: str) -> str:
     """The words without what Markdown would read as its own; code in backticks stays."""
     signs = r"[\\|]" if "`" in words else r"[\\|<*]|\b_|_\b|(?<=_)_"
     return re.sub(signs, lambda sign: f"\\{sign[0]}", words)
+
+
+_LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"}
+_LATEX |= {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+}
+_LATEX |= {
+    ">": r"\textgreater{}",
+    "−": "$-$",
+    "±": r"$\pm$",
+    "–": "--",
+    "¢": r"\textcent{}",
+    "[": "{[}",
+    "]": "{]}",
+}
+_LATEX |= {'"': r"\textquotedbl{}"}
+
+
+def escape_latex(words: str) -> str:
+    """The words as text of LaTeX, on one line; signs that turn the direction of writing are left out."""
+    return "".join(_LATEX.get(sign, sign) for sign in " ".join(words.split()) if not _turns(sign))
+
+
+def _turns(sign: str) -> bool:
+    return "\u202a" <= sign <= "\u202e" or "\u2066" <= sign <= "\u2069"
+
+
+def _csv_cell(text: str) -> str:
+    """A number with a plain minus and without commas; what would be a formula, behind an apostrophe."""
+    plain = text.replace("−", "-")
+    if re.fullmatch(r"[+-]?[\d,]+(\.\d+)?([eE][+-]?\d+)?", plain):
+        return plain.replace(",", "").removeprefix("+")
+    if text == "–":
+        return ""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def render(

@@ -1,9 +1,10 @@
-"""`rlfocal report`: the HTML report."""
+"""`rlfocal report`: the page, and files for papers."""
 
 from __future__ import annotations
 
 import webbrowser
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,28 +23,46 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Rewrite it even if nothing has changed.")] = False,
     paper: Annotated[
-        bool, typer.Option("--paper", help="Add the paper's accuracy tables, our figures beside theirs.")
+        bool, typer.Option("--paper", help="Add the paper's tables and figures, ours beside theirs.")
+    ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            metavar="DIR",
+            help="Also write every figure (SVG, PNG) and table (CSV, Markdown, LaTeX) into this folder.",
+        ),
+    ] = None,
+    confidential: Annotated[
+        bool, typer.Option("--confidential", help="Show questions that may not be published, such as GPQA's.")
     ] = False,
     snapshot: Snapshot = None,
     warehouse: Location = None,
 ) -> None:
-    """Write one self-contained HTML file: accuracy, cost, learning curves, diversity of the chosen pools.
+    """Write one self-contained HTML page to explore: accuracy, cost, pools, reliability, learning, documents.
 
     A file already written from the same snapshot, studies and version of rlfocal is not written again.
     """
     from rlfocal.report import write_report
-    from rlfocal.report.paper import paper_tables, print_paper
+    from rlfocal.report.export import export_report
+    from rlfocal.report.paper import paper_parts, print_paper
     from warehouse import open_warehouse
 
+    files = []
     with (
         open_warehouse(warehouse, read_only=True, create=False, snapshot=snapshot) as opened,
         progress_bars() as on_progress,
     ):
+        drawn = partial(on_progress, "report")
         path = write_report(
-            opened, output, paper=paper, force=force, on_progress=partial(on_progress, "report")
+            opened, output, paper=paper, confidential=confidential, force=force, on_progress=drawn
         )
-        tables = paper_tables(opened) if paper else ()
-    print_paper(tables)
+        parts = paper_parts(opened) if paper else ()
+        if export is not None:
+            files = export_report(opened, export, paper=paper, on_progress=partial(on_progress, "export"))
+    print_paper(parts)
+    if files:
+        typer.echo(f"{len(files)} files in {export}")
     typer.echo(str(path))
     if show:
         webbrowser.open(path.resolve().as_uri())

@@ -9,7 +9,7 @@ from pathlib import Path
 from warehouse import Warehouse
 
 _MARK = "\n<!-- rlfocal "
-_SOURCES = {".py", ".sql", ".j2"}
+_SOURCES = {".py", ".sql", ".j2", ".css", ".js", ".yaml"}
 
 
 def inputs_digest(warehouse: Warehouse, **settings: object) -> str:

@@ -1,4 +1,4 @@
-"""The paper's accuracy tables: ours beside theirs, each row with the command that fills it."""
+"""The paper's tables and figures: ours beside theirs, each with the command that fills it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ from rich.text import Text
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import percent
+from rlfocal.base.wording import DASH
 from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE
 from rlfocal.evaluation.leaderboard import Board, leaderboard
-from rlfocal.evaluation.studies.findings import load
+from rlfocal.evaluation.studies.findings import Point, load
 from rlfocal.methods import entry_of
 from rlfocal.pool.reading import read_yaml
+from rlfocal.report.figures import Figure
 from warehouse import Warehouse
+from warehouse.scripts import script
 
 PRINTED = Path(__file__).with_name("paper.yaml")
+Ours = Mapping[tuple[str, str], float]
+"""By the key of a row and the column."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of a table, as fractions."""
+    """One figure, in the unit of its column."""
 
-    benchmark: str
+    column: str
     theirs: float | None
     """None if the printed figure is not known."""
     ours: float | None
@@ -44,76 +48,185 @@ class PaperRow:
 
 
 @dataclass(frozen=True)
-class PaperTable:
+class PaperPart:
+    """A table of the paper, or the figures that a figure of it shows."""
+
+    name: str
     title: str
-    benchmarks: tuple[str, ...]
+    columns: tuple[str, ...]
     rows: tuple[PaperRow, ...]
     note: str
 
+    @property
+    def table(self) -> Table:
+        """Theirs and ours by column."""
+        titles = [f"{column}, {whose}" for column in self.columns for whose in ("theirs", "ours")]
+        table = Table("", *titles, title=self.title)
+        for row in self.rows:
+            table.add(row.label, *(_figure(v) for cell in row.cells for v in (cell.theirs, cell.ours)))
+        return table
 
-def paper_tables(warehouse: Warehouse) -> tuple[PaperTable, ...]:
-    """Tables 1 to 6; ours are of the frozen protocol, fitted once for the benchmark, means over seeds."""
+    @property
+    def notes(self) -> list[str]:
+        """What to know before comparing: artefacts above all."""
+        return [f"{row.label}: {row.note}." for row in self.rows if row.note] + [self.note] * bool(self.note)
+
+    @property
+    def commands(self) -> list[str]:
+        """What makes ours."""
+        return list(dict.fromkeys(row.command for row in self.rows))
+
+    @property
+    def missing(self) -> list[str]:
+        """The commands that fill the empty cells."""
+        return list(dict.fromkeys(r.command for r in self.rows if any(cell.ours is None for cell in r.cells)))
+
+    @property
+    def figure(self) -> Figure | None:
+        """Theirs and ours side by side, for a figure of the paper."""
+        return _drawn(self) if self.name.startswith("figure") and self.rows else None
+
+
+def paper_parts(warehouse: Warehouse) -> tuple[PaperPart, ...]:
+    """Tables 1 to 8 and Figures 2 to 6; ours are frozen, fitted once for the benchmark, means over seeds."""
     boards = {
         board.benchmark: board
         for board in leaderboard(warehouse)
         if board.key[1:] == ("frozen", "benchmark", GIVEN_ROWS, False, 0)
     }
-    return tuple(_table(warehouse, described, boards) for described in read_yaml(PRINTED)["tables"])
+    return tuple(_part(warehouse, described, boards) for described in read_yaml(PRINTED)["parts"])
 
 
-def print_paper(tables: Sequence[PaperTable], console: Console | None = None) -> None:
-    """All tables, and under each the commands that fill what is missing."""
+def print_paper(parts: Sequence[PaperPart], console: Console | None = None) -> None:
+    """Every part, and under each the commands that fill what is missing."""
     console = console or Console()
-    for table in tables:
-        columns = [f"{benchmark} {whose}" for benchmark in table.benchmarks for whose in ("theirs", "ours")]
-        listing = Table("", *columns, title=table.title)
-        for row in table.rows:
-            shown = [figure for cell in row.cells for figure in (cell.theirs, cell.ours)]
-            listing.add(row.label, *map(percent, shown))
-        console.print(listing if table.rows else Text(table.title, style="bold"))
-        notes = [f"{row.label}: {row.note}." for row in table.rows if row.note]
-        missing = [row.command for row in table.rows if any(cell.ours is None for cell in row.cells)]
-        notes += [f"To fill what is missing: {'; '.join(dict.fromkeys(missing))}"] * bool(missing)
-        for note in [*notes, *([table.note] if table.note else [])]:
+    for part in parts:
+        console.print(part.table if part.rows else Text(part.title, style="bold"))
+        fill = [f"To fill what is missing: {'; '.join(part.missing)}"] * bool(part.missing)
+        for note in [*part.notes, *fill]:
             console.print(Text(note, style="dim"), width=min(console.width, 100))
         console.print()
 
 
-def _table(warehouse: Warehouse, described: Mapping[str, Any], boards: Mapping[str, Board]) -> PaperTable:
-    benchmarks = tuple(described["benchmarks"])
-    found = {b: _ours(warehouse, described, b, boards.get(b)) for b in benchmarks}
+def _part(warehouse: Warehouse, described: Mapping[str, Any], boards: Mapping[str, Board]) -> PaperPart:
+    source, columns = described.get("source", "boards"), tuple(described["columns"])
+    ours = _ours(warehouse, source, described.get("benchmark", ""), boards)
     rows = []
     for row in described["rows"]:
-        theirs = row.get("theirs", {})
-        key = row.get("method", row["label"])
-        cells = tuple(
-            Cell(b, theirs[b] / 100 if b in theirs else None, found[b].get(key)) for b in benchmarks
-        )
+        theirs, key = row.get("theirs", {}), row.get("method", row.get("point", row["label"]))
+        cells = tuple(Cell(c, theirs.get(c), ours.get((key, c))) for c in columns)
         rows.append(PaperRow(row["label"], cells, row.get("note", ""), _command(described, row)))
-    return PaperTable(described["table"], benchmarks, tuple(rows), described.get("note", ""))
+    return PaperPart(described["name"], described["title"], columns, tuple(rows), described.get("note", ""))
 
 
-def _ours(
-    warehouse: Warehouse, described: Mapping[str, Any], benchmark: str, board: Board | None
-) -> dict[str, float]:
-    """Our figures by method, by model alone, or by the label of a study's point."""
-    if "study" in described:
-        path = warehouse.location.studies / f"{described['study']}-{benchmark}-rl_focal.json"
-        try:
-            return {point.label: point.accuracy for point in load(path).points} if path.exists() else {}
-        except InputError:
-            return {}
-    if board is None:
+def _ours(warehouse: Warehouse, source: str, benchmark: str, boards: Mapping[str, Board]) -> Ours:
+    if source == "boards":
+        return {key: value for board in boards.values() for key, value in _of_board(board).items()}
+    if source == "prices":
+        prices = warehouse.rows("SELECT model, price FROM models WHERE price IS NOT NULL")
+        return {(model, "price"): price for model, price in prices}
+    board = boards.get(benchmark)
+    runs = {run.run_id: s.method for s in board.standings for run in s.runs} if board else {}
+    if source == "times":
+        taken = "SELECT method, avg(seconds) / 3600 FROM runs WHERE list_contains(?, run_id) GROUP BY method"
+        return {(method, "training hours"): hours for method, hours in warehouse.rows(taken, [list(runs)])}
+    if source == "learning":
+        return _of_learning(warehouse, [run for run, method in runs.items() if method == "rl_focal"])
+    path = warehouse.location.studies / f"{source}-{benchmark}-rl_focal.json"
+    try:
+        points = load(path).points if path.exists() else ()
+    except InputError:
         return {}
-    alone = {f"{SINGLE}{single.model}": single.accuracy for single in board.singles}
-    return alone | {standing.method: standing.accuracy for standing in board.standings}
+    return {key: value for point in points for key, value in _of_point(point).items()}
+
+
+def _of_board(board: Board) -> Ours:
+    alone = {(f"{SINGLE}{one.model}", board.benchmark): 100 * one.accuracy for one in board.singles}
+    return alone | {(s.method, board.benchmark): 100 * s.accuracy for s in board.standings}
+
+
+def _of_learning(warehouse: Warehouse, runs: Sequence[str]) -> Ours:
+    found: dict[tuple[str, str], float] = {}
+    for phase, _, accuracy, *_ in warehouse.rows(script("queries/learning_curve"), [list(runs)]):
+        found.setdefault((f"{phase.title()}, first episode", "accuracy %"), 100 * accuracy)
+        found[f"{phase.title()}, last episode", "accuracy %"] = 100 * accuracy
+    return found
+
+
+def _of_point(point: Point) -> Ours:
+    known = {
+        "accuracy %": 100 * point.accuracy,
+        "¢ / 1,000": point.cost,
+        "seconds": point.seconds,
+        "inferences": None if point.mean_pool_size is None else point.mean_pool_size * point.n,
+    }
+    is_ours = point.series == "RL-Focal"
+    keys = (f"{point.series}, {point.label}", *([point.label] if is_ours or point.x is None else []))
+    return {(key, column): value for key in keys for column, value in known.items() if value is not None}
 
 
 def _command(described: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     if "command" in described:
         return str(described["command"])
     method = "rl_focal" if row["method"].startswith(SINGLE) else row["method"]
-    missing = described["benchmarks"][0] if len(described["benchmarks"]) == 1 else "B"
+    missing = described["columns"][0] if len(described["columns"]) == 1 else "B"
     needed = entry_of(method).needs_setting
     setting = f" --set {method}.{needed}=..." if needed else ""
     return f"rlfocal evaluate --benchmark {missing} --methods {method} --seeds 5{setting}"
+
+
+def _figure(value: float | None) -> str:
+    """
+    >>> _figure(72.7), _figure(4737.0), _figure(0.014), _figure(None)
+    ('72.70', '4,737', '0.014', '–')
+    """
+    if value is None:
+        return DASH
+    return f"{value:,.0f}" if abs(value) >= 300 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def _drawn(part: PaperPart) -> Figure:
+    import altair as alt
+
+    from rlfocal.report.figures import style
+
+    whose = {"theirs": style.BLUE, "ours": style.ACCENT}
+    panels = []
+    for column in part.columns:
+        points = [
+            {"label": row.label, "whose": name, "value": getattr(cell, name)}
+            for row in part.rows
+            for cell in row.cells
+            if cell.column == column
+            for name in whose
+            if getattr(cell, name) is not None
+        ]
+        order = [row.label for row in part.rows]
+        chart = (
+            alt.Chart(style.rows(points))
+            .mark_point(filled=True, size=70, opacity=0.9)
+            .encode(
+                y=alt.Y("label:N", sort=order, title=None, scale=alt.Scale(domain=order)).axis(titleY=0),
+                x=alt.X("value:Q", title=column, scale=alt.Scale(zero=False)),
+                color=alt.Color(
+                    "whose:N", title=None, scale=alt.Scale(domain=list(whose), range=list(whose.values()))
+                ),
+                shape=alt.Shape("whose:N", title=None, scale=alt.Scale(domain=list(whose))),
+                tooltip=[
+                    style.named("label", "what"),
+                    style.named("whose", "whose"),
+                    style.tip("value", column),
+                ],
+            )
+        )
+        panels.append(chart.properties(width=260, height=max(20 * len(order), 60)))
+    known = [
+        f"{row.label}: {_figure(c.theirs)} and {_figure(c.ours)}" for row in part.rows for c in row.cells[:1]
+    ]
+    return Figure(
+        alt.concat(*panels, columns=2),
+        f"{part.title}.",
+        "Theirs as printed, ours where it was evaluated.",
+        f"{part.columns[0]}, theirs and ours: {'; '.join(known)}.",
+        part.name,
+    )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
-
-import numpy as np
 
 from rlfocal.evaluation.comparable import answering
 from warehouse import Warehouse
@@ -14,7 +13,6 @@ from warehouse.scripts import script
 
 SHOWN = 10
 ALL_POOLS_LIMIT = 5_000
-CLOUD = 250
 
 
 @dataclass(frozen=True)
@@ -45,26 +43,25 @@ class PoolChoice:
     """The pool with the highest plurality accuracy on these documents, of all that were looked at: known only
     in hindsight."""
     others: tuple[Pool, ...]
-    """A random sample of all pools up to `max_size`; empty where the warehouse has too many models."""
+    """All other pools up to `max_size`; empty where the warehouse has too many models."""
     max_size: int
 
 
 def pool_choice(
     warehouse: Warehouse, benchmark: str, runs: Sequence[str], models: Sequence[str]
 ) -> PoolChoice | None:
-    """The pools of the given runs. None if they chose none, or the benchmark has one model.
+    """The pools of the given runs, which may be none. None if the benchmark has one model.
 
     A pool with a model that the warehouse has lost keeps its share, and has no statistics.
     """
-    counted = warehouse.rows(
-        script("queries/chosen_pools"),
-        (list(runs),),
-    )
-    if not counted or len(models) < 2:
+    counted = warehouse.rows(script("queries/chosen_pools"), (list(runs),))
+    if len(models) < 2:
         return None
     total = sum(count for _, count in counted)
     max_size = min(largest_enumerable(_n_models(warehouse, benchmark)), len(models))
-    every = _all_pools(warehouse, benchmark, max_size, set(models)) if max_size > 1 else {}
+    every: Mapping[tuple[str, ...], Pool] = {}
+    if max_size > 1:
+        every = _all_pools(warehouse, warehouse.snapshot(), benchmark, max_size, frozenset(models))
     present = answering(warehouse, benchmark)
 
     def described(members: Sequence[str]) -> Pool:
@@ -77,8 +74,8 @@ def pool_choice(
     full = described(models)
     looked_at = [*every.values(), *(pool for pool, _ in chosen if len(pool.models) > 1), full]
     best = max(looked_at, key=lambda pool: (pool.plurality_accuracy or 0.0, -len(pool.models)))
-    sample = np.random.default_rng(0).permutation(len(every))[:CLOUD]
-    others = tuple(pool for at, pool in enumerate(every.values()) if at in sample)
+    taken = {full.models, best.models, *(pool.models for pool, _ in chosen)}
+    others = tuple(pool for pool in every.values() if pool.models not in taken)
     return PoolChoice(
         tuple(ChosenPool(p.models, p.focal_diversity, p.plurality_accuracy, share) for p, share in chosen),
         len(counted),
@@ -97,9 +94,10 @@ def _pool(warehouse: Warehouse, benchmark: str, models: tuple[str, ...]) -> Pool
     return Pool(models, *row)
 
 
+@lru_cache(maxsize=1)
 def _all_pools(
-    warehouse: Warehouse, benchmark: str, max_size: int, models: set[str]
-) -> dict[tuple[str, ...], Pool]:
+    warehouse: Warehouse, snapshot: int, benchmark: str, max_size: int, models: frozenset[str]
+) -> Mapping[tuple[str, ...], Pool]:
     """Every pool of 2 to max_size of the models, by its members in alphabetical order."""
     rows = warehouse.rows(
         script("queries/every_pool"),

@@ -19,7 +19,15 @@ from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse
 from warehouse.store import ReadOnlyError
 
-SLOW_TO_IMPORT = ("torch", "sklearn", "matplotlib", "transformers", "prefect.flows", "prefect.server")
+SLOW_TO_IMPORT = (
+    "torch",
+    "sklearn",
+    "altair",
+    "vl_convert",
+    "transformers",
+    "prefect.flows",
+    "prefect.server",
+)
 
 
 @pytest.mark.slow

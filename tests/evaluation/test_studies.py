@@ -32,6 +32,7 @@ from rlfocal.methods import Making, RLFocal, make_method
 from rlfocal.methods.rl_focal.config import rl_focal_config
 from rlfocal.methods.trained.settings import recipe, shown
 from rlfocal.report import leaderboard, write_report
+from rlfocal.report.figures.style import svg
 from rlfocal.report.studies import figure
 from warehouse import Warehouse, open_warehouse
 
@@ -90,9 +91,7 @@ def conditions(warehouse: Warehouse, method: str = "rl_focal", seeds: int = 2) -
 def run(warehouse: Warehouse, name: str, *values: object, seeds: int = 2) -> Findings:
     study = STUDIES[name]
     found = study.run(conditions(warehouse, study.method, seeds), values or None)
-    minidom.parseString(
-        figure(found, "x").replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1)
-    )
+    minidom.parseString(svg(figure(found).spec))
     assert load(warehouse.location.studies / f"{name}-b-{study.method}.json") == found
     return found
 

@@ -422,9 +422,9 @@ def test_the_terminal_and_the_report_say_what_is_tuned(
     assert f"Chosen: knn k={k}. No settings to tune: best_single." in shown
     assert "default settings" not in shown
     page = write_report(opened, tmp_path / "report.html").read_text()
-    assert f"<td>k={k}</td>" in page
+    assert f'<td class="members">k={k}</td>' in page
     assert "default settings" in page
-    assert "<td>no settings to tune</td>" in page
+    assert '<td class="members">no settings to tune</td>' in page
 
 
 def test_what_cannot_be_tuned_ends_the_command(

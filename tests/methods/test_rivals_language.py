@@ -18,7 +18,7 @@ from rlfocal.evaluation import evaluate
 from rlfocal.methods import check_methods, entries, every_method
 from rlfocal.methods.routers._pairs import parts_of
 from rlfocal.methods.routers.language_routers import STRONG, TIE, WEAK, outcomes
-from rlfocal.report.paper import paper_tables
+from rlfocal.report.paper import paper_parts
 from warehouse import Warehouse
 
 TUNED: dict[str, dict[str, Any]] = {
@@ -146,7 +146,7 @@ def test_a_named_model_is_no_other_setting(tiny: dict[str, str], warehouse: Ware
     model = tiny["routellm_bert"]
     named = evaluate(warehouse, "b", methods=method, seeds=1, settings=[f"routellm_bert.model={model}"])
     assert {row.study for row in named.rows} == {None}
-    [row, *_] = paper_tables(warehouse)[1].rows[2:]
+    [row, *_] = paper_parts(warehouse)[1].rows[2:]
     assert row.command.endswith("--set routellm_bert.model=...")
     other = [f"model={model}", "routellm_bert.steps=2"]
     tuned = evaluate(warehouse, "b", methods=method, seeds=1, settings=other)

@@ -1,93 +1,128 @@
-"""Figures of a board: what the curve over calls shows, and that a figure is one file."""
+"""Figures of a board: what each shows, against SQL and against formulas of its own."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
+import altair as alt
 import numpy as np
 import pytest
-from markupsafe import Markup
-from matplotlib.figure import Figure
 from support.budget_policies import SAYS, FirstOnes, held
-from support.rows import put_choices
+from support.rows import put_choices, put_extractions
 
 from rlfocal.evaluation import evaluate
-from rlfocal.evaluation.budgets import AtBudget, BudgetCurve
 from rlfocal.evaluation.leaderboard import Board, leaderboard
 from rlfocal.report import figures
-from rlfocal.report.figures import budgets, figures_of
+from rlfocal.report.export import export_report, file_name
+from rlfocal.report.figures import figures_of
+from rlfocal.report.figures.failures import clustered
+from rlfocal.report.figures.style import CONFIG, in_colours, png, svg
 from rlfocal.report.html import write_report
 from warehouse import Warehouse
-
-
-def curve(method: str, *points: tuple[float, float]) -> BudgetCurve:
-    return BudgetCurve(
-        method, tuple(AtBudget(str(i), 1, y, 0.01, x, None, 1.0) for i, (x, y) in enumerate(points))
-    )
 
 
 @pytest.fixture
 def board(warehouse: Warehouse) -> Board:
     put_choices(warehouse, SAYS)
+    put_extractions(warehouse)
     evaluate(warehouse, "b", methods=["best_single", "plurality"], seeds=1)
     [found] = leaderboard(warehouse)
     return found
 
 
-def test_every_method_has_a_line_over_its_calls(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[tuple[Figure, str]] = []
-
-    def noted(figure: Figure, name: str, words: str) -> str:
-        drawn.append((figure, words))
-        return "<svg/>"
-
-    monkeypatch.setattr(budgets, "inline", noted)
-    rivals = [curve(f"r{i}", (1.0, 0.6 - i / 100), (2.5, 0.7 - i / 100)) for i in range(7)]
-    ours = curve("rl_focal", (3.0, 0.8), (1.0, 0.65), (3.0, 0.8))
-    budgets.accuracy_over_calls(board, [ours, *rivals], "name")
-    [(figure, words)] = drawn
-    [axes] = figure.axes
-    lines = [[(x, y) for x, y in np.column_stack(line.get_data()).tolist()] for line in axes.lines]
-    for one in rivals:
-        assert [(p.mean_pool_size, p.accuracy) for p in one.points] in lines
-    assert [(1.0, 0.65), (3.0, 0.8)] in lines
-    written = {text.get_text() for text in axes.texts}
-    assert written == {"rl_focal", "r0", "r1", "r2", "r3", "r4"}
-    [baseline] = [s.accuracy for s in board.standings if s.method == "best_single"]
-    assert any(set(np.asarray(line.get_ydata()).tolist()) == {baseline} for line in axes.lines)
-    low, high = axes.get_ylim()
-    assert low < min(0.54, baseline)
-    assert high > max(0.8, baseline)
-    assert "rl_focal from 65.00 % at 1.0 calls to 80.00 % at 3.0" in words
+def values(spec: dict[str, Any], of: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The rows of a spec, or of a part of it."""
+    names = list(spec["datasets"]) if of is None else [of["data"]["name"]]
+    return [row for name in names for row in spec["datasets"][name]]
 
 
-def test_it_is_on_the_page_where_there_are_budgets(
+def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
     warehouse: Warehouse, board: Board, tmp_path: Path
 ) -> None:
-    without = write_report(warehouse, tmp_path / "without.html").read_text("utf-8")
-    assert "Accuracy over calls." not in without
     held(warehouse, FirstOnes(), "2", "all")
-    page = write_report(warehouse, tmp_path / "with.html").read_text("utf-8")
-    assert page.index("Cost against accuracy.") < page.index("Accuracy over calls.")
-    assert "first_ones from 100.00 % at 2.0 calls to 50.00 % at 3.0" in page
+    [board] = leaderboard(warehouse)
+    drawn = figures_of(warehouse, board)
+    assert {"cost", "budgets", "pools", "failures", "reliability", "models"} <= set(drawn)
+    for figure in drawn.values():
+        alt.Chart.from_dict(in_colours(figure.spec))  # refused by the schema unless it is valid
+        assert figure.spec["description"]
+        text = svg(figure.spec)
+        ElementTree.fromstring(text)
+        assert "var(--" not in text
+        assert png(figure.spec).startswith(b"\x89PNG")
+    page = write_report(warehouse, tmp_path / "page.html").read_text("utf-8")
+    for name, figure in drawn.items():
+        spec = page.split(f'id="board0-figure-{name}"')[1].split('class="spec">')[1].split("</script>")[0]
+        assert json.loads(spec) == json.loads(json.dumps(figure.spec))
+    assert json.dumps(CONFIG["font"])[1:20] in page
+
+
+def test_the_front_leaves_out_what_is_beaten(warehouse: Warehouse, board: Board) -> None:
+    spec = figures_of(warehouse, board)["cost"].spec
+    points = [p for p in values(spec) if "kind" in p and p["kind"] != "RL-Focal, one seed"]
+    [line] = [layer for layer in spec["layer"] if layer.get("mark", {}).get("interpolate") == "step-after"]
+    front = {p["name"] for p in values(spec, line)}
+    for p in points:
+        beaten = any(
+            (q["cost"] <= p["cost"] and q["accuracy"] > p["accuracy"])
+            or (q["cost"] < p["cost"] and q["accuracy"] >= p["accuracy"])
+            for q in points
+        )
+        assert not (beaten and p["name"] in front)
+        assert beaten or any(q["accuracy"] == p["accuracy"] and q["name"] in front for q in points)
+
+
+def test_models_that_fail_alike_stand_side_by_side() -> None:
+    rng = np.random.default_rng(0)
+    kinds = rng.random((2, 400)) < 0.5
+    fails = np.array([kinds[at % 2] ^ (rng.random(400) < 0.05) for at in range(6)], dtype=float)
+    names = [f"m{at}" for at in range(6)]
+    r = np.corrcoef(fails)
+    pairs = {(names[a], names[b]): float(r[a, b]) for a in range(6) for b in range(a + 1, 6)}
+    order = [int(name[1]) % 2 for name in clustered(names, pairs)]
+    assert order in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
+    assert clustered(names[:2], {("m0", "m1"): None}) == names[:2]
+
+
+def test_a_missing_answer_is_framed(warehouse: Warehouse, board: Board) -> None:
+    assert "nothing is missing" in figures_of(warehouse, board)["models"].caption
+    model = board.models[0]
+    warehouse.connection.execute("DELETE FROM choice_logprobs WHERE model = ? AND doc_id = 0", [model])
+    found = figures_of(warehouse, board)["models"]
+    assert "1 cell of" in found.caption
+    [cell] = {json.dumps(p, sort_keys=True) for p in values(found.spec) if p.get("missing")}
+    assert json.loads(cell)["model"] == model
 
 
 def test_a_figure_is_one_file(
     warehouse: Warehouse, board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "their_figures").mkdir()
-    (tmp_path / "their_figures" / "circle.py").write_text(
-        "from markupsafe import Markup\n\nfrom rlfocal.report.figures import Drawn, board_figure\n\n\n"
-        "@board_figure(place=1.5)\ndef circle(warehouse, board, name):\n"
-        "    svg = Markup('<svg id=\"{}\"></svg>').format(name)\n"
-        "    return Drawn(svg, f'A circle of {board.benchmark}.', Markup('Round.'))\n"
+    (tmp_path / "their_figures" / "dots.py").write_text(
+        "import altair as alt\n\nfrom rlfocal.report.figures import Figure, board_figure\n\n\n"
+        "@board_figure(place=1.5)\ndef dots(warehouse, board):\n"
+        "    chart = alt.Chart(alt.Data(values=[{'x': 1}])).mark_point().encode(x='x:Q')\n"
+        "    return Figure(chart, f'Dots of {board.benchmark}.', 'Round.', 'A dot.')\n"
     )
-    (tmp_path / "their_figures" / "_help.py").write_text("raise AssertionError('this is no figure')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(figures, "_FIGURES", dict(figures._FIGURES))
-    before = figures_of(warehouse, board, "board0")
-    found = figures_of(warehouse, board, "board0", "their_figures", [str(tmp_path / "their_figures")])
-    assert [one.title for one in found if one not in before] == ["A circle of b."]
-    assert found[1].svg == Markup('<svg id="board0-circle"></svg>')
+    before = set(figures_of(warehouse, board))
+    found = figures_of(warehouse, board, "their_figures", [str(tmp_path / "their_figures")])
+    assert set(found) - before == {"dots"}
+    assert list(found)[1] == "dots"
     page = write_report(warehouse, tmp_path / "page.html").read_text("utf-8")
-    assert "<b>A circle of b.</b> Round." in page
+    assert "<b>Dots of b.</b> Round." in page
+    written = {
+        path.relative_to(tmp_path / "out").as_posix() for path in export_report(warehouse, tmp_path / "out")
+    }
+    assert {"b/dots.svg", "b/dots.png", "b/results.csv", "b/results.md", "b/results.tex"} <= written
+
+
+def test_titles_become_file_names_that_are_safe_and_apart() -> None:
+    titles = ["b", "../b", "a/b", "a b", "b (online)", "con\n", "模型", "x" * 300, "=1"]
+    names = [file_name(title) for title in titles]
+    assert len(set(names)) == len(names)
+    assert all(0 < len(name) < 80 and "/" not in name and not name.startswith(".") for name in names)

@@ -77,6 +77,15 @@ def put_answers(warehouse: Warehouse, passes: list[list[str | None]], texts: lis
     return warehouse.snapshot()
 
 
+def put_extractions(warehouse: Warehouse) -> None:
+    """A record of every partition that has answers, as an extraction keeps it."""
+    with warehouse.transaction("fill"):
+        warehouse.connection.execute(
+            "INSERT INTO extractions BY NAME SELECT 'made' AS extraction_id, model, benchmark, task, "
+            "count(DISTINCT doc_id) AS n_docs FROM choice_logprobs GROUP BY ALL"
+        )
+
+
 def put_choices(
     warehouse: Warehouse, rights: dict[str, list[bool]], label: int = 0, benchmark: str = "b"
 ) -> None:

@@ -1,4 +1,4 @@
-"""The figures of a board: a module enters its own by `@board_figure`, and the page shows it."""
+"""The figures of a board: a module enters its own by `@board_figure`, and the page and the export show it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,40 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import walk_packages
-
-from markupsafe import Markup
+from typing import TYPE_CHECKING, Any
 
 from rlfocal.evaluation.leaderboard import Board
 from warehouse import Warehouse
 
+if TYPE_CHECKING:
+    import altair as alt
+
 
 @dataclass(frozen=True)
-class Drawn:
+class Figure:
     """A figure with its words."""
 
-    svg: Markup
-    """As `rlfocal.report.svg.inline` writes it."""
+    chart: alt.TopLevelMixin
+    """In the colours of `rlfocal.report.figures.style`."""
     title: str
     """One sentence."""
-    caption: Markup
-    """What the figure shows, with the keys of the colours."""
+    caption: str
+    """What it shows, and how to read it."""
+    description: str
+    """Its main figures in words, for those who do not see it."""
+    name: str = ""
+    """Of files and anchors; without one, that of the function that drew it."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """As Vega-Lite."""
+        from rlfocal.report.figures.style import spec
+
+        return spec(self.chart, self.description)
 
 
-Draw = Callable[[Warehouse, Board, str], Drawn | None]
-"""From a board and a name that keeps ids apart; None if the board has nothing to show of it."""
+Draw = Callable[[Warehouse, Board], Figure | None]
+"""None if the board has nothing to show of it."""
 _FIGURES: dict[str, tuple[float, Draw]] = {}
 
 
@@ -41,17 +54,11 @@ def board_figure(place: float) -> Callable[[Draw], Draw]:
 
 
 def figures_of(
-    warehouse: Warehouse,
-    board: Board,
-    anchor: str,
-    package: str = __name__,
-    path: Sequence[str] = tuple(__path__),
-) -> tuple[Drawn, ...]:
-    """All figures that the package's modules register; modules whose name begins with `_` are skipped."""
-    # Not before: drawing imports matplotlib, which a page that is still true must not wait for.
-    for module in walk_packages(path, f"{package}."):
-        if not module.name.rpartition(".")[2].startswith("_"):
-            import_module(module.name)
+    warehouse: Warehouse, board: Board, package: str = __name__, path: Sequence[str] = tuple(__path__)
+) -> dict[str, Figure]:
+    """All figures that the package's modules register, by name."""
+    for module in walk_packages(path, f"{package}."):  # not before: drawing imports altair, which is slow
+        import_module(module.name)
     in_order = sorted(_FIGURES.items(), key=lambda item: item[1][0])
-    drawn = [draw(warehouse, board, f"{anchor}-{name}") for name, (_, draw) in in_order]
-    return tuple(figure for figure in drawn if figure is not None)
+    drawn = {name: draw(warehouse, board) for name, (_, draw) in in_order}
+    return {name: figure for name, figure in drawn.items() if figure is not None}

@@ -1,79 +1,181 @@
-"""Cost against accuracy."""
+"""Accuracy over cost: who is on the Pareto front."""
 
 from __future__ import annotations
 
-from markupsafe import Markup
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
 
 from rlfocal.base.wording import percent
+from rlfocal.evaluation.budgets import budget_curves
 from rlfocal.evaluation.comparable import Run
 from rlfocal.evaluation.leaderboard import CEILING, Board, Standing
-from rlfocal.report.figures import Drawn, board_figure
-from rlfocal.report.figures._axes import cost_axis, frame_accuracy, panel
-from rlfocal.report.labels import Label, place_labels
-from rlfocal.report.svg import ACCENT, BLUE, MUTED, inline, style
+from rlfocal.report.figures import Figure, board_figure
+from rlfocal.report.figures.style import (
+    ACCENT,
+    BLUE,
+    HEIGHT,
+    INK,
+    MUTED,
+    PAPER,
+    THIRD,
+    WIDTH,
+    named,
+    percent_axis,
+    rows,
+    tip,
+)
 from warehouse import Warehouse
+
+KINDS = {"RL-Focal": ACCENT, "RL-Focal, one seed": ACCENT, "RL-Focal within a budget": THIRD}
+KINDS |= {"other methods": BLUE, "single models": MUTED}
+SHAPES = ("diamond", "circle", "triangle-up", "circle", "square")
+LONGEST = 32
+"""Letters of a name in the figure; hovering shows all."""
 
 
 @board_figure(place=1)
-def cost(warehouse: Warehouse, board: Board, name: str) -> Drawn | None:
+def cost(warehouse: Warehouse, board: Board) -> Figure | None:
     """Where the board's methods and single models stand; None if nothing costs anything."""
-    drawn = cost_accuracy(board, name)
-    return Drawn(Markup(drawn), "Cost against accuracy.", _caption(board)) if drawn else None
-
-
-def _caption(board: Board) -> Markup:
-    unpriced = (
-        ""
-        if board.is_priced
-        else "Not every price is known, so the number of models asked stands for the cost. "
-    )
-    return Markup(
-        f'{unpriced}<span class="key grey">single models</span>, <span class="key blue">methods</span> and '
-        '<span class="key accent">RL-Focal</span> with the standard error over documents; open circles are '
-        "its seeds; unnamed points: constant pools of as many models as RL-Focal asks. Up and to the left is "
-        "better."
-    )
-
-
-def cost_accuracy(board: Board, name: str) -> str:
-    """Accuracy over cost: single models, methods, every seed of RL-Focal.
-
-    Where a price is unknown, the number of models asked stands for the cost.
-    """
     priced = board.is_priced
-    singles = [(s.cost or 0.0 if priced else 1.0, s.accuracy, s.model) for s in board.singles]
-    asking = [s for s in board.standings if s.method != CEILING and s.mean_pool_size > 0]
-    methods = [(_cost(s, priced), s) for s in asking]
-    costs = [cost for cost, _, _ in singles] + [cost for cost, _ in methods]
-    if not methods:
-        return ""
-    with style():
-        figure, axes = panel(3.5)
-        axes.scatter([c for c, _, _ in singles], [a for _, a, _ in singles], s=14, color=MUTED, linewidths=0)
-        labels = []
-        for cost, s in methods:
-            color, marker = (ACCENT, "D") if s.is_ours else (BLUE, "o")
-            axes.errorbar(cost, s.accuracy, s.stderr_docs, color=color, fmt="none", lw=0.7, alpha=0.55)
-            axes.scatter(cost, s.accuracy, s=30, color=color, marker=marker, linewidths=0, zorder=3)
-            if not board.is_extra(s):
-                labels.append(Label(cost, s.accuracy, s.method, color))
-            if s.is_ours:
-                x, y = [_cost(run, priced) for run in s.runs], [run.accuracy for run in s.runs]
-                axes.scatter(x, y, s=16, facecolors="none", edgecolors=ACCENT, linewidths=0.8)
-        labels.sort(key=lambda label: label.color != ACCENT)
-        # Without prices all single models stand in one column, with room for the best one's name.
-        labels += [Label(x, y, model, MUTED) for x, y, model in singles[: None if priced else 1]]
-        frame_accuracy(axes, [s.accuracy for _, s in methods] + [accuracy for _, accuracy, _ in singles])
-        axes.set_title("accuracy on test documents, %")
-        cost_axis(axes, costs)
-        axes.set_xlabel("cost, cents per 1,000 queries" if priced else "models asked per document")
-        figure.canvas.draw()  # the layout must be settled before labels are placed in it
-        seeds = [(_cost(run, priced), run.accuracy) for ours in board.ours for run in ours.runs]
-        place_labels(axes, labels, [*seeds, *((x, y) for x, y, _ in singles)])
-        ours = ", ".join(f"{one.method} at {percent(one.accuracy)} %" for one in board.ours)
-        best = ours or "methods and single models"
-        return inline(figure, name, f"Cost against test accuracy on {board.benchmark}: {best}")
+    points = _points(board, priced)
+    if all(point["kind"] == "single models" for point in points):
+        return None
+    points += [
+        {"name": f"{curve.method}, at most {p.budget.replace('c', ' ¢')}", "kind": "RL-Focal within a budget"}
+        | _place(p.cost if priced else p.mean_pool_size, p.accuracy, p.stderr_docs, p.mean_pool_size)
+        for curve in budget_curves(warehouse, board)
+        if curve.method in {s.method for s in board.ours}
+        for p in curve.points
+        if not priced or p.cost is not None
+    ]
+    front = _front([p for p in points if p["kind"] != "RL-Focal, one seed"])
+    unit = "cost, cents per 1,000 queries" if priced else "models asked per document"
+    unpriced = (
+        "" if priced else "Not every price is known, so the number of models asked stands for the cost. "
+    )
+    ours = (
+        "; ".join(f"{s.method} {percent(s.accuracy)} %" for s in board.ours) or "RL-Focal was not evaluated"
+    )
+    best = ", ".join(str(p["name"]) for p in front)
+    return Figure(
+        _chart(points, front, unit),
+        "Accuracy over cost.",
+        f"{unpriced}Up and to the left is better: the line is the Pareto front, where nothing else is both "
+        "cheaper and more accurate. Bars are 95 % intervals over documents. The oracle is left out.",
+        f"Accuracy over {unit} on {board.benchmark}: {ours}. On the Pareto front: {best}.",
+    )
 
 
-def _cost(what: Standing | Run, priced: bool) -> float:
-    return (what.cost or 0.0) if priced else what.mean_pool_size
+def _chart(points: Sequence[dict[str, Any]], front: Sequence[dict[str, Any]], unit: str) -> alt.LayerChart:
+    x = alt.X("cost", type="quantitative", title=unit, scale=cost_scale([p["cost"] for p in points]))
+    y = percent_axis("accuracy")
+    shown = [kind for kind in KINDS if any(p["kind"] == kind for p in points)]
+    colours = alt.Scale(domain=shown, range=[KINDS[kind] for kind in shown])
+    shapes = alt.Scale(domain=shown, range=[SHAPES[list(KINDS).index(kind)] for kind in shown])
+    hollow = alt.datum.kind == "RL-Focal, one seed"
+    base = alt.Chart(rows(points)).encode(x=x, color=alt.Color("kind:N", scale=colours, title=None))
+    bars = (
+        base.transform_filter("datum.kind != 'RL-Focal, one seed'")
+        .mark_rule(opacity=0.3)
+        .encode(y=percent_axis("low"), y2="high:Q")
+    )
+    marks = base.mark_point(size=52, strokeWidth=1.5).encode(
+        y=y,
+        shape=alt.Shape("kind:N", scale=shapes, title=None),
+        fill=alt.condition(hollow, alt.value("transparent"), alt.Color("kind:N", scale=colours, title=None)),
+        tooltip=[
+            named("name", "name"),
+            tip("accuracy", "accuracy, %"),
+            tip("low", "from"),
+            tip("high", "to"),
+            tip("cost", unit, ",.3~f"),
+            tip("asked", "models asked"),
+        ],
+    )
+    line = (
+        alt.Chart(rows(front))
+        .mark_line(interpolate="step-after", color=INK, strokeWidth=1, strokeDash=[3, 3], opacity=0.7)
+        .encode(x=x, y=y)
+    )
+    labels: list[alt.Chart | alt.LayerChart] = [label(front, x, y, side) for side in ("start", "end")]
+    ours = [
+        {**p, "short": shortened(p["name"])} for p in points if p["kind"] == "RL-Focal" and p not in front
+    ]
+    ours.sort(key=lambda p: p["cost"])
+    for at, point in enumerate(ours):  # the cheapest to the left, the others to the right
+        side: dict[str, Any] = (
+            {"align": "right", "dx": -8} if at == 0 < len(ours) - 1 else {"align": "left", "dx": 8}
+        )
+        text = alt.Chart(rows([point])).encode(x=x, y=y, text="short:N")
+        for look in ({"stroke": PAPER, "strokeWidth": 3}, {}):
+            labels.append(text.mark_text(dy=16, color=ACCENT, **side, **look))
+    return alt.layer(line, bars, marks, *labels).properties(width=WIDTH, height=HEIGHT)
+
+
+def label(points: Sequence[dict[str, Any]], x: alt.X, y: alt.Y, side: str) -> alt.LayerChart:
+    """Names of a front's points: above to the left, where nothing else can be; the first to the right."""
+    of_side = [
+        {**p, "short": shortened(p["name"])} for at, p in enumerate(points) if (at == 0) == (side == "start")
+    ]
+    text = alt.Chart(rows(of_side)).encode(x=x, y=y, text="short:N")
+    dx = 5 if side == "start" else -5
+    align = "left" if side == "start" else "right"
+    halo = text.mark_text(align=align, dx=dx, dy=-9, color=INK, stroke=PAPER, strokeWidth=3)
+    return alt.layer(halo, text.mark_text(align=align, dx=dx, dy=-9, color=INK))
+
+
+def shortened(name: str, longest: int = LONGEST) -> str:
+    """The name, or its beginning and end."""
+    return name if len(name) <= longest else f"{name[: longest // 2]}…{name[1 - longest // 2 :]}"
+
+
+def cost_scale(costs: Sequence[float]) -> alt.Scale:
+    """Logarithmic where costs span more than a factor of eight; linear where a model is free."""
+    low, high = min(costs), max(costs)
+    if high > 8 * low > 0:
+        spare = (high / low) ** 0.08
+        return alt.Scale(type="log", domain=[low / spare, high * spare], nice=False)
+    spare = 0.05 * ((high - low) or high or 1.0)
+    return alt.Scale(domain=[low - spare if low else -spare, high + spare], nice=False, zero=False)
+
+
+def _points(board: Board, priced: bool) -> list[dict[str, Any]]:
+    points: list[dict[str, Any]] = [
+        {"name": s.model, "kind": "single models"}
+        | _place((s.cost or 0.0) if priced else 1.0, s.accuracy, s.stderr_docs, 1.0)
+        for s in board.singles
+    ]
+    for s in board.standings:
+        if s.method == CEILING or s.mean_pool_size <= 0 or s.method.startswith("single:"):
+            continue
+        kind = "RL-Focal" if s.is_ours else "other methods"
+        points.append({"name": s.method, "kind": kind, **_at(s, s.stderr_docs, priced)})
+        if s.is_ours and len(s.runs) > 1:
+            points += [
+                {"name": f"{s.method}, seed {run.seed}", "kind": "RL-Focal, one seed"} | _at(run, 0.0, priced)
+                for run in s.runs
+            ]
+    return points
+
+
+def _at(what: Standing | Run, stderr: float, priced: bool) -> dict[str, float]:
+    paid = (what.cost or 0.0) if priced else what.mean_pool_size
+    return _place(paid, what.accuracy, stderr, what.mean_pool_size)
+
+
+def _place(paid: float | None, accuracy: float, stderr: float, asked: float) -> dict[str, float]:
+    low, high = (100 * (accuracy + side * 1.96 * stderr) for side in (-1, 1))
+    return {"cost": paid or 0.0, "accuracy": 100 * accuracy, "low": max(low, 0), "high": min(high, 100)} | {
+        "asked": asked
+    }
+
+
+def _front(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What nothing else is both cheaper and more accurate than, by rising cost."""
+    front: list[dict[str, Any]] = []
+    for point in sorted(points, key=lambda p: (p["cost"], -p["accuracy"])):
+        if not front or point["accuracy"] > front[-1]["accuracy"]:
+            front.append(point)
+    return front

@@ -1,0 +1,116 @@
+"""The tables of a board on the page and in files: methods, models alone, the pools that RL-Focal chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import DASH, cents, decimal, interval, percent
+from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE
+from rlfocal.evaluation.leaderboard import CEILING, Board
+from rlfocal.report.pools import Pool, pool_choice
+from rlfocal.report.tables import spread, tuning
+from warehouse import Warehouse
+from warehouse.scripts import script
+
+_RESULTS = (
+    "± seeds: the standard error of the mean over training seeds; ± docs: the binomial one over test "
+    "documents; neither contains the other. Differences are in points, with 95 % intervals of a paired "
+    "bootstrap over seeds and documents. reads: what a method looks at to choose and fuse."
+)
+
+
+def title(board: Board) -> str:
+    """The benchmark, and what is unusual about how it was evaluated."""
+    said = [] if board.protocol == "frozen" else [board.protocol]
+    said += [] if board.per == "benchmark" else [f"per {board.per}"]
+    said += [] if board.split == GIVEN_ROWS else [f"split {board.split}"]
+    said += ["with the task's name"] if board.reads_task else []
+    said += [tuning(board)] if board.trials else []
+    return board.benchmark + (f" ({', '.join(said)})" if said else "")
+
+
+def overview_table(boards: Sequence[Board]) -> Table:
+    """Methods by boards, the methods by how close they come to the best on the boards that have them.
+
+    By accuracy itself, a method evaluated only on easy boards would be on top.
+    """
+    table = Table(
+        "method",
+        *map(title, boards),
+        title="At a glance",
+        caption="Accuracy on test documents in %, the mean over seeds. The oracle is a ceiling, no method.",
+    )
+    found = [{s.method: s for s in board.standings if not s.method.startswith(SINGLE)} for board in boards]
+    behind: dict[str, list[float]] = {}
+    for board, of in zip(boards, found, strict=True):
+        for name, s in of.items():
+            behind.setdefault(name, []).append(board.best_accuracy - s.accuracy)
+    for name in sorted(behind, key=lambda name: (sum(behind[name]) / len(behind[name]), name)):
+        standings = [of.get(name) for of in found]
+        ours = any(s is not None and s.is_ours for s in standings)
+        cells = [DASH if s is None else percent(s.accuracy) for s in standings]
+        table.add(name, *cells, style="bold" if ours else "")
+    return table
+
+
+def results_table(board: Board) -> Table:
+    """A row a method."""
+    by_task = any(s.task_mean is not None for s in board.standings)
+    in_turn = any((s.mean_rounds or 0) > 1 for s in board.standings)
+    columns = ["accuracy %", "± seeds", "± docs", *["mean of tasks"] * by_task, "models asked"]
+    columns += [*["rounds"] * in_turn, "¢ / 1,000", f"above {board.baseline}"]
+    columns += [f"{ours.method} above it" for ours in board.ours]
+    texts = ("reads", *["settings"] * bool(board.trials))
+    table = Table("method", *columns, texts=texts, title="Methods", caption=_RESULTS)
+    for s in board.standings:
+        cells = [s.method, percent(s.accuracy), *spread(s), *[percent(s.task_mean)] * by_task]
+        cells += [decimal(s.mean_pool_size, 2), *[decimal(s.mean_rounds, 2)] * in_turn, cents(s.cost)]
+        cells += [interval(s.against_baseline), *(interval(s.ours_above.get(o.method)) for o in board.ours)]
+        cells += [", ".join(s.reads) or DASH, *[s.chosen] * bool(board.trials)]
+        table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
+    return table
+
+
+def models_table(warehouse: Warehouse, board: Board) -> Table:
+    """A row a model, alone on all test documents that it answered: the figures of `model_scores`."""
+    table = Table(
+        "model",
+        *("accuracy %", "from", "to", "Brier", "log-loss", "documents", "¢ / 1,000"),
+        title="Models alone",
+        caption="On the test documents that the warehouse holds; from, to: Wilson's 95 % interval.",
+    )
+    prices = {single.model: single.cost for single in board.singles}
+    for model, n, accuracy, low, high, brier, log_loss in warehouse.rows(
+        script("queries/model_scores"), [board.benchmark, list(board.models)]
+    ):
+        shares = (percent(accuracy), percent(low), percent(high))
+        table.add(model, *shares, decimal(brier), decimal(log_loss), f"{n:,}", cents(prices.get(model)))
+    return table
+
+
+def pools_table(warehouse: Warehouse, board: Board) -> Table:
+    """The pools that RL-Focal's methods chose most often, beside all models and the best in hindsight."""
+    table = Table(
+        "method",
+        *("share %", "models", "focal diversity", "plurality %"),
+        texts=("pool",),
+        title="Pools that RL-Focal chose",
+        caption="share: of its decisions. Focal diversity is 0 where the models of a pool always fail "
+        "together and 1 where no two ever do.",
+    )
+
+    def add(name: str, pool: Pool, share: str) -> None:
+        numbers = decimal(pool.focal_diversity), percent(pool.plurality_accuracy)
+        table.add(name, share, str(len(pool.models)), *numbers, ", ".join(pool.models))
+
+    for s in board.ours:
+        choice = pool_choice(warehouse, board.benchmark, [run.run_id for run in s.runs], board.models)
+        if choice is None:
+            continue
+        for pool in choice.chosen:
+            add(s.method, pool, percent(pool.share))
+        if s is board.ours[-1]:
+            add("all models", choice.full, DASH)
+            add("best in hindsight", choice.best, DASH)
+    return table

@@ -1,0 +1,102 @@
+"""The report as files for papers: every figure as SVG and PNG, every table as CSV, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from rlfocal.base.atomic import write_file
+from rlfocal.base.errors import InputError
+from rlfocal.base.tables import Table
+from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.report.boards import overview_table
+from rlfocal.report.figures import Figure
+from rlfocal.report.html import sections, studies_of
+from rlfocal.report.paper import paper_parts
+from rlfocal.report.studies import findings_table
+from warehouse import Warehouse
+
+LONGEST = 60
+"""Letters of a folder's name."""
+
+
+def export_report(
+    warehouse: Warehouse,
+    folder: str | Path,
+    *,
+    benchmarks: Sequence[str] | None = None,
+    paper: bool = False,
+    on_progress: Callable[[float], None] | None = None,
+) -> list[Path]:
+    """Writes a folder a board and returns all files; `paper`: with the paper's tables and figures.
+
+    Raises InputError for a file, and if nothing was evaluated.
+    """
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise InputError(f"--export {target} is a file; give a folder")
+    boards = leaderboard(warehouse, benchmarks)
+    if not boards:
+        raise InputError("the warehouse holds no evaluation; run `rlfocal evaluate` first")
+    written = _write_table(target / "overview", overview_table(boards))
+    taken: set[str] = set()
+    for number, section in enumerate(sections(warehouse, boards)):
+        place = target / _unused(file_name(section.title), taken)
+        for name, table in section.tables.items():
+            written += _write_table(place / name, table)
+        for name, figure in section.figures.items():
+            written += _write_figure(place / name, figure)
+        if on_progress is not None:
+            on_progress((number + 1) / len(boards))
+    for findings, figure in studies_of(warehouse, benchmarks):
+        written += _write_table(target / "studies" / file_name(figure.name), findings_table(findings))
+        written += _write_figure(target / "studies" / file_name(figure.name), figure)
+    for part in paper_parts(warehouse) if paper else ():
+        if part.rows:
+            written += _write_table(target / "paper" / part.name, part.table)
+        if part.figure:
+            written += _write_figure(target / "paper" / part.name, part.figure)
+    return written
+
+
+def file_name(title: str) -> str:
+    """A title as the name of a file or folder, the same on every system.
+
+    >>> file_name("lab-mmlu (online, per task)"), file_name("../a b")
+    ('lab-mmlu-online-per-task', 'a-b-2d3c9b6a')
+    """
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", title).strip("-.")[:LONGEST]
+    is_told_apart = (
+        re.fullmatch(r"[A-Za-z0-9_.()\-, =]+", title) and len(title) <= LONGEST and ".." not in title
+    )
+    return (
+        plain if plain and is_told_apart else f"{plain}-{sha256(title.encode()).hexdigest()[:8]}".strip("-")
+    )
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    names: Iterator[str] = (f"{name}-{at}" if at else name for at in range(len(taken) + 1))
+    free = next(one for one in names if one.lower() not in taken)
+    taken.add(free.lower())
+    return free
+
+
+def _write_table(stem: Path, table: Table) -> list[Path]:
+    texts = {".csv": table.csv(), ".md": "\n".join([*table.markdown(), ""]), ".tex": table.latex()}
+    return [_write(stem, ending, text) for ending, text in texts.items()]
+
+
+def _write_figure(stem: Path, figure: Figure) -> list[Path]:
+    from rlfocal.report.figures import style
+
+    spec = figure.spec
+    return [_write(stem, ".svg", style.svg(spec)), _write(stem, ".png", style.png(spec))]
+
+
+def _write(stem: Path, ending: str, content: str | bytes) -> Path:
+    path = stem.with_name(stem.name + ending)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, content)
+    return path

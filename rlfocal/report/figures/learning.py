@@ -1,0 +1,102 @@
+"""How RL-Focal's methods learned: mean and range over seeds, by episode, or by stage where that is how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from rlfocal.base.wording import percent
+from rlfocal.data.policy import PHASES
+from rlfocal.evaluation.leaderboard import Board
+from rlfocal.report.figures import Figure, board_figure
+from rlfocal.report.figures.style import ACCENT, BLUE, percent_axis, rows, tip
+from warehouse import Warehouse
+from warehouse.scripts import script
+
+TITLES = {
+    "decider": "Decider",
+    "fusion": "Fusion",
+    "joint": "both agents",
+    "stage": "Fusion, by models asked",
+    "online": "online",
+}
+_SAYS = {
+    "decider": "the Decider learns which models to ask, judged by their plurality",
+    "fusion": "Fusion learns to combine the answers of the pools that the Decider picks",
+    "joint": "both agents learn together",
+    "stage": "Fusion is fitted once for each number of models that have answered, and judged on train "
+    "documents that it was not fitted on; from this the Decider learns when asking more does not pay",
+    "online": "both go on learning on test documents",
+}
+ASKING = {"decider", "joint"}
+"""Phases in which the Decider learns."""
+
+
+@board_figure(place=8)
+def learning(warehouse: Warehouse, board: Board) -> Figure | None:
+    """None where RL-Focal was not evaluated, or its training was not kept."""
+    panels, ends = [], []
+    phases: list[str] = []
+    for standing in board.ours:
+        for phase, points in curves(warehouse, [run.run_id for run in standing.runs]).items():
+            title = TITLES.get(phase, phase)
+            panels.append(_panel(points, f"{standing.method}, {title}", "accuracy", phase))
+            if phase in ASKING:
+                panels.append(_panel(points, f"{standing.method}, models asked", "asked", phase))
+            ends.append(f"{standing.method} {phase} ends at {percent(points[-1]['accuracy'] / 100)} %")
+            phases.append(phase)
+    if not panels:
+        return None
+    known = [phase for phase in PHASES if phase in phases]
+    said = "; then ".join(_SAYS[phase] for phase in known)
+    episode = "" if set(known) == {"stage"} else " An episode is one pass over the train documents."
+    return Figure(
+        alt.concat(*panels, columns=2),
+        "How RL-Focal learned.",
+        f"{said[:1].upper()}{said[1:]}.{episode} The line is the mean over seeds, the band the range.",
+        f"Learning curves on the train documents of {board.benchmark}: {'; '.join(ends)}.",
+    )
+
+
+def curves(warehouse: Warehouse, runs: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """The points of each phase of the runs in `training_history`, phases in the order of training.
+
+    Where agents were trained per task, their mean. A stage stands at the models that have answered.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for phase, episode, accuracy, low, high, asked, least, most in warehouse.rows(
+        script("queries/learning_curve"), [list(runs)]
+    ):
+        at = asked if phase == "stage" else episode
+        point = {"x": at, "accuracy": 100 * accuracy, "accuracy_low": 100 * low, "accuracy_high": 100 * high}
+        found.setdefault(phase, []).append(point | {"asked": asked, "asked_low": least, "asked_high": most})
+    return {phase: found[phase] for phase in sorted(found, key=lambda p: (p not in PHASES, _place(p), p))}
+
+
+def _place(phase: str) -> int:
+    return PHASES.index(phase) if phase in PHASES else len(PHASES)
+
+
+def _panel(points: Sequence[dict[str, Any]], title: str, field: str, phase: str) -> alt.LayerChart:
+    words = {"accuracy": "accuracy, %", "asked": "models asked"}[field]
+    axis = "models that have answered" if phase == "stage" else "episode"
+    colour = ACCENT if field == "accuracy" else BLUE
+    x = alt.X("x:Q", title=axis, axis=alt.Axis(tickMinStep=1, format="d"), scale=alt.Scale(zero=False))
+    base = alt.Chart(rows(points)).encode(x=x)
+    band = base.mark_area(color=colour, opacity=0.18).encode(
+        y=percent_axis(f"{field}_low", words), y2=f"{field}_high:Q"
+    )
+    line = base.mark_line(
+        color=colour, strokeWidth=1.6, point=alt.OverlayMarkDef(color=colour, size=18)
+    ).encode(
+        y=percent_axis(field, words),
+        tooltip=[
+            tip("x", axis, ".3~g"),
+            tip(field, words),
+            tip(f"{field}_low", "from"),
+            tip(f"{field}_high", "to"),
+        ],
+    )
+    return alt.layer(band, line).properties(width=300, height=180, title=title)

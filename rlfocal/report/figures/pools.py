@@ -1,0 +1,123 @@
+"""Diversity against accuracy of every pool, with the pools that RL-Focal chose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from rlfocal.base.wording import decimal, percent
+from rlfocal.evaluation.leaderboard import Board
+from rlfocal.report.figures import Figure, board_figure
+from rlfocal.report.figures.style import ACCENT, BLUE, INK, MUTED, PAPER, named, percent_axis, rows, tip
+from rlfocal.report.pools import Pool, pool_choice
+from warehouse import Warehouse
+
+KINDS = {"chosen by RL-Focal": ACCENT, "all models": BLUE, "best in hindsight": INK, "other pools": MUTED}
+WIDE, SIDE = 430, 190
+
+
+@board_figure(place=3)
+def pools(warehouse: Warehouse, board: Board) -> Figure | None:
+    """None where there are no two models."""
+    runs = [run.run_id for standing in board.ours for run in standing.runs]
+    choice = pool_choice(warehouse, board.benchmark, runs, board.models)
+    if choice is None:
+        return None
+    points = [
+        *(_point(pool, board, "other pools") for pool in choice.others),
+        *(_point(pool, board, "chosen by RL-Focal", pool.share) for pool in choice.chosen),
+        _point(choice.full, board, "all models"),
+        _point(choice.best, board, "best in hindsight"),
+    ]
+    points = [p for p in points if p["diversity"] is not None and p["accuracy"] is not None]
+    if not points:
+        return None
+    asked = (
+        f"It used {choice.distinct:,} pools, of which the {len(choice.chosen)} most frequent are shown; area "
+        "is their share of its decisions. "
+        if choice.chosen
+        else ""
+    )
+    most = choice.chosen[0] if choice.chosen else None
+    best = choice.best
+    often = f"Chosen most often: {', '.join(most.models)} ({percent(most.share, 0)} %). " if most else ""
+    return Figure(
+        _chart(points, board.models),
+        "Diversity against accuracy of every pool.",
+        f"Each point is a pool of 2 to {choice.max_size} models, on the test documents. {asked}Draw a "
+        "rectangle: the bars count in how many of its pools each model is. A pool's plurality accuracy is "
+        "not that of RL-Focal, which can fuse better or worse than a vote.",
+        f"Focal diversity against plurality accuracy of {len(points):,} pools on {board.benchmark}. {often}"
+        f"Best in hindsight: {', '.join(best.models)}, diversity {decimal(best.focal_diversity)}, accuracy "
+        f"{percent(best.plurality_accuracy)} %.",
+    )
+
+
+def _point(pool: Pool, board: Board, kind: str, share: float = 0.0) -> dict[str, Any]:
+    rank = {model: at for at, model in enumerate(board.models)}
+    accuracy = pool.plurality_accuracy
+    return {
+        "m": [rank[model] for model in pool.models if model in rank],
+        "kind": kind,
+        "diversity": pool.focal_diversity,
+        "accuracy": None if accuracy is None else 100 * accuracy,
+        "share": 100 * share,
+    }
+
+
+def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.ConcatChart:
+    brush = alt.selection_interval(name="brush")
+    names = json.dumps(list(models))
+    # Vega has no loop over a list: a term for each model.
+    members = " + ".join(
+        f"(indexof(datum.m, {at}) >= 0 ? {json.dumps(name + ', ')} : '')" for at, name in enumerate(models)
+    )
+    shown = [kind for kind in KINDS if any(p["kind"] == kind for p in points)]
+    colours = alt.Scale(domain=shown, range=[KINDS[kind] for kind in shown])
+    data = rows(points)
+    base = (
+        alt.Chart(data)
+        .transform_calculate(members=members)
+        .transform_calculate(size="length(datum.m)")
+        .encode(
+            x=alt.X("diversity:Q", title="focal diversity", scale=alt.Scale(zero=False)),
+            y=percent_axis("accuracy", "plurality accuracy on test documents, %"),
+            color=alt.Color("kind:N", scale=colours, title=None, legend=alt.Legend(columns=2)),
+            tooltip=[
+                named("members", "pool"),
+                tip("size", "models", "d"),
+                tip("diversity", "focal diversity", ".3f"),
+                tip("accuracy", "plurality accuracy, %"),
+                tip("share", "share of RL-Focal's decisions, %", ".1f"),
+            ],
+        )
+    )
+    faded = alt.condition(brush, alt.value(0.55), alt.value(0.12))
+    others = (
+        base.transform_filter("datum.kind == 'other pools'").mark_circle(size=14).encode(opacity=faded)
+    ).add_params(brush)
+    special = (
+        base.transform_filter("datum.kind != 'other pools'")
+        .mark_circle(stroke=PAPER, strokeWidth=0.8, opacity=0.85)
+        .encode(size=alt.Size("share:Q", scale=alt.Scale(domain=[0, 100], range=[60, 900]), legend=None))
+    )
+    bars = (
+        alt.Chart(data)
+        .transform_filter(brush)
+        .transform_flatten(["m"])
+        .transform_calculate(model=f"{names}[datum.m]")
+        .mark_bar(color=BLUE)
+        .encode(
+            y=alt.Y("model:N", title=None, sort="-x", axis=alt.Axis(titleY=0, labelLimit=130)),
+            x=alt.X("count():Q", title="pools in the rectangle"),
+            tooltip=[named("model", "model"), alt.Tooltip("count():Q", title="pools")],
+        )
+    )
+    height = max(330, min(13 * len(models), 900))
+    plane = alt.layer(others, special).properties(width=WIDE, height=330)
+    return alt.concat(plane, bars.properties(width=SIDE, height=height), columns=2).resolve_scale(
+        color="independent"
+    )

@@ -1,0 +1,128 @@
+"""The look of every figure, on the page and in files: colours are variables of the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+import altair as alt
+
+LIGHT = {
+    "paper": "#fcfbf8",
+    "ink": "#1d1c1a",
+    "muted": "#6b675f",
+    "rule": "#dfdbd1",
+    "accent": "#b23a12",
+    "blue": "#2b5c8a",
+    "third": "#5d6b1f",
+}
+"""What the colours are in files, and on a page by day."""
+PAPER, INK, MUTED, RULE, ACCENT, BLUE, THIRD = (f"var(--{name})" for name in LIGHT)
+SANS = 'Inter, "Helvetica Neue", "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif'
+WIDTH, HEIGHT = 720, 370
+"""Pixels; the page fits the width to the window."""
+SHORT = 190
+"""Pixels of a label on an axis or in a legend; a longer one ends in dots."""
+
+_TEXT = {"labelFont": SANS, "titleFont": SANS, "labelColor": MUTED, "titleColor": INK, "titleFontWeight": 400}
+CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": SANS,
+    "view": {"stroke": None},
+    "axis": {
+        **_TEXT,
+        "gridColor": RULE,
+        "gridWidth": 0.6,
+        "domainColor": RULE,
+        "tickColor": RULE,
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "labelLimit": SHORT,
+        "titleLimit": 4 * SHORT,
+    },
+    "axisX": {"grid": False, "titleAnchor": "end", "labelOverlap": "greedy"},
+    "axisY": {
+        "domain": False,
+        "ticks": False,
+        "titleAngle": 0,
+        "titleAlign": "left",
+        "titleAnchor": "start",
+        "titleX": 0,
+        "titleY": -12,
+    },
+    "legend": {
+        **_TEXT,
+        "orient": "top",
+        "offset": 24,
+        "symbolOpacity": 1,
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "labelLimit": SHORT,
+        "symbolStrokeWidth": 2,
+    },
+    "title": {"font": SANS, "fontSize": 12, "fontWeight": 400, "anchor": "start", "color": INK},
+    "text": {"font": SANS, "fontSize": 11},
+    "rule": {"color": MUTED},
+}
+
+
+_DATA: dict[str, list[dict[str, Any]]] = {}
+"""Rows by the name that charts know them by: Altair would check every cell, at a millisecond a row."""
+
+
+def rows(values: Iterable[Mapping[str, Any]]) -> alt.NamedData:
+    """Data of a chart, with numbers as short as their digits say anything."""
+    found = [{key: _short(value) for key, value in row.items()} for row in values]
+    name = f"data-{sha256(json.dumps(found).encode()).hexdigest()[:12]}"
+    _DATA[name] = found
+    return alt.NamedData(name)
+
+
+def percent_axis(field: str, title: str = "accuracy on test documents, %", **more: Any) -> alt.Y:
+    return alt.Y(field, type="quantitative", title=title, scale=alt.Scale(zero=False, nice=True), **more)
+
+
+def tip(field: str, title: str, format: str = ".2f") -> alt.Tooltip:
+    """What hovering shows of a number."""
+    return alt.Tooltip(field, type="quantitative", title=title, format=format)
+
+
+def named(field: str, title: str) -> alt.Tooltip:
+    """What hovering shows of words."""
+    return alt.Tooltip(field, type="nominal", title=title)
+
+
+def spec(chart: alt.TopLevelMixin, description: str) -> dict[str, Any]:
+    """The chart as Vega-Lite, with its alternative in words."""
+    made: dict[str, Any] = chart.to_dict(validate=False)
+    made.pop("config", None)
+    names = dict.fromkeys(re.findall(r'"name": "(data-[0-9a-f]{12})"', json.dumps(made)))
+    return made | {"description": description, "datasets": {name: _DATA[name] for name in names}}
+
+
+def in_colours(drawn: Mapping[str, Any], colours: Mapping[str, str] = LIGHT) -> dict[str, Any]:
+    """A spec that stands alone: on paper, with these colours for the page's variables."""
+    text = json.dumps({**drawn, "config": CONFIG | {"background": PAPER}})
+    for name, colour in colours.items():
+        text = text.replace(f"var(--{name})", colour)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def svg(drawn: Mapping[str, Any]) -> str:
+    import vl_convert
+
+    return str(vl_convert.vegalite_to_svg(in_colours(drawn)))
+
+
+def png(drawn: Mapping[str, Any]) -> bytes:
+    import vl_convert
+
+    return bytes(vl_convert.vegalite_to_png(in_colours(drawn), scale=2))
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value

@@ -1,0 +1,252 @@
+"""The page in a browser, and its figures against SQL."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.browser import Browser, chromium
+from support.rows import put_choices, put_extractions
+
+from rlfocal.evaluation import evaluate
+from rlfocal.report import write_report
+from warehouse import Warehouse, open_warehouse
+
+MODELS = {f"model-{name}": seed for name, seed in zip("abcdef", (3, 5, 7, 11, 13, 17), strict=True)}
+
+
+def _answers(models: list[str], n: int, shift: int) -> dict[str, list[bool]]:
+    rng = random.Random(shift)
+    return {model: [rng.random() < 0.5 + 0.05 * at for _ in range(n)] for at, model in enumerate(models)}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
+    """Two benchmarks, evaluated; of the second, the texts are confidential."""
+    with open_warehouse(tmp_path_factory.mktemp("page") / "warehouse") as warehouse:
+        for shift, name in enumerate(("open", "closed")):
+            put_choices(warehouse, _answers(list(MODELS), 120, shift), benchmark=name)
+            evaluate(warehouse, name, methods=["best_single", "plurality", "rl_focal_sequential"], seeds=2)
+        put_extractions(warehouse)
+        warehouse.connection.execute(
+            "UPDATE docs SET question = concat('planted ', doc_id), confidential = benchmark = 'closed'"
+        )
+        yield warehouse
+
+
+@pytest.fixture(scope="module")
+def page(filled: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(filled, tmp_path_factory.mktemp("written") / "report.html")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+def embedded(page: Path, kind: str) -> list[dict[str, Any]]:
+    """The JSON of every script element that follows this text."""
+    text = page.read_text("utf-8")
+    found = re.findall(rf"{kind}>(\{{.*?)</script>", text, re.DOTALL)
+    return [json.loads(one) for one in found]
+
+
+def test_twenty_numbers_of_the_page_are_sqls(filled: Warehouse, page: Path) -> None:
+    known: list[tuple[str, float, str, list[object], int]] = []
+    """What, as shown, its statement with parameters, and the digits after the point."""
+    text = page.read_text("utf-8")
+
+    def rows(board: int, table: str) -> list[list[str]]:
+        part = text.split(f'id="board{board}-{table}"')[1].split("</table>")[0]
+        found = re.findall(r'<tr[^>]*><th scope="row">(.*?)</th>(.*?)</tr>', part, re.DOTALL)
+        return [[name, *re.findall(r"<td[^>]*>(.*?)</td>", cells)] for name, cells in found]
+
+    def spec(board: int, figure: str) -> dict[str, Any]:
+        part = text.split(f'id="board{board}-figure-{figure}"')[1].split('class="spec">')[1]
+        found: dict[str, Any] = json.loads(part.split("</script>")[0])
+        return found
+
+    for at, benchmark in enumerate(("closed", "open")):
+        for name, accuracy, *_ in rows(at, "results"):
+            of_runs = "FROM current_evaluations WHERE benchmark = ? AND task = '*' AND method = ?"
+            sql = f"SELECT 100 * avg(accuracy) {of_runs}"
+            known.append((f"accuracy of {name}", float(accuracy), sql, [benchmark, name], 2))
+        for name, accuracy, low, high, brier, log_loss, *_ in rows(at, "models"):
+            of = {"accuracy": accuracy, "low": low, "high": high, "brier": brier, "log_loss": log_loss}
+            for column, shown in of.items():
+                digits = 2 if column in {"accuracy", "low", "high"} else 3
+                share = 100 if column in {"accuracy", "low", "high"} else 1
+                sql = f"SELECT {share} * {column} FROM model_scores(?, split := 'test') WHERE model = ?"
+                known.append((f"{column} of {name}", float(shown), sql, [benchmark, name], digits))
+        failures = json.dumps(spec(at, "failures"))
+        order = json.loads(
+            re.findall(r'"calculate": "(\[.*?\])\[datum.a\]"', failures)[0].replace('\\"', '"')
+        )
+        [pairs] = spec(at, "failures")["datasets"].values()
+        for p in pairs:
+            sql = "SELECT {} FROM pairwise_diversity(?, split := 'test') WHERE model_a = ? AND model_b = ?"
+            pair = [benchmark, order[p["a"]], order[p["b"]]]
+            known.append((f"correlation of {pair}", p["correlation"], sql.format("correlation"), pair, 5))
+            known.append((f"double fault of {pair}", p["both"], sql.format("100 * double_fault"), pair, 3))
+    assert len(known) > 100
+    for what, number, sql, parameters, digits in random.Random(2026).sample(known, 40):
+        [(value,)] = filled.rows(sql, parameters)
+        assert number == pytest.approx(value, abs=0.51 * 10**-digits), what
+
+
+def test_documents_say_what_the_views_say(filled: Warehouse, page: Path) -> None:
+    for data in embedded(page, '<script type="application/json"'):
+        if "documents" not in data:
+            continue
+        models, documents = data["models"], data["documents"]
+        is_open = "q" in documents[0]
+        name = "open" if is_open else "closed"
+        assert all(("q" in d) is is_open for d in documents)
+        said = {(d["i"], models[m]): (d["s"][m], d["p"][m]) for d in documents for m in range(len(models))}
+        rows = filled.rows(
+            "SELECT doc_id, model, any_value(o.prediction), list(round(100 * prob)::INT ORDER BY choice) "
+            "FROM choice_probs JOIN outcomes AS o USING (benchmark, task, doc_id, model) "
+            "WHERE benchmark = ? AND o.split = 'test' GROUP BY ALL",
+            [name],
+        )
+        assert said == {(doc, model): (choice, shares) for doc, model, choice, shares in rows}
+        right = filled.rows(
+            "SELECT doc_id, correct FROM decisions WHERE run_id = (SELECT run_id FROM runs "
+            "WHERE benchmark = ? AND method = 'rl_focal_sequential' AND seed = 0)",
+            [name],
+        )
+        assert {d["i"]: bool(d["f"]["rl_focal_sequential"][2]) for d in documents} == dict(right)
+
+
+def test_confidential_questions_are_shown_on_request_only(
+    filled: Warehouse, page: Path, tmp_path: Path
+) -> None:
+    n = len(filled.rows("SELECT 1 FROM docs WHERE benchmark = 'open' AND split = 'test'"))
+    assert page.read_text("utf-8").count('"planted ') == n
+    asked = write_report(filled, tmp_path / "asked.html", confidential=True)
+    assert asked.read_text("utf-8").count('"planted ') == 2 * n
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize(("dark", "media"), [(False, "screen"), (True, "screen"), (False, "print")])
+def test_the_page_fits_and_complains_about_nothing(
+    browser: Browser, page: Path, width: int, dark: bool, media: str
+) -> None:
+    browser.open(page, width=width, dark=dark, media=media)
+    browser.draw_all()
+    assert browser.run("document.querySelectorAll('section:not([hidden]) figure svg').length") >= 5
+    assert media == "print" or browser.run(BEYOND) == []
+    assert media == "print" or browser.run("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.errors == []
+    assert browser.requests == []
+
+
+def test_tables_sort_filter_hide_and_copy(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1400)
+    table = "document.querySelector('#board0-models').parentElement.querySelectorAll('table')[1]"
+    column = f"[...{table}.tBodies[0].rows].filter(r => !r.hidden).map(r => r.cells[1].textContent)"
+    browser.run(f"{table}.tHead.rows[0].cells[1].querySelector('button').click()")
+    falling = [float(one) for one in browser.run(column)]
+    browser.run(f"{table}.tHead.rows[0].cells[1].querySelector('button').click()")
+    assert [float(one) for one in browser.run(column)] == sorted(falling)
+    assert falling == sorted(falling, reverse=True)
+    tools = f"{table}.parentElement.previousElementSibling"
+    browser.run(change(f"{tools}.querySelector('input')", "model-c", "input"))
+    assert len(browser.run(column)) == 1
+    browser.run(f"{tools}.querySelector('.columns input').click()")
+    assert browser.run(f"{table}.rows[0].cells[1].hidden")
+    copied = "(async () => { let text; navigator.clipboard.writeText = async (t) => { text = t; }; "
+    copied += f"{tools}.querySelector('button').click(); return text; }})()"
+    lines = browser.run(copied).split("\n")
+    assert len(lines) == 2
+    assert lines[1].startswith("model-c\t")
+    assert len(lines[1].split("\t")) == len(lines[0].split("\t")) == 7
+
+
+def test_benchmarks_are_picked_and_documents_filtered(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1400)
+    shown = "[...document.querySelectorAll('section.board')].filter(s => !s.hidden).map(s => s.id)"
+    assert browser.run(shown) == ["board0"]
+    browser.run(change("document.getElementById('board')", "board1"))
+    assert browser.run(shown) == ["board1"]
+    browser.draw_all()
+    place = "document.querySelector('#board1 .documents')"
+    text = browser.run(f"{place}.querySelector('.question').textContent")
+    assert text.startswith("planted ")
+    options = browser.run(f"[...{place}.querySelector('select').options].map(o => o.textContent)")
+    for option in options:
+        name, n = re.fullmatch(r"(.*) \((\d+)\)", option).groups()  # type: ignore[union-attr]
+        if int(n):
+            browser.run(change(f"{place}.querySelector('select')", name))
+            assert browser.run(f"{place}.querySelector('.where').textContent") == f"1 of {n}"
+    at = "document.querySelector('#board1-figure-cost .chart svg .mark-symbol path')"
+    browser.run(f"{at}.scrollIntoView({{block: 'center'}})")
+    box = browser.run(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({at}.getBoundingClientRect())")
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    browser.wait("document.querySelector('#vg-tooltip-element.visible')?.textContent.includes('accuracy')")
+    bars = (
+        "[...document.querySelectorAll('#board1-figure-pools .mark-rect path')].map(p => p.ariaLabel).join()"
+    )
+    plane = "document.querySelector('#board1-figure-pools .chart')"
+    browser.run(f"{plane}.scrollIntoView({{block: 'center'}})")
+    before = browser.run(bars)
+    x, y = browser.run(f"(r => [r.x, r.y])({plane}.getBoundingClientRect())")
+    for kind, step in (
+        ("mousePressed", 90),
+        ("mouseMoved", 200),
+        ("mouseMoved", 260),
+        ("mouseReleased", 260),
+    ):
+        about = {"type": kind, "x": x + step, "y": y + step, "button": "left", "buttons": 1, "clickCount": 1}
+        browser.call("Input.dispatchMouseEvent", **about)
+    browser.wait(f"{bars} !== {json.dumps(before)}")
+    assert browser.errors == []
+
+
+def test_text_is_readable_and_figures_have_words(browser: Browser, page: Path) -> None:
+    """WCAG AA: 4.5 to 1 of every text, keyboard focus on what scrolls, a text alternative of every figure."""
+    for dark in (False, True):
+        browser.open(page, width=1400, dark=dark)
+        browser.draw_all()
+        poor = browser.run(CONTRAST)
+        assert poor == []
+    bare = ".filter(c => !(c.ariaLabel.length > 20 && c.tabIndex === 0)).length"
+    assert browser.run(f"[...document.querySelectorAll('.chart')]{bare}") == 0
+    unnamed = ".filter(e => !(e.ariaLabel || e.textContent.trim() || e.labels?.length)).length"
+    assert browser.run(f"[...document.querySelectorAll('input, select, button')]{unnamed}") == 0
+
+
+def change(element: str, value: str, event: str = "change") -> str:
+    """A script that enters a value as a reader would."""
+    return f"(e => {{ e.value = {json.dumps(value)}; e.dispatchEvent(new Event('{event}')); }})({element})"
+
+
+BEYOND = """[...document.body.querySelectorAll('*')]
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .chart, .columns'))
+  .map(e => e.tagName + ' ' + e.className + ' ' + e.textContent.slice(0, 30)).slice(0, 5)"""
+CONTRAST = """(() => {
+  const linear = (c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => [r, g, b].map((c) => linear(c / 255))
+    .reduce((sum, c, at) => sum + c * [0.2126, 0.7152, 0.0722][at], 0);
+  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const behind = (e) => { for (; e; e = e.parentElement) {
+    const c = parse(getComputedStyle(e).backgroundColor);
+    if (c.length === 3 || c[3] > 0) return c; } return [255, 255, 255]; };
+  const poor = [];
+  for (const e of document.querySelectorAll('body *')) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.getClientRects().length || ['SCRIPT', 'STYLE', 'OPTION'].includes(e.tagName)) continue;
+    const style = getComputedStyle(e), c = e.closest('svg') ? parse(style.fill) : parse(style.color);
+    if (c.length < 3 || e.disabled) continue;
+    const [a, b] = [light(c), light(behind(e))], ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const size = parseFloat(style.fontSize);
+    if (ratio < (size >= 24 ? 3 : 4.5)) poor.push([e.tagName, e.textContent.slice(0, 20), ratio.toFixed(2)]);
+  }
+  return poor.slice(0, 5);
+})()"""
