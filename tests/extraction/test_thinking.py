@@ -22,20 +22,25 @@ from support.thinking_model import (
     write_thinking_tasks,
 )
 from support.tiny_models import save_model
+from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
+from rlfocal.cli.app import app
 from rlfocal.exchange.exports.tables import export
 from rlfocal.exchange.imports.tables import import_tables
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.partition import fingerprint, weights_digest
+from rlfocal.extraction.plan.estimate import GPUS
+from rlfocal.extraction.plan.plan import plan_pool
 from rlfocal.extraction.rows import mean_logprobs
 from rlfocal.extraction.running.events import Progress
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.pool.specs import ModelSpec, PoolSpec, ThinkingSpec
+from rlfocal.pool import load_pool
+from rlfocal.pool.specs import ModelSpec, PoolSpec, ThinkingSpec, resolve_thinking
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.integrity import examine
 
@@ -328,6 +333,44 @@ def test_specs_are_checked() -> None:
     ):
         with pytest.raises(ValidationError, match=reason):
             ThinkingSpec.model_validate(wrong)
+
+
+def test_the_example_of_the_docs_is_a_pool(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "adding-models.md").read_text()
+    [_, section] = text.split("## Models that think")
+    (tmp_path / "p.yaml").write_text("name: p\n" + section.split("```yaml\n")[1].split("```")[0])
+    thinker, at_once = load_pool(str(tmp_path / "p.yaml")).models
+    assert resolve_thinking(thinker, None) == thinker.thinking
+    assert resolve_thinking(at_once, None) is None
+    assert (thinker.hf_repo, thinker.family) == (at_once.hf_repo, at_once.family)
+
+
+@pytest.mark.slow
+def test_a_cascade_learns_where_thinking_helps(model: Path, tmp_path: Path) -> None:
+    many = pool(write_thinking_tasks(tmp_path, 300), entry(model), entry(model, "at-once", None))
+    location = str(tmp_path / "w")
+    extract_pool(location, many.choose(benchmarks=["t"]), backend="hf", jobs=1)
+    done = CliRunner().invoke(app, ["evaluate", "-b", "t", "--methods", "frugalgpt", "-w", location])
+    assert done.exit_code == 0, done.output
+    with open_warehouse(location) as warehouse:
+        rows = warehouse.rows(
+            "SELECT contains(question, 'Question') AS hard, avg(list_contains(pool, 'thinker')::INT), "
+            "avg(correct::INT) "
+            "FROM decisions JOIN docs USING (benchmark, task, doc_id) JOIN runs USING (run_id) "
+            "WHERE method = 'frugalgpt' GROUP BY ALL ORDER BY ALL"
+        )
+    (_, easy, right_easy), (_, hard, right_hard) = rows
+    assert easy <= 0.1 < 0.6 <= hard
+    assert min(right_easy, right_hard) >= 0.9
+
+
+def test_a_plan_counts_the_traces(model: Path, tasks: Path, tmp_path: Path) -> None:
+    both = pool(tasks, entry(model), entry(model, "at-once", None))
+    thinker, at_once = plan_pool(both, tmp_path, backend="hf", gpu=GPUS["H100"]).models
+    # Three traces a document before choices, one before each of three passes.
+    assert thinker.decode_tokens - at_once.decode_tokens == N * 3 * THINKING.budget * 2
+    assert thinker.requests > at_once.requests
+    assert thinker.hours > at_once.hours
 
 
 def test_every_trace_weighs_the_same(model: Path) -> None:

@@ -107,8 +107,10 @@ class TokenEngine(ABC):
         ]
         scores = self._score(asked)
         for each, own in zip(begun, traces, strict=True):
-            about = {"n_prompt_tokens": len(each.prompt), "truncated": each.kept != each.prompt}
-            yield tuple(tuple(replace(score, **about) for score in next(scores)) for _ in own)
+            n, truncated = len(each.prompt), each.kept != each.prompt
+            yield tuple(
+                tuple(replace(s, n_prompt_tokens=n, truncated=truncated) for s in next(scores)) for _ in own
+            )
 
     def sample_after(
         self,
