@@ -16,7 +16,6 @@ from support.thinking_model import (
     LEAD_IN,
     LETTERS,
     MARKERS,
-    is_hard,
     questions,
     save_thinking_model,
     write_thinking_tasks,
@@ -28,7 +27,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.exchange.exports.tables import export
 from rlfocal.exchange.imports.tables import import_tables
-from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.plan.estimate import GPUS
@@ -383,8 +382,3 @@ def test_every_trace_weighs_the_same(model: Path) -> None:
         mean = np.exp(mean_logprobs(scores))
         np.testing.assert_allclose(mean / mean.sum(), softmax.mean(axis=0), atol=1e-9)
         np.testing.assert_allclose(mean_logprobs(scores[:1]), logprobs[0], atol=1e-9)
-
-
-def test_hard_questions_and_easy_ones_alternate() -> None:
-    assert [is_hard(question) for question in questions(4)] == [True, False] * 2
-    assert Sampling(1, 0, 1, 1, (), 0).stop_tokens == ()
