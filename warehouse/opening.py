@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from warehouse.locking import write_lock
 from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 """Raised by one when a release changes files under sql/; opening a warehouse for writing upgrades it."""
 RELEASED = 11
 """The first version that was released; warehouses of earlier ones are refused."""
@@ -57,6 +58,12 @@ def open_warehouse(
 def needs_upgrade(warehouse: Warehouse) -> bool:
     """Whether its schema is older than rlfocal's, as it has only been read since."""
     return _version(warehouse.connection, warehouse.location) < SCHEMA_VERSION
+
+
+def is_lent(warehouse: Warehouse, table: str) -> bool:
+    """Whether a table, which its schema lacks, is there for this connection alone, and empty."""
+    lent = "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'temp' AND table_name = ?"
+    return bool(warehouse.rows(lent, [table])[0][0])
 
 
 def check_tables(connection: duckdb.DuckDBPyConnection, place: Location, snapshot: int) -> None:
@@ -127,7 +134,13 @@ def _check_version(version: int, place: Location, snapshot: int | datetime | Non
 
 
 def _lend_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Gives this connection alone the views and macros of today, which are found before the catalogue's."""
+    """Gives this connection alone the views and macros of today, which are found before the catalogue's, and
+    empty tables where it has none."""
+    there = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
+    for statement in connection.extract_statements(script(SCHEMA[0])):
+        name = re.findall(r"IF NOT EXISTS (\w+)", statement.query)[0]
+        if name not in there:
+            connection.execute(statement.query.replace("CREATE TABLE", "CREATE TEMP TABLE"))
     for name in SCHEMA[1:]:
         unqualified = script(name).replace(f"{CATALOG}.", "")
         connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))

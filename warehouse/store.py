@@ -199,6 +199,7 @@ class Warehouse:
         extraction: Mapping[str, Any],
         *,
         prompts: pa.Table | None = None,
+        traces: pa.Table | None = None,
         replace_documents: bool = False,
         unless: Callable[[Committed | None], bool] | None = None,
     ) -> bool:
@@ -209,6 +210,7 @@ class Warehouse:
         unless no other model answered them, or `replace_documents` gives up what other models answered.
         rows: every choice (column `choice`), or equally many passes (column `pass`), of each of them.
         prompts: rows of `prompts`, where the prompts are known; those stored already stay.
+        traces: rows of `traces`, where the model thought before it answered.
         extraction: columns of `extractions`; `extraction_id` and `committed_at` are made where missing. With
         `n_whole`, a partition of more documents is not replaced by one that a limit made shorter.
         unless: told under the write lock what the partition holds; where it is true nothing is written, and
@@ -227,6 +229,7 @@ class Warehouse:
                 rows,
                 extraction,
                 prompts=prompts,
+                traces=traces,
                 n_stored=there.n_docs if there and not there.fault else None,
                 replace_documents=replace_documents,
             )

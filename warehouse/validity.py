@@ -17,11 +17,13 @@ ROUNDING = 1e-6
 
 
 def check_scores(rows: pa.Table) -> None:
-    """Raises InputError with the first row of `choice_logprobs` that holds an impossible score.
+    """Raises InputError with the first row of `choice_logprobs` or `traces` that holds an impossible score.
 
-    Scores without tokens were imported: they may have any additive constant. Other tables' rows pass.
+    Scores without tokens were imported, or are means over traces. Other tables' rows pass.
     """
-    if "choice" not in rows.column_names:
+    if "trace" in rows.column_names:
+        rows = _choices_of(rows)
+    elif "choice" not in rows.column_names:
         return
     impossible = ~np.isfinite(_numbers(rows["logprob"]))
     if "unconditional_logprob" in rows.column_names:
@@ -29,10 +31,22 @@ def check_scores(rows: pa.Table) -> None:
         impossible |= ~_is_possible(_numbers(values)) & np.asarray(pc.is_valid(values))
     if "token_logprobs" in rows.column_names:
         impossible |= _has_token(rows["token_logprobs"], lambda values: ~_is_possible(values))
+    if "token_ids" in rows.column_names:
         impossible |= _has_token(rows["token_ids"], lambda values: values < 0)
     if impossible.any():
         [first] = rows.slice(int(impossible.argmax()), 1).to_pylist()
         raise InputError(_reason(first, int(impossible.sum()), len(impossible)))
+
+
+def _choices_of(traces: pa.Table) -> pa.Table:
+    """The choices that were scored after each trace, as rows of `choice_logprobs`."""
+    rows = [
+        {"doc_id": row["doc_id"], "choice": i, "token_logprobs": logprobs, "logprob": sum(logprobs)}
+        for row in traces.select(["doc_id", "token_logprobs"]).to_pylist()
+        for i, logprobs in enumerate(row["token_logprobs"] or ())
+    ]
+    schema = {"doc_id": pa.int64(), "choice": pa.int32(), "token_logprobs": pa.list_(pa.float32())}
+    return pa.Table.from_pylist(rows, pa.schema(schema | {"logprob": pa.float64()}))
 
 
 def _numbers(column: Any) -> NDArray[np.float64]:

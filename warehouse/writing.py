@@ -127,6 +127,7 @@ def put_partition(
     extraction: Mapping[str, Any],
     *,
     prompts: pa.Table | None,
+    traces: pa.Table | None,
     n_stored: int | None,
     replace_documents: bool,
 ) -> None:
@@ -143,7 +144,7 @@ def put_partition(
         align(connection, extraction, replace_documents=replace_documents)
         _check_length(n_stored, extraction)
         _write_documents(connection)
-    put_partitions(connection, rows, [extraction])
+    put_partitions(connection, rows, [extraction], traces)
     if prompts is not None:
         put_prompts(connection, prompts)
 
@@ -155,18 +156,24 @@ def put_prompts(connection: duckdb.DuckDBPyConnection, prompts: pa.Table) -> Non
 
 
 def put_partitions(
-    connection: duckdb.DuckDBPyConnection, rows: pa.Table, extractions: Sequence[Mapping[str, Any]]
+    connection: duckdb.DuckDBPyConnection,
+    rows: pa.Table,
+    extractions: Sequence[Mapping[str, Any]],
+    traces: pa.Table | None = None,
 ) -> None:
-    """Replaces partitions: their earlier rows and records go, `rows` and one record each come.
+    """Replaces partitions: their earlier rows and records go, `rows`, `traces` and one record each come.
 
     Raises InputError if a row belongs to no stored document or to none of the partitions, and for a score
     that no model can have given.
     """
     check_scores(rows)
+    if traces is not None:
+        check_scores(traces)
     target = _target(rows)
     records = _records(extractions)
     with (
         _stage(connection, "given", rows, like=target),
+        _stage(connection, "thought", traces, like="traces"),
         _stage(connection, "partitions", records, like="extractions"),
     ):
         name_models(connection, {str(extraction["model"]) for extraction in extractions})
@@ -177,12 +184,21 @@ def put_partitions(
         if _has_rows(connection, "temp.replaced"):
             connection.execute(script("writes/delete_partitions"))
         connection.execute(f"INSERT INTO {target} FROM temp.given")
+        if traces is not None:
+            connection.execute("INSERT INTO traces FROM temp.thought")
         connection.execute(script("writes/digests"))
+        whole = "g.digest || coalesce('+' || t.digest, '')"
         connection.execute(
-            "INSERT INTO extractions SELECT p.* REPLACE (g.digest AS digest) FROM temp.partitions AS p "
-            f"LEFT JOIN (SELECT benchmark, task, model, {target}_digest(r) AS digest FROM temp.given AS r "
-            "GROUP BY ALL) AS g USING (benchmark, task, model)"
+            f"INSERT INTO extractions SELECT p.* REPLACE ({whole} AS digest) FROM temp.partitions AS p "
+            f"LEFT JOIN ({_digests('given', target)}) AS g USING (benchmark, task, model) "
+            f"LEFT JOIN ({_digests('thought', 'traces')}) AS t USING (benchmark, task, model)"
         )
+
+
+def _digests(staged: str, table: str) -> str:
+    """A query of the digests of a staged table's partitions."""
+    columns = f"r.benchmark, r.task, r.model, {table}_digest(r) AS digest"
+    return f"SELECT {columns} FROM temp.{staged} AS r GROUP BY ALL"
 
 
 def drop_partitions(
@@ -283,11 +299,14 @@ def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterato
 
 
 @contextmanager
-def _stage(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table, *, like: str) -> Iterator[None]:
+def _stage(
+    connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table | None, *, like: str
+) -> Iterator[None]:
     """A temporary table of the given rows, with the columns and types of the table `like`."""
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {like} LIMIT 0")
     try:
-        append(connection, f"temp.{name}", rows)
+        if rows is not None:
+            append(connection, f"temp.{name}", rows)
         yield
     finally:
         # An aborted transaction has already dropped the table, and its own error must show.

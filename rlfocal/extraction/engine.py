@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from rlfocal.pool.specs import ThinkingSpec
 from warehouse.prompts import prompt_hash
 
 _SEEDS = 2**31
@@ -49,6 +50,8 @@ class Sampling:
     max_tokens: int
     stop: tuple[str, ...]
     seed: int
+    stop_tokens: tuple[int, ...] = field(default=(), repr=False)
+    """Tokens that end a text, as the end of text does."""
 
     def seed_of(self, doc_id: int) -> int:
         """The seed of a document's first pass; engines that take one seed a document give pass p the p-th
@@ -76,10 +79,24 @@ class Sample:
     n_tokens: int
     finish_reason: str
     n_prompt_tokens: int
+    token_ids: tuple[int, ...] = ()
+    """What was drawn, the token that ended it included; empty if a server does not tell."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a model thought before it answered, without its markers."""
+
+    token_ids: tuple[int, ...]
+    text: str
+    n_tokens: int
+    """Tokens drawn: one that ended it counts, too."""
+    finish_reason: str
+    """"stop": its closing marker, "end": the end of text, "length": the budget."""
 
 
 class Engine(Protocol):
-    """A loaded model. Both methods yield one result per document, in the order of the documents."""
+    """A loaded model. Methods yield one result per document, in the order of the documents."""
 
     shard: int
     """Documents to ask at once. A call's results depend on its documents alone, not on earlier calls."""
@@ -89,7 +106,12 @@ class Engine(Protocol):
         """How it works more slowly than others of its kind, and why; None: it does not."""
         ...
 
-    def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
+    def check(
+        self,
+        documents: Sequence[Document],
+        sampling: Sampling | None = None,
+        thinking: ThinkingSpec | None = None,
+    ) -> None:
         """Raises InputError, before any request, if a prompt does not fit and must not be truncated."""
         ...
 
@@ -103,6 +125,28 @@ class Engine(Protocol):
 
     def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
         """`sampling.passes` texts per document, which depend only on its doc_id and the seed."""
+        ...
+
+    def think(
+        self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: Sampling | None = None
+    ) -> Iterator[tuple[Trace, ...]]:
+        """Traces before choices, or one before each of the passes; they depend only on doc_id and seed."""
+        ...
+
+    def score_after(
+        self, documents: Sequence[Document], thinking: ThinkingSpec, traces: Sequence[Sequence[Trace]]
+    ) -> Iterator[tuple[tuple[ChoiceScore, ...], ...]]:
+        """`score` after each of a document's traces."""
+        ...
+
+    def sample_after(
+        self,
+        documents: Sequence[Document],
+        sampling: Sampling,
+        thinking: ThinkingSpec,
+        traces: Sequence[Sequence[Trace]],
+    ) -> Iterator[tuple[Sample, ...]]:
+        """`sample`, pass p after a document's p-th trace."""
         ...
 
     def settings(self) -> dict[str, object]:

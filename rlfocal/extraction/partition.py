@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import local_weights
-from rlfocal.pool.specs import ModelSpec
+from rlfocal.pool.specs import ModelSpec, ThinkingSpec, resolve_thinking
 from warehouse import Warehouse
 from warehouse.store import Committed, PartitionKey
 
@@ -27,6 +27,8 @@ class Job:
     fingerprint: str
     replace_documents: bool = False
     """Whether other models' answers to other documents may be dropped."""
+    thinking: ThinkingSpec | None = None
+    """How the model thinks before it answers; None: it answers at once."""
 
     def key(self, model: str) -> PartitionKey:
         return PartitionKey(model, self.task.benchmark, self.task.task)
@@ -58,7 +60,7 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
     The task's digest covers prompts (few-shot seed, system prompt, chat template or not), data and sampling.
     The number of documents is not included: a limited partition is part of the whole one.
     """
-    parts = {
+    parts: dict[str, object] = {
         "revision": REVISION,
         "model": [model.hf_repo, model.revision, weights, model.trust_remote_code],
         # Not tensor_parallel or base_url: where a model runs is no property of its answers.
@@ -72,6 +74,10 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
         ],
         "task": [task.benchmark, task.task, task.digest],
     }
+    if model.template_args:
+        parts["template_args"] = model.template_args
+    if thinking := resolve_thinking(model, task.thinking):
+        parts["thinking"] = thinking.model_dump()
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return digest + UNCONDITIONAL if task.unconditional else digest
 

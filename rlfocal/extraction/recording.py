@@ -25,18 +25,21 @@ class Tokens(NamedTuple):
     prompt: int
     """Prompts, each counted once a document, and the choices' own tokens."""
     generated: int
-    """Tokens of sampled texts."""
+    """Tokens of sampled texts and of traces."""
 
     @property
     def total(self) -> int:
         return self.prompt + self.generated
 
 
-def tokens_of(rows: pa.Table) -> Tokens:
+def tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> Tokens:
     """Counts the tokens of rows of `choice_logprobs` or `answer_passes`, whole documents of one task."""
     prompts = rows.group_by("doc_id").aggregate([("n_prompt_tokens", "max")])["n_prompt_tokens_max"]
     read, answered = (pc.sum(column).as_py() or 0 for column in (prompts, rows["n_tokens"]))
-    return Tokens(read + answered, 0) if "choice" in rows.column_names else Tokens(read, answered)
+    thought = 0 if traces is None else pc.sum(traces["n_tokens"]).as_py() or 0
+    if "choice" in rows.column_names:
+        return Tokens(read + answered, thought)
+    return Tokens(read, answered + thought)
 
 
 def count_ties(rows: pa.Table) -> int | None:
@@ -50,9 +53,11 @@ def count_ties(rows: pa.Table) -> int | None:
     return pc.sum(pc.greater(counts, 1)).as_py() or 0
 
 
-def measure(rows: pa.Table, seconds: float, retries: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of `extractions` for a partition's `rows`, for which its engine took `seconds`."""
-    tokens = tokens_of(rows)
+def measure(
+    rows: pa.Table, traces: pa.Table | None, seconds: float, retries: int, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Columns of `extractions` for a partition's rows, for which its engine took `seconds`."""
+    tokens = tokens_of(rows, traces)
     return {
         "n_prompt_tokens": tokens.prompt,
         "n_generated_tokens": tokens.generated,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from rlfocal.extraction.answers import extract_answer, extract_text
-from rlfocal.extraction.engine import ChoiceScore, Document, Sample
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Trace
 from rlfocal.extraction.tasks import TaskDocuments
 
 UNCONDITIONAL = "unconditional_logprob"
@@ -61,6 +62,20 @@ PASSES = pa.schema(
         ("finish_reason", pa.string()),
         ("n_tokens", pa.int32()),
         ("n_prompt_tokens", pa.int32()),
+    ]
+)
+
+TRACES = pa.schema(
+    [
+        *_KEYS,
+        ("model", pa.string()),
+        ("trace", pa.int32()),
+        ("text", pa.string()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("n_tokens", pa.int32()),
+        ("finish_reason", pa.string()),
+        ("cut_by_budget", pa.bool_()),
+        ("token_logprobs", pa.list_(pa.list_(pa.float32()))),
     ]
 )
 
@@ -153,6 +168,66 @@ def pass_rows(
         for index, sample in enumerate(sampled)
     ]
     return pa.Table.from_pylist(rows, schema=PASSES)
+
+
+def thought_rows(
+    task: TaskDocuments,
+    model: str,
+    documents: Sequence[Document],
+    scores: Sequence[Sequence[Sequence[ChoiceScore]]],
+) -> pa.Table:
+    """Rows of `choice_logprobs` for documents whose choices were scored after each of several traces."""
+    rows = choice_rows(task, model, documents, [after_traces[0] for after_traces in scores])
+    greedy = [all(s.is_greedy for s in choice) for traces in scores for choice in zip(*traces, strict=True)]
+    means = [logprob for traces in scores for logprob in mean_logprobs(traces)]
+    for name, values in (
+        ("token_logprobs", pa.nulls(len(rows), CHOICES.field("token_logprobs").type)),
+        ("logprob", pa.array(means, pa.float64())),
+        ("is_greedy", pa.array(greedy, pa.bool_())),
+    ):
+        rows = rows.set_column(rows.column_names.index(name), name, values)
+    return rows
+
+
+def mean_logprobs(scores: Sequence[Sequence[ChoiceScore]]) -> list[float]:
+    """Log-probs of choices that were scored after each trace: a list of choices a trace.
+
+    Their softmax is the mean over traces of each trace's own softmax, so that every trace weighs the same
+    however long the choices are. The probability of all choices together is the geometric mean over traces,
+    at most 1: with one trace, the log-probs are its own.
+    """
+    logprobs = np.array([[sum(score.token_logprobs) for score in trace] for trace in scores])
+    mass = np.logaddexp.reduce(logprobs, axis=1, keepdims=True)
+    mixture = np.logaddexp.reduce(logprobs - mass, axis=0) - np.log(len(scores))
+    return [float(value) for value in mixture + min(float(mass.mean()), 0.0)]
+
+
+def trace_rows(
+    task: TaskDocuments,
+    model: str,
+    documents: Sequence[Document],
+    traces: Sequence[Sequence[Trace]],
+    scores: Sequence[Sequence[Sequence[ChoiceScore]]] | None,
+) -> pa.Table:
+    """Rows of `traces` for some documents of the task; `scores` of choices after each of them."""
+    rows = [
+        {
+            "benchmark": task.benchmark,
+            "task": task.task,
+            "doc_id": document.doc_id,
+            "model": model,
+            "trace": index,
+            "text": trace.text,
+            "token_ids": trace.token_ids,
+            "n_tokens": trace.n_tokens,
+            "finish_reason": trace.finish_reason,
+            "cut_by_budget": trace.finish_reason == "length",
+            "token_logprobs": None if scores is None else [s.token_logprobs for s in scores[number][index]],
+        }
+        for number, (document, own) in enumerate(zip(documents, traces, strict=True))
+        for index, trace in enumerate(own)
+    ]
+    return pa.Table.from_pylist(rows, schema=TRACES)
 
 
 def documents_of_choices(documents: Sequence[Document]) -> list[Document]:

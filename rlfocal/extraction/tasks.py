@@ -22,7 +22,7 @@ from rlfocal.extraction.lm_eval_tasks import (
     task_facts,
     task_manager,
 )
-from rlfocal.pool.specs import Benchmark
+from rlfocal.pool.specs import Benchmark, ThinkingSpec
 from warehouse.answers import is_number, normalise
 
 OUTPUT_TYPES = {"choices": "multiple_choice", "answers": "generate_until"}
@@ -50,6 +50,8 @@ class TaskDocuments:
     """Whether the question texts stay out of reports and exports unless asked for."""
     unconditional: bool = False
     """Whether each choice is also scored after an empty prompt."""
+    thinking: ThinkingSpec | None = None
+    """How models think before they answer, where their entries do not say otherwise."""
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Rows of `benchmarks` and `tasks`."""
     is_numeric: bool = False
@@ -144,6 +146,7 @@ def _task_documents(
         digest=digest,
         confidential=benchmark.confidential,
         unconditional=benchmark.unconditional,
+        thinking=benchmark.thinking,
         facts={
             "benchmarks": benchmark.model_dump(include={"kind", "category", "licence"})
             | {"benchmark": benchmark.name},

@@ -38,15 +38,19 @@ def _check_line(text: str) -> str:
     return text
 
 
-def _check_engine_args(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    for backend in arguments:
-        if backend not in get_args(Backend):
-            raise ValueError(str(unknown("backend", backend, get_args(Backend))))
+def _check_json(arguments: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(arguments, allow_nan=False, sort_keys=True)  # sorted as in fingerprints
     except (TypeError, ValueError) as error:
         raise ValueError(f"arguments must be JSON values: {error}") from None
     return arguments
+
+
+def _check_engine_args(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    for backend in arguments:
+        if backend not in get_args(Backend):
+            raise ValueError(str(unknown("backend", backend, get_args(Backend))))
+    return _check_json(arguments)
 
 
 # Strict, because YAML tells 1 from true and "1".
@@ -57,6 +61,40 @@ Line = Annotated[str, Field(max_length=4096), AfterValidator(_check_line)]
 
 class _Value(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class ThinkingSpec(_Value):
+    """How a model thinks before it answers; a field that an entry sets replaces the benchmark's."""
+
+    budget: Whole = Field(
+        default=0,
+        ge=0,
+        description="tokens of a trace, after which it is closed; 0: the answer comes at once",
+    )
+    traces: Whole = Field(
+        default=1,
+        gt=0,
+        description="traces of a document, over which its choices' probabilities are averaged; of answers, "
+        "each pass has one",
+    )
+    markers: tuple[Line, Line] = Field(
+        default=("<think>", "</think>"), description='what opens and closes a trace; "": nothing opens it'
+    )
+    text_markers: bool = Field(
+        default=False, description="whether the model writes the closing marker as text of several tokens"
+    )
+    lead_in: str = Field(
+        default="\n\n", max_length=4096, description="what begins the answer, after the closing marker"
+    )
+    temperature: Number = Field(default=0.6, ge=0)
+    top_p: Number = Field(default=0.95, gt=0, le=1)
+
+    @field_validator("markers")
+    @classmethod
+    def _closes(cls, markers: tuple[str, str]) -> tuple[str, str]:
+        if not markers[1] or markers[0] == markers[1]:
+            raise ValueError("give two different texts, of which the second ends a trace")
+        return markers
 
 
 class ModelSpec(_Value):
@@ -92,6 +130,10 @@ class ModelSpec(_Value):
     price_source: str = ""
     licence: Line | None = Field(default=None, description="the weights' licence, as an SPDX identifier")
     trust_remote_code: bool = False
+    thinking: ThinkingSpec | None = None
+    template_args: Annotated[dict[str, Any], AfterValidator(_check_json)] = Field(
+        default={}, description="arguments of the chat template: {enable_thinking: false}"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -157,6 +199,7 @@ class Benchmark(_Value):
     )
     size: BenchmarkSize | None = None
     sampling: SamplingSpec | None = None
+    thinking: ThinkingSpec | None = None
     train_split: Line | None = Field(
         default=None, description="official train split, whose documents come before the test split's"
     )
@@ -175,6 +218,18 @@ class Benchmark(_Value):
         if self.train_split is not None and self.train_docs is not None:
             raise ValueError("train_split already says which documents are train; remove train_docs")
         return self
+
+
+def resolve_thinking(model: ModelSpec, benchmark: ThinkingSpec | None) -> ThinkingSpec | None:
+    """How a model thinks on a benchmark; None where it answers at once.
+
+    >>> entry = ModelSpec(model="m", hf_repo="r", params_b=1, thinking=ThinkingSpec(traces=2))
+    >>> resolve_thinking(entry, ThinkingSpec(budget=64, traces=8)).model_dump(include={"budget", "traces"})
+    {'budget': 64, 'traces': 2}
+    """
+    asked = [spec.model_dump(exclude_unset=True) for spec in (benchmark, model.thinking) if spec is not None]
+    merged = ThinkingSpec.model_validate({key: value for each in asked for key, value in each.items()})
+    return merged if merged.budget else None
 
 
 class PoolSpec(_Value):

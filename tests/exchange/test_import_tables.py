@@ -83,6 +83,7 @@ def test_to_postgres_and_back(source: Path, postgres: PostgresServer, tmp_path: 
     assert {name.partition("/")[0] for name in first} >= set(FOLDERS) - {
         "corrections",
         "training_history",
+        "traces",
     }
     assert fingerprints(tmp_path / "out1") == first
     assert fingerprints(tmp_path / "out2") == first

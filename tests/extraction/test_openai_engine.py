@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from support.tiny_models import save_model
+from support.tiny_models import save_model, tiny_tokenizer
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines import hf, openai
+from rlfocal.extraction.engines.tokens import Tokens
 from rlfocal.pool import ModelSpec
+from rlfocal.pool.specs import ThinkingSpec
 
 CONTEXT = 96
 TOLERANCE = 1e-4
@@ -142,3 +147,75 @@ def test_a_server_that_ignores_the_number_of_texts_is_refused(
         list(engine.sample(documents(n=1), SAMPLING))
     greedy = replace(SAMPLING, temperature=0.0)
     assert [len(samples) for samples in engine.sample(documents(n=1), greedy)] == [4]
+
+
+THINKING = ThinkingSpec(budget=12, traces=3, markers=("", " lazy"), lead_in="Answer:", temperature=1.0)
+
+
+@pytest.mark.slow
+@needs_vllm
+def test_choices_after_a_trace_are_transformers(
+    served: ModelSpec, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = openai.load(served, model)
+    asked = documents(" dog", " a quick fox")
+    drawn = [token for own in engine.think(asked[:2], THINKING) for t in own for token in t.token_ids]
+    pieces = [
+        piece
+        for token in drawn
+        if engine._encoder.bare(piece := engine._encoder.decode((token,))) == (token,)
+    ]
+    thinking = THINKING.model_copy(update={"markers": ("", Counter(pieces).most_common(1)[0][0])})
+    traces = list(engine.think(asked, thinking))
+    assert list(engine.think(asked[2:4], thinking)) == traces[2:4]
+    assert {trace.finish_reason for own in traces for trace in own} >= {"stop", "length"}
+    other = hf.load(served, model, threads=1)
+    found = zip(
+        engine.score_after(asked, thinking, traces), other.score_after(asked, thinking, traces), strict=True
+    )
+    for ours, theirs in found:
+        for a, b in zip(ours, theirs, strict=True):
+            for x, y in zip(a, b, strict=True):
+                assert x.token_logprobs == pytest.approx(y.token_logprobs, abs=TOLERANCE)
+                assert replace(x, token_logprobs=()) == replace(y, token_logprobs=())
+    # A server that does not know the field writes on behind the marker.
+    change(monkeypatch, engine, lambda body: {**body, "stop_token_ids": []})
+    longer = [[trace.token_ids for trace in own] for own in engine.think(asked, thinking)]
+    assert longer == [[trace.token_ids for trace in own] for own in traces]
+
+
+@pytest.mark.slow
+@needs_vllm
+def test_a_server_without_token_ids_or_of_other_tokens_is_refused(
+    served: ModelSpec, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = openai.load(served, model)
+    change(monkeypatch, engine, lambda body: {**body, "return_token_ids": False})
+    with pytest.raises(RunError, match="does not return the token ids of what it generates"):
+        list(engine.think(documents(" dog"), THINKING))
+    tiny_tokenizer().save_pretrained(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    content = json.loads(file.read_text())
+    vocabulary = content["model"]["vocab"]
+    content["model"]["vocab"] = {
+        piece: len(vocabulary) + 1 - i if i > 1 else i for piece, i in vocabulary.items()
+    }
+    file.write_text(json.dumps(content))
+    other = openai.load(served, tmp_path)
+    with pytest.raises(RunError, match="is not what its token ids mean to the tokenizer of the entry"):
+        list(other.sample(documents(), SAMPLING))
+
+
+def change(
+    monkeypatch: pytest.MonkeyPatch,
+    engine: openai.OpenAIEngine,
+    edit: Callable[[dict[str, object]], dict[str, object]],
+) -> None:
+    """Sends requests as a server would read them that lacks a field."""
+    ask = engine._complete
+
+    def complete(prompt: Tokens, **options: Any) -> Any:
+        body = options.pop("extra_body", {})
+        return ask(prompt, **options, extra_body=edit(body))
+
+    monkeypatch.setattr(engine, "_complete", complete)

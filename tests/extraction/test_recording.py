@@ -37,7 +37,7 @@ class Scripted:
     def __init__(self, fails_at: int | None = None, device: str = "cpu") -> None:
         self.fails_at, self.device = fails_at, device
 
-    def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
+    def check(self, *_: object) -> None:
         pass
 
     def texts(self, documents: Sequence[Document]) -> list[str]:

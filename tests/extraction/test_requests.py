@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engine import Sampling
 from rlfocal.extraction.engines.groups import Window
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
-from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
+from rlfocal.extraction.engines.tokens import EncodedDocument, Tokens
 from rlfocal.extraction.engines.vllm import read_output
 
 VOCABULARY = 5
@@ -72,20 +72,6 @@ class CachedModel:
         ]
 
 
-class Encoded(Encoder):
-    """Documents that are token ids already."""
-
-    def __init__(self, documents: Sequence[EncodedDocument]) -> None:
-        self.documents = documents
-
-    def choices(self, documents: Sequence[Document]) -> list[EncodedDocument]:
-        return [self.documents[document.doc_id] for document in documents]
-
-
-def documents(n: int) -> list[Document]:
-    return [Document(i, "", "", 0, "", (), "", ()) for i in range(n)]
-
-
 @given(
     st.lists(st.tuples(words, st.lists(words, min_size=1, max_size=4).map(tuple)), min_size=1, max_size=5),
     st.integers(1, 4),
@@ -95,15 +81,9 @@ def documents(n: int) -> list[Document]:
 def test_every_token_has_its_score_whatever_the_cache_hides(
     pairs: list[tuple[Tokens, tuple[Tokens, ...]]], block: int, able: Abilities, reads: int
 ) -> None:
-    encoded = Encoded([EncodedDocument(*pair) for pair in pairs])
+    encoded = [EncodedDocument(*pair) for pair in pairs]
     window = Window(reads, reads, "keep")
-    found = score(
-        documents(len(pairs)),
-        encoded,
-        window,
-        CachedModel(block),
-        able,
-    )
+    found = score(encoded, window, CachedModel(block), able)
     for (context, tails), scores in zip(pairs, found, strict=True):
         for tail, scored in zip(tails, scores, strict=True):
             whole = (context + tail)[-reads:]
@@ -119,8 +99,8 @@ def test_every_token_has_its_score_whatever_the_cache_hides(
 @pytest.mark.parametrize(("tails", "requests"), [(((1,), (2,), (3,)), 1), (((1, 1), (2,), (3, 1)), 3)])
 def test_single_tokens_take_one_request_a_question(tails: tuple[Tokens, ...], requests: int) -> None:
     model = CachedModel(block=4)
-    encoded = Encoded([EncodedDocument((0, 1, 2, 3, 0, 1), tails)])
-    list(score(documents(1), encoded, Window(64, 64, "keep"), model, ABLE))
+    encoded = [EncodedDocument((0, 1, 2, 3, 0, 1), tails)]
+    list(score(encoded, Window(64, 64, "keep"), model, ABLE))
     assert model.asked == requests
 
 
@@ -140,8 +120,8 @@ def test_contexts_are_read_without_their_tokens_log_probs(able: Abilities, rows:
     and those of the context that are not in the cache, one that is decoded one for each of its own.
     """
     model = CachedModel(block=8)
-    encoded = Encoded([EncodedDocument(tuple(i % VOCABULARY for i in range(20)), ((1, 2, 3), (2, 1), (4,)))])
-    list(score(documents(1), encoded, Window(64, 64, "keep"), model, able))
+    encoded = [EncodedDocument(tuple(i % VOCABULARY for i in range(20)), ((1, 2, 3), (2, 1), (4,)))]
+    list(score(encoded, Window(64, 64, "keep"), model, able))
     assert model.rows == rows
 
 
@@ -149,7 +129,7 @@ def test_a_preamble_is_read_once() -> None:
     preamble = tuple(i % VOCABULARY for i in range(64))
     pairs = [EncodedDocument((*preamble, i, i), ((1, 2), (2, 1), (3, 3), (4, 0))) for i in range(5)]
     model = CachedModel(block=4)
-    list(score(documents(5), Encoded(pairs), Window(99, 99, "keep"), model, ABLE))
+    list(score(pairs, Window(99, 99, "keep"), model, ABLE))
     unique = len({(*p.context, *t)[: i + 1] for p in pairs for t in p.continuations for i in range(68)})
     assert model.read <= 2 * unique
 

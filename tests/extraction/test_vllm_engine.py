@@ -22,6 +22,7 @@ from rlfocal.extraction.rows import documents_of_choices
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec, load_benchmarks
+from rlfocal.pool.specs import ThinkingSpec
 from warehouse import open_warehouse
 
 pytestmark = [
@@ -226,6 +227,32 @@ def test_without_its_features_the_engine_asks_as_lm_eval_does(engines: Engines) 
 
 def prompts(n: int, choices: tuple[str, ...] = ()) -> list[Document]:
     return [Document(i, "", "", None, "", choices, f"{i} quick brown foxes and", choices) for i in range(n)]
+
+
+@pytest.mark.parametrize("marker", [" lazy", "lazy dog"])
+def test_choices_after_a_trace_are_transformers(engines: Engines, marker: str) -> None:
+    """Traces of vLLM, closed by a token, by text or by the budget, scored by both engines."""
+    thinking = ThinkingSpec(
+        budget=24, traces=4, markers=("Question", marker), text_markers="dog" in marker, lead_in="Answer:"
+    )
+    documents = [
+        replace(d, context=d.context + " x" * d.doc_id) for d in prompts(6, (" yes", " the lazy dog"))
+    ]
+    traces = list(engines.vllm.think(documents, thinking))
+    assert list(engines.vllm.think(documents, thinking)) == traces
+    assert list(engines.vllm.think(documents[2:4], thinking)) == traces[2:4]
+    assert {len(own) for own in traces} == {4}
+    assert "length" in {trace.finish_reason for own in traces for trace in own}
+    ours = engines.vllm.score_after(documents, thinking, traces)
+    for own, other in zip(ours, engines.hf.score_after(documents, thinking, traces), strict=True):
+        for a, b in zip(own, other, strict=True):
+            for x, y in zip(a, b, strict=True):
+                assert x.token_logprobs == pytest.approx(y.token_logprobs, abs=TOLERANCE)
+                assert replace(x, token_logprobs=()) == replace(y, token_logprobs=())
+    passes = replace(SAMPLING, passes=4)
+    samples = list(engines.vllm.sample_after(documents, passes, thinking, traces))
+    assert [len({sample.text for sample in own}) > 1 for own in samples] == [True] * 6
+    assert list(engines.vllm.sample_after(documents[3:], passes, thinking, traces[3:])) == samples[3:]
 
 
 def test_ten_passes_are_seeded_by_document(engines: Engines) -> None:

@@ -11,6 +11,7 @@ KEYS = {
     "docs": "benchmark, task, doc_id",
     "choice_logprobs": "benchmark, task, doc_id, model, choice",
     "answer_passes": "benchmark, task, doc_id, model, pass",
+    "traces": "benchmark, task, doc_id, model, trace",
 }
 
 

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from support.rows import choice_rows, docs, extraction
 
+from rlfocal.exchange.exports.tables import export
+from rlfocal.exchange.imports.tables import import_tables
 from warehouse import Warehouse, open_warehouse, opening
 from warehouse.connecting import attach, connect
 from warehouse.errors import InputError
 from warehouse.locations import locate
 from warehouse.opening import RELEASED, SCHEMA_VERSION
+from warehouse.upkeep.integrity import examine
 
 
 def take_back(location: Path, version: int) -> None:
@@ -109,3 +112,26 @@ def test_files_are_small_and_in_order(warehouse: Warehouse) -> None:
     [path] = Path(warehouse.data_path()).glob("main/choice_logprobs/*.parquet")
     used = warehouse.rows("SELECT DISTINCT compression FROM parquet_metadata(?)", [str(path)])
     assert used == [("ZSTD",)]
+
+
+def test_a_warehouse_from_before_traces_is_read_and_upgraded(tmp_path: Path) -> None:
+    location = tmp_path / "w"
+    with open_warehouse(location) as warehouse:
+        warehouse.put_partition(docs(2), choice_rows([[-1.0, -2.0, -3.0]] * 2), extraction(n_docs=2))
+        with warehouse.transaction("as schema 11 left it"):
+            for what in (
+                "DROP VIEW trace_probs",
+                "DROP TABLE traces",
+                "UPDATE schema_version SET version = 11",
+            ):
+                warehouse.connection.execute(what)
+    costs = "SELECT n_thought_tokens FROM query_costs"
+    with open_warehouse(location, read_only=True) as warehouse:
+        assert warehouse.rows(costs) == [(0,)] * 2
+        export(warehouse, tmp_path / "out")
+    with open_warehouse(location) as warehouse:
+        assert examine(warehouse).is_sound
+        assert warehouse.rows(costs) == [(0,)] * 2
+        assert warehouse.rows("FROM warehouse.traces") == []
+    with open_warehouse(tmp_path / "other") as warehouse:
+        assert import_tables(warehouse, tmp_path / "out").n_written == 1

@@ -5,7 +5,8 @@ CREATE OR REPLACE MACRO pool_cost(of_models, snapshot := 'now') AS (
 );
 
 -- What each query cost, in cents per 1,000 such queries: by its tokens where their number and prices are known, else the
--- flat price. For choices, the longest one counts as the answer; the prompt of several passes counts once.
+-- flat price. For choices, the longest one counts as the answer; the prompt of several passes or traces counts once, and
+-- every token of the traces as generated.
 CREATE OR REPLACE VIEW query_costs AS
 WITH used AS (
     SELECT
@@ -17,12 +18,19 @@ WITH used AS (
         p.benchmark, p.task, p.doc_id, p.model, max(p.n_prompt_tokens),
         CASE WHEN count(p.n_tokens) = count(*) THEN sum(p.n_tokens) END
     FROM answer_passes AS p GROUP BY ALL
+),
+thought AS (
+    SELECT t.benchmark, t.task, t.doc_id, t.model, sum(t.n_tokens) AS n_tokens FROM traces AS t GROUP BY ALL
 )
 SELECT
     u.benchmark, u.task, u.doc_id, u.model, u.n_prompt_tokens, u.n_answered_tokens,
-    (u.n_prompt_tokens * m.price_input + u.n_answered_tokens * m.price_output) / 1000 AS token_cost,
+    coalesce(t.n_tokens, 0) AS n_thought_tokens,
+    (u.n_prompt_tokens * m.price_input + (u.n_answered_tokens + coalesce(t.n_tokens, 0)) * m.price_output) / 1000
+        AS token_cost,
     coalesce(token_cost, m.price) AS cost
-FROM used AS u LEFT JOIN models AS m USING (model);
+FROM used AS u
+LEFT JOIN thought AS t USING (benchmark, task, doc_id, model)
+LEFT JOIN models AS m USING (model);
 
 -- What each model's accuracy costs on a benchmark. right_answer: cents per 1,000 right answers. A model is on the
 -- frontier if no other that costs as little is as accurate (of equals, the first by name); point: cents per 1,000 queries

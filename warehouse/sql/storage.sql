@@ -5,4 +5,5 @@ ALTER TABLE docs SET SORTED BY (benchmark, task, doc_id);
 ALTER TABLE prompts SET SORTED BY (benchmark, task, model, doc_id);
 ALTER TABLE choice_logprobs SET SORTED BY (benchmark, task, model, doc_id, choice);
 ALTER TABLE answer_passes SET SORTED BY (benchmark, task, model, doc_id, pass);
+ALTER TABLE traces SET SORTED BY (benchmark, task, model, doc_id, trace);
 ALTER TABLE decisions SET SORTED BY (benchmark, run_id, task, doc_id);

@@ -40,6 +40,12 @@ CREATE TABLE IF NOT EXISTS answer_passes (
     pass INT NOT NULL, text VARCHAR, answer VARCHAR, finish_reason VARCHAR, n_tokens INT, n_prompt_tokens INT
 );
 
+CREATE TABLE IF NOT EXISTS traces (
+    benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, doc_id BIGINT NOT NULL, model VARCHAR NOT NULL,
+    trace INT NOT NULL, text VARCHAR, token_ids INT[], n_tokens INT, finish_reason VARCHAR, cut_by_budget BOOLEAN,
+    token_logprobs FLOAT[][]
+);
+
 CREATE TABLE IF NOT EXISTS extractions (
     extraction_id VARCHAR NOT NULL, model VARCHAR NOT NULL, benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL,
     fingerprint VARCHAR, backend VARCHAR, settings JSON, versions JSON, n_docs BIGINT NOT NULL, seconds DOUBLE,

@@ -17,6 +17,24 @@ SELECT
 FROM weighted AS w
 WHERE w.counts;
 
+-- What a choice's probability is after each trace; their mean is that of choice_probs.
+CREATE OR REPLACE VIEW trace_probs AS
+WITH scored AS (
+    SELECT
+        t.benchmark, t.task, t.doc_id, t.model, t.trace, unnest(range(len(t.token_logprobs)))::INT AS choice,
+        unnest(list_transform(t.token_logprobs, lambda l: list_sum(l))) AS logprob
+    FROM traces AS t
+),
+weighted AS (
+    SELECT s.*, exp(s.logprob - max(s.logprob) OVER same) AS weight
+    FROM scored AS s
+    WINDOW same AS (PARTITION BY s.benchmark, s.task, s.doc_id, s.model, s.trace)
+)
+SELECT
+    w.benchmark, w.task, w.doc_id, w.model, w.trace, w.choice,
+    w.weight / sum(w.weight) OVER (PARTITION BY w.benchmark, w.task, w.doc_id, w.model, w.trace) AS prob
+FROM weighted AS w;
+
 -- An answer's share of all passes: passes without an answer count in the denominator only.
 CREATE OR REPLACE VIEW answer_probs AS
 WITH given AS (

@@ -16,6 +16,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "prompts": ("benchmark", "task", "doc_id", "model"),
     "choice_logprobs": ("benchmark", "task", "doc_id", "model", "choice"),
     "answer_passes": ("benchmark", "task", "doc_id", "model", "pass"),
+    "traces": ("benchmark", "task", "doc_id", "model", "trace"),
     "extractions": ("benchmark", "task", "model"),
     "doc_digests": ("benchmark", "task"),
     "corrections": ("benchmark", "task", "doc_id"),
@@ -31,13 +32,14 @@ _PARTITIONED = {
     "prompts": ("benchmark", "task"),
     "choice_logprobs": ("benchmark", "task", "model"),
     "answer_passes": ("benchmark", "task", "model"),
+    "traces": ("benchmark", "task", "model"),
     "decisions": ("benchmark", "task"),
 }
 FOLDERS: dict[str, tuple[str, ...]] = {
     table: _PARTITIONED.get(table, ()) for table in ("docs", *(table for table in KEYS if table != "docs"))
 }
 """The tables of an export, and the columns that become folders of its plain Parquet format."""
-_COMPARED_BY_DIGEST = ("docs", "choice_logprobs", "answer_passes")
+_COMPARED_BY_DIGEST = ("docs", "choice_logprobs", "answer_passes", "traces")
 """Tables whose duplicates show in a digest, and whose rows are too many to be compared."""
 
 

@@ -13,6 +13,7 @@ from rlfocal.base.wording import counted
 from rlfocal.exchange.exports.staging import staged, withhold
 from warehouse import Warehouse
 from warehouse.locations import expanded
+from warehouse.opening import is_lent
 from warehouse.scripts import quoted, script
 from warehouse.upkeep.keys import FOLDERS, KEYS
 
@@ -119,6 +120,8 @@ def _prepare(
     connection.execute("SET VARIABLE whole_pool = ?", [models is None])
     withhold(warehouse, questions=questions)
     connection.execute(script("exports/views"))
+    if not is_lent(warehouse, "traces"):
+        connection.execute(script("exports/traces"))
     count = "SELECT count(*) FROM temp.withheld SEMI JOIN temp.kept_benchmarks USING (benchmark)"
     return int(warehouse.rows(count)[0][0])
 

@@ -137,15 +137,19 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
     for table in ("choice_logprobs", "answer_passes"):
         for benchmark in sorted({str(record["benchmark"]) for record in new}):
             chosen = [record for record in new if record["benchmark"] == benchmark]
-            rows = connection.execute(
-                f"FROM temp.given_{table} ANTI JOIN warehouse.extractions USING (benchmark, task, model) "
-                f"WHERE benchmark = ? ORDER BY {', '.join(KEYS[table])}",
-                [benchmark],
-            ).to_arrow_table()
+            rows, traces = (
+                connection.execute(
+                    f"FROM temp.given_{name} ANTI JOIN warehouse.extractions USING (benchmark, task, model) "
+                    f"WHERE (task, model) IN (SELECT (task, model) FROM temp.given_{table} "
+                    f"WHERE benchmark = $1) AND benchmark = $1 ORDER BY {', '.join(KEYS[name])}",
+                    [benchmark],
+                ).to_arrow_table()
+                for name in (table, "traces")
+            )
             answered = set(zip(rows["model"].to_pylist(), rows["task"].to_pylist(), strict=True))
             records = [r for r in chosen if (r["model"], r["task"]) in answered]
             if records:
-                writing.put_partitions(connection, rows, records)
+                writing.put_partitions(connection, rows, records, traces)
     for table in ("prompts", "renames", *_RUNS):
         connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     connection.execute(f"INSERT INTO extractions BY NAME {_missing('extractions')}")  # those without a row

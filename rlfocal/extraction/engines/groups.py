@@ -92,12 +92,19 @@ def check_fits(
                     f"{window.context}"
                 )
         lengths = [len(context) + max(map(len, tails)) for context, tails in encoded]
-    long = [i for i, length in enumerate(lengths) if length > room]
+    check_lengths(documents, lengths, [room] * len(lengths), window)
+
+
+def check_lengths(
+    documents: Sequence[Document], lengths: Sequence[int], rooms: Sequence[int], window: Window
+) -> None:
+    """Raises InputError if a prompt is longer than the tokens left for it and must not be truncated."""
+    long = [i for i, (length, room) in enumerate(zip(lengths, rooms, strict=True)) if length > room]
     if long and window.truncation == "refuse":
         first = long[0]
         raise InputError(
             f"{len(long)} of {len(lengths)} prompts do not fit the context of {window.context} tokens "
-            f"(the first is document {documents[first].doc_id}: {lengths[first]} tokens, room for {room}); "
-            "set `truncation: keep` in the model's entry to truncate them on the left and flag them "
-            "(lm-eval truncates with a warning), or leave the benchmark out for this model"
+            f"(the first is document {documents[first].doc_id}: {lengths[first]} tokens, room for "
+            f"{rooms[first]}); set `truncation: keep` in the model's entry to truncate them on the left and "
+            "flag them (lm-eval truncates with a warning), or leave the benchmark out for this model"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import groupby
 from math import isfinite
@@ -17,21 +17,21 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
-from rlfocal.extraction.engines.groups import (
-    Group,
-    Scored,
-    Window,
-    answer_prompts,
-    check_fits,
-    choice_scores,
-    groups,
-)
+from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
+from rlfocal.extraction.engines.groups import Group, Scored, Window, choice_scores, groups
 from rlfocal.extraction.engines.memory import FLOAT, free_bytes, logit_bytes, split_by_rows
 from rlfocal.extraction.engines.prefill import PREAMBLE, Prefiller, token_scores
 from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
-from rlfocal.extraction.engines.tokens import UNLIMITED, Encoder, Tokens, load_tokenizer, max_length
+from rlfocal.extraction.engines.token_engine import TokenEngine
+from rlfocal.extraction.engines.tokens import (
+    UNLIMITED,
+    EncodedDocument,
+    Encoder,
+    Tokens,
+    load_tokenizer,
+    max_length,
+)
 from rlfocal.extraction.engines.weights import check_complete, reading_weights
 from rlfocal.pool.specs import ModelSpec
 
@@ -46,7 +46,7 @@ NOT_FINITE = (
 )
 
 
-class HFEngine:
+class HFEngine(TokenEngine):
     """A loaded causal LM: reads each prefix once, then continues its cache with choices or samples."""
 
     def __init__(
@@ -59,12 +59,13 @@ class HFEngine:
         batch_tokens: int = BATCH_TOKENS,
         logit_mib: int | None = None,
         shard: int = 128,
+        template_args: Mapping[str, Any] | None = None,
     ) -> None:
         """`logit_mib`: memory for logits at once; by default as much as is free, up to a GiB."""
         self.shard = shard
         self._model = model.eval()
         self._tokenizer = tokenizer
-        self._encoder = Encoder(tokenizer, model.config.get_text_config().vocab_size)
+        self._encoder = Encoder(tokenizer, model.config.get_text_config().vocab_size, template_args)
         self._batch_tokens = batch_tokens
         self._max_length = min(max_length(model.config, tokenizer), context_length or UNLIMITED)
         # The last token of a choice is predicted, never read.
@@ -101,16 +102,8 @@ class HFEngine:
     def versions(self) -> dict[str, str]:
         return {name: version(name) for name in ("rlfocal", "torch", "transformers", "tokenizers", "lm_eval")}
 
-    def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
-        check_fits(self._encoder, documents, sampling, self._window)
-
-    def texts(self, documents: Sequence[Document]) -> list[str]:
-        return self._encoder.texts(documents)
-
     @torch.inference_mode()
-    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
-        self.check(documents)
-        encoded = self._encoder.choices(documents)
+    def _score(self, encoded: Sequence[EncodedDocument]) -> Iterator[tuple[ChoiceScore, ...]]:
         share = self.shares_prefix
         whole = (g for i, e in enumerate(encoded) for g in groups(i, e, self._window, share=share))
         asked = [g for group in whole for g in split_by_rows(group, self._logit_rows - 1)]
@@ -122,21 +115,19 @@ class HFEngine:
             yield choice_scores(i, document, self._window, found)
 
     @torch.inference_mode()
-    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
-        if not documents:
+    def _sample(
+        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: Sampling
+    ) -> Iterator[tuple[Sample, ...]]:
+        if not prompts:
             return
         if not self.shares_prefix:
             raise InputError(f"the hf engine cannot sample from this model in a batch: {self._unshared}")
-        self.check(documents, sampling)
-        prompts = answer_prompts(self._encoder, documents, sampling, self._window)
         stops = StopStrings(self._tokenizer, sampling.stop, self._model.config.get_text_config().vocab_size)
         longest = max(map(len, prompts)) + sampling.max_tokens
         at_once = min(self._batch_tokens // longest, self._logit_rows) // sampling.passes or 1
-        for start in range(0, len(documents), at_once):
+        for start in range(0, len(prompts), at_once):
             some = slice(start, start + at_once)
-            numbers = uniforms(
-                sampling.seed, [d.doc_id for d in documents[some]], sampling.passes, sampling.max_tokens
-            )
+            numbers = uniforms(sampling.seed, doc_ids[some], sampling.passes, sampling.max_tokens)
             yield from self._sample_batch(prompts[some], numbers, sampling, stops)
 
     def _batches(self, groups: Sequence[Group]) -> Iterator[list[Group]]:
@@ -213,6 +204,7 @@ class HFEngine:
         rows = list(range(documents * passes))
         drawn: list[list[int]] = [[] for _ in rows]
         reasons = ["length"] * len(rows)
+        ends = self._eos | set(sampling.stop_tokens)
         for step in range(steps):
             if not torch.isfinite(logits.amax(dim=-1)).all():
                 raise InputError(f"the hf engine cannot sample from this model: {NOT_FINITE}")
@@ -221,7 +213,7 @@ class HFEngine:
             going = []
             for place, (row, token) in enumerate(zip(rows, tokens.tolist(), strict=True)):
                 drawn[row].append(token)
-                if token in self._eos or (may_end[place] and stops.reached(drawn[row])):
+                if token in ends or (may_end[place] and stops.reached(drawn[row])):
                     reasons[row] = "stop"
                 else:
                     going.append(place)
@@ -238,7 +230,9 @@ class HFEngine:
             ]
             positions = positions + 1
         samples = [
-            Sample(stops.cut(stops.text(tokens)), len(tokens), reason, len(prompts[row // passes]))
+            Sample(
+                stops.cut(stops.text(tokens)), len(tokens), reason, len(prompts[row // passes]), tuple(tokens)
+            )
             for row, (tokens, reason) in enumerate(zip(drawn, reasons, strict=True))
         ]
         yield from (tuple(samples[i : i + passes]) for i in range(0, len(samples), passes))
@@ -301,6 +295,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
         tokenizer,
         context_length=spec.context_length,
         truncation=spec.truncation,
+        template_args=spec.template_args,
         **spec.engine_args.get("hf", {}),
     )
 

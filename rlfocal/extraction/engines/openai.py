@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -15,10 +15,17 @@ import openai
 
 from rlfocal.base.errors import RunError
 from rlfocal.base.failures import plain
-from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
-from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
+from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
+from rlfocal.extraction.engines.groups import Window
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
-from rlfocal.extraction.engines.tokens import Encoder, Tokens, load_tokenizer, max_length
+from rlfocal.extraction.engines.token_engine import TokenEngine
+from rlfocal.extraction.engines.tokens import (
+    EncodedDocument,
+    Encoder,
+    Tokens,
+    load_tokenizer,
+    max_length,
+)
 from rlfocal.pool.specs import ModelSpec
 from warehouse.validity import ROUNDING
 
@@ -29,7 +36,7 @@ PROBE: Tokens = (5, 6, 7)
 Completion = Any
 
 
-class OpenAIEngine:
+class OpenAIEngine(TokenEngine):
     """A served model. Prompts are sent as token ids, so that they are the same as of any other engine."""
 
     shard = 256
@@ -42,10 +49,11 @@ class OpenAIEngine:
         window: Window,
         *,
         concurrency: int = CONCURRENCY,
+        template_args: Mapping[str, Any] | None = None,
     ) -> None:
         self._client = client
         self._served = served
-        self._encoder = Encoder(tokenizer)
+        self._encoder = Encoder(tokenizer, template_args=template_args)
         self._window = window
         self._concurrency = concurrency
         self._read = self._way_to_read()
@@ -69,26 +77,14 @@ class OpenAIEngine:
     def versions(self) -> dict[str, str]:
         return {name: version(name) for name in ("rlfocal", "openai", "transformers", "lm_eval")}
 
-    def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
-        check_fits(self._encoder, documents, sampling, self._window)
+    def _score(self, encoded: Sequence[EncodedDocument]) -> Iterator[tuple[ChoiceScore, ...]]:
+        return score(encoded, self._window, self._ask, Abilities(self._next_tokens))
 
-    def texts(self, documents: Sequence[Document]) -> list[str]:
-        return self._encoder.texts(documents)
-
-    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
-        self.check(documents)
-        able = Abilities(self._next_tokens)
-        return score(documents, self._encoder, self._window, self._ask, able)
-
-    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
-        self.check(documents, sampling)
-        prompts = answer_prompts(self._encoder, documents, sampling, self._window)
-
-        def ask(at: int) -> tuple[Sample, ...]:
-            return self._samples(prompts[at], documents[at].doc_id, sampling)
-
+    def _sample(
+        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: Sampling
+    ) -> Iterator[tuple[Sample, ...]]:
         with ThreadPoolExecutor(self._concurrency) as threads:
-            yield from threads.map(ask, range(len(documents)))
+            yield from threads.map(self._samples, prompts, doc_ids, [sampling] * len(prompts))
 
     def _samples(self, prompt: Tokens, doc_id: int, sampling: Sampling) -> tuple[Sample, ...]:
         greedy = sampling.temperature == 0
@@ -101,7 +97,8 @@ class OpenAIEngine:
             max_tokens=sampling.max_tokens,
             stop=list(sampling.stop),
             seed=sampling.seed_of(doc_id),
-            extra_body={"return_token_ids": True},
+            extra_body={"return_token_ids": True}
+            | ({"stop_token_ids": list(sampling.stop_tokens)} if sampling.stop_tokens else {}),
         )
         if len(answer.choices) != wanted:
             raise RunError(
@@ -109,14 +106,20 @@ class OpenAIEngine:
                 f"{len(answer.choices)}; serve the model with a server that supports n, such as vLLM"
             )
         samples = tuple(
-            Sample(c.text, self._n_tokens(c), c.finish_reason, len(prompt))
-            for c in sorted(answer.choices, key=lambda c: c.index)
+            self._sample_of(c, doc_id, len(prompt)) for c in sorted(answer.choices, key=lambda c: c.index)
         )
         return samples * (sampling.passes if greedy else 1)
 
-    def _n_tokens(self, choice: Any) -> int:
-        ids = (choice.model_extra or {}).get("token_ids")
-        return self._encoder.count(choice.text) if ids is None else len(ids)
+    def _sample_of(self, choice: Any, doc_id: int, n_prompt_tokens: int) -> Sample:
+        ids = tuple((choice.model_extra or {}).get("token_ids") or ())
+        known, text = (each.strip(" \ufffd") for each in (self._encoder.decode(ids), choice.text))
+        if ids and not known.startswith(text):  # it may be cut before a stop string
+            raise RunError(
+                f"the server's text for document {doc_id} is not what its token ids mean to the tokenizer of "
+                f"the entry ({choice.text!r:.40} and {known!r:.40}): serve the model with its own tokenizer"
+            )
+        n_tokens = len(ids or self._encoder.bare(choice.text))
+        return Sample(choice.text, n_tokens, choice.finish_reason, n_prompt_tokens, ids)
 
     def _ask(self, requests: Sequence[Request]) -> list[Reading]:
         with ThreadPoolExecutor(self._concurrency) as threads:
@@ -125,7 +128,13 @@ class OpenAIEngine:
     def _reading(self, request: Request) -> Reading:
         if request.targets:
             return self._next(request.prompt, request.targets)
-        return self._read(self._complete, request.prompt)[request.start - 1 :]
+        try:
+            return self._read(self._complete, request.prompt)[request.start - 1 :]
+        except (KeyError, ValueError) as error:
+            raise RunError(
+                f"the server returned log-probabilities of other tokens than the {len(request.prompt)} it "
+                f"was sent ({plain(error)}): serve the model with its own tokenizer"
+            ) from error
 
     def _next(self, prompt: Tokens, targets: Tokens) -> Reading:
         answer = self._complete(
@@ -200,7 +209,8 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
     limits = [spec.context_length, (served.model_extra or {}).get("max_model_len")]
     context = min([limit for limit in limits if limit] or [max_length(None, tokenizer)])
     window = Window(context, context - 1, spec.truncation)
-    return OpenAIEngine(client, served.id, tokenizer, window, **spec.engine_args.get("openai", {}))
+    options = spec.engine_args.get("openai", {})
+    return OpenAIEngine(client, served.id, tokenizer, window, template_args=spec.template_args, **options)
 
 
 def _find_served(client: openai.OpenAI, spec: ModelSpec, source: str) -> Any:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rlfocal.base.errors import RunError
-from rlfocal.extraction.engine import ChoiceScore, Document
+from rlfocal.extraction.engine import ChoiceScore
 from rlfocal.extraction.engines.groups import Scored, Window, choice_scores, groups
-from rlfocal.extraction.engines.tokens import Encoder, Tokens
+from rlfocal.extraction.engines.tokens import EncodedDocument, Tokens
 
 MAX_TARGETS = 128  # vLLM's limit of `logprob_token_ids`
 
@@ -55,10 +55,9 @@ Choice = tuple[Tokens, Tokens]
 
 
 def score(
-    documents: Sequence[Document], encoder: Encoder, window: Window, ask: Ask, able: Abilities
+    encoded: Sequence[EncodedDocument], window: Window, ask: Ask, able: Abilities
 ) -> Iterator[tuple[ChoiceScore, ...]]:
     """Scores of every document, in order."""
-    encoded = encoder.choices(documents)
     asked = [group for i, e in enumerate(encoded) for group in groups(i, e, window)]
     known = _score_choices(
         {(group.prefix, suffix) for group in asked for suffix in group.suffixes}, ask, able

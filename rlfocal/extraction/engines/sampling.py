@@ -90,6 +90,8 @@ class StopStrings:
 
     def _may_end(self, vocabulary: int) -> Tensor:
         """Vocabulary-sized mask of the tokens that hold the last character of a stop string."""
+        if not self._stop:
+            return torch.zeros(vocabulary, dtype=torch.bool)
         last = {s[-1] for s in self._stop}
         if any((c.isspace() and c != "\n") or not c.isascii() for c in last):
             # Decoders drop a lone token's spaces, and a character of several bytes may span tokens.

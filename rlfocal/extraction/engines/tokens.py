@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -28,9 +28,15 @@ class EncodedDocument(NamedTuple):
 class Encoder:
     """A tokenizer under lm-eval's rules for special tokens, empty prompts and the end of the context."""
 
-    def __init__(self, tokenizer: Any, vocabulary: int | None = None) -> None:
-        """`vocabulary`: how many tokens the model has; None where only a server knows."""
+    def __init__(
+        self, tokenizer: Any, vocabulary: int | None = None, template_args: Mapping[str, Any] | None = None
+    ) -> None:
+        """`vocabulary`: how many tokens the model has; None where only a server knows.
+
+        `template_args`: what the model's chat template is told beside the messages.
+        """
         self._tokenizer = tokenizer
+        self._template_args = dict(template_args or {})
         self._vocabulary = vocabulary
         bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
         self._prefix: int | None = eos if bos is None else bos
@@ -93,6 +99,7 @@ class Encoder:
         """A chat rendered by the tokenizer's template; other prompts unchanged."""
         if document.messages is None:
             return document
+        self._check_template_args()
         begun = document.messages[-1][0] == "assistant"
         try:
             context = self._tokenizer.apply_chat_template(
@@ -100,6 +107,7 @@ class Encoder:
                 tokenize=False,
                 add_generation_prompt=not begun,
                 continue_final_message=begun,
+                **self._template_args,
             )
         except (TemplateError, ValueError) as error:
             raise InputError(
@@ -108,9 +116,40 @@ class Encoder:
             ) from error
         return replace(document, context=context, messages=None)
 
-    def count(self, text: str) -> int:
-        """Tokens of a text that continues a prompt."""
-        return len(self._bare([text])[text])
+    def _check_template_args(self) -> None:
+        """Raises InputError for an argument that the chat template never names: it would change nothing."""
+        template = str(self._tokenizer.chat_template)
+        for name in self._template_args:
+            if name not in template:
+                raise InputError(
+                    f"the model's chat template has no argument {name!r}; remove it from `template_args` in "
+                    "the model's entry, or name the one that the template reads"
+                )
+
+    def bare(self, text: str) -> Tokens:
+        """The tokens of a text that continues a prompt."""
+        return self._bare([text])[text]
+
+    def decode(self, tokens: Tokens) -> str:
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
+    def pieces(self, tokens: Tokens) -> list[str]:
+        """The tokens as the vocabulary has them."""
+        return list(map(str, self._tokenizer.convert_ids_to_tokens(list(tokens))))
+
+    def endings(self, documents: Sequence[Document], begin: str) -> list[EncodedDocument]:
+        """Continuations of every document behind a text that begins them all, as far as tokens allow."""
+        texts = {begin, *(begin + c for d in documents for c in d.continuations)}
+        known = self._bare(texts)
+        found = []
+        for document in documents:
+            wholes = [known[begin + c] for c in document.continuations]
+            shared = common_length([known[begin], *wholes])
+            tails = tuple(whole[shared:] for whole in wholes)
+            if not all(tails):
+                raise InputError(f"document {document.doc_id}: choice {tails.index(())} tokenizes to nothing")
+            found.append(EncodedDocument(known[begin][:shared], tails))
+        return found
 
     def _only_prefix(self) -> Tokens:
         if self._prefix is None:

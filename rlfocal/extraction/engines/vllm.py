@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlfocal.base.errors import RunError
-from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
-from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
+from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
+from rlfocal.extraction.engines.groups import Window
 from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.rounding import compare
-from rlfocal.extraction.engines.tokens import Encoder, Tokens, load_tokenizer
+from rlfocal.extraction.engines.token_engine import TokenEngine
+from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, load_tokenizer
 from rlfocal.extraction.engines.weights import reading_weights
 from rlfocal.pool.specs import ModelSpec
 
@@ -42,7 +43,7 @@ BATCHED = {"least": 256, "most": 16384}
 """Bounds of max_num_batched_tokens: fewer are slow, more are no faster."""
 
 
-class VLLMEngine:
+class VLLMEngine(TokenEngine):
     """A loaded `vllm.LLM`: prompts are sent as token ids, in an order that lets its prefix cache work."""
 
     def __init__(
@@ -52,6 +53,7 @@ class VLLMEngine:
         *,
         truncation: Literal["refuse", "keep"] = "refuse",
         shard: int = 512,
+        template_args: Mapping[str, Any] | None = None,
     ) -> None:
         from vllm import SamplingParams
 
@@ -62,7 +64,7 @@ class VLLMEngine:
         context = self._config.model_config.max_model_len
         # vLLM always generates a token, so prompts leave room for one.
         self._window = Window(context, context - 1, truncation)
-        self._encoder = Encoder(tokenizer, self._config.model_config.get_vocab_size())
+        self._encoder = Encoder(tokenizer, self._config.model_config.get_vocab_size(), template_args)
         fields = SamplingParams.__struct_fields__
         self._next_tokens = "logprob_token_ids" in fields
         self._forced = 0
@@ -97,22 +99,13 @@ class VLLMEngine:
     def versions(self) -> dict[str, str]:
         return {name: version(name) for name in ("rlfocal", "vllm", "torch", "transformers", "lm_eval")}
 
-    def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
-        check_fits(self._encoder, documents, sampling, self._window)
-
-    def texts(self, documents: Sequence[Document]) -> list[str]:
-        return self._encoder.texts(documents)
-
-    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
-        self.check(documents)
-        self._forget()
+    def _score(self, encoded: Sequence[EncodedDocument]) -> Iterator[tuple[ChoiceScore, ...]]:
         able = Abilities(self._next_tokens, self._reuse, self._forced)
-        return score(documents, self._encoder, self._window, self._ask, able)
+        return score(encoded, self._window, self._ask, able)
 
-    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
-        self.check(documents, sampling)
-        self._forget()
-        prompts = answer_prompts(self._encoder, documents, sampling, self._window)
+    def _sample(
+        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: Sampling
+    ) -> Iterator[tuple[Sample, ...]]:
         greedy = sampling.temperature == 0
         parameters = [
             self._sampling_params(
@@ -121,19 +114,26 @@ class VLLMEngine:
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_tokens,
                 stop=list(sampling.stop),
-                seed=sampling.seed_of(document.doc_id),
+                stop_token_ids=list(sampling.stop_tokens),
+                seed=sampling.seed_of(doc_id),
             )
-            for document in documents
+            for doc_id in doc_ids
         ]
         for output in self._generate(prompts, parameters):
             samples = tuple(
-                Sample(o.text, len(o.token_ids), o.finish_reason, len(output.prompt_token_ids))
+                Sample(
+                    o.text,
+                    len(o.token_ids),
+                    o.finish_reason,
+                    len(output.prompt_token_ids),
+                    tuple(o.token_ids),
+                )
                 for o in sorted(output.outputs, key=lambda o: o.index)
             )
             yield samples * (sampling.passes if greedy else 1)
 
     def _forget(self) -> None:
-        """Empties the prefix cache, so that a call's numbers do not depend on the calls before it."""
+        """Empties the prefix cache."""
         self._llm.reset_prefix_cache()
 
     def _ask(self, requests: Sequence[Request]) -> list[Reading]:
@@ -249,7 +249,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
             tensor_parallel_size=spec.tensor_parallel,
             **options,
         )
-    return VLLMEngine(llm, tokenizer, truncation=spec.truncation, **shard)
+    return VLLMEngine(llm, tokenizer, truncation=spec.truncation, template_args=spec.template_args, **shard)
 
 
 def start(*, dtype: str, threads: int | None = None, **arguments: Any) -> Any:

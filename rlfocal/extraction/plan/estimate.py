@@ -130,7 +130,7 @@ def assumptions(gpu: GPU, dollars: float) -> list[str]:
         f"{gpu.tflops:g} TFLOPS (bfloat16). Attention itself is left out.",
         f"Decoding: {DECODE_BATCH} texts at a time; a step reads all weights at {DECODE_UTILISATION:.0%} of "
         f"{gpu.bandwidth_gb:g} GB/s, or computes, whichever is longer. Reading the key-value cache is left "
-        "out.",
+        "out. Traces of models that think take all of their budget.",
         f"Start: {START_SECONDS} s of an engine and its weights at {LOAD_GB_PER_SECOND:g} GB/s from a local "
         "disk, on every GPU of the model. Downloads are left out.",
         f"Money: {dollars:g} dollars per GPU-hour.",

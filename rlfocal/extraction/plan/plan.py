@@ -15,7 +15,7 @@ from rlfocal.extraction.plan.schedule import Schedule, Work, simulate
 from rlfocal.extraction.plan.workload import Workload, mean_answer, of_documents, of_size
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
-from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
+from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec, resolve_thinking
 from warehouse import open_warehouse
 from warehouse.locations import exists, locate
 from warehouse.store import Committed, PartitionKey
@@ -181,8 +181,20 @@ def _seconds(plan: ModelPlan) -> float:
     return 3600 * plan.hours / plan.gpus
 
 
+def _workload_of(model: ModelSpec, part: Part) -> Workload:
+    """A part's workload for a model, which may think before it answers."""
+    thinking = resolve_thinking(model, part.benchmark.thinking)
+    if thinking is None:
+        return part.workload
+    benchmark, sampling = part.benchmark, part.benchmark.sampling if part.task is None else part.task.sampling
+    traces = thinking.traces
+    if benchmark.kind == "answers":
+        traces = sampling.passes if sampling else benchmark.size.passes if benchmark.size else 1
+    return part.workload.with_thinking(traces, thinking.budget)
+
+
 def _model_plan(model: ModelSpec, parts: list[Part], todo: list[Part], gpu: GPU, price: float) -> ModelPlan:
-    workloads = [p.workload for p in todo]
+    workloads = [_workload_of(model, part) for part in todo]
     spent = cost(model, workloads, gpu)
     partitions = sum(w.partitions for w in workloads)
     return ModelPlan(

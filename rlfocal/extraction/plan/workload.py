@@ -48,6 +48,14 @@ class Workload:
             self.one_token and other.one_token,
         )
 
+    def with_thinking(self, traces: int, budget: int) -> Workload:
+        """Adds traces of every document, each of which takes its budget, and asks after each of them."""
+        return replace(
+            self,
+            requests=self.documents + traces * self.requests,
+            decode_tokens=self.decode_tokens + self.documents * traces * budget,
+        )
+
     def with_unconditional(self, n_alone: int, tokens: float, lm_eval_tokens: float) -> Workload:
         """Adds choices scored after an empty prompt: `n_alone` different ones here, all in lm-eval."""
         return replace(

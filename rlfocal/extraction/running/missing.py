@@ -14,7 +14,7 @@ from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.shards import discard_leftovers
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import HubError, pin_revision
-from rlfocal.pool.specs import ModelSpec
+from rlfocal.pool.specs import ModelSpec, resolve_thinking
 from warehouse import Warehouse
 from warehouse.alignment import refusal, shortening
 from warehouse.store import Committed, PartitionKey
@@ -105,7 +105,15 @@ def _find_missing(
         check_entry_for(backend, model)
         spec = pin_revision(model, local_only=local_only)
         weights = weights_digest(spec)
-        wanted = [Job(task, fingerprint(spec, weights, task, backend), replace_documents) for task in tasks]
+        wanted = [
+            Job(
+                task,
+                fingerprint(spec, weights, task, backend),
+                replace_documents,
+                resolve_thinking(spec, task.thinking),
+            )
+            for task in tasks
+        ]
     except Exception as error:
         return Missing(model, tasks, reason=plain(error), is_lasting=not isinstance(error, HubError))
     jobs: list[Job] = []

@@ -27,6 +27,8 @@ class Shard(NamedTuple):
 
     rows: pa.Table
     seconds: float
+    traces: pa.Table | None = None
+    """Rows of `traces`, where the model thought before it answered."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +48,24 @@ class Shards:
         digest, payload = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if hashlib.sha256(payload).digest() != digest:
             return None
-        rows = pa.ipc.open_stream(payload).read_all()
+        source = pa.BufferReader(payload)
+        rows = pa.ipc.open_stream(source).read_all()
+        traces = pa.ipc.open_stream(source).read_all() if source.tell() < len(payload) else None
         metadata = rows.schema.metadata or {}
         mine = metadata.get(b"identity", b"").decode() == self.identity and rows.schema.equals(schema)
         if not mine or rows["doc_id"].unique().to_pylist() != list(doc_ids):
             return None
-        return Shard(rows.replace_schema_metadata(None), float(metadata[b"seconds"]))
+        return Shard(rows.replace_schema_metadata(None), float(metadata[b"seconds"]), traces)
 
     def write(self, doc_ids: Sequence[int], shard: Shard) -> None:
         """Saves a shard atomically. Raises DiskFullError if the disk is full."""
         metadata = {"identity": self.identity, "seconds": repr(shard.seconds)}
         rows = shard.rows.replace_schema_metadata(metadata)
         payload = io.BytesIO()
-        with pa.ipc.new_stream(payload, rows.schema) as stream:
-            stream.write_table(rows)
+        for table in (rows, shard.traces):
+            if table is not None:
+                with pa.ipc.new_stream(payload, table.schema) as stream:
+                    stream.write_table(table)
         with writing_to(self.folder):
             digest = hashlib.sha256(payload.getbuffer()).digest()
             write_file(self._file(doc_ids), digest, payload.getbuffer(), durable=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from logging import ERROR
 from pathlib import Path
 from time import perf_counter
@@ -26,6 +25,8 @@ from rlfocal.extraction.rows import (
     documents_of_choices,
     pass_rows,
     prompt_rows,
+    thought_rows,
+    trace_rows,
     with_unconditional,
 )
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, Progress
@@ -34,7 +35,7 @@ from rlfocal.extraction.running.missing import refusal_to_shorten
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.pool.specs import ModelSpec
+from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse import Warehouse
 from warehouse.disk import DiskFullError
 from warehouse.store import PartitionKey
@@ -131,10 +132,10 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
         return AlreadyCommitted(*key)
     if reason := refusal_to_shorten(job, there):
         raise InputError(reason)
-    extraction.engine.check(task.documents, task.sampling)
+    extraction.engine.check(task.documents, task.sampling, job.thinking)
     retries = count_start(folder, len(task.documents))
-    rows, seconds = _answer(extraction, job, folder)
-    made = measure(rows, seconds, retries, extraction.record["settings"])
+    rows, seconds, traces = _answer(extraction, job, folder)
+    made = measure(rows, traces, seconds, retries, extraction.record["settings"])
     written = warehouse.put_partition(
         doc_rows(task),
         rows,
@@ -149,6 +150,7 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
             **made,
         },
         prompts=prompt_rows(task, key.model, extraction.engine.texts(task.documents)),
+        traces=traces,
         replace_documents=job.replace_documents,
         unless=lambda now: is_covered(job, now),  # if the lock was lost in the meantime
     )
@@ -164,21 +166,22 @@ def _answer(extraction: Extraction, job: Job, folder: Path) -> Shard:
     texts = documents_of_choices(task.documents) if task.unconditional else []
     total = len(task.documents) + len(texts)
 
-    def answer(documents: Sequence[Document], kind: str, done: int) -> Shard:
+    def answer(documents: Sequence[Document], kind: str, thinking: ThinkingSpec | None, done: int) -> Shard:
         own = identity(job.fingerprint + kind, record["settings"], record["versions"])
-        return _answer_in_shards(extraction, task, documents, Shards(folder, own), done, total)
+        return _answer_in_shards(extraction, task, thinking, documents, Shards(folder, own), done, total)
 
-    made = answer(task.documents, "", 0)
+    made = answer(task.documents, "", job.thinking, 0)
     if not texts:
         return made
-    scored = answer(texts, ALONE, len(task.documents))
+    scored = answer(texts, ALONE, None, len(task.documents))
     rows = with_unconditional(made.rows, scored.rows, task.documents)
-    return Shard(rows, made.seconds + scored.seconds)
+    return Shard(rows, made.seconds + scored.seconds, made.traces)
 
 
 def _answer_in_shards(
     extraction: Extraction,
     task: TaskDocuments,
+    thinking: ThinkingSpec | None,
     documents: Sequence[Document],
     shards: Shards,
     done: int,
@@ -188,18 +191,24 @@ def _answer_in_shards(
     schema = CHOICES if task.sampling is None else PASSES
     about: dict[str, Any] = {"model": extraction.model, "benchmark": task.benchmark, "task": task.task}
     made: list[Shard] = []
-    for number, group in enumerate(_split(documents, extraction.engine.shard)):
+    size = extraction.engine.shard // (1 if thinking is None else thinking.traces) or 1
+    for number, group in enumerate(_split(documents, size)):
         doc_ids = [d.doc_id for d in group]
         shard = shards.read(doc_ids, schema)
         if shard is None:
-            shard = _ask(extraction, task, group)
+            shard = _ask(extraction, task, thinking, group)
             log("shard answered", **about, shard=number, n_docs=len(group), seconds=shard.seconds)
             if len(group) < total:  # a shard that is the partition is committed at once
                 shards.write(doc_ids, shard)
         made.append(shard)
         done += len(group)
         extraction.send(Progress(**about, done=done, total=total))
-    return Shard(pa.concat_tables(s.rows for s in made), sum(s.seconds for s in made))
+    traces = [shard.traces for shard in made if shard.traces is not None]
+    return Shard(
+        pa.concat_tables(shard.rows for shard in made),
+        sum(shard.seconds for shard in made),
+        pa.concat_tables(traces) if traces else None,
+    )
 
 
 def _split(documents: Sequence[Document], size: int) -> Iterator[Sequence[Document]]:
@@ -208,13 +217,33 @@ def _split(documents: Sequence[Document], size: int) -> Iterator[Sequence[Docume
         yield documents[start : start + size]
 
 
-def _ask(extraction: Extraction, task: TaskDocuments, documents: Sequence[Document]) -> Shard:
+def _ask(
+    extraction: Extraction, task: TaskDocuments, thinking: ThinkingSpec | None, documents: Sequence[Document]
+) -> Shard:
+    engine, about = extraction.engine, (task, extraction.model, documents)
     started = perf_counter()
-    if task.sampling is None:
-        rows = partial(choice_rows, scores=list(extraction.engine.score(documents)))
+    traces = None
+    if thinking is not None:
+        rows, traces = _think(engine, thinking, *about)
+    elif task.sampling is None:
+        rows = choice_rows(*about, list(engine.score(documents)))
     else:
-        rows = partial(pass_rows, samples=list(extraction.engine.sample(documents, task.sampling)))
-    seconds = perf_counter() - started
-    shard = Shard(rows(task, extraction.model, documents), seconds)
-    check_scores(shard.rows)  # before hours of work for rows that the warehouse would refuse
+        rows = pass_rows(*about, list(engine.sample(documents, task.sampling)))
+    shard = Shard(rows, perf_counter() - started, traces)
+    for table in (rows, traces):
+        if table is not None:
+            check_scores(table)  # before hours of work for rows that the warehouse would refuse
     return shard
+
+
+def _think(
+    engine: Engine, thinking: ThinkingSpec, task: TaskDocuments, model: str, documents: Sequence[Document]
+) -> tuple[pa.Table, pa.Table]:
+    """The rows of answers after traces, and those of the traces."""
+    about = task, model, documents
+    traces = list(engine.think(documents, thinking, task.sampling))
+    if task.sampling is None:
+        scores = list(engine.score_after(documents, thinking, traces))
+        return thought_rows(*about, scores), trace_rows(*about, traces, scores)
+    samples = list(engine.sample_after(documents, task.sampling, thinking, traces))
+    return pass_rows(*about, samples), trace_rows(*about, traces, None)

@@ -2,6 +2,7 @@
 UPDATE models SET model = $new WHERE model = $old;
 UPDATE choice_logprobs SET model = $new WHERE model = $old;
 UPDATE answer_passes SET model = $new WHERE model = $old;
+UPDATE traces SET model = $new WHERE model = $old;
 UPDATE extractions SET model = $new WHERE model = $old;
 UPDATE evaluations
 SET models = list_sort(list_append(list_filter(models, lambda m: m <> $old), $new))

@@ -1,10 +1,17 @@
 -- The first task or partition of temp.given_* that does not match the digest that was exported with it.
-WITH found AS (
-    SELECT d.benchmark, d.task, NULL AS model, docs_digest(d) AS digest FROM temp.given_docs AS d GROUP BY ALL
-    UNION ALL
-    SELECT c.benchmark, c.task, c.model, choice_logprobs_digest(c) FROM temp.given_choice_logprobs AS c GROUP BY ALL
+WITH answers AS (
+    SELECT c.benchmark, c.task, c.model, choice_logprobs_digest(c) AS digest FROM temp.given_choice_logprobs AS c GROUP BY ALL
     UNION ALL
     SELECT p.benchmark, p.task, p.model, answer_passes_digest(p) FROM temp.given_answer_passes AS p GROUP BY ALL
+),
+thoughts AS (
+    SELECT t.benchmark, t.task, t.model, traces_digest(t) AS digest FROM temp.given_traces AS t GROUP BY ALL
+),
+found AS (
+    SELECT d.benchmark, d.task, NULL AS model, docs_digest(d) AS digest FROM temp.given_docs AS d GROUP BY ALL
+    UNION ALL
+    SELECT benchmark, task, model, a.digest || coalesce('+' || t.digest, '')
+    FROM answers AS a FULL JOIN thoughts AS t USING (benchmark, task, model)
 ),
 exported AS (
     SELECT g.benchmark, g.task, NULL AS model, g.digest FROM temp.given_doc_digests AS g

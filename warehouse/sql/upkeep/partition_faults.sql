@@ -1,5 +1,5 @@
 -- Partitions whose rows do not match their record in `extractions`.
-WITH rows AS (
+WITH answers AS (
     SELECT
         c.benchmark, c.task, c.model, count(*) AS n_rows, count(DISTINCT c.doc_id) AS n_docs,
         choice_logprobs_digest(c) AS digest, count(*) FILTER (d.doc_id IS NULL) AS n_stray,
@@ -14,6 +14,20 @@ WITH rows AS (
     FROM answer_passes AS p
     LEFT JOIN (SELECT DISTINCT benchmark, task, doc_id FROM docs) AS d USING (benchmark, task, doc_id)
     GROUP BY ALL
+),
+thoughts AS (
+    SELECT
+        t.benchmark, t.task, t.model, count(*) AS n_rows, traces_digest(t) AS digest,
+        count(*) FILTER (is_impossible_trace(t)) AS n_impossible
+    FROM traces AS t
+    GROUP BY ALL
+),
+rows AS (
+    SELECT
+        benchmark, task, model, coalesce(a.n_rows, t.n_rows) AS n_rows, coalesce(a.n_docs, 0) AS n_docs,
+        a.digest || coalesce('+' || t.digest, '') AS digest, coalesce(a.n_stray, 0) AS n_stray,
+        coalesce(a.n_impossible, 0) + coalesce(t.n_impossible, 0) AS n_impossible
+    FROM answers AS a FULL JOIN thoughts AS t USING (benchmark, task, model)
 ),
 records AS (
     SELECT e.benchmark, e.task, e.model, count(*) AS n, any_value(e.n_docs) AS n_docs, any_value(e.digest) AS digest

@@ -1,6 +1,6 @@
 -- A digest of the rows of a partition, or of a task's documents, whatever their order and the model's name: how many
 -- they are, and the sums of both halves of their MD5. A NULL is not an empty text, and a row that is there three times is
--- not one that is there once.
+-- not one that is there once. A partition's traces, where it has any, follow after a plus.
 CREATE OR REPLACE TEMP MACRO rows_digest(hash) AS concat_ws(
     ':', count(*), sum((hash >> 64)::HUGEINT), sum((hash & 18446744073709551615)::HUGEINT)
 );
@@ -14,6 +14,11 @@ CREATE OR REPLACE TEMP MACRO choice_logprobs_digest(r) AS rows_digest(md5_number
 CREATE OR REPLACE TEMP MACRO answer_passes_digest(r) AS rows_digest(md5_number(to_json([
     r.doc_id::VARCHAR, r.pass::VARCHAR, r.text, r.answer, r.finish_reason, r.n_tokens::VARCHAR,
     r.n_prompt_tokens::VARCHAR
+])::VARCHAR));
+
+CREATE OR REPLACE TEMP MACRO traces_digest(r) AS rows_digest(md5_number(to_json([
+    r.doc_id::VARCHAR, r.trace::VARCHAR, r.text, r.token_ids::VARCHAR, r.n_tokens::VARCHAR, r.finish_reason,
+    r.cut_by_budget::VARCHAR, r.token_logprobs::VARCHAR
 ])::VARCHAR));
 
 CREATE OR REPLACE TEMP MACRO docs_digest(r) AS rows_digest(md5_number(to_json([

@@ -1,0 +1,187 @@
+"""What every engine does around its two skills: to score choices and to sample texts, given token ids."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling, Trace
+from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits, check_lengths
+from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
+from rlfocal.pool.specs import ThinkingSpec
+
+TRACE_SEED = 1
+"""Of the draws of traces: those of answers have 0."""
+
+
+class Begun(NamedTuple):
+    """A document's prompt up to its traces, and what comes after each of them."""
+
+    prompt: Tokens
+    """All of it, with the opening marker."""
+    kept: Tokens
+    """What the model reads of it."""
+    end: Tokens
+    """The closing marker and what leads into the answer."""
+    tails: tuple[Tokens, ...]
+    """The choices; none for free answers."""
+
+
+class TokenEngine(ABC):
+    """A model that reads token ids. Prompts, traces and what follows them are put together here."""
+
+    _encoder: Encoder
+    _window: Window
+
+    @abstractmethod
+    def _score(self, encoded: Sequence[EncodedDocument]) -> Iterator[tuple[ChoiceScore, ...]]:
+        """Scores of every document's continuations, in order."""
+
+    @abstractmethod
+    def _sample(
+        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: Sampling
+    ) -> Iterator[tuple[Sample, ...]]:
+        """`sampling.passes` texts after each prompt, which depend only on it, its doc_id and the seed."""
+
+    def _forget(self) -> None:  # noqa: B027 (most have none)
+        """Empties a cache that earlier calls filled: a call's numbers must not depend on them."""
+
+    def check(
+        self,
+        documents: Sequence[Document],
+        sampling: Sampling | None = None,
+        thinking: ThinkingSpec | None = None,
+    ) -> None:
+        if thinking is None:
+            check_fits(self._encoder, documents, sampling, self._window)
+        else:
+            begun = self._begin(documents, thinking, sampling)
+            rooms = [len(each.kept) for each in begun]
+            check_lengths(documents, [len(each.prompt) for each in begun], rooms, self._window)
+
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        return self._encoder.texts(documents)
+
+    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
+        self.check(documents)
+        self._forget()
+        return self._score(self._encoder.choices(documents))
+
+    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
+        self.check(documents, sampling)
+        self._forget()
+        prompts = answer_prompts(self._encoder, documents, sampling, self._window)
+        return self._sample(prompts, [document.doc_id for document in documents], sampling)
+
+    def think(
+        self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: Sampling | None = None
+    ) -> Iterator[tuple[Trace, ...]]:
+        self.check(documents, sampling, thinking)
+        self._forget()
+        begun = self._begin(documents, thinking, sampling)
+        close = thinking.markers[1]
+        drawn = Sampling(
+            passes=thinking.traces if sampling is None else sampling.passes,
+            temperature=thinking.temperature,
+            top_p=thinking.top_p,
+            max_tokens=thinking.budget,
+            stop=(close,) if thinking.text_markers else (),
+            seed=TRACE_SEED,
+            stop_tokens=() if thinking.text_markers else self._encoder.bare(close),
+        )
+        doc_ids = [document.doc_id for document in documents]
+        for samples in self._sample([each.kept for each in begun], doc_ids, drawn):
+            yield tuple(self._trace(sample, thinking) for sample in samples)
+
+    def score_after(
+        self, documents: Sequence[Document], thinking: ThinkingSpec, traces: Sequence[Sequence[Trace]]
+    ) -> Iterator[tuple[tuple[ChoiceScore, ...], ...]]:
+        begun = self._begin(documents, thinking, None)
+        asked = [
+            EncodedDocument(each.kept + trace.token_ids + each.end, each.tails)
+            for each, own in zip(begun, traces, strict=True)
+            for trace in own
+        ]
+        scores = self._score(asked)
+        for each, own in zip(begun, traces, strict=True):
+            n, truncated = len(each.prompt), each.kept != each.prompt
+            yield tuple(
+                tuple(replace(s, n_prompt_tokens=n, truncated=truncated) for s in next(scores)) for _ in own
+            )
+
+    def sample_after(
+        self,
+        documents: Sequence[Document],
+        sampling: Sampling,
+        thinking: ThinkingSpec,
+        traces: Sequence[Sequence[Trace]],
+    ) -> Iterator[tuple[Sample, ...]]:
+        begun = self._begin(documents, thinking, sampling)
+        prompts = [
+            each.kept + trace.token_ids + each.end
+            for each, own in zip(begun, traces, strict=True)
+            for trace in own
+        ]
+        # The seed of a pass is that of a document of its own.
+        passes = [d.doc_id * sampling.passes + p for d in documents for p in range(sampling.passes)]
+        samples = self._sample(prompts, passes, replace(sampling, passes=1))
+        for each, own in zip(begun, traces, strict=True):
+            yield tuple(replace(next(samples)[0], n_prompt_tokens=len(each.prompt)) for _ in own)
+
+    def _begin(
+        self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: Sampling | None
+    ) -> list[Begun]:
+        """Prompts that leave room for a trace and what follows it, truncated on the left if longer."""
+        self._check_marker(thinking)
+        opening, closing = thinking.markers
+        opened = self._encoder.bare(opening) if opening else ()
+        texts, prompts = self._encoder.texts(documents), self._encoder.prompts(documents)
+        endings = self._encoder.endings(documents, closing + thinking.lead_in)
+        begun = []
+        for document, text, prompt, (end, tails) in zip(documents, texts, prompts, endings, strict=True):
+            whole = prompt if text.rstrip().endswith(opening) else prompt + opened
+            last = max(map(len, tails)) if sampling is None else sampling.max_tokens
+            limit = self._window.reads if sampling is None else self._window.context
+            room = limit - thinking.budget - len(end) - last
+            if room <= len(opened):
+                raise InputError(
+                    f"document {document.doc_id}: a trace of {thinking.budget} tokens and an answer of up to "
+                    f"{last} leave no room for the prompt in the context of {self._window.context}; set a "
+                    "lower `budget` in the model's or the benchmark's `thinking`"
+                )
+            begun.append(Begun(whole, whole[-room:], end, tails))
+        return begun
+
+    def _check_marker(self, thinking: ThinkingSpec) -> None:
+        """Raises InputError where the tokenizer does not know the closing marker."""
+        tokens = self._encoder.bare(thinking.markers[1])
+        if len(tokens) != 1 and not thinking.text_markers:
+            read = ", ".join(map(repr, self._encoder.pieces(tokens)))
+            raise InputError(
+                f"the tokenizer has no token {thinking.markers[1]!r} (it reads {read}): set the model's own "
+                "`markers` in its entry's `thinking`, `text_markers: true` if it was trained to write them "
+                "as text, or `budget: 0` if it does not think"
+            )
+
+    def _trace(self, sample: Sample, thinking: ThinkingSpec) -> Trace:
+        """A sampled text up to its closing marker."""
+        tokens = sample.token_ids
+        if len(tokens) != sample.n_tokens:
+            raise RunError(
+                "the server does not return the token ids of what it generates, which scoring after a trace "
+                "needs; serve the model with `vllm serve`, for example"
+            )
+        reason = sample.finish_reason
+        if thinking.text_markers:
+            closed = thinking.markers[1] in self._encoder.decode(tokens)
+            reason = reason if reason == "length" or closed else "end"
+            return Trace(self._encoder.bare(sample.text), sample.text, sample.n_tokens, reason)
+        [close] = self._encoder.bare(thinking.markers[1])
+        if close in tokens:
+            tokens, reason = tokens[: tokens.index(close)], "stop"
+        elif reason != "length":
+            tokens, reason = tokens[:-1], "end"
+        return Trace(tokens, self._encoder.decode(tokens), sample.n_tokens, reason)
