@@ -144,6 +144,9 @@ class Benchmark(_Value):
     )
     num_fewshot: Whole | None = Field(default=None, ge=0)
     chat_template: bool = Field(default=False, description="apply each model's chat template to the prompts")
+    fewshot_as_multiturn: bool = Field(
+        default=True, description="of a chat: each worked example as turns of its own, else all in one message"
+    )
     system_prompt: str | None = None
     dataset_revision: Line | None = Field(default=None, description="commit of the hub data set")
     category: Line | None = Field(default=None, description="what it tests")
