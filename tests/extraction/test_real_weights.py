@@ -70,9 +70,7 @@ class Reference:
     def samples(self, benchmark: Benchmark, limit: int, dtype: str = "float32", **options: Any) -> list[Any]:
         from lm_eval.models.huggingface import HFLM
 
-        lm = HFLM(
-            pretrained=str(self.folder), device="cpu", dtype=dtype, batch_size=1, max_length=CONTEXT
-        )
+        lm = HFLM(pretrained=str(self.folder), device="cpu", dtype=dtype, batch_size=1, max_length=CONTEXT)
         if benchmark.kind == "answers":
             options |= {"gen_kwargs": {"max_gen_toks": ANSWER_TOKENS}}
         return run_lm_eval(lm, self.mirror, benchmark, limit, **options)

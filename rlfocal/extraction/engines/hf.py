@@ -31,8 +31,8 @@ from rlfocal.extraction.engines.memory import FLOAT, free_bytes, logit_bytes, sp
 from rlfocal.extraction.engines.prefill import PREAMBLE, Prefiller, token_scores
 from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
-from rlfocal.extraction.engines.tokens import UNLIMITED, Encoder, Tokens, load_tokenizer, max_length
-from rlfocal.extraction.engines.weights import check_complete, reading_weights
+from rlfocal.extraction.engines.tokens import UNLIMITED, Encoder, Tokens, max_length, tokenizer_of
+from rlfocal.extraction.engines.weights import check_complete, reading_weights, unpacking, with_adapter
 from rlfocal.pool.specs import ModelSpec
 
 SHARED = 4
@@ -290,12 +290,14 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
     dtype = "float32" if spec.dtype == "auto" and device == "cpu" else spec.dtype
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    tokenizer = load_tokenizer(source, **options)
+    tokenizer = tokenizer_of(spec, folder)
+    options |= unpacking(spec)
     with reading_weights(source):
         model, loading = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
     check_complete(source, loading)
+    model = with_adapter(model, spec)
     return HFEngine(
         model.to(device),
         tokenizer,

@@ -18,7 +18,7 @@ from rlfocal.base.failures import plain
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
-from rlfocal.extraction.engines.tokens import Encoder, Tokens, load_tokenizer, max_length
+from rlfocal.extraction.engines.tokens import Encoder, Tokens, max_length, tokenizer_of
 from rlfocal.pool.specs import ModelSpec
 from warehouse.validity import ROUNDING
 
@@ -192,8 +192,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
             "model's entry or OPENAI_BASE_URL, such as http://localhost:8000/v1"
         )
     source = spec.hf_repo if folder is None else str(folder)
-    revision = spec.revision if folder is None else None
-    tokenizer = load_tokenizer(source, revision=revision, trust_remote_code=spec.trust_remote_code)
+    tokenizer = tokenizer_of(spec, folder)
     key = os.environ.get("OPENAI_API_KEY", "none")
     client = openai.OpenAI(base_url=url, api_key=key, max_retries=RETRIES)
     served = _find_served(client, spec, source)
@@ -210,12 +209,14 @@ def _find_served(client: openai.OpenAI, spec: ModelSpec, source: str) -> Any:
     except openai.APIError as error:
         raise RunError(_reason(error, client)) from error
     by_name = {entry.id: entry for entry in offered}
-    for name in (spec.model, spec.hf_repo, source):
+    # A server may offer an adapter's model under one name and its base under another.
+    names = (spec.model, spec.hf_repo, source) if spec.adapter is None else (spec.model, spec.adapter)
+    for name in names:
         if name in by_name:
             return by_name[name]
     offers = ", ".join(sorted(by_name)) or "nothing"
     raise RunError(
-        f"the server at {_address(client)} serves {offers}, not {spec.hf_repo!r}; "
+        f"the server at {_address(client)} serves {offers}, not {spec.adapter or spec.hf_repo!r}; "
         f"start it with --served-model-name {spec.model}"
     )
 
