@@ -1,4 +1,4 @@
-"""Weights as they are found: quantised, a GGUF file, with a LoRA adapter; what cannot run is refused first."""
+"""Weights as they are found: quantised, in a GGUF file, with a LoRA adapter; what cannot run is refused."""
 
 from __future__ import annotations
 
