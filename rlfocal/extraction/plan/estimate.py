@@ -21,7 +21,14 @@ START_SECONDS = 120
 LOAD_GB_PER_SECOND = 1.0
 USABLE_MEMORY = 0.9
 BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "auto": 2.0}
-QUANTISED_BYTES = {"fp8": 1.0, "awq": 0.55, "awq_marlin": 0.55, "gptq": 0.55, "gptq_marlin": 0.55}
+QUANTISED_BYTES = {
+    "fp8": 1.0,
+    "awq": 0.55,
+    "awq_marlin": 0.55,
+    "gptq": 0.55,
+    "gptq_marlin": 0.55,
+    "mxfp4": 0.55,
+}
 QUANTISED_OVERHEAD = 1.1
 """Of scales, and of what is not quantised, for a checkpoint of so many bits a weight."""
 
