@@ -191,7 +191,7 @@ def test_a_chat_is_lm_evals_token_for_token(reference: Reference, name: str, mul
     chat = stock(name, chat_template=True, fewshot_as_multiturn=multiturn, num_fewshot=2)
     chat = chat.model_copy(update={"system_prompt": "Be brief."})
     task = load(reference.mirror, chat, 2)
-    options = {"apply_chat_template": True, "fewshot_as_multiturn": multiturn}
+    options: dict[str, Any] = {"apply_chat_template": True, "fewshot_as_multiturn": multiturn}
     samples = reference.samples(chat, 2, system_instruction="Be brief.", **options)
     engine = hf.load(entry(reference.folder), reference.folder, threads=1)
     tokenizer = load_tokenizer(str(reference.folder))

@@ -54,3 +54,28 @@ def run_lm_eval(lm: Any, mirror: Path, benchmark: Benchmark, limit: int, **optio
         )
     by_document = {sample["doc_id"]: sample for sample in found["samples"][name]}  # a row for each filter
     return [by_document[doc_id] for doc_id in sorted(by_document)]
+
+
+def save_variants(source: Path, folder: Path) -> dict[str, Path]:
+    """Models made from one that is trained: with fewer layers, coarser weights, noise on all of them."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    made = {}
+    for name in ("shallow", "coarse", "noisy"):
+        model = AutoModelForCausalLM.from_pretrained(source, dtype="bfloat16")
+        if name == "shallow":
+            del model.model.layers[-4:]
+            model.config.num_hidden_layers = len(model.model.layers)
+        torch.manual_seed(0)
+        with torch.no_grad():
+            for weights in model.model.layers.parameters():
+                if name == "coarse" and weights.dim() == 2:
+                    step = weights.abs().amax(dim=1, keepdim=True) / 7  # 4 bits a weight
+                    weights.copy_((weights / step).round() * step)
+                elif name == "noisy":
+                    weights.add_(torch.randn_like(weights) * weights.std() / 10)
+        made[name] = folder / name
+        model.save_pretrained(made[name])
+        AutoTokenizer.from_pretrained(source).save_pretrained(made[name])
+    return made
