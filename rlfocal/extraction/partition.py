@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from warehouse.store import Committed, PartitionKey
 
 # Raise this when the numbers that an engine computes from the same input change.
 REVISION = 2
+INVARIANT = "VLLM_BATCH_INVARIANT"
+"""Variable under which vLLM's numbers depend on no batch, at some speed: they differ from its usual ones."""
 UNCONDITIONAL = "+unconditional"
 """Suffix of the fingerprint of a partition with unconditional log-probs; without it, both are the same."""
 
@@ -70,11 +73,18 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
             model.context_length,
             model.truncation,
             model.engine_args.get(backend),
+            *_invariance(backend),
         ],
         "task": [task.benchmark, task.task, task.digest],
     }
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return digest + UNCONDITIONAL if task.unconditional else digest
+
+
+def _invariance(backend: str) -> list[str]:
+    """What the environment sets of how vLLM computes: nothing by default, so that fingerprints stay."""
+    is_set = os.environ.get(INVARIANT, "0") not in ("", "0")
+    return [INVARIANT] if backend == "vllm" and is_set else []
 
 
 def weights_digest(model: ModelSpec) -> str:

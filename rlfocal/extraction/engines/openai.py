@@ -1,4 +1,4 @@
-"""The engine behind an OpenAI-compatible server that scores prompts, such as `vllm serve`."""
+"""The engine behind an OpenAI-compatible server, such as `vllm serve`; one that does not score is sampled."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ RETRIES = 6
 PROBE: Tokens = (5, 6, 7)
 
 Completion = Any
+Read = Callable[[Callable[..., Completion], Tokens], Reading]
+
+
+class CannotScoreError(RunError):
+    """A server does not return the log-probabilities of prompts."""
 
 
 class OpenAIEngine:
@@ -48,12 +53,17 @@ class OpenAIEngine:
         self._encoder = Encoder(tokenizer)
         self._window = window
         self._concurrency = concurrency
-        self._read = self._way_to_read()
-        self._next_tokens = self._scores_next_tokens()
+        self._unscored: CannotScoreError | None = None
+        self._next_tokens = False
+        try:
+            self._read: Read = self._way_to_read()
+            self._next_tokens = self._scores_next_tokens()
+        except CannotScoreError as error:
+            self._unscored = error
 
     @property
     def slower(self) -> str | None:
-        if self._next_tokens:
+        if self._next_tokens or self._unscored is not None:
             return None
         return "asks once for each choice: the server does not score next tokens that it is given"
 
@@ -62,7 +72,7 @@ class OpenAIEngine:
             "served": self._served,
             "max_length": self._window.context,
             "next_tokens": self._next_tokens,
-            "reads_by": "echo" if self._read is _read_by_echo else "prompt_logprobs",
+            "reads_by": None if self._unscored else READS_BY[self._read],
             "concurrency": self._concurrency,
         }
 
@@ -70,6 +80,8 @@ class OpenAIEngine:
         return {name: version(name) for name in ("rlfocal", "openai", "transformers", "lm_eval")}
 
     def check(self, documents: Sequence[Document], sampling: Sampling | None = None) -> None:
+        if sampling is None and self._unscored is not None:
+            raise self._unscored
         check_fits(self._encoder, documents, sampling, self._window)
 
     def texts(self, documents: Sequence[Document]) -> list[str]:
@@ -146,10 +158,10 @@ class OpenAIEngine:
         except openai.APIError as error:
             raise RunError(_reason(error, self._client)) from error
 
-    def _way_to_read(self) -> Callable[[Callable[..., Completion], Tokens], Reading]:
+    def _way_to_read(self) -> Read:
         """vLLM's field for prompt log-probabilities, or the older echo of the prompt."""
         refused: Exception | None = None
-        for way in (_read_prompt_logprobs, _read_by_echo):
+        for way in READS_BY:
             try:
                 scores = way(self._complete, PROBE)
             except (RunError, AttributeError, TypeError, KeyError, IndexError) as error:
@@ -162,9 +174,10 @@ class OpenAIEngine:
             ):
                 return way
         why = "they are NaN, infinite or positive" if refused is None else plain(refused)
-        raise RunError(
+        raise CannotScoreError(
             f"the server at {_address(self._client)} does not return the log-probabilities of prompts, which "
-            f"scoring choices needs ({why}); serve the model with `vllm serve`, for example"
+            f"scoring choices needs ({why}); serve the model with `vllm serve`, for example, or extract only "
+            "benchmarks of kind answers from it"
         ) from refused
 
     def _scores_next_tokens(self) -> bool:
@@ -235,6 +248,9 @@ def _read_by_echo(complete: Callable[..., Completion], prompt: Tokens) -> Readin
     found = answer.choices[0].logprobs
     own, top = found.token_logprobs[1 : len(prompt)], found.top_logprobs[1 : len(prompt)]
     return [TokenScore(one, one >= max(best.values())) for one, best in zip(own, top, strict=True)]
+
+
+READS_BY: dict[Read, str] = {_read_prompt_logprobs: "prompt_logprobs", _read_by_echo: "echo"}
 
 
 def _is_about_all_requests(cause: BaseException | None) -> bool:
