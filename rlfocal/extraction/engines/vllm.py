@@ -16,7 +16,7 @@ from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.tokens import Encoder, Tokens, tokenizer_of
-from rlfocal.extraction.engines.weights import adapter_folder, lora_rank, reading_weights
+from rlfocal.extraction.engines.weights import merged_weights, reading_weights
 from rlfocal.pool.specs import ModelSpec
 
 ENVIRONMENT = {
@@ -52,15 +52,11 @@ class VLLMEngine:
         *,
         truncation: Literal["refuse", "keep"] = "refuse",
         shard: int = 512,
-        adapter: Path | None = None,
     ) -> None:
-        """`adapter`: the folder of a LoRA adapter that every request goes through."""
         from vllm import SamplingParams
-        from vllm.lora.request import LoRARequest
 
         self.shard = shard
         self._llm = llm
-        self._lora = None if adapter is None else LoRARequest(adapter.name, 1, str(adapter))
         self._sampling_params = SamplingParams
         self._config = llm.llm_engine.vllm_config
         context = self._config.model_config.max_model_len
@@ -161,7 +157,7 @@ class VLLMEngine:
 
     def _generate(self, prompts: Sequence[Sequence[int]], parameters: Sequence[Any]) -> list[Any]:
         asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        return list(self._llm.generate(asked, list(parameters), use_tqdm=False, lora_request=self._lora))
+        return list(self._llm.generate(asked, list(parameters), use_tqdm=False))
 
     def _sharing_is_exact(self) -> bool:
         """Whether next tokens and cached prefixes give this model lm-eval's numbers, on made-up prompts."""
@@ -240,9 +236,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
     revision = spec.revision if folder is None else None
     # The tokenizer of the other engines: vLLM may choose one of its own, with other special tokens.
     tokenizer = tokenizer_of(spec, folder)
-    if adapter := adapter_folder(spec):
-        options = {"enable_lora": True, "max_lora_rank": lora_rank(adapter), **options}
-    with reading_weights(source):
+    with reading_weights(source), merged_weights(spec, source, revision) as (source, revision):
         llm = start(
             threads=threads,
             model=source,
@@ -255,7 +249,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
             tensor_parallel_size=spec.tensor_parallel,
             **options,
         )
-    return VLLMEngine(llm, tokenizer, truncation=spec.truncation, adapter=adapter, **shard)
+    return VLLMEngine(llm, tokenizer, truncation=spec.truncation, **shard)
 
 
 def start(*, dtype: str, threads: int | None = None, **arguments: Any) -> Any:

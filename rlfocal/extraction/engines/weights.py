@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, get_args
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
-from rlfocal.pool.hub import ADAPTER, local_adapter
+from rlfocal.pool.hub import local_adapter
 from rlfocal.pool.specs import ModelSpec
 
 
@@ -86,15 +86,24 @@ def adapter_folder(model: ModelSpec) -> Path | None:
     return Path(snapshot_download(model.adapter, revision=model.adapter_revision))
 
 
-def lora_rank(folder: Path) -> int:
-    """The least rank that vLLM can be set to, of those that an adapter fits."""
-    from vllm.config.lora import MaxLoRARanks
+@contextmanager
+def merged_weights(model: ModelSpec, source: str, revision: str | None) -> Iterator[tuple[str, str | None]]:
+    """Where vLLM finds the weights, and their revision; with an adapter, merged in a temporary folder.
 
-    rank = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))["r"]
-    fitting = [least for least in sorted(get_args(MaxLoRARanks)) if least >= rank]
-    if not fitting:
-        raise InputError(f"the adapter {folder} has rank {rank}, beyond what vLLM takes; use --backend hf")
-    return int(fitting[0])
+    vLLM's own LoRA fails on the log-probabilities of prompts.
+    """
+    if model.adapter is None:
+        yield source, revision
+        return
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    options = {"revision": revision or "main", "trust_remote_code": model.trust_remote_code}
+    with TemporaryDirectory(prefix="rlfocal-") as folder:
+        loaded = AutoModelForCausalLM.from_pretrained(source, dtype="auto", **options)
+        with_adapter(loaded, model).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(source, **options).save_pretrained(folder)
+        del loaded
+        yield folder, None
 
 
 def check_complete(source: str, loading: Mapping[str, Any]) -> None:
