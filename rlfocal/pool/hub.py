@@ -19,6 +19,13 @@ WEIGHTS_DIR = _LAB / "weights"
 TASKS_DIR = _LAB / "tasks"
 BENCHMARKS_FILE = _LAB / "benchmarks.yaml"
 LAB_PREFIX = "rlfocal-lab/"
+CONFIG, ADAPTER = "config.json", "adapter_config.json"
+NOT_THERE = {
+    CONFIG: "so it is not a transformers model; use the repository it was converted from, or name one of its "
+    "GGUF files (gguf_file)",
+    ADAPTER: "so it is no LoRA adapter; give hf_repo the model, and `adapter` the adapter",
+}
+OTHER_FILE = "take the file's name from its page on the hub"
 COMMIT = re.compile("[0-9a-f]{40}")
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json"}
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
@@ -39,7 +46,7 @@ def weights_dir(model: str, root: Path = WEIGHTS_DIR) -> Path:
 
 
 def local_weights(model: ModelSpec) -> Path | None:
-    """The directory of a local model; None for a hub id.
+    """The directory of a local model; None for a hub id. An adapter is not looked at.
 
     Raises InputError for a path that does not exist, or that lacks what an engine needs.
     """
@@ -59,42 +66,109 @@ def local_weights(model: ModelSpec) -> Path | None:
     return None
 
 
+def local_adapter(model: ModelSpec) -> Path | None:
+    """The directory of the entry's LoRA adapter; None where it has none, and for a hub id.
+
+    Raises InputError for a path that does not exist, or that holds no adapter.
+    """
+    if model.adapter is None:
+        return None
+    path = Path(os.path.expanduser(model.adapter))  # noqa: PTH111 - it leaves an unknown user as it is
+    if not path.is_dir() and not (path.is_absolute() or model.adapter.startswith((".", "~"))):
+        return None
+    if not (path / ADAPTER).is_file():
+        raise InputError(
+            f"model {model.model!r}: the adapter {model.adapter!r} is no directory with {ADAPTER}; save it "
+            "there with peft's save_pretrained, or give a hub id"
+        )
+    return path.resolve()
+
+
+def read_config(model: ModelSpec) -> dict[str, Any]:
+    """The config.json of a local model, or of a hub's as the cache has it; {} if there is none."""
+    folder = local_weights(model)
+    if folder is None:
+        from huggingface_hub import try_to_load_from_cache
+
+        try:
+            cached = try_to_load_from_cache(model.hf_repo, CONFIG, revision=model.revision)
+        except ValueError:  # no hub id
+            return {}
+        file = Path(cached) if isinstance(cached, str) else None
+    else:
+        file = folder / CONFIG
+    return {} if file is None or not file.is_file() else _json_object(model, file)
+
+
 def pin_revision(model: ModelSpec, *, local_only: bool = False) -> ModelSpec:
-    """The model with its revision resolved to the commit behind it now; a local model as it is.
+    """The model, and its adapter, with revisions resolved to the commits behind them now; local ones as is.
 
     Asks the hub (HF_ENDPOINT) for the model's config, or the local cache where the hub cannot be reached.
     With `local_only`, no network: a commit is taken as it is, and a branch as the cache last saw it.
     Raises InputError, saying what to do, if the model is not available.
     """
-    if local_weights(model) is not None:
-        return model
-    if local_only and COMMIT.fullmatch(model.revision):
-        return model
+    if local_weights(model) is None and not (local_only and COMMIT.fullmatch(model.revision)):
+        model = _pin_weights(model, local_only)
+    if model.adapter is not None and local_adapter(model) is None:
+        adapter = model.model_copy(update={"hf_repo": model.adapter, "revision": model.adapter_revision})
+        if not (local_only and COMMIT.fullmatch(adapter.revision)):
+            revision = _download(adapter, ADAPTER, local_only).parent.name
+            model = model.model_copy(update={"adapter_revision": revision})
+    return model
+
+
+def _pin_weights(model: ModelSpec, local_only: bool) -> ModelSpec:
+    if model.gguf_file is None:
+        config = _download(model, CONFIG, local_only)
+        _check_remote_code(model, config)
+        return model.model_copy(update={"revision": config.parent.name})
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+
+    if local_only or constants.HF_HUB_OFFLINE:
+        folder = _download(model, model.gguf_file, local_only=True)
+        commit = folder.parents[len(Path(model.gguf_file).parents) - 1].name
+        return model.model_copy(update={"revision": commit})
+    with _explain(model, model.gguf_file, local_only):  # asked without its gigabytes
+        about = get_hf_file_metadata(hf_hub_url(model.hf_repo, model.gguf_file, revision=model.revision))
+    return model.model_copy(update={"revision": about.commit_hash or model.revision})
+
+
+def _download(model: ModelSpec, file: str, local_only: bool) -> Path:
     from huggingface_hub import hf_hub_download
 
-    with _explain(model, local_only):
-        file = hf_hub_download(
-            model.hf_repo, "config.json", revision=model.revision, local_files_only=local_only
+    with _explain(model, file, local_only):
+        return Path(
+            hf_hub_download(model.hf_repo, file, revision=model.revision, local_files_only=local_only)
         )
-    config = Path(file)
-    _check_remote_code(model, config)
-    return model.model_copy(update={"revision": config.parent.name})
 
 
 def _file_advice(path: Path) -> str:
     if path.suffix == ".gguf":
         return (
-            "a GGUF file, which no engine here loads: convert it with transformers' from_pretrained(folder, "
-            "gguf_file=...) and save_pretrained, or serve it and use the backend openai"
+            f"a GGUF file: give hf_repo its directory, and gguf_file its name ({path.name}), which the "
+            "engine hf loads"
         )
     return "a file: give hf_repo its directory, with config.json, weights and tokenizer"
 
 
 def _check_directory(model: ModelSpec, folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
+    if model.gguf_file is not None:
+        if not (folder / model.gguf_file).is_file():
+            there = ", ".join(sorted(path.name for path in folder.glob("*.gguf"))) or "none"
+            raise InputError(
+                f"model {model.model!r}: the directory {str(folder)!r} has no {model.gguf_file!r}; its GGUF "
+                f"files: {there}"
+            )
+        return
+    if ADAPTER in names and CONFIG not in names:
+        raise InputError(
+            f"model {model.model!r}: {str(folder)!r} is a LoRA adapter; give hf_repo the model that it was "
+            "trained on, and `adapter` this directory"
+        )
     lacking = []
-    if "config.json" not in names:
-        lacking.append("config.json")
+    if CONFIG not in names:
+        lacking.append(CONFIG)
     if not any(name.endswith(WEIGHTS) and name not in NO_WEIGHTS for name in names):
         lacking.append("weights (*.safetensors or *.bin)")
     if not names & TOKENIZERS and not any(name.endswith(".tiktoken") for name in names):
@@ -108,17 +182,12 @@ def _check_directory(model: ModelSpec, folder: Path) -> None:
             f"model {model.model!r}: the directory {str(folder)!r} has no {' and no '.join(lacking)}; save "
             "model and tokenizer there with save_pretrained, or download the whole repository"
         )
-    _check_remote_code(model, folder / "config.json")
+    _check_remote_code(model, folder / CONFIG)
 
 
 def _check_remote_code(model: ModelSpec, file: Path) -> None:
     """Only an architecture that transformers lacks needs the repository's own code."""
-    try:
-        config: Any = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"model {model.model!r}: its config.json is not JSON: {plain(error)}") from error
-    if not isinstance(config, dict):
-        raise InputError(f"model {model.model!r}: its config.json must be a JSON object")
+    config = _json_object(model, file)
     if model.trust_remote_code or not config.get("auto_map"):
         return
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -131,8 +200,18 @@ def _check_remote_code(model: ModelSpec, file: Path) -> None:
         )
 
 
+def _json_object(model: ModelSpec, file: Path) -> dict[str, Any]:
+    try:
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"model {model.model!r}: its config.json is not JSON: {plain(error)}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"model {model.model!r}: its config.json must be a JSON object")
+    return content
+
+
 @contextmanager
-def _explain(model: ModelSpec, local_only: bool) -> Iterator[None]:
+def _explain(model: ModelSpec, file: str, local_only: bool) -> Iterator[None]:
     """The hub's errors as InputErrors that say what to do."""
     from huggingface_hub import constants, errors
 
@@ -172,8 +251,7 @@ def _explain(model: ModelSpec, local_only: bool) -> Iterator[None]:
         ) from error
     except errors.EntryNotFoundError as error:
         raise InputError(
-            f"{name}: {repo} has no config.json at {model.revision!r}, so it is not a transformers model; "
-            "use the repository it was converted from"
+            f"{name}: {repo} has no {file} at {model.revision!r}; {NOT_THERE.get(file, OTHER_FILE)}"
         ) from error
     except errors.HFValidationError as error:
         raise InputError(

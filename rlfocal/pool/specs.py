@@ -103,6 +103,13 @@ class ModelSpec(_Value):
     model: Name
     hf_repo: Line = Field(min_length=1, description="hub id, a local directory, or rlfocal-lab/<name>")
     revision: Line = "main"
+    gguf_file: Line | None = Field(
+        default=None, pattern=r"\.gguf$", description="file in hf_repo whose weights are unpacked and used"
+    )
+    adapter: Line | None = Field(
+        default=None, min_length=1, description="LoRA adapter on these weights: hub id, or local directory"
+    )
+    adapter_revision: Line = "main"
     family: str = ""
     params_b: Number = Field(gt=0, le=1_000_000, description="parameters, in billions")
     active_params_b: Number | None = Field(
@@ -145,10 +152,10 @@ class ModelSpec(_Value):
             )
         return entry
 
-    @field_validator("hf_repo")
+    @field_validator("hf_repo", "adapter", "gguf_file")
     @classmethod
-    def _names_no_other_folder(cls, repo: str) -> str:
-        if ".." in repo.split("/") and not repo.startswith((".", "/", "~")):
+    def _names_no_other_folder(cls, repo: str | None) -> str | None:
+        if repo is not None and ".." in repo.split("/") and not repo.startswith((".", "/", "~")):
             raise ValueError(f"{repo!r} leaves its place by ..; give a hub id or the path of a directory")
         return repo
 
@@ -186,6 +193,10 @@ class Benchmark(_Value):
     )
     num_fewshot: Whole | None = Field(default=None, ge=0)
     chat_template: bool = Field(default=False, description="apply each model's chat template to the prompts")
+    fewshot_as_multiturn: bool = Field(
+        default=True,
+        description="of a chat: each worked example as turns of its own, else all in one message",
+    )
     system_prompt: str | None = None
     dataset_revision: Line | None = Field(default=None, description="commit of the hub data set")
     category: Line | None = Field(default=None, description="what it tests")

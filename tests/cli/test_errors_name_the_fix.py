@@ -181,7 +181,7 @@ def test_gguf_files(tmp_path: Path) -> None:
     file = tmp_path / "model.Q4.gguf"
     file.write_bytes(b"GGUF")
     for given in (file, tmp_path):
-        with pytest.raises(InputError, match=r"is a GGUF file.*save_pretrained"):
+        with pytest.raises(InputError, match=r"is a GGUF file.*gguf_file its name"):
             local_weights(spec(given))
 
 

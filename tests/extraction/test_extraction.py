@@ -466,6 +466,13 @@ def test_fingerprint_covers_what_rows_depend_on(folder: Path, tmp_path: Path) ->
     digest = weights_digest(spec)
     base = fingerprint(spec, digest, plain, "hf")
     assert base == fingerprint(spec, digest, moved, "hf")
+    with pytest.MonkeyPatch.context() as patch:
+        usual = fingerprint(spec, digest, plain, "vllm")
+        patch.setenv("VLLM_BATCH_INVARIANT", "0")
+        assert fingerprint(spec, digest, plain, "vllm") == usual
+        patch.setenv("VLLM_BATCH_INVARIANT", "1")
+        assert fingerprint(spec, digest, plain, "vllm") != usual
+        assert fingerprint(spec, digest, plain, "hf") == base
     others = [
         fingerprint(spec, digest, spaces, "hf"),
         fingerprint(spec, digest, sampled, "hf"),

@@ -18,6 +18,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+from support.limited_server import limit
 from support.tiny_models import save_model, tiny_tokenizer
 
 from rlfocal.base.errors import RunError
@@ -112,6 +113,23 @@ def test_passes_are_seeded_by_document(served: ModelSpec, model: Path) -> None:
     [other] = engine.sample([document], replace(SAMPLING, seed=SAMPLING.passes))
     assert [other] != list(engine.sample([replace(document, doc_id=1)], SAMPLING))
     assert all(0 < s.n_tokens <= 8 and s.finish_reason in ("stop", "length") for row in samples for s in row)
+
+
+@pytest.mark.slow
+@needs_vllm
+def test_a_limited_server_that_does_not_score_is_sampled(served: ModelSpec, model: Path) -> None:
+    assert served.base_url is not None
+    whole = served.base_url.replace("user:secret@", "")
+    with limit(whole, "prompt_logprobs", "echo") as limited:
+        engine = openai.load(served.model_copy(update={"base_url": limited.url}), model)
+        assert (engine.settings()["reads_by"], engine.slower) == (None, None)
+        with pytest.raises(RunError, match=r"does not return the log-probabilities .*kind answers"):
+            list(engine.score(documents(" lazy", " dog")))
+        before = len(limited.passed)
+        samples = list(engine.sample(documents(), SAMPLING))
+        assert limited.refused > 1
+        assert len(limited.passed) - before == len(set(limited.passed[before:])) == 6  # each is paid once
+    assert samples == list(openai.load(served, model).sample(documents(), SAMPLING))
 
 
 @pytest.mark.slow

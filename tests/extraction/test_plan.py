@@ -170,6 +170,31 @@ def test_shipped_pools_are_pinned_priced_and_fit(name: str, models: int) -> None
         assert (model.params_b < 1) is (name == "small")
 
 
+def test_the_modern_pool_is_pinned_priced_by_tokens_and_planned_for_one_machine(tmp_path: Path) -> None:
+    pool = load_pool("modern")
+    assert len({model.hf_repo for model in pool.models}) == 12
+    assert len({model.family for model in pool.models}) >= 6
+    assert {model.active_params_b is None for model in pool.models} == {True, False}
+    sizes = [model.params_b for model in pool.models]
+    assert min(sizes) < 2 < 200 < max(sizes)
+    assert all(benchmark.chat_template for benchmark in pool.benchmarks)
+    for model in pool.models:
+        assert re.fullmatch("[0-9a-f]{40}", model.revision)
+        assert model.licence
+        assert model.price_source
+        assert 0 < (model.price_input or 0) < (model.price_output or 0)
+        assert too_large(model, H100) is None
+        halved = model.model_copy(update={"tensor_parallel": model.tensor_parallel // 4})
+        assert model.tensor_parallel < 4 or too_large(halved, H100) is not None  # at most a step to spare
+    made = plan_pool(pool, tmp_path / "none", gpu=H100, gpus=8)
+    assert not [note for note in made.warnings if "would not run" in note or "do not fit" in note]
+    assert len(made.schedule.bars) == 12
+    assert made.schedule.makespan < 1.5 * made.schedule.lower_bound
+    hours = {planned.model: planned.hours for planned in made.models}
+    assert hours["llama-3.2-1b"] < hours["qwen3-8b"] < hours["llama-3.3-70b"]
+    assert hours["qwen3-30b-a3b"] < hours["olmo-3-32b-think"]  # active parameters count
+
+
 @pytest.mark.slow
 def test_an_unfinished_warehouse_leaves_the_rest(tmp_path: Path) -> None:
     lab = load_pool("lab").choose(["lab-gemma-small", "lab-phi"], ["lab-gpqa", "lab-gsm8k"])

@@ -100,7 +100,7 @@ def test_every_refusal_names_the_fix(hub: Hub, environment: dict[str, str], tmp_
         "org/smal@main": f"there is no org/smal at {hub.url}, or it is private; check the spelling",
         "org/gated@main": f"is gated; accept its licence at {hub.url}/org/gated, then set HF_TOKEN",
         "org/small@v9": f"org/small has no revision 'v9'; use one of {hub.url}/org/small/commits/main",
-        "org/bare@main": "has no config.json at 'main', so it is not a transformers model",
+        "org/bare@main": "has no config.json at 'main'; so it is not a transformers model",
         "a/b/c@main": "is neither a directory here nor a hub id (owner/name)",
     }
     for told, expected in zip(resolve(environment, *cases), cases.values(), strict=True):

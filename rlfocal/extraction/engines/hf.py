@@ -29,10 +29,10 @@ from rlfocal.extraction.engines.tokens import (
     EncodedDocument,
     Encoder,
     Tokens,
-    load_tokenizer,
     max_length,
+    tokenizer_of,
 )
-from rlfocal.extraction.engines.weights import check_complete, reading_weights
+from rlfocal.extraction.engines.weights import check_complete, reading_weights, unpacking, with_adapter
 from rlfocal.pool.specs import ModelSpec
 
 SHARED = 4
@@ -284,12 +284,14 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
     dtype = "float32" if spec.dtype == "auto" and device == "cpu" else spec.dtype
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    tokenizer = load_tokenizer(source, **options)
+    tokenizer = tokenizer_of(spec, folder)
+    options |= unpacking(spec)
     with reading_weights(source):
         model, loading = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
     check_complete(source, loading)
+    model = with_adapter(model, spec)
     return HFEngine(
         model.to(device),
         tokenizer,

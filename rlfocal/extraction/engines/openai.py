@@ -1,4 +1,4 @@
-"""The engine behind an OpenAI-compatible server that scores prompts, such as `vllm serve`."""
+"""The engine behind an OpenAI-compatible server, such as `vllm serve`; one that does not score is sampled."""
 
 from __future__ import annotations
 
@@ -15,18 +15,12 @@ import openai
 
 from rlfocal.base.errors import RunError
 from rlfocal.base.failures import plain
-from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines.groups import Window
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.token_engine import TokenEngine
-from rlfocal.extraction.engines.tokens import (
-    EncodedDocument,
-    Encoder,
-    Tokens,
-    load_tokenizer,
-    max_length,
-)
-from rlfocal.pool.specs import ModelSpec
+from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, max_length, tokenizer_of
+from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse.validity import ROUNDING
 
 CONCURRENCY = 32
@@ -34,6 +28,11 @@ RETRIES = 6
 PROBE: Tokens = (5, 6, 7)
 
 Completion = Any
+Read = Callable[[Callable[..., Completion], Tokens], Reading]
+
+
+class CannotScoreError(RunError):
+    """A server does not return the log-probabilities of prompts."""
 
 
 class OpenAIEngine(TokenEngine):
@@ -56,12 +55,17 @@ class OpenAIEngine(TokenEngine):
         self._encoder = Encoder(tokenizer, template_args=template_args)
         self._window = window
         self._concurrency = concurrency
-        self._read = self._way_to_read()
-        self._next_tokens = self._scores_next_tokens()
+        self._unscored: CannotScoreError | None = None
+        self._next_tokens = False
+        try:
+            self._read: Read = self._way_to_read()
+            self._next_tokens = self._scores_next_tokens()
+        except CannotScoreError as error:
+            self._unscored = error
 
     @property
     def slower(self) -> str | None:
-        if self._next_tokens:
+        if self._next_tokens or self._unscored is not None:
             return None
         return "asks once for each choice: the server does not score next tokens that it is given"
 
@@ -70,12 +74,22 @@ class OpenAIEngine(TokenEngine):
             "served": self._served,
             "max_length": self._window.context,
             "next_tokens": self._next_tokens,
-            "reads_by": "echo" if self._read is _read_by_echo else "prompt_logprobs",
+            "reads_by": None if self._unscored else READS_BY[self._read],
             "concurrency": self._concurrency,
         }
 
     def versions(self) -> dict[str, str]:
         return {name: version(name) for name in ("rlfocal", "openai", "transformers", "lm_eval")}
+
+    def check(
+        self,
+        documents: Sequence[Document],
+        sampling: Sampling | None = None,
+        thinking: ThinkingSpec | None = None,
+    ) -> None:
+        if sampling is None and self._unscored is not None:
+            raise self._unscored
+        super().check(documents, sampling, thinking)
 
     def _score(self, encoded: Sequence[EncodedDocument]) -> Iterator[tuple[ChoiceScore, ...]]:
         return score(encoded, self._window, self._ask, Abilities(self._next_tokens))
@@ -155,10 +169,10 @@ class OpenAIEngine(TokenEngine):
         except openai.APIError as error:
             raise RunError(_reason(error, self._client)) from error
 
-    def _way_to_read(self) -> Callable[[Callable[..., Completion], Tokens], Reading]:
+    def _way_to_read(self) -> Read:
         """vLLM's field for prompt log-probabilities, or the older echo of the prompt."""
         refused: Exception | None = None
-        for way in (_read_prompt_logprobs, _read_by_echo):
+        for way in READS_BY:
             try:
                 scores = way(self._complete, PROBE)
             except (RunError, AttributeError, TypeError, KeyError, IndexError) as error:
@@ -171,9 +185,10 @@ class OpenAIEngine(TokenEngine):
             ):
                 return way
         why = "they are NaN, infinite or positive" if refused is None else plain(refused)
-        raise RunError(
+        raise CannotScoreError(
             f"the server at {_address(self._client)} does not return the log-probabilities of prompts, which "
-            f"scoring choices needs ({why}); serve the model with `vllm serve`, for example"
+            f"scoring choices needs ({why}); serve the model with `vllm serve`, for example, or extract only "
+            "benchmarks of kind answers from it"
         ) from refused
 
     def _scores_next_tokens(self) -> bool:
@@ -201,8 +216,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
             "model's entry or OPENAI_BASE_URL, such as http://localhost:8000/v1"
         )
     source = spec.hf_repo if folder is None else str(folder)
-    revision = spec.revision if folder is None else None
-    tokenizer = load_tokenizer(source, revision=revision, trust_remote_code=spec.trust_remote_code)
+    tokenizer = tokenizer_of(spec, folder)
     key = os.environ.get("OPENAI_API_KEY", "none")
     client = openai.OpenAI(base_url=url, api_key=key, max_retries=RETRIES)
     served = _find_served(client, spec, source)
@@ -220,12 +234,14 @@ def _find_served(client: openai.OpenAI, spec: ModelSpec, source: str) -> Any:
     except openai.APIError as error:
         raise RunError(_reason(error, client)) from error
     by_name = {entry.id: entry for entry in offered}
-    for name in (spec.model, spec.hf_repo, source):
+    # A server may offer an adapter's model under one name and its base under another.
+    names = (spec.model, spec.hf_repo, source) if spec.adapter is None else (spec.model, spec.adapter)
+    for name in names:
         if name in by_name:
             return by_name[name]
     offers = ", ".join(sorted(by_name)) or "nothing"
     raise RunError(
-        f"the server at {_address(client)} serves {offers}, not {spec.hf_repo!r}; "
+        f"the server at {_address(client)} serves {offers}, not {spec.adapter or spec.hf_repo!r}; "
         f"start it with --served-model-name {spec.model}"
     )
 
@@ -244,6 +260,9 @@ def _read_by_echo(complete: Callable[..., Completion], prompt: Tokens) -> Readin
     found = answer.choices[0].logprobs
     own, top = found.token_logprobs[1 : len(prompt)], found.top_logprobs[1 : len(prompt)]
     return [TokenScore(one, one >= max(best.values())) for one, best in zip(own, top, strict=True)]
+
+
+READS_BY: dict[Read, str] = {_read_prompt_logprobs: "prompt_logprobs", _read_by_echo: "echo"}
 
 
 def _is_about_all_requests(cause: BaseException | None) -> bool:

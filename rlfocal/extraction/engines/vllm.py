@@ -16,8 +16,8 @@ from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.token_engine import TokenEngine
-from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, load_tokenizer
-from rlfocal.extraction.engines.weights import reading_weights
+from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, tokenizer_of
+from rlfocal.extraction.engines.weights import merged_weights, reading_weights
 from rlfocal.pool.specs import ModelSpec
 
 ENVIRONMENT = {
@@ -235,8 +235,8 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
     source = spec.hf_repo if folder is None else str(folder)
     revision = spec.revision if folder is None else None
     # The tokenizer of the other engines: vLLM may choose one of its own, with other special tokens.
-    tokenizer = load_tokenizer(source, revision=revision, trust_remote_code=spec.trust_remote_code)
-    with reading_weights(source):
+    tokenizer = tokenizer_of(spec, folder)
+    with reading_weights(source), merged_weights(spec, source, revision) as (source, revision):
         llm = start(
             threads=threads,
             model=source,

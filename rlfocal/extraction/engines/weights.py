@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
+from rlfocal.pool.hub import local_adapter
+from rlfocal.pool.specs import ModelSpec
 
 
 @contextmanager
@@ -28,6 +32,10 @@ def reading_weights(source: str) -> Iterator[None]:
             f"the weights of {source} are pickles that hold more than tensors, which can run code: use a "
             "revision with *.safetensors, or convert them with save_pretrained where you trust them"
         ) from error
+    except ImportError as error:  # of a quantised checkpoint, before its weights are read
+        raise InputError(
+            f"the weights of {source} need a package that is not here: {plain(error)}"
+        ) from error
     except (SafetensorError, EOFError, OSError) as error:
         # transformers' and the hub's own errors say what is missing.
         if isinstance(error, OSError) and not (
@@ -38,6 +46,64 @@ def reading_weights(source: str) -> Iterator[None]:
             f"the weights of {_damaged(source) or source} cannot be read: {plain(error)}; the file is cut "
             "short, missing or not fetched (`git lfs pull`): download it again"
         ) from error
+
+
+def unpacking(model: ModelSpec) -> dict[str, Any]:
+    """What transformers' `from_pretrained` is told of a GGUF file; {} where the entry names none."""
+    if model.gguf_file is None:
+        return {}
+    if find_spec("gguf") is None:
+        raise InputError(
+            f"model {model.model!r}: reading {model.gguf_file} needs a package: pip install 'rlfocal[gguf]'"
+        )
+    from transformers import GgufConfig
+
+    # Packed weights would be multiplied by whatever kernels a machine has, with other numbers.
+    return {"gguf_file": model.gguf_file, "quantization_config": GgufConfig(dequantize=True)}
+
+
+def with_adapter(loaded: Any, model: ModelSpec) -> Any:
+    """The loaded model with the entry's LoRA adapter merged into its weights."""
+    if (folder := adapter_folder(model)) is None:
+        return loaded
+    from peft import PeftModel
+
+    try:
+        return PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise InputError(
+            f"the adapter {model.adapter} does not fit {model.hf_repo}: {plain(error)}; give hf_repo the "
+            "model that it was trained on"
+        ) from error
+
+
+def adapter_folder(model: ModelSpec) -> Path | None:
+    """Where the entry's LoRA adapter is, downloaded if need be; None where it has none."""
+    if model.adapter is None or (folder := local_adapter(model)) is not None:
+        return None if model.adapter is None else folder
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(model.adapter, revision=model.adapter_revision))
+
+
+@contextmanager
+def merged_weights(model: ModelSpec, source: str, revision: str | None) -> Iterator[tuple[str, str | None]]:
+    """Where vLLM finds the weights, and their revision; with an adapter, merged in a temporary folder.
+
+    vLLM's own LoRA fails on the log-probabilities of prompts.
+    """
+    if model.adapter is None:
+        yield source, revision
+        return
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    options = {"revision": revision or "main", "trust_remote_code": model.trust_remote_code}
+    with TemporaryDirectory(prefix="rlfocal-") as folder:
+        loaded = AutoModelForCausalLM.from_pretrained(source, dtype="auto", **options)
+        with_adapter(loaded, model).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(source, **options).save_pretrained(folder)
+        del loaded
+        yield folder, None
 
 
 def check_complete(source: str, loading: Mapping[str, Any]) -> None:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlfocal.base.errors import unknown
+from rlfocal.base.errors import InputError, unknown
 from rlfocal.extraction.plan.workload import CHARACTERS_PER_TOKEN, ONE_TOKEN, Workload
+from rlfocal.pool.hub import read_config
+from rlfocal.pool.quantisation import quantisation
 from rlfocal.pool.specs import ModelSpec
 
 PREFILL_UTILISATION = 0.4
@@ -19,7 +21,16 @@ START_SECONDS = 120
 LOAD_GB_PER_SECOND = 1.0
 USABLE_MEMORY = 0.9
 BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "auto": 2.0}
-QUANTISED_BYTES = {"fp8": 1.0, "awq": 0.55, "awq_marlin": 0.55, "gptq": 0.55, "gptq_marlin": 0.55}
+QUANTISED_BYTES = {
+    "fp8": 1.0,
+    "awq": 0.55,
+    "awq_marlin": 0.55,
+    "gptq": 0.55,
+    "gptq_marlin": 0.55,
+    "mxfp4": 0.55,
+}
+QUANTISED_OVERHEAD = 1.1
+"""Of scales, and of what is not quantised, for a checkpoint of so many bits a weight."""
 
 
 class GPU(NamedTuple):
@@ -100,8 +111,17 @@ def cost(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Cost:
 
 
 def weights_gb(model: ModelSpec) -> float:
-    """1e9 bytes of weights."""
+    """1e9 bytes of weights: as the entry quantises them, else as a checkpoint here says, else of its dtype.
+
+    A GGUF file's are unpacked.
+    """
     per_parameter = QUANTISED_BYTES.get(model.quantization or "", BYTES[model.dtype])
+    if model.quantization is None and model.gguf_file is None:
+        try:
+            bits = quantisation(read_config(model)).bits
+        except InputError:  # a plan says so itself
+            bits = None
+        per_parameter = per_parameter if bits is None else bits / 8 * QUANTISED_OVERHEAD
     return model.params_b * per_parameter
 
 

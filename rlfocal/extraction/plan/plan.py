@@ -8,8 +8,9 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
+from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
-from rlfocal.extraction.engines.backends import check_backend
+from rlfocal.extraction.engines.backends import check_backend, check_entry_for, check_weights_for
 from rlfocal.extraction.plan.estimate import GPU, Cost, assumptions, cost, too_large
 from rlfocal.extraction.plan.schedule import Schedule, Work, simulate
 from rlfocal.extraction.plan.workload import Workload, mean_answer, of_documents, of_size
@@ -95,7 +96,9 @@ def plan_pool(
         models.append(_model_plan(model, parts, todo, gpu, price))
         notes += [warning] if (warning := too_large(model, gpu)) and todo else []
         notes += [unsure] if unsure else []
-        if todo and model.tensor_parallel > gpus:
+        if todo and (fault := _fault(model, backend)):
+            notes.append(f"{fault}; it would not run")
+        elif todo and model.tensor_parallel > gpus:
             notes.append(
                 f"{model.model}: needs {model.tensor_parallel} GPUs, more than the {gpus} of the schedule; "
                 "it would not run"
@@ -174,6 +177,16 @@ def _missing(
     is_unsure = {part.benchmark.name for part in parts if part.task is None} & {key.benchmark for key in mine}
     note = f"{model.model}: partitions that only --datasets can compare are counted in full."
     return todo, note if is_unsure else None
+
+
+def _fault(model: ModelSpec, backend: str) -> str | None:
+    """Why the backend cannot run the entry, as far as that shows here; None: nothing is wrong."""
+    try:
+        check_entry_for(backend, model)
+        check_weights_for(backend, model)
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def _seconds(plan: ModelPlan) -> float:

