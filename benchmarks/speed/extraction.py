@@ -121,7 +121,7 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
         save_random_model(place, HIDDEN[device], LAYERS[device], dtype)
     rival, forgetful, ours, computed = (_vllm if engine == "vllm" else _hf)(str(place), dtype)
     tokenizer = rival.tokenizer
-    params = _parameters(str(place))
+    params = count_parameters(str(place))
     gpu = gpu_of(torch.cuda.get_device_name()) if device == "cuda" else None
     for work, documents in (
         ("single-token choices", multiple_choice(n, words_a_choice=0)),
@@ -284,7 +284,7 @@ def _row(
     )
 
 
-def _parameters(model: str) -> int:
+def count_parameters(model: str) -> int:
     """Parameters by the configuration, without loading the weights."""
     from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM

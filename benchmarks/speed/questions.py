@@ -20,7 +20,9 @@ N_WORDS = (60, 110)
 """Words of a question: with five examples before it, MMLU's length."""
 
 
-def save_random_model(folder: Path, hidden: int, layers: int, dtype: str) -> None:
+def save_random_model(
+    folder: Path, hidden: int, layers: int, dtype: str, vocabulary: int = VOCABULARY
+) -> None:
     """A Llama with random weights and the embedded pool's tokenizer: right for speed, no good for answers."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
@@ -28,7 +30,7 @@ def save_random_model(folder: Path, hidden: int, layers: int, dtype: str) -> Non
     tokenizer = AutoTokenizer.from_pretrained(weights_dir("lab-llama"), model_max_length=CONTEXT)
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         hidden_size=hidden,
         intermediate_size=hidden * 11 // 4 // 32 * 32,
         num_hidden_layers=layers,

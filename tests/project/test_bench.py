@@ -60,6 +60,20 @@ def test_extraction_bench_compares_equal_numbers() -> None:
         assert ours["agreement"] == 1
 
 
+def test_gpu_check_holds_an_engine_against_float32(tmp_path: Path) -> None:
+    done = bench(
+        "gpu", "--sizes", "toy", "--engines", "hf", "--documents", "3", "-o", f"{tmp_path}/found.json"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "right" in done.stdout
+    [row] = json.loads((tmp_path / "found.json").read_text())
+    assert row["is_right"]
+    assert row["params"] == 32_000 * 64 * 2 + 2 * (4 * 64**2 + 3 * 64 * 160 + 2 * 64) + 64
+    assert 0 < row["max_difference"] <= row["tolerance"] < 1
+    assert row["tokens_per_second"] > 0
+    assert bench("gpu", "--sizes", "9b").returncode == 2
+
+
 @pytest.mark.slow
 def test_diversity_bench_measures_equal_numbers() -> None:
     sizes = ["--models", "5", "--documents", "600", "--many-models", "12", "--many-documents", "300"]

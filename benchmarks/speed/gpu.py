@@ -1,0 +1,160 @@
+"""What a GPU makes of an extraction: its log-probs against float32 on the CPU, its speed, and its memory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from benchmarks.speed.extraction import count_parameters
+from benchmarks.speed.questions import multiple_choice, save_random_model, unique_tokens
+from rlfocal.base.errors import RunError, unknown
+from rlfocal.extraction.engine import Engine
+from rlfocal.extraction.engines.backends import start_engine
+from rlfocal.extraction.engines.tokens import Encoder
+from rlfocal.extraction.plan.estimate import gpu_of, weights_gb
+from rlfocal.extraction.running.processes import Send, run_each
+from rlfocal.pool.specs import ModelSpec
+
+SPARE = 1.1
+"""Peak memory over the plan's weights, and a GB, beyond which the plan counts as wrong."""
+
+
+class Size(NamedTuple):
+    """A Llama's width, depth and vocabulary."""
+
+    hidden: int
+    layers: int
+    vocabulary: int
+
+
+SIZES = {
+    "toy": Size(64, 2, 32_000),
+    "1b": Size(2048, 16, 128_256),
+    "8b": Size(4096, 34, 128_256),
+}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One engine on one model."""
+
+    engine: str
+    size: str
+    params: int
+    device: str
+    dtype: str
+    max_difference: float
+    """Largest difference of a token's log-prob from float32's on the CPU, in nats."""
+    tolerance: float
+    """What rounding in the dtype explains."""
+    tokens_per_second: float
+    """Distinct prompt tokens a second."""
+    share_of_peak: float | None
+    """Of the GPU's dense bfloat16 rate; None on a CPU or an unknown GPU."""
+    peak_gb: float | None
+    """Memory that torch had allocated at most; None on a CPU, and for vLLM, which claims a fixed share."""
+    planned_gb: float
+    """Weights by `rlfocal plan`."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether log-probs are within rounding, and memory within the plan."""
+        fits = self.peak_gb is None or self.peak_gb <= SPARE * self.planned_gb + 1
+        return self.max_difference <= self.tolerance and fits
+
+
+def check_gpu(
+    sizes: Sequence[str], engines: Sequence[str], documents: int, on_progress: Callable[[str], None]
+) -> list[Checked]:
+    """Checks each engine on random weights of each size, in processes of their own.
+
+    Raises InputError for an unknown size, and RunError if an engine fails.
+    """
+    for size in sizes:
+        if size not in SIZES:
+            raise unknown("size", size, SIZES, "--sizes")
+    found: list[Checked] = []
+
+    def note(_: str, event: Any) -> None:
+        found.append(event)
+
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            steps = [(f"{size} in float32 on the CPU", _refer, (size, documents, folder))]
+            steps += [(f"{size} by {e}", _check, (e, size, documents, folder)) for e in engines]
+            for name, work, arguments in steps:
+                on_progress(name)
+                ended = run_each(work, {name: arguments}, at_once=1, on_event=note)
+                if reason := ended.get(name):
+                    raise RunError(f"{name}: {reason}")
+    return found
+
+
+def _refer(send: Send, size: str, n: int, folder: str) -> None:
+    """Saves the model, and its log-probs in float32 on the CPU."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is imported
+    import torch
+
+    made = SIZES[size]
+    save_random_model(Path(folder, "model"), made.hidden, made.layers, "bfloat16", made.vocabulary)
+    engine = start_engine(_spec(size, folder, 1, "float32"), "hf", os.cpu_count() or 1)
+    torch.save(_score(engine, n), Path(folder, "expected.pt"))
+
+
+def _check(send: Send, backend: str, size: str, n: int, folder: str) -> None:
+    import torch
+
+    from rlfocal.extraction.engines.rounding import compare
+
+    on_gpu = torch.cuda.is_available()
+    params = count_parameters(str(Path(folder, "model")))
+    spec = _spec(size, folder, params, "bfloat16")
+    engine = start_engine(spec, backend, os.cpu_count() or 1)
+    _score(engine, 2)  # kernels are compiled, caches made
+    started = perf_counter()
+    scores = _score(engine, n)
+    seconds = perf_counter() - started
+    expected = torch.load(Path(folder, "expected.pt"))
+    compared = compare(expected, scores, getattr(torch, spec.dtype))
+    rate = _unique_tokens(folder, n) / seconds
+    gpu = gpu_of(torch.cuda.get_device_name()) if on_gpu else None
+    send(
+        Checked(
+            engine=backend,
+            size=size,
+            params=params,
+            device=torch.cuda.get_device_name() if on_gpu else "CPU",
+            dtype=spec.dtype,
+            max_difference=compared.difference,
+            tolerance=compared.tolerance,
+            tokens_per_second=rate,
+            share_of_peak=2 * params * rate / (1e12 * gpu.tflops) if gpu else None,
+            peak_gb=torch.cuda.max_memory_allocated() / 1e9 if on_gpu and backend == "hf" else None,
+            planned_gb=weights_gb(spec),
+        )
+    )
+
+
+def _spec(size: str, folder: str, params: int, dtype: str) -> ModelSpec:
+    place = str(Path(folder, "model"))
+    return ModelSpec(model=f"random-{size}", hf_repo=place, params_b=params / 1e9, dtype=dtype)
+
+
+def _score(engine: Engine, n: int) -> list[float]:
+    """The log-prob of every token of every choice."""
+    documents = multiple_choice(n, words_a_choice=5)
+    return [value for scores in engine.score(documents) for s in scores for value in s.token_logprobs]
+
+
+def _unique_tokens(folder: str, n: int) -> int:
+    from transformers import AutoTokenizer
+
+    encoded = Encoder(AutoTokenizer.from_pretrained(Path(folder, "model"))).choices(
+        multiple_choice(n, words_a_choice=5)
+    )
+    return unique_tokens(context + tail for context, tails in encoded for tail in tails)
