@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from benchmarks.speed.extraction import count_parameters
 from benchmarks.speed.questions import multiple_choice, save_random_model, unique_tokens
@@ -85,6 +85,7 @@ def check_gpu(
 
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
+            steps: list[tuple[str, Callable[..., None], tuple[Any, ...]]]
             steps = [(f"{size} in float32 on the CPU", _refer, (size, documents, folder))]
             steps += [(f"{size} by {e}", _check, (e, size, documents, folder)) for e in engines]
             for name, work, arguments in steps:
@@ -140,7 +141,7 @@ def _check(send: Send, backend: str, size: str, n: int, folder: str) -> None:
     )
 
 
-def _spec(size: str, folder: str, params: int, dtype: str) -> ModelSpec:
+def _spec(size: str, folder: str, params: int, dtype: Literal["float32", "bfloat16"]) -> ModelSpec:
     place = str(Path(folder, "model"))
     return ModelSpec(model=f"random-{size}", hf_repo=place, params_b=params / 1e9, dtype=dtype)
 
