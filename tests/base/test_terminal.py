@@ -62,7 +62,7 @@ def here(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["extract", "--pool", "m"], ["mine"]),
+        (["extract", "--pool", "mi"], ["mine"]),
         (["add-model", "s"], ["small"]),
         (["regenerate", "--pool", "mine", "--models", "em"], ["emil", "emma"]),
         (["regenerate", "--pool", "mine", "--models", "emil,em"], ["emil,emma"]),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from scipy.stats import t as student
 from statsmodels.stats.proportion import proportion_confint
+from support.tiny_models import tiny_tokenizer
 
 from rlfocal.base.errors import InputError
 from rlfocal.new_model.copies import Errors, count_common_errors, most_like
@@ -139,8 +140,8 @@ def entry(folder: Path, **given: Any) -> ModelSpec:
 
 
 def test_an_entry_is_held_against_the_models_own_configuration(tmp_path: Path) -> None:
-    for name in ("tokenizer.json", "model.safetensors"):
-        (tmp_path / name).touch()
+    tiny_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
     config = tmp_path / "config.json"
     config.write_text('{"model_type": "llama", "max_position_embeddings": 256, "num_attention_heads": 6}')
     assert check_entry(entry(tmp_path, context_length=256), "hf") == entry(tmp_path, context_length=256)
@@ -162,8 +163,8 @@ def test_an_entry_is_held_against_the_models_own_configuration(tmp_path: Path) -
 
 
 def test_gpus_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("tokenizer.json", "model.safetensors"):
-        (tmp_path / name).touch()
+    tiny_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
     (tmp_path / "config.json").write_text('{"model_type": "llama", "num_attention_heads": 8}')
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     check_entry(entry(tmp_path, tensor_parallel=2), "vllm")

@@ -62,7 +62,8 @@ def flip_values(path: Path) -> None:
     content = path.read_bytes()
     read = "SELECT count(*), bit_xor(hash(COLUMNS(*))) FROM read_parquet(?)"
     whole = duckdb.execute(read, [str(path)]).fetchone()
-    for place in range(len(content) // 2, 4, -1):
+    middle = len(content) // 2
+    for place in (*range(middle, 4, -1), *range(middle + 1, len(content) - 8)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         try:
             if duckdb.execute(read, [str(path)]).fetchone() != whole:
