@@ -181,7 +181,6 @@ def served(smollm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
 
 
 @pytest.mark.slow
-@pytest.mark.real
 @pytest.mark.vllm
 @needs_vllm
 def test_stock_tasks_by_a_server_are_lm_evals(reference: Reference, served: str) -> None:
