@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlfocal.base.wording import DASH, counted
+from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.cli.support.requests import takes
-from rlfocal.extraction.request import PoolRequest
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -23,9 +23,18 @@ _LISTED = 5  # running and failed partitions under the table
 
 
 @command("watch", "Run a pool of LLMs")
-@takes(PoolRequest, without=["backend", "limit", "datasets", "jobs"])
+@takes()
 def watch(
-    request: PoolRequest,
+    pool: Annotated[
+        str | None,
+        typer.Option(
+            "--pool",
+            "-p",
+            help="The pool's name or its YAML file.",
+            show_default="all that the warehouse knows",
+            autocompletion=completion.pools,
+        ),
+    ] = None,
     every: Annotated[
         float, typer.Option(min=0.2, metavar="SECONDS", help="How often the table is drawn again.")
     ] = 2.0,
@@ -47,13 +56,14 @@ def watch(
     from rich.live import Live
 
     from rlfocal.extraction.running.watching import State, read_progress
+    from rlfocal.pool import load_pool
     from warehouse import open_warehouse
 
-    pool = request.load_pool()
+    chosen = None if pool is None else load_pool(pool)
 
     def look() -> list[ModelProgress]:
         with open_warehouse(warehouse, read_only=True) as opened:
-            return read_progress(opened, pool, gpu_price)
+            return read_progress(opened, chosen, gpu_price)
 
     found = look()
     if as_json:

@@ -94,6 +94,8 @@ def test_done_running_interrupted_and_failed_partitions_are_told_apart(
 
     file = tmp_path / "tiny.yaml"
     file.write_text(pool.model_dump_json(exclude_unset=True))
+    with open_warehouse(location, read_only=True) as warehouse:
+        assert {m.model: m for m in read_progress(warehouse, gpu_price=3.6)} == found
     words = ["watch", "--pool", str(file), "--warehouse", str(location)]
     result = cli(*words, "--once")
     printed = result.out

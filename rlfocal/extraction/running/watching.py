@@ -11,7 +11,7 @@ from pathlib import Path
 from rlfocal.extraction.partition import partition_lock
 from rlfocal.extraction.recording import read_failure, read_start
 from rlfocal.extraction.running.shards import shard_folder
-from rlfocal.pool.specs import ModelSpec, PoolSpec
+from rlfocal.pool.specs import PoolSpec
 from warehouse import Warehouse
 from warehouse.store import PartitionKey
 
@@ -61,13 +61,18 @@ class ModelProgress:
 
 
 def read_progress(
-    warehouse: Warehouse, pool: PoolSpec, gpu_price: float | None = None
+    warehouse: Warehouse, pool: PoolSpec | None = None, gpu_price: float | None = None
 ) -> list[ModelProgress]:
-    """How far each model of a pool has come, from the warehouse and the shards on this machine.
+    """How far each model has come, from the warehouse and the shards on this machine.
 
+    Without a pool, of every model and task that the warehouse knows: a run enters its own when it begins.
     Runs on other machines show once they commit. `gpu_price`: dollars per GPU-hour.
     """
-    places = [(benchmark.name, task) for benchmark in pool.benchmarks for task in benchmark.tasks]
+    if pool is None:
+        gpus, places = _read_known(warehouse)
+    else:
+        gpus = {model.model: model.tensor_parallel for model in pool.models}
+        places = [(benchmark.name, task) for benchmark in pool.benchmarks for task in benchmark.tasks]
     counts = "SELECT benchmark, task, max(n_docs) FROM extractions GROUP BY ALL"
     sizes = {(benchmark, task): n for benchmark, task, n in warehouse.rows(counts)}
     committed = {key: made.n_docs for key, made in warehouse.committed().items() if made.fault is None}
@@ -75,12 +80,22 @@ def read_progress(
     return [
         _model_progress(
             model,
-            [_partition(warehouse, PartitionKey(model.model, *place), committed, sizes) for place in places],
+            [_partition(warehouse, PartitionKey(model, *place), committed, sizes) for place in places],
             speeds,
-            gpu_price,
+            None if gpu_price is None else gpu_price * n / 3600,
         )
-        for model in pool.models
+        for model, n in gpus.items()
     ]
+
+
+def _read_known(warehouse: Warehouse) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """The models with the GPUs each was on, and the tasks."""
+    gpus = (
+        "SELECT model, coalesce(max(try_cast(settings->>'tensor_parallel' AS INT)), 1) FROM models "
+        "LEFT JOIN extractions USING (model) GROUP BY model ORDER BY model"
+    )
+    places = "SELECT DISTINCT benchmark, task FROM tasks ORDER BY ALL"
+    return dict(warehouse.rows(gpus)), [(benchmark, task) for benchmark, task in warehouse.rows(places)]
 
 
 def _read_speeds(warehouse: Warehouse) -> dict[tuple[str, str], tuple[float, int, int]]:
@@ -123,24 +138,24 @@ def _shard_sizes(folder: Path) -> Iterator[int]:
 
 
 def _model_progress(
-    model: ModelSpec,
+    model: str,
     partitions: Sequence[PartitionProgress],
     speeds: Mapping[tuple[str, str], tuple[float, int, int]],
-    gpu_price: float | None,
+    per_second: float | None,
 ) -> ModelProgress:
+    """`per_second`: dollars of the model's GPUs."""
     benchmarks = dict.fromkeys(p.key.benchmark for p in partitions)
-    own = [speeds[model.model, benchmark] for benchmark in benchmarks if (model.model, benchmark) in speeds]
+    own = [speeds[model, benchmark] for benchmark in benchmarks if (model, benchmark) in speeds]
     spent, tokens = sum(seconds for seconds, _, _ in own), sum(tokens for _, _, tokens in own)
     left: float | None = 0.0
     for p in (p for p in partitions if p.state is not State.DONE):
-        known = speeds.get((model.model, p.key.benchmark))
+        known = speeds.get((model, p.key.benchmark))
         if known is None or p.total is None:
             left = None
             break
         left = (left or 0.0) + known[0] / known[1] * (p.total - p.done)
-    per_second = None if gpu_price is None else gpu_price * model.tensor_parallel / 3600
     return ModelProgress(
-        model=model.model,
+        model=model,
         partitions=tuple(partitions),
         tokens_per_second=tokens / spent if spent and tokens else None,
         seconds_left=left,
