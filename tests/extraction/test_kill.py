@@ -23,7 +23,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from support.commits import tables
-from support.killing import KEYS, kill_tree
+from support.killing import KEYS, frozen, kill_tree
 from support.tiny_models import save_model, write_tasks
 
 from rlfocal.extraction.running.runner import extract_pool
@@ -101,34 +101,6 @@ class Extraction:
 
     def kill(self) -> None:
         kill_tree(self._process)
-
-
-@contextlib.contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    """Every process of a tree stopped, all its threads: what is on disk now is what a kill would leave."""
-    root = psutil.Process(pid)
-    stopped: list[psutil.Process] = []
-    while new := [process for process in (root, *root.children(recursive=True)) if process not in stopped]:
-        for process in new:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.suspend()
-                while not has_stopped(process):
-                    time.sleep(0.001)
-        stopped += new
-    try:
-        yield
-    finally:
-        for process in stopped:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.resume()
-
-
-def has_stopped(process: psutil.Process) -> bool:
-    """Whether each of its threads has stopped, or ended."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        stats = [task.read_text() for task in Path(f"/proc/{process.pid}/task").glob("*/stat")]
-        return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)
-    return False
 
 
 def state(location: Path) -> Killed:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 
@@ -56,6 +57,25 @@ def told_by_diversity(seed: int, n_blocks: int = 128) -> Dataset:
     said[:, 5, v] = 1 - said[:, 5, z]
     tasks = np.where(np.arange(6 * n_blocks) % 6 == 5, "last", "earlier")
     return dataset(tasks, said.reshape(-1, 4), labels.ravel())
+
+
+def told_beforehand(seed: int, n_pairs: int = 400) -> Dataset:
+    """Pairs of a question that tells whom to ask next, and a last one that only X or only Y gets right.
+
+    The Decider can tell itself by the pool it asks first, for that is what it sees next. On 40 % of the first
+    questions, the pool that would tell it is the one that is right. On the others a third model, Z, is always
+    right, and X and Y fail together on a fifth: asking them costs at once what it is worth later.
+    """
+    rng = np.random.default_rng(seed)
+    labels, first_right = rng.integers(0, 2, (n_pairs, 2)), rng.integers(0, 2, n_pairs)
+    is_costly, fails = rng.random(n_pairs) >= 0.4, rng.random(n_pairs) < 0.2
+    only_one = np.stack([first_right == 0, first_right == 1, np.zeros(n_pairs, dtype=bool)], 1)
+    both = np.stack([~fails, ~fails, np.ones(n_pairs, dtype=bool)], 1)
+    right = np.stack([np.where(is_costly[:, None], both, only_one), only_one], 1)
+    said = np.where(right, labels[..., None], 1 - labels[..., None])
+    kinds = np.array([["cheap X", "cheap Y"], ["costly X", "costly Y"]])[is_costly.astype(int), first_right]
+    tasks = np.stack([kinds, np.full(n_pairs, "last")], 1)
+    return dataset(tasks.ravel(), said.reshape(-1, 3), labels.ravel())
 
 
 def dataset(tasks: NDArray[Any], said: NDArray[Any], labels: NDArray[Any]) -> Dataset:
@@ -121,3 +141,21 @@ def test_focal_diversity_alone_teaches_which_models_to_ask() -> None:
         assert gained.mean() > 3 * gained.std(ddof=1) / 5**0.5
     lost = right - [right_at_last(agents, later, blind=True) for agents in told]
     assert lost.mean() > 0.25
+
+
+@pytest.mark.slow
+def test_a_discount_of_0_misses_what_a_pool_is_worth_to_the_next_document() -> None:
+    """Which it is by what it tells the Decider; all seeds are paired."""
+    config = replace(
+        SHORT, stretches=64, update_period=12, decider_episodes=50, learning_rate=2e-2, critic_rate=1e-2,
+        entropy=0.01, branch_task_ridge=0,
+    )  # fmt: skip
+    data, later = told_beforehand(0), told_beforehand(1)
+    farsighted, shortsighted = (
+        np.array([right_at_last(agents, later) for agents in trained])
+        for trained in (train(data, replace(config, decider_gamma=gamma), SEEDS) for gamma in (0.9, 0.0))
+    )
+    assert farsighted.mean() > 0.95
+    gained = farsighted - shortsighted
+    assert gained.mean() > 0.15
+    assert gained.mean() > 3 * gained.std(ddof=1) / 5**0.5

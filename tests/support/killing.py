@@ -1,9 +1,12 @@
-"""The tables of answers, and a kill of all processes of an extraction."""
+"""The tables of answers, and a stop and a kill of all processes of an extraction."""
 
 from __future__ import annotations
 
 import contextlib
 import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -25,3 +28,31 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
     process.communicate()
     psutil.wait_procs(tree, timeout=60)
     assert not [p for p in tree if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Every process of a tree stopped, all its threads: what is on disk now is what a kill would leave."""
+    root = psutil.Process(pid)
+    stopped: list[psutil.Process] = []
+    while new := [process for process in (root, *root.children(recursive=True)) if process not in stopped]:
+        for process in new:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+                while not has_stopped(process):
+                    time.sleep(0.001)
+        stopped += new
+    try:
+        yield
+    finally:
+        for process in stopped:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+def has_stopped(process: psutil.Process) -> bool:
+    """Whether each of its threads has stopped, or ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        stats = [task.read_text() for task in Path(f"/proc/{process.pid}/task").glob("*/stat")]
+        return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)
+    return False
