@@ -79,6 +79,8 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
         ],
         "task": [task.benchmark, task.task, task.digest],
     }
+    if model.served and backend == "chat":
+        parts["served"] = model.served
     if model.template_args:
         parts["template_args"] = model.template_args
     if thinking := resolve_thinking(model, task.thinking):

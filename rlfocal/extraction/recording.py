@@ -37,9 +37,17 @@ def tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> Tokens:
     prompts = rows.group_by("doc_id").aggregate([("n_prompt_tokens", "max")])["n_prompt_tokens_max"]
     read, answered = (pc.sum(column).as_py() or 0 for column in (prompts, rows["n_tokens"]))
     thought = 0 if traces is None else pc.sum(traces["n_tokens"]).as_py() or 0
+    if is_partial(rows):  # each choice's row has what was generated for the document
+        written = rows.group_by("doc_id").aggregate([("n_tokens", "max")])["n_tokens_max"]
+        return Tokens(read, pc.sum(written).as_py() or 0)
     if "choice" in rows.column_names:
         return Tokens(read + answered, thought)
     return Tokens(read, answered + thought)
+
+
+def is_partial(rows: pa.Table) -> bool:
+    """Whether they are choices of a service that scores no prompt."""
+    return "covered_mass" in rows.column_names and rows["covered_mass"].null_count < len(rows)
 
 
 def count_ties(rows: pa.Table) -> int | None:
@@ -64,6 +72,7 @@ def measure(
         "tokens_per_second": tokens.total / seconds if seconds > 0 else None,
         "retries": retries,
         "n_ties": count_ties(rows),
+        "evidence": "logprobs" if "choice" in rows.column_names else "samples",
         "gpus": gpus_of_engine(settings),
         "host": platform.node(),
     }

@@ -61,7 +61,7 @@ def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
         (("model: b", "model: ../b"), r"models\.1\.model: .*pattern.*\(got '\.\./b'\)"),
         (("model: b", "model: " + "b" * 200), r"at most 96"),
         (("- lab-gpqa", "- lab-gpq"), r"unknown benchmark 'lab-gpq' in .*mine.yaml; did you mean 'lab-gpqa'"),
-        (("hf_repo: org/a, ", ""), r"models\.0\.hf_repo: missing"),
+        (("hf_repo: org/a, ", ""), r"models\.0: .*hf_repo is missing; or name the model of a chat service"),
         (("name: mine", "name: [mine"), r"mine.yaml is not valid YAML"),
         (("kind: choices", "kind: choice"), r"benchmarks\.1\.kind: .*'choices' or 'answers'"),
     ],
