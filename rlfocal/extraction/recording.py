@@ -64,18 +64,21 @@ def count_ties(rows: pa.Table) -> int | None:
 def measure(
     rows: pa.Table, traces: pa.Table | None, seconds: float, retries: int, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Columns of `extractions` for a partition's rows, for which its engine took `seconds`."""
+    """Columns of `extractions` for a partition's rows, for which its engine took `seconds`.
+
+    Of choices that a service named, only its engine knows the kind of evidence.
+    """
     tokens = tokens_of(rows, traces)
+    scored = "logprobs" if "choice" in rows.column_names else "samples"
     return {
         "n_prompt_tokens": tokens.prompt,
         "n_generated_tokens": tokens.generated,
         "tokens_per_second": tokens.total / seconds if seconds > 0 else None,
         "retries": retries,
         "n_ties": count_ties(rows),
-        "evidence": "logprobs" if "choice" in rows.column_names else "samples",
         "gpus": gpus_of_engine(settings),
         "host": platform.node(),
-    }
+    } | ({} if is_partial(rows) else {"evidence": scored})
 
 
 def gpus_of_engine(settings: Mapping[str, Any]) -> str | None:

@@ -106,7 +106,7 @@ def test_samples_are_drawn_from_that_distribution(served: str, tmp_path: Path) -
     """A multinomial's chi-square, summed over documents, stays below its 1 - 1e-4 quantile."""
     from scipy.stats import chi2
 
-    n = 200
+    n = 100
     believed = [
         [score.token_logprobs[0] for score in row] for row in start(served, tmp_path).score(documents())
     ]

@@ -120,8 +120,8 @@ class ChatEngine:
             raise InputError("a chat service scores no choice on its own; leave `unconditional` out")
         if self._top is None:
             self._top = self._find_offer(documents[0])
-            self._book.note_offer(self._service, self._top)
         judged = self._map(self._judge, documents)
+        self._book.note_offer(self._service, self._top)  # now: a refusal may have been about the document
         pairs = zip(documents, judged, strict=True)
         unnamed = [document.doc_id for document, scores in pairs if not scores[0].covered_mass]
         if len(unnamed) > max(len(documents) / 2, FEW):

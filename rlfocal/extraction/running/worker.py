@@ -151,8 +151,8 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
         if paid:
             paid.forget()
         raise
-    made = measure(rows, traces, seconds, retries, extraction.record["settings"])
-    made |= paid.facts() if paid else {}
+    made = paid.facts() if paid else {}
+    made |= measure(rows, traces, seconds, retries, extraction.record["settings"])
     written = warehouse.put_partition(
         doc_rows(task),
         rows,
