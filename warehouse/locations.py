@@ -67,7 +67,7 @@ class Location:
 
     @property
     def payments(self) -> Path:
-        """What services were paid, and what they answered for partitions that are not committed yet."""
+        """What services were paid, and what they answered."""
         return self.local / "payments.sqlite"
 
     @property

@@ -175,7 +175,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Paid(Protocol):
-    """An engine whose answers cost money: each is kept until its partition is committed."""
+    """An engine whose answers cost money: each is kept, whatever becomes of its partition."""
 
     def begin(self, file: Path, partition: str) -> None:
         """What follows is asked for a partition; answers and payments are kept in a file."""
@@ -186,5 +186,5 @@ class Paid(Protocol):
         ...
 
     def forget(self) -> None:
-        """Drops the partition's answers."""
+        """Drops the partition's answers: it begins anew."""
         ...

@@ -74,7 +74,7 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
             model.quantization,
             model.context_length,
             model.truncation,
-            model.engine_args.get(backend),
+            _arguments(model, backend),
             *_invariance(backend),
         ],
         "task": [task.benchmark, task.task, task.digest],
@@ -87,6 +87,14 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
         parts["thinking"] = thinking.model_dump()
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return digest + UNCONDITIONAL if task.unconditional else digest
+
+
+def _arguments(model: ModelSpec, backend: str) -> dict[str, object] | None:
+    """The engine's arguments; how many requests of a service are under way changes no answer."""
+    given = model.engine_args.get(backend)
+    if backend != "chat" or given is None:
+        return given
+    return {name: value for name, value in given.items() if name != "concurrency"} or None
 
 
 def _invariance(backend: str) -> list[str]:

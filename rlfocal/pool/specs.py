@@ -170,7 +170,7 @@ class ModelSpec(_Value):
 
     @model_validator(mode="after")
     def _runs_somewhere(self) -> ModelSpec:
-        if self.served is None:
+        if self.served is None or self.hf_repo:
             for name in ("hf_repo", "params_b"):
                 if not getattr(self, name):
                     raise ValueError(f"{name} is missing; or name the model of a chat service as `served`")

@@ -226,13 +226,14 @@ def write_pool(folder: Path, url: str, **changes: Any) -> Path:
         "chat_template": True,
         "system_prompt": "Answer with one letter.",
     }
-    spec = entry(url, engine_args={"chat": {"concurrency": 2}}, **changes)
+    spec = entry(url, **({"engine_args": {"chat": {"concurrency": 2}}} | changes))
     described = spec.model_dump(mode="json", exclude_unset=True)
     path = folder / "pool.yaml"
     path.write_text(yaml.safe_dump({"name": "closed", "benchmarks": [benchmark], "models": [described]}))
     return path
 
 
+@pytest.mark.real
 def test_killed_resumed_and_limited_nothing_is_paid_twice(served: str, tmp_path: Path) -> None:
     with limit(served) as limited:
         pool = write_pool(tmp_path, limited.url)
@@ -263,6 +264,11 @@ def test_killed_resumed_and_limited_nothing_is_paid_twice(served: str, tmp_path:
         assert set(Counter(limited.passed).values()) == {1}
         assert len(limited.passed) == len(limited.paid) == 24
 
+        slower = {"concurrency": 1}  # which changes no request
+        again = load_pool(str(write_pool(tmp_path, limited.url, engine_args={"chat": slower})))
+        assert not extract_pool(tmp_path / "w", again).committed
+        assert len(limited.passed) == 24
+
     undisturbed = load_pool(str(write_pool(tmp_path, served)))
     assert not extract_pool(tmp_path / "undisturbed", undisturbed).missing
     assert tables(tmp_path / "w") == tables(tmp_path / "undisturbed")
@@ -275,3 +281,21 @@ def test_killed_resumed_and_limited_nothing_is_paid_twice(served: str, tmp_path:
         assert 0 < mass <= 1
         assert paid == pytest.approx(cost)
         assert load_dataset(warehouse, "letters").sampled == ()
+
+
+def test_a_changed_model_fails_its_task_alone_which_begins_anew(served: str, tmp_path: Path) -> None:
+    changed = ["What is 15 +"]
+
+    def change(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        if answer is not None and any(question in json.dumps(request) for question in changed):
+            answer["model"] = "another"
+
+    with limit(served, edit=change) as limited:
+        pool = load_pool(str(write_pool(tmp_path, limited.url)))
+        report = extract_pool(tmp_path / "w", pool)
+        assert [(gap.task, "changed the model" in gap.reason) for gap in report.missing] == [("two", True)]
+        assert [done.task for done in report.committed] == ["one"]
+        changed.clear()
+        limited.paid.clear()
+        assert [done.task for done in extract_pool(tmp_path / "w", pool).committed] == ["two"]
+        assert len(limited.paid) == 12

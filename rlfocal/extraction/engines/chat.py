@@ -60,7 +60,7 @@ class Options:
 
 
 class ChatEngine:
-    """A model that only a service runs. All that it is told is kept until the partition is committed."""
+    """A model that only a service runs. All that it is told is kept, as it was paid."""
 
     shard = 64
     slower: str | None = None

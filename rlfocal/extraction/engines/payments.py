@@ -112,7 +112,7 @@ class Payments:
 
     @property
     def paid(self) -> float:
-        """Cents that the partition's answers cost."""
+        """Cents that the partition's answers cost, those of earlier runs included."""
         query = "SELECT total(cents) FROM answers WHERE partition = ?"
         return float(self._database.execute(query, [self._partition]).fetchone()[0])
 
@@ -127,5 +127,5 @@ class Payments:
         self._database.execute("INSERT OR REPLACE INTO offers VALUES (?, ?)", [service, top_logprobs])
 
     def forget(self) -> None:
-        """Drops the partition's answers: it is committed, or begins anew."""
+        """Drops the partition's answers: it begins anew."""
         self._database.execute("DELETE FROM answers WHERE partition = ?", [self._partition])

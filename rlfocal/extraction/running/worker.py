@@ -172,8 +172,6 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
         unless=lambda now: is_covered(job, now),  # if the lock was lost in the meantime
     )
     discard(folder)
-    if paid:
-        paid.forget()
     if written:
         log("partition committed", **key._asdict(), n_docs=len(task.documents), seconds=seconds, **made)
     return Extracted(*key, len(task.documents), seconds) if written else AlreadyCommitted(*key)
