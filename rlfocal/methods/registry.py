@@ -99,8 +99,7 @@ class Entry:
     protocols: tuple[str, ...] = PROTOCOLS
     fewest_models: int = 1
     needs: tuple[Need, ...] = ()
-    """What the data must hold: every question's text, the texts of its choices, several passes, several
-    passes or log-probs, log-probs of choices where there are choices, prices, several tasks."""
+    """What the data must hold, as `_WORDS` says."""
     needs_setting: str = ""
     """The setting without which it cannot run, such as the model that it fine-tunes."""
     source: str = ""
@@ -163,8 +162,10 @@ class Entry:
         if len(data.models) < self.fewest_models:
             return f"needs at least {self.fewest_models} models"
         if missing:
-            whose = f", which {', '.join(data.sampled)} lack" if missing[0] == "log-probs" else ""
-            return f"needs {_WORDS[missing[0]]}{whose}"
+            return (
+                f"needs {_WORDS[missing[0]]}"
+                + (missing == ["log-probs"]) * f", which {', '.join(data.sampled)} lack"
+            )
         needed, given = self.needs_setting, settings or {}
         is_set = not needed or any(given.get(whose, {}).get(needed) for whose in ("", self.name))
         return None if is_set else f"needs its {needed} named by --set {self.name}.{needed}=..."

@@ -17,7 +17,7 @@ import openai
 from openai.types.chat import ChatCompletion
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.extraction.engine import ChangedModelError, ChoiceScore, Document, Sample, Sampling, Trace
+from rlfocal.extraction.engine import ChangedModelError, ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.engines.letters import Belief, from_texts, from_tokens, names_of
 from rlfocal.extraction.engines.openai import address, reason
 from rlfocal.extraction.engines.payments import Payments
@@ -134,25 +134,6 @@ class ChatEngine:
 
     def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
         return iter(self._map(lambda document: self._samples(document, sampling), documents))
-
-    def think(
-        self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: Sampling | None = None
-    ) -> Iterator[tuple[Trace, ...]]:
-        raise NotImplementedError  # `check` refuses it, as what follows
-
-    def score_after(
-        self, documents: Sequence[Document], thinking: ThinkingSpec, traces: Sequence[Sequence[Trace]]
-    ) -> Iterator[tuple[tuple[ChoiceScore, ...], ...]]:
-        raise NotImplementedError
-
-    def sample_after(
-        self,
-        documents: Sequence[Document],
-        sampling: Sampling,
-        thinking: ThinkingSpec,
-        traces: Sequence[Sequence[Trace]],
-    ) -> Iterator[tuple[Sample, ...]]:
-        raise NotImplementedError
 
     @property
     def _book(self) -> Payments:
