@@ -162,10 +162,8 @@ class Entry:
         if len(data.models) < self.fewest_models:
             return f"needs at least {self.fewest_models} models"
         if missing:
-            return (
-                f"needs {_WORDS[missing[0]]}"
-                + (missing == ["log-probs"]) * f", which {', '.join(data.sampled)} lack"
-            )
+            who = f", which {', '.join(data.sampled)} lack" if missing == ["log-probs"] else ""
+            return f"needs {_WORDS[missing[0]]}{who}"
         needed, given = self.needs_setting, settings or {}
         is_set = not needed or any(given.get(whose, {}).get(needed) for whose in ("", self.name))
         return None if is_set else f"needs its {needed} named by --set {self.name}.{needed}=..."
@@ -184,8 +182,7 @@ _WORDS: dict[Need, str] = {
     "prices": "the price of every model",
     "tasks": "several tasks in one fit",
 }
-FAMILIES = ("cascades", "fusing", "neighbours", "online", "pools", "rlae", "routers")
-"""The folders of methods, one file each."""
+FAMILIES = ("cascades", "fusing", "neighbours", "online", "pools", "rlae", "routers")  # one file a method
 _ENTRIES: dict[str, Entry] = {}
 Made = TypeVar("Made", bound=Callable[..., Method])
 

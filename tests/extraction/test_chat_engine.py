@@ -130,7 +130,7 @@ def test_a_service_that_lists_no_tokens_is_sampled(served: str, tmp_path: Path) 
         assert len(limited.paid) == 6
         again = start(limited.url, tmp_path, engine_args={"chat": {"samples": 4}})
         assert list(again.score(documents())) == scores
-        assert len(limited.paid) == len(limited.passed) == 6
+        assert (len(limited.paid), len(limited.passed), limited.repeated) == (6, 6, 0)
         read, written = limited.tokens
         paid = (read * PRICES["price_input"] + written * PRICES["price_output"]) / 1e6
         assert again.facts()["paid"] == pytest.approx(paid)
@@ -263,6 +263,7 @@ def test_killed_resumed_and_limited_nothing_is_paid_twice(served: str, tmp_path:
         assert limited.refused > 10
         assert set(Counter(limited.passed).values()) == {1}
         assert len(limited.passed) == len(limited.paid) == 24
+        assert limited.repeated <= 2  # what was on its way at the kill
 
         slower = {"concurrency": 1}  # which changes no request
         again = load_pool(str(write_pool(tmp_path, limited.url, engine_args={"chat": slower})))

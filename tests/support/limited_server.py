@@ -26,6 +26,8 @@ class Limited:
     """Requests that were told to come again later."""
     paid: dict[str, bytes] = field(default_factory=dict)
     """Answers by Idempotency-Key: the same one is given again, and not paid twice."""
+    repeated: int = 0
+    """Requests that were paid before."""
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -57,6 +59,7 @@ def limit(
                 return
             key = self.headers.get("Idempotency-Key", "")
             if key in limited.paid:
+                limited.repeated += 1
                 self._answer(200, limited.paid[key])
                 return
             with lock:
