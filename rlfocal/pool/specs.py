@@ -119,7 +119,7 @@ class ModelSpec(_Value):
     family: str = ""
     params_b: Number = Field(
         default=0.0,
-        gt=0,
+        ge=0,
         le=1_000_000,
         description="parameters, in billions; 0: not known, as of a model that only a service runs",
     )
