@@ -66,6 +66,11 @@ class Location:
         return self.local / "shards"
 
     @property
+    def payments(self) -> Path:
+        """What services were paid, and what they answered."""
+        return self.local / "payments.sqlite"
+
+    @property
     def folder(self) -> Path:
         """The folder on this machine that fills up."""
         data = self.data if self.data and "://" not in self.data else None

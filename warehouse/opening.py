@@ -16,7 +16,7 @@ from warehouse.locking import write_lock
 from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 """Raised by one when a release changes files under sql/; opening a warehouse for writing upgrades it."""
 RELEASED = 11
 """The first version that was released; warehouses of earlier ones are refused."""
@@ -134,16 +134,32 @@ def _check_version(version: int, place: Location, snapshot: int | datetime | Non
 
 
 def _lend_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Gives this connection alone the views and macros of today, which are found before the catalogue's, and
-    empty tables where it has none."""
+    """Gives this connection alone the views and macros of today, which are found before the catalogue's,
+    empty tables where it has none, and NULL in columns that its tables lack."""
     there = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
     for statement in connection.extract_statements(script(SCHEMA[0])):
         name = re.findall(r"IF NOT EXISTS (\w+)", statement.query)[0]
         if name not in there:
             connection.execute(statement.query.replace("CREATE TABLE", "CREATE TEMP TABLE"))
+    lacking: dict[str, str] = {}
+    for table, column, kind in _lacking_columns(connection):
+        lacking[table] = lacking.get(table, "") + f", NULL::{kind} AS {column}"
+    for table, columns in lacking.items():
+        connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *{columns} FROM {CATALOG}.{table}")
     for name in SCHEMA[1:]:
         unqualified = script(name).replace(f"{CATALOG}.", "")
         connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
+
+
+def _lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str]]:
+    """(table, column, type) of the columns that tables of an older schema have not."""
+    listed = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ?"
+    with duckdb.connect() as scratch:
+        scratch.execute(script(SCHEMA[0]))
+        declared = scratch.execute(listed, ["memory"]).fetchall()
+    there = {(table, column) for table, column, _ in connection.execute(listed, [CATALOG]).fetchall()}
+    tables = {table for table, _ in there}
+    return [each for each in declared if each[0] in tables and each[:2] not in there]
 
 
 def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
@@ -153,6 +169,8 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
             connection.execute("BEGIN")
             try:
                 # `storage` before any write: DuckLake cannot set an order after one
+                for table, column, kind in _lacking_columns(connection):
+                    connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
                 for name in (SCHEMA[0], "storage", *SCHEMA[1:]):
                     connection.execute(script(name))
                 document(connection)

@@ -37,6 +37,8 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) ->
 def model_rows(specs: Iterable[BaseModel]) -> pa.Table:
     """Rows of `models`."""
     described = [spec.model_dump(include=set(MODEL_COLUMNS)) for spec in specs]
+    for row in described:  # nobody knows them of a closed model
+        row |= {name: row.get(name) or None for name in ("hf_repo", "params_b")}
     return pa.Table.from_pylist(described, schema=_MODEL_SCHEMA)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Backend = Literal["vllm", "hf", "openai"]
+Backend = Literal["vllm", "hf", "openai", "chat"]
 Per = Literal["benchmark", "task"]
 Protocol = Literal["frozen", "online"]
 

@@ -187,7 +187,7 @@ Benchmarks = Annotated[
         complete="benchmarks",
     ),
 ]
-Backend = Annotated[_Backend | None, Option("The engine: vllm, hf or openai.", default="the pool's")]
+Backend = Annotated[_Backend | None, Option("The engine: vllm, hf, openai or chat.", default="the pool's")]
 Limit = Annotated[int | None, Option("Only the first N documents of each task.", 1, metavar="N")]
 Seeds = Annotated[int, Option("Seeds 0..K-1 for methods that use randomness.", 1, metavar="K")]
 Per = Annotated[

@@ -66,6 +66,8 @@ class Dataset:
     """(T, N) cents per 1,000 such queries by tokens, NaN where unknown; (0, 0) where no token has a price."""
     first_names: tuple[str, ...] = ()
     """(N,) each model's name before it was ever renamed; empty: the current names."""
+    sampled: tuple[str, ...] = ()
+    """Models whose probabilities of choices are shares of sampled letters: many are 0, and have no log."""
     left_out: tuple[tuple[str, str], ...] = ()
     """(model, why) of models that are not in the dataset because they did not answer every document."""
 
@@ -195,6 +197,7 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
         questions=tuple(docs["question"]),
         choices=tuple(tuple(texts or ()) for texts in docs["choices"]),
         first_names=tuple(first.get(name, name) for name in names),
+        sampled=_sampled(warehouse, benchmark, names) if kind == "choices" else (),
         left_out=tuple(lacking.items()) if models is None else (),
         **answers._asdict(),
     )
@@ -209,6 +212,15 @@ class _Answers(NamedTuple):
     predictions: Ints
     labels: Ints
     slots: tuple[tuple[str, ...], ...]
+
+
+def _sampled(warehouse: Warehouse, benchmark: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    rows = warehouse.rows(
+        "SELECT DISTINCT model FROM extractions WHERE benchmark = ? AND evidence = 'samples' "
+        "AND list_contains(?, model) ORDER BY model",
+        [benchmark, list(names)],
+    )
+    return tuple(model for (model,) in rows)
 
 
 def _covered(warehouse: Warehouse, benchmark: str) -> dict[str, int]:

@@ -26,6 +26,7 @@ from rlfocal.evaluation.storing import (
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
 from rlfocal.methods import (
     check_methods,
+    entry_of,
     every_method,
     methods_for,
     named,
@@ -44,7 +45,7 @@ class EvaluationReport:
     left_out: tuple[tuple[str, str], ...]
     """(model, why) of those that did not answer every document."""
     skipped: tuple[tuple[str, str], ...] = ()
-    """(method, why) of those that the data do not allow, if all were asked for."""
+    """(method, why) of those that the data do not allow, unless they were asked for by name."""
 
     def omissions(self) -> list[str]:
         """A sentence on each model and method that was left out."""
@@ -80,8 +81,7 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     """As `evaluate` does, under one protocol."""
     warehouse, dataset, request = setup.warehouse, setup.dataset, setup.request
     methods = request.methods
-    known = methods_for(len(dataset.models), dataset.kind, setup.request.protocol)
-    skipped: dict[str, str] = {}
+    known, skipped = _usual_methods(setup)
     if methods is not None and list(methods) == ["all"]:
         methods, skipped = every_method(dataset, setup.request.protocol, setup.settings, setup.request.per)
     names = with_references(known if methods is None else methods, dataset, setup.request.protocol)
@@ -106,7 +106,8 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     found = {name: run(name) for name in names}
     if usual:
         ours = [found[name][0] for name in named("rl_focal") if name in found]
-        pools = dict.fromkeys(pool for runs in ours for pool in _pools_of_its_size(warehouse, runs))
+        admitted = [name for name in named("constant_pool") if name not in skipped]
+        pools = dict.fromkeys(pool for runs in ours for pool in _pools_of_its_size(warehouse, runs, admitted))
         found |= {name: run(name) for name in pools}
     run_ids = [run_id for of_method, _ in found.values() for run_id in of_method]
     renew(setup, run_ids)
@@ -114,7 +115,17 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     return EvaluationReport(stored(warehouse, run_ids), tuple(ran), dataset.left_out, tuple(skipped.items()))
 
 
-def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str]) -> list[str]:
-    """The constant pools of as many models as these runs ask on average."""
+def _usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
+    """The methods that run when none is named, and why others of these and constant pools do not."""
+    data, request = setup.dataset, setup.request
+    usual = methods_for(len(data.models), data.kind, request.protocol)
+    every = {name: entry_of(name) for name in (*usual, *named("constant_pool"))}
+    lacking = {n: one.lacks(data, request.protocol, setup.settings, request.per) for n, one in every.items()}
+    skipped = {name: reason for name, reason in lacking.items() if reason is not None}
+    return [name for name in usual if name not in skipped], skipped
+
+
+def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The constant pools, of these, of as many models as these runs ask on average."""
     size = round(fmean(row.mean_pool_size for row in stored(warehouse, runs) if row.task == "*"))
-    return [f"{name}:{max(size, 1)}" for name in named("constant_pool")]
+    return [f"{name}:{max(size, 1)}" for name in names]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
+from rlfocal.base.errors import RunError
 from rlfocal.pool.specs import ThinkingSpec
 from warehouse.prompts import prompt_hash
 
@@ -69,6 +71,19 @@ class ChoiceScore:
     is_greedy: bool
     n_prompt_tokens: int
     truncated: bool
+    covered_mass: float | None = None
+    """Of a service that scores no prompt: how much of all probability names one of the choices. Then there is
+    one log-prob and no token."""
+    n_generated: int = 0
+    """Tokens that such a service generated for the document."""
+
+    @property
+    def is_partial(self) -> bool:
+        return self.covered_mass is not None
+
+
+class ChangedModelError(RunError):
+    """A service answered by another model than before: what it said belongs together no more."""
 
 
 @dataclass(frozen=True)
@@ -155,4 +170,21 @@ class Engine(Protocol):
 
     def versions(self) -> dict[str, str]:
         """Versions of the libraries that computed the numbers."""
+        ...
+
+
+@runtime_checkable
+class Paid(Protocol):
+    """An engine whose answers cost money: each is kept, whatever becomes of its partition."""
+
+    def begin(self, file: Path, partition: str) -> None:
+        """What follows is asked for a partition; answers and payments are kept in a file."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Columns of the partition's record: the kind of evidence, what was paid, versions."""
+        ...
+
+    def forget(self) -> None:
+        """Drops the partition's answers: it begins anew."""
         ...

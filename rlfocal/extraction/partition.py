@@ -74,17 +74,27 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
             model.quantization,
             model.context_length,
             model.truncation,
-            model.engine_args.get(backend),
+            _arguments(model, backend),
             *_invariance(backend),
         ],
         "task": [task.benchmark, task.task, task.digest],
     }
+    if model.served and backend == "chat":
+        parts["served"] = model.served
     if model.template_args:
         parts["template_args"] = model.template_args
     if thinking := resolve_thinking(model, task.thinking):
         parts["thinking"] = thinking.model_dump()
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return digest + UNCONDITIONAL if task.unconditional else digest
+
+
+def _arguments(model: ModelSpec, backend: str) -> dict[str, object] | None:
+    """The engine's arguments; how many requests of a service are under way changes no answer."""
+    given = model.engine_args.get(backend)
+    if backend != "chat" or given is None:
+        return given
+    return {name: value for name, value in given.items() if name != "concurrency"} or None
 
 
 def _invariance(backend: str) -> list[str]:

@@ -37,9 +37,17 @@ def tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> Tokens:
     prompts = rows.group_by("doc_id").aggregate([("n_prompt_tokens", "max")])["n_prompt_tokens_max"]
     read, answered = (pc.sum(column).as_py() or 0 for column in (prompts, rows["n_tokens"]))
     thought = 0 if traces is None else pc.sum(traces["n_tokens"]).as_py() or 0
+    if is_partial(rows):  # each choice's row has what was generated for the document
+        written = rows.group_by("doc_id").aggregate([("n_tokens", "max")])["n_tokens_max"]
+        return Tokens(read, pc.sum(written).as_py() or 0)
     if "choice" in rows.column_names:
         return Tokens(read + answered, thought)
     return Tokens(read, answered + thought)
+
+
+def is_partial(rows: pa.Table) -> bool:
+    """Whether they are choices of a service that scores no prompt."""
+    return "covered_mass" in rows.column_names and rows["covered_mass"].null_count < len(rows)
 
 
 def count_ties(rows: pa.Table) -> int | None:
@@ -56,8 +64,12 @@ def count_ties(rows: pa.Table) -> int | None:
 def measure(
     rows: pa.Table, traces: pa.Table | None, seconds: float, retries: int, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Columns of `extractions` for a partition's rows, for which its engine took `seconds`."""
+    """Columns of `extractions` for a partition's rows, for which its engine took `seconds`.
+
+    Of choices that a service named, only its engine knows the kind of evidence.
+    """
     tokens = tokens_of(rows, traces)
+    scored = "logprobs" if "choice" in rows.column_names else "samples"
     return {
         "n_prompt_tokens": tokens.prompt,
         "n_generated_tokens": tokens.generated,
@@ -66,7 +78,7 @@ def measure(
         "n_ties": count_ties(rows),
         "gpus": gpus_of_engine(settings),
         "host": platform.node(),
-    }
+    } | ({} if is_partial(rows) else {"evidence": scored})
 
 
 def gpus_of_engine(settings: Mapping[str, Any]) -> str | None:

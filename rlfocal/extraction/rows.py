@@ -50,6 +50,7 @@ CHOICES = pa.schema(
         ("n_prompt_tokens", pa.int32()),
         ("truncated", pa.bool_()),
         (UNCONDITIONAL, pa.float64()),
+        ("covered_mass", pa.float64()),
     ]
 )
 PASSES = pa.schema(
@@ -102,7 +103,8 @@ def doc_rows(task: TaskDocuments) -> pa.Table:
 
 
 def prompt_rows(task: TaskDocuments, model: str, texts: Sequence[str]) -> pa.Table:
-    """Rows of `prompts`: of all models, and of a chat also as this model reads it, which `texts` has."""
+    """Rows of `prompts`: of all models, and of a chat also as this model reads it, which `texts` has; ""
+    is a text that nobody here knows."""
     rows = []
     for document, text in zip(task.documents, texts, strict=True):
         about = {"benchmark": task.benchmark, "task": task.task, "doc_id": document.doc_id}
@@ -112,7 +114,8 @@ def prompt_rows(task: TaskDocuments, model: str, texts: Sequence[str]) -> pa.Tab
             continue
         messages = [{"role": role, "content": content} for role, content in document.messages]
         rows.append(about | {"model": "*", "messages": messages, "continuations": continuations})
-        rows.append(about | {"model": model, "prompt": text})
+        if text:
+            rows.append(about | {"model": model, "prompt": text})
     return pa.Table.from_pylist(rows, schema=PROMPTS)
 
 
@@ -130,15 +133,16 @@ def choice_rows(
             "doc_id": document.doc_id,
             "model": model,
             "choice": index,
-            "token_ids": score.token_ids,
-            "token_logprobs": score.token_logprobs,
+            "token_ids": None if score.is_partial else score.token_ids,
+            "token_logprobs": None if score.is_partial else score.token_logprobs,
             "logprob": sum(score.token_logprobs),
-            "n_tokens": len(score.token_ids),
+            "n_tokens": score.n_generated if score.is_partial else len(score.token_ids),
             "n_chars": len(choice),
             "n_bytes": len(choice.encode()),
             "is_greedy": score.is_greedy,
             "n_prompt_tokens": score.n_prompt_tokens,
             "truncated": score.truncated,
+            "covered_mass": score.covered_mass,
         }
         for document, scored in zip(documents, scores, strict=True)
         for index, (choice, score) in enumerate(zip(document.choices, scored, strict=True))

@@ -24,7 +24,7 @@ from rlfocal.methods._by_task import ByTask
 from rlfocal.methods.spaces import Space
 
 PROTOCOLS = ("frozen", "online")
-Need = Literal["questions", "choice texts", "passes", "samples", "prices", "tasks"]
+Need = Literal["questions", "choice texts", "passes", "samples", "log-probs", "prices", "tasks"]
 Reads = Literal["task", "question", "outputs"]
 PLUS_TASK = "+task"
 """The end of the name of every method that reads a task's name within one fit, and of no other."""
@@ -99,8 +99,7 @@ class Entry:
     protocols: tuple[str, ...] = PROTOCOLS
     fewest_models: int = 1
     needs: tuple[Need, ...] = ()
-    """What the data must hold: every question's text, the texts of its choices, several passes, several
-    passes or log-probs, prices, several tasks."""
+    """What the data must hold, as `_WORDS` says."""
     needs_setting: str = ""
     """The setting without which it cannot run, such as the model that it fine-tunes."""
     source: str = ""
@@ -151,6 +150,7 @@ class Entry:
             "choice texts": any(data.choices),
             "passes": has_passes,
             "samples": has_passes or data.has_logprobs,
+            "log-probs": not data.sampled,
             "prices": not np.isnan(data.prices).any(),
             "tasks": per == "benchmark" and len(set(data.tasks.tolist())) > 1,
         }
@@ -162,7 +162,8 @@ class Entry:
         if len(data.models) < self.fewest_models:
             return f"needs at least {self.fewest_models} models"
         if missing:
-            return f"needs {_WORDS[missing[0]]}"
+            who = f", which {', '.join(data.sampled)} lack" if missing == ["log-probs"] else ""
+            return f"needs {_WORDS[missing[0]]}{who}"
         needed, given = self.needs_setting, settings or {}
         is_set = not needed or any(given.get(whose, {}).get(needed) for whose in ("", self.name))
         return None if is_set else f"needs its {needed} named by --set {self.name}.{needed}=..."
@@ -177,11 +178,11 @@ _WORDS: dict[Need, str] = {
     "choice texts": "the texts of the choices",
     "passes": "several sampled passes per document",
     "samples": "several sampled passes per document or log-probs, not scores scaled to a unit interval",
+    "log-probs": "log-probs of choices, not the shares of sampled letters",
     "prices": "the price of every model",
     "tasks": "several tasks in one fit",
 }
-FAMILIES = ("cascades", "fusing", "neighbours", "online", "pools", "rlae", "routers")
-"""The folders of methods, one file each."""
+FAMILIES = ("cascades", "fusing", "neighbours", "online", "pools", "rlae", "routers")  # one file a method
 _ENTRIES: dict[str, Entry] = {}
 Made = TypeVar("Made", bound=Callable[..., Method])
 

@@ -76,7 +76,7 @@ def run_add_model(request: AddModelRequest) -> Newcomer:
     done = _extract(replace(request, limit=limit), alone, known, engine)
     page = Newcomer(
         model=spec.model,
-        hf_repo=spec.hf_repo,
+        hf_repo=spec.hf_repo or str(spec.served),
         revision=spec.revision,
         pool=known.name,
         file=file,

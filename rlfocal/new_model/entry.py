@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engines.backends import check_entry_for, check_weights_for
+from rlfocal.extraction.engines.backends import backend_of, check_entry_for, check_weights_for
 from rlfocal.pool.hub import pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec
 
@@ -19,6 +19,7 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
     accepted, `context_length` is beyond the model's, it cannot be split over `tensor_parallel` GPUs, or the
     backend cannot quantize it.
     """
+    backend = backend_of(spec, backend)
     check_entry_for(backend, spec)
     found = pin_revision(spec)
     check_weights_for(backend, found)

@@ -56,7 +56,7 @@ def find_faults(
             )
         with open_warehouse(place, read_only=True) as warehouse:
             found = [fault for name in _names(tasks) for fault in _faults(warehouse, name)]
-    return found + faults_of_tokenizer(_tokenizer(spec), _texts(tasks))
+    return found if spec.is_closed else found + faults_of_tokenizer(_tokenizer(spec), _texts(tasks))
 
 
 def _few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[TaskDocuments]:
@@ -76,7 +76,8 @@ def _names(tasks: Sequence[TaskDocuments]) -> list[str]:
 
 def _faults(warehouse: Warehouse, benchmark: str) -> list[Fault]:
     scored = warehouse.rows(
-        "SELECT list(c.logprob ORDER BY c.choice), flatten(list(c.token_logprobs)), any_value(d.label) "
+        "SELECT list(c.logprob ORDER BY c.choice), "
+        "flatten(list(coalesce(c.token_logprobs, [c.logprob]))), any_value(d.label) "
         "FROM choice_logprobs AS c JOIN docs AS d USING (benchmark, task, doc_id) "
         "WHERE benchmark = ? GROUP BY task, doc_id ORDER BY task, doc_id",
         [benchmark],

@@ -46,10 +46,12 @@ def weights_dir(model: str, root: Path = WEIGHTS_DIR) -> Path:
 
 
 def local_weights(model: ModelSpec) -> Path | None:
-    """The directory of a local model; None for a hub id. An adapter is not looked at.
+    """The directory of a local model; None for a hub id and a closed model. An adapter is not looked at.
 
     Raises InputError for a path that does not exist, or that lacks what an engine needs.
     """
+    if model.is_closed:
+        return None
     if model.hf_repo.startswith(LAB_PREFIX):
         return Path(weights_dir(model.hf_repo.removeprefix(LAB_PREFIX)))
     path = Path(os.path.expanduser(model.hf_repo))  # noqa: PTH111 - it leaves an unknown user as it is
@@ -87,6 +89,8 @@ def local_adapter(model: ModelSpec) -> Path | None:
 def read_config(model: ModelSpec) -> dict[str, Any]:
     """The config.json of a local model, or of a hub's as the cache has it; {} if there is none."""
     folder = local_weights(model)
+    if model.is_closed:
+        return {}
     if folder is None:
         from huggingface_hub import try_to_load_from_cache
 
@@ -107,6 +111,8 @@ def pin_revision(model: ModelSpec, *, local_only: bool = False) -> ModelSpec:
     With `local_only`, no network: a commit is taken as it is, and a branch as the cache last saw it.
     Raises InputError, saying what to do, if the model is not available.
     """
+    if model.is_closed:
+        return model
     if local_weights(model) is None and not (local_only and COMMIT.fullmatch(model.revision)):
         model = _pin_weights(model, local_only)
     if model.adapter is not None and local_adapter(model) is None:

@@ -101,7 +101,13 @@ class ModelSpec(_Value):
     """One LLM of a pool."""
 
     model: Name
-    hf_repo: Line = Field(min_length=1, description="hub id, a local directory, or rlfocal-lab/<name>")
+    hf_repo: Line = Field(
+        default="",
+        description="hub id, a local directory, or rlfocal-lab/<name>; none: only a service runs it",
+    )
+    served: Line | None = Field(
+        default=None, min_length=1, description="a chat service's name of the model (backend chat)"
+    )
     revision: Line = "main"
     gguf_file: Line | None = Field(
         default=None, pattern=r"\.gguf$", description="file in hf_repo whose weights are unpacked and used"
@@ -111,7 +117,12 @@ class ModelSpec(_Value):
     )
     adapter_revision: Line = "main"
     family: str = ""
-    params_b: Number = Field(gt=0, le=1_000_000, description="parameters, in billions")
+    params_b: Number = Field(
+        default=0.0,
+        ge=0,
+        le=1_000_000,
+        description="parameters, in billions; 0: not known, as of a model that only a service runs",
+    )
     active_params_b: Number | None = Field(
         default=None, gt=0, le=1_000_000, description="parameters used per token, in billions"
     )
@@ -127,13 +138,18 @@ class ModelSpec(_Value):
         default={}, description="extra engine arguments, by backend: {vllm: {max_num_seqs: 64}}"
     )
     base_url: Line | None = Field(
-        default=None, description="URL of the server (backend openai); default: OPENAI_BASE_URL"
+        default=None, description="URL of the server (backends openai and chat); default: OPENAI_BASE_URL"
     )
     price: Number | None = Field(
         default=None, ge=0, description="cents per 1,000 queries; leave it out if unknown, 0 if free"
     )
     price_input: Number | None = Field(default=None, ge=0, description="cents per million prompt tokens")
     price_output: Number | None = Field(default=None, ge=0, description="cents per million generated tokens")
+    spending_limit: Number | None = Field(
+        default=None,
+        ge=0,
+        description="cents that a service may be paid for the model's answers, in all (backend chat)",
+    )
     price_source: str = ""
     licence: Line | None = Field(default=None, description="the weights' licence, as an SPDX identifier")
     trust_remote_code: bool = False
@@ -151,6 +167,21 @@ class ModelSpec(_Value):
                 "(HF_TOKEN for the hub, OPENAI_API_KEY for a server)"
             )
         return entry
+
+    @model_validator(mode="after")
+    def _runs_somewhere(self) -> ModelSpec:
+        if self.served is None or self.hf_repo:
+            for name in ("hf_repo", "params_b"):
+                if not getattr(self, name):
+                    raise ValueError(f"{name} is missing; or name the model of a chat service as `served`")
+        if self.spending_limit is not None and None in (self.price_input, self.price_output):
+            raise ValueError("a spending_limit needs price_input and price_output")
+        return self
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether only a service runs it."""
+        return not self.hf_repo
 
     @field_validator("hf_repo", "adapter", "gguf_file")
     @classmethod

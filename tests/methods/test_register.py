@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 import typer
-from support.rows import put_choices
+from support.rows import put, put_choices
 from typer.testing import CliRunner
 
+from rlfocal.base.errors import InputError
 from rlfocal.cli.support import commands
-from rlfocal.methods import Entry, entries, make_method, methods_for, register
+from rlfocal.data.dataset import load_dataset
+from rlfocal.methods import Entry, check_methods, entries, every_method, make_method, methods_for, register
 from rlfocal.report.tables import markdown_methods
 from warehouse import open_warehouse
 
@@ -135,3 +137,37 @@ def test_a_command_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     done = CliRunner().invoke(app, ["greet", "you"])
     assert (done.exit_code, done.output) == (0, "hello you\n")
     assert "Keep a warehouse" in CliRunner().invoke(app, ["--help"]).output
+
+
+OF_LOG_PROBS = [
+    "log_linear",
+    "log_linear+task",
+    "stacking",
+    "likelihood_pool",
+    "gated_log_linear",
+    "best_log_linear",
+]
+
+
+def test_methods_of_log_probs_say_so_where_letters_were_sampled(tmp_path: Path) -> None:
+    with open_warehouse(tmp_path / "w") as warehouse:
+        scores = [[-1.0, -2.0, -3.0], [-3.0, -1.0, -2.0]] * 5
+        for model, evidence in (("k", "logprobs"), ("m", "samples"), ("n", "top_logprobs")):
+            put(warehouse, scores, model, evidence=evidence)
+        data = load_dataset(warehouse, "b")
+        named, left_out = every_method(data)
+        for name in OF_LOG_PROBS[:3]:
+            assert (
+                left_out[name]
+                == "needs log-probs of choices, not the shares of sampled letters, which m lack"
+            )
+        assert not set(OF_LOG_PROBS) & set(named)
+        assert {"soft_vote", "plurality", "best_soft_vote"} <= set(named)
+        assert "log_linear" in every_method(load_dataset(warehouse, "b", ["k", "n"]))[0]
+        with pytest.raises(
+            InputError, match=r"'log_linear' needs log-probs of choices, .* m lack; leave it out"
+        ):
+            check_methods(["log_linear"], data)
+    done = called(ROOT, "evaluate", "-b", "b", "-w", str(tmp_path / "w"), "--methods", "stacking")
+    assert done.returncode == 2
+    assert "method 'stacking' needs log-probs of choices" in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlfocal.base.errors import InputError
-from rlfocal.pool import add_to_pool, find_pool, load_entry, load_pool
+from rlfocal.pool import ModelSpec, add_to_pool, find_pool, load_entry, load_pool
 
 POOL = """\
 name: mine   # a comment worth keeping
@@ -56,12 +56,12 @@ def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
     ("change", "message"),
     [
         (("price: 0.1", "prize: 0.1"), r"unknown key 'prize'; did you mean 'price'"),
-        (("params_b: 1.5", "params_b: -1"), r"models\.0\.params_b: .*greater than 0 \(got -1\)"),
+        (("params_b: 1.5", "params_b: -1"), r"models\.0\.params_b: .*greater than or equal to 0 \(got -1\)"),
         (("model: b", "model: a"), r"duplicate model 'a'"),
         (("model: b", "model: ../b"), r"models\.1\.model: .*pattern.*\(got '\.\./b'\)"),
         (("model: b", "model: " + "b" * 200), r"at most 96"),
         (("- lab-gpqa", "- lab-gpq"), r"unknown benchmark 'lab-gpq' in .*mine.yaml; did you mean 'lab-gpqa'"),
-        (("hf_repo: org/a, ", ""), r"models\.0\.hf_repo: missing"),
+        (("hf_repo: org/a, ", ""), r"models\.0: .*hf_repo is missing; or name the model of a chat service"),
         (("name: mine", "name: [mine"), r"mine.yaml is not valid YAML"),
         (("kind: choices", "kind: choice"), r"benchmarks\.1\.kind: .*'choices' or 'answers'"),
     ],
@@ -73,6 +73,22 @@ def test_a_wrong_pool_file_is_refused_with_file_key_and_reason(
     with pytest.raises(InputError, match=message) as caught:
         load_pool(str(pool_file))
     assert "mine.yaml" in str(caught.value)
+
+
+def test_a_closed_model_needs_its_service_name_and_prices_for_a_limit() -> None:
+    closed = {
+        "model": "m",
+        "served": "m-2026-01-01",
+        "price_input": 1,
+        "price_output": 2,
+        "spending_limit": 5,
+    }
+    spec = ModelSpec.model_validate(closed)
+    assert spec.is_closed
+    assert ModelSpec.model_validate_json(spec.model_dump_json()) == spec  # as a worker gets it
+    for lacking, message in (("served", "hf_repo is missing"), ("price_output", "needs price_input and")):
+        with pytest.raises(ValueError, match=message):
+            ModelSpec.model_validate({name: value for name, value in closed.items() if name != lacking})
 
 
 def test_an_unknown_pool_names_the_near_ones() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -23,13 +24,26 @@ class Limited:
     """Bodies of the completions that were let through."""
     refused: int = 0
     """Requests that were told to come again later."""
+    paid: dict[str, bytes] = field(default_factory=dict)
+    """Answers by Idempotency-Key: the same one is given again, and not paid twice."""
+    repeated: int = 0
+    """Requests that were paid before."""
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Prompt and completion tokens of what was paid."""
+        usages = [json.loads(answer)["usage"] for answer in self.paid.values()]
+        return sum(u["prompt_tokens"] for u in usages), sum(u["completion_tokens"] for u in usages)
 
 
 @contextmanager
-def limit(behind: str, *lacks: str) -> Iterator[Limited]:
+def limit(
+    behind: str, *lacks: str, edit: Callable[[dict[str, Any], dict[str, Any] | None], None] | None = None
+) -> Iterator[Limited]:
     """Refuses completions with one of the fields `lacks`, and every other one for 20 ms; passes the rest on.
 
-    `behind` is the other server's address, up to /v1.
+    `behind` is the other server's address, up to /v1. `edit` changes a request, before there is an answer,
+    and then the answer.
     """
     limited = Limited(behind, frozenset(lacks))
     turns, lock = iter(range(10**9)), threading.Lock()
@@ -43,6 +57,11 @@ def limit(behind: str, *lacks: str) -> Iterator[Limited]:
             if found := limited.lacks & json.loads(body).keys():
                 self._answer(400, json.dumps({"error": {"message": f"unknown field {min(found)}"}}).encode())
                 return
+            key = self.headers.get("Idempotency-Key", "")
+            if key in limited.paid:
+                limited.repeated += 1
+                self._answer(200, limited.paid[key])
+                return
             with lock:
                 is_refused = next(turns) % 2 == 0
                 limited.refused += is_refused
@@ -51,14 +70,25 @@ def limit(behind: str, *lacks: str) -> Iterator[Limited]:
             if is_refused:
                 self._answer(429, b"{}", {"retry-after-ms": "20"})
             else:
-                self._pass_on(body)
+                self._pass_on(body, key)
 
-        def _pass_on(self, body: bytes | None) -> None:
+        def _pass_on(self, body: bytes | None, key: str = "") -> None:
+            request = json.loads(body or b"{}")
+            if edit is not None and body is not None:
+                edit(request, None)
+                body = json.dumps(request).encode()
             headers = {"Content-Type": "application/json"}
             asked = Request(limited.behind + self.path.removeprefix("/v1"), body, headers)
             try:
                 with urlopen(asked, timeout=60) as answer:
-                    self._answer(answer.status, answer.read())
+                    said = answer.read()
+                    if body is not None and edit is not None:
+                        whole = json.loads(said)
+                        edit(request, whole)
+                        said = json.dumps(whole).encode()
+                    if key:
+                        limited.paid[key] = said
+                    self._answer(answer.status, said)
             except HTTPError as error:
                 self._answer(error.code, error.read())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.rows import choice_rows, docs, extraction
+from support.rows import choice_rows, docs, extraction, put
 
 from rlfocal.exchange.exports.tables import export
 from rlfocal.exchange.imports.tables import import_tables
@@ -21,21 +21,29 @@ from warehouse.upkeep.integrity import examine
 
 
 def take_back(location: Path, version: int) -> None:
-    """Leaves a warehouse as if it had this schema, without a view and a table of today."""
+    """Leaves a warehouse as if it had this schema, without a view, a table and a column of today."""
+    lost = ("DROP VIEW runs", "DROP TABLE ruled_out", "ALTER TABLE extractions DROP COLUMN evidence")
     with open_warehouse(location) as warehouse, warehouse.transaction("go back"):
-        for statement in ("DROP VIEW runs", "DROP TABLE ruled_out", "UPDATE schema_version SET version = ?"):
+        for statement in (*lost, "UPDATE schema_version SET version = ?"):
             warehouse.connection.execute(statement, [version] if "?" in statement else [])
 
 
 def test_a_released_schema_is_upgraded_by_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_warehouse(tmp_path) as warehouse:
+        warehouse.put_partition(docs(2), choice_rows([[-1.0, -2.0, -3.0]] * 2), extraction())
     take_back(tmp_path, SCHEMA_VERSION)
     monkeypatch.setattr(opening, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
     with open_warehouse(tmp_path, read_only=True) as warehouse:
         assert opening.needs_upgrade(warehouse)
         assert warehouse.rows("FROM runs") == []  # lent
+        assert warehouse.rows("SELECT model, evidence FROM extractions") == [("m", None)]
     with open_warehouse(tmp_path) as warehouse:
         assert not opening.needs_upgrade(warehouse)
         assert warehouse.rows("FROM warehouse.ruled_out") == warehouse.rows("FROM warehouse.runs") == []
+        assert warehouse.rows("SELECT model, evidence FROM warehouse.extractions") == [("m", None)]
+        put(warehouse, [[-1.0, -2.0, -3.0]] * 2, "n", evidence="samples")
+        assert warehouse.rows("SELECT evidence FROM extractions WHERE model = 'n'") == [("samples",)]
+        assert not examine(warehouse).partitions
 
 
 @pytest.mark.parametrize("read_only", [True, False])

@@ -32,7 +32,8 @@ CREATE TABLE IF NOT EXISTS corrections (
 CREATE TABLE IF NOT EXISTS choice_logprobs (
     benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, doc_id BIGINT NOT NULL, model VARCHAR NOT NULL,
     choice INT NOT NULL, token_ids INT[], token_logprobs FLOAT[], logprob DOUBLE NOT NULL, n_tokens INT, n_chars INT,
-    n_bytes INT, is_greedy BOOLEAN, n_prompt_tokens INT, truncated BOOLEAN, unconditional_logprob DOUBLE
+    n_bytes INT, is_greedy BOOLEAN, n_prompt_tokens INT, truncated BOOLEAN, unconditional_logprob DOUBLE,
+    covered_mass DOUBLE
 );
 
 CREATE TABLE IF NOT EXISTS answer_passes (
@@ -50,7 +51,8 @@ CREATE TABLE IF NOT EXISTS extractions (
     extraction_id VARCHAR NOT NULL, model VARCHAR NOT NULL, benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL,
     fingerprint VARCHAR, backend VARCHAR, settings JSON, versions JSON, n_docs BIGINT NOT NULL, seconds DOUBLE,
     committed_at TIMESTAMPTZ, n_whole BIGINT, digest VARCHAR, n_prompt_tokens BIGINT, n_generated_tokens BIGINT,
-    tokens_per_second DOUBLE, retries BIGINT, gpus VARCHAR, host VARCHAR, fault VARCHAR, n_ties BIGINT
+    tokens_per_second DOUBLE, retries BIGINT, gpus VARCHAR, host VARCHAR, fault VARCHAR, n_ties BIGINT,
+    evidence VARCHAR, paid DOUBLE
 );
 
 CREATE TABLE IF NOT EXISTS doc_digests (benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, digest VARCHAR NOT NULL);

@@ -17,6 +17,11 @@ from rlfocal.pool.specs import Backend, ModelSpec
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 
+def backend_of(model: ModelSpec, backend: str) -> str:
+    """The backend that runs a model where a pool's is this one: a closed model has no other than chat."""
+    return "chat" if model.is_closed else backend
+
+
 def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:
     """Loads a model with the `load` of its backend's module. `threads` is for CPU kernels."""
     check_backend(backend)
@@ -29,6 +34,11 @@ def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:
 
 def check_entry_for(backend: str, model: ModelSpec) -> None:
     """Raises InputError for a setting of the entry that the backend would ignore, or cannot follow."""
+    if backend != "chat" and model.spending_limit is not None:
+        raise InputError(
+            f"model {model.model!r}: only the backend chat keeps a `spending_limit`; leave it out, or use "
+            "--backend chat"
+        )
     if model.gguf_file is None and model.hf_repo.lower().endswith("-gguf"):
         raise InputError(
             f"model {model.model!r}: {model.hf_repo} holds GGUF files; name one as `gguf_file`, or give "

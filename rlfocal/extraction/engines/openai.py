@@ -167,7 +167,7 @@ class OpenAIEngine(TokenEngine):
         try:
             return self._client.completions.create(model=self._served, prompt=list(prompt), **options)
         except openai.APIError as error:
-            raise RunError(_reason(error, self._client)) from error
+            raise RunError(reason(error, self._client)) from error
 
     def _way_to_read(self) -> Read:
         """vLLM's field for prompt log-probabilities, or the older echo of the prompt."""
@@ -186,7 +186,7 @@ class OpenAIEngine(TokenEngine):
                 return way
         why = "they are NaN, infinite or positive" if refused is None else plain(refused)
         raise CannotScoreError(
-            f"the server at {_address(self._client)} does not return the log-probabilities of prompts, which "
+            f"the server at {address(self._client)} does not return the log-probabilities of prompts, which "
             f"scoring choices needs ({why}); serve the model with `vllm serve`, for example, or extract only "
             "benchmarks of kind answers from it"
         ) from refused
@@ -232,7 +232,7 @@ def _find_served(client: openai.OpenAI, spec: ModelSpec, source: str) -> Any:
     try:
         offered = list(client.models.list())
     except openai.APIError as error:
-        raise RunError(_reason(error, client)) from error
+        raise RunError(reason(error, client)) from error
     by_name = {entry.id: entry for entry in offered}
     # A server may offer an adapter's model under one name and its base under another.
     names = (spec.model, spec.hf_repo, source) if spec.adapter is None else (spec.model, spec.adapter)
@@ -241,7 +241,7 @@ def _find_served(client: openai.OpenAI, spec: ModelSpec, source: str) -> Any:
             return by_name[name]
     offers = ", ".join(sorted(by_name)) or "nothing"
     raise RunError(
-        f"the server at {_address(client)} serves {offers}, not {spec.adapter or spec.hf_repo!r}; "
+        f"the server at {address(client)} serves {offers}, not {spec.adapter or spec.hf_repo!r}; "
         f"start it with --served-model-name {spec.model}"
     )
 
@@ -271,8 +271,8 @@ def _is_about_all_requests(cause: BaseException | None) -> bool:
     return isinstance(cause, openai.APIConnectionError) or status in (401, 403, 404, 429, 500, 502, 503, 504)
 
 
-def _reason(error: openai.APIError, client: openai.OpenAI) -> str:
-    where = f"the server at {_address(client)}"
+def reason(error: openai.APIError, client: openai.OpenAI) -> str:
+    where = f"the server at {address(client)}"
     if isinstance(error, openai.APIConnectionError):
         return f"{where} cannot be reached; is it running? start one with `vllm serve MODEL`"
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
@@ -281,7 +281,7 @@ def _reason(error: openai.APIError, client: openai.OpenAI) -> str:
     return f"{where} answered{status}: {error.message}"
 
 
-def _address(client: openai.OpenAI) -> str:
+def address(client: openai.OpenAI) -> str:
     """The address without a user's name and password."""
     parts = urlsplit(str(client.base_url))
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()

@@ -90,7 +90,7 @@ class Cost:
 
 def cost(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Cost:
     """GPU-hours of one model; tensor parallelism only makes the start more expensive."""
-    if not workloads:
+    if not workloads or model.is_closed:
         return Cost(0.0, 0.0, 0.0, 0.0)
     computed = sum(
         w.prefill_tokens * (COMPUTED_ONE_TOKEN if w.one_token else COMPUTED_SUFFIXES) for w in workloads

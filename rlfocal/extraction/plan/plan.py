@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
-from rlfocal.extraction.engines.backends import check_backend, check_entry_for, check_weights_for
+from rlfocal.extraction.engines.backends import backend_of, check_backend, check_entry_for, check_weights_for
 from rlfocal.extraction.plan.estimate import GPU, Cost, assumptions, cost, too_large
 from rlfocal.extraction.plan.schedule import Schedule, Work, simulate
 from rlfocal.extraction.plan.workload import Workload, mean_answer, of_documents, of_size
@@ -96,7 +96,9 @@ def plan_pool(
         models.append(_model_plan(model, parts, todo, gpu, price))
         notes += [warning] if (warning := too_large(model, gpu)) and todo else []
         notes += [unsure] if unsure else []
-        if todo and (fault := _fault(model, backend)):
+        if todo and model.is_closed:
+            notes.append(f"{model.model}: a service runs it on no GPU of yours; its price is not counted.")
+        elif todo and (fault := _fault(model, backend_of(model, backend))):
             notes.append(f"{fault}; it would not run")
         elif todo and model.tensor_parallel > gpus:
             notes.append(
@@ -212,7 +214,7 @@ def _model_plan(model: ModelSpec, parts: list[Part], todo: list[Part], gpu: GPU,
     partitions = sum(w.partitions for w in workloads)
     return ModelPlan(
         model=model.model,
-        gpus=model.tensor_parallel,
+        gpus=0 if model.is_closed else model.tensor_parallel,
         partitions=partitions,
         present=sum(p.workload.partitions for p in parts) - partitions,
         documents=sum(w.documents for w in workloads),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlfocal.base.failures import plain
-from rlfocal.extraction.engines.backends import check_entry_for, check_weights_for
+from rlfocal.extraction.engines.backends import backend_of, check_entry_for, check_weights_for
 from rlfocal.extraction.partition import Job, fingerprint, is_covered, weights_digest
 from rlfocal.extraction.rows import doc_rows
 from rlfocal.extraction.running.events import Failure
@@ -101,6 +101,7 @@ def _find_missing(
     replace_documents: bool,
     local_only: bool,
 ) -> Missing:
+    backend = backend_of(model, backend)
     try:
         check_entry_for(backend, model)
         spec = pin_revision(model, local_only=local_only)

@@ -9,7 +9,7 @@ from logging import ERROR
 from pathlib import Path
 from time import perf_counter
 
-from rlfocal.extraction.engines.backends import check_backend
+from rlfocal.extraction.engines.backends import backend_of, check_backend
 from rlfocal.extraction.gpus.devices import Device, find_gpus
 from rlfocal.extraction.gpus.leases import lease_folder
 from rlfocal.extraction.logs import log, start_log
@@ -150,12 +150,14 @@ def run_extraction(
             report(key.model, AlreadyCommitted(*key))
     gpus = find_gpus_of(backend)
     threads = max(1, cores() // (jobs or len(gpus) or min(default_jobs(backend), len(plans))))
-    arguments = {p.model.model: (location, p.model, backend, p.jobs, threads) for p in pending}
+    arguments = {
+        p.model.model: (location, p.model, backend_of(p.model, backend), p.jobs, threads) for p in pending
+    }
     if gpus:
         ended = run_on_gpus(
             extract_jobs,
             arguments,
-            {plan.model.model: plan.model.tensor_parallel for plan in pending},
+            {p.model.model: 0 if p.model.is_closed else p.model.tensor_parallel for p in pending},
             gpus,
             lease_folder(),
             at_once=jobs,
@@ -189,7 +191,7 @@ def default_jobs(backend: str) -> int:
 
 def find_gpus_of(backend: str) -> tuple[Device, ...]:
     """The GPUs that engines of a backend may use here; a server's are its own."""
-    return () if backend == "openai" else find_gpus()
+    return () if backend in ("openai", "chat") else find_gpus()
 
 
 def _outcome(

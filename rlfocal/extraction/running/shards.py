@@ -90,6 +90,12 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def discard_shards(folder: Path) -> None:
+    """Removes a partition's shards, but not the notes beside them. Needs the partition's lock."""
+    for file in folder.glob("*.arrow"):
+        file.unlink(missing_ok=True)
+
+
 def discard_leftovers(warehouse: Warehouse, key: PartitionKey) -> None:
     """`discard` for what a run killed after its commit left; does nothing if another process has the lock."""
     folder = shard_folder(warehouse.location.shards, key)

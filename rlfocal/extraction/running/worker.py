@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import Document, Engine
+from rlfocal.extraction.engine import ChangedModelError, Document, Engine, Paid
 from rlfocal.extraction.engines.backends import start_engine
 from rlfocal.extraction.logs import log
 from rlfocal.extraction.partition import Job, is_covered, partition_lock
@@ -33,7 +33,14 @@ from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted
 from rlfocal.extraction.running.faults import explain
 from rlfocal.extraction.running.missing import refusal_to_shorten
 from rlfocal.extraction.running.processes import Send
-from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
+from rlfocal.extraction.running.shards import (
+    Shard,
+    Shards,
+    discard,
+    discard_shards,
+    identity,
+    shard_folder,
+)
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse import Warehouse
@@ -133,9 +140,19 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     if reason := refusal_to_shorten(job, there):
         raise InputError(reason)
     extraction.engine.check(task.documents, task.sampling, job.thinking)
+    paid = extraction.engine if isinstance(extraction.engine, Paid) else None
+    if paid:
+        paid.begin(warehouse.location.payments, folder.name)
     retries = count_start(folder, len(task.documents))
-    rows, seconds, traces = _answer(extraction, job, folder)
-    made = measure(rows, traces, seconds, retries, extraction.record["settings"])
+    try:
+        rows, seconds, traces = _answer(extraction, job, folder)
+    except ChangedModelError:
+        discard_shards(folder)
+        if paid:
+            paid.forget()
+        raise
+    made = paid.facts() if paid else {}
+    made |= measure(rows, traces, seconds, retries, extraction.record["settings"])
     written = warehouse.put_partition(
         doc_rows(task),
         rows,

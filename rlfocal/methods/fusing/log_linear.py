@@ -25,6 +25,7 @@ CONVERGED = 1e-4  # the largest gradient entry of the mean loss that counts as c
         "log_linear",
         "all",
         "the highest weighted sum of log-probs, plus a bias per choice",
+        needs=("log-probs",),
         reads=("outputs",),
         with_task="fitted per task",
         space={"ridge": Range(1e-4, 100.0, log=True)},

@@ -26,7 +26,7 @@ _TO_TELL_RIDGES_APART = {"maxiter": 1_000, "ftol": 1e-9, "gtol": 1e-5}
         "log_linear+text",
         "all",
         "as `log_linear`; the question's text shifts the biases, or with free answers the weights",
-        needs=("questions",),
+        needs=("questions", "log-probs"),
         is_default=False,
         source="`log_linear`, given the same text as the methods that read questions",
         differs="free answers have no fixed slots that a text could favour, so it shifts the weights",

@@ -28,6 +28,7 @@ INVERSE_RIDGE = 0.1
         "all",
         f"logistic regression on all log-probs side by side, standardised (C = {INVERSE_RIDGE})",
         kinds=("choices",),
+        needs=("log-probs",),
         reads=("outputs",),
         with_task="fitted per task",
         space={"inverse_ridge": Range(1e-4, 10.0, log=True)},

@@ -147,7 +147,7 @@ class ReadsOnly:
         "all",
         "as `stacking`, with the question's text features beside the log-probs",
         kinds=("choices",),
-        needs=("questions",),
+        needs=("questions", "log-probs"),
         is_default=False,
         source="`stacking`, given the same text as the methods that read questions",
         reads=("question", "outputs"),

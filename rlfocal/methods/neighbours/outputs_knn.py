@@ -36,6 +36,7 @@ NEAREST = (25, 50, 100, 200)
         source="ours, after k-nearest-neighbour routers (RouterBench; arXiv 2505.12601)",
         differs="neighbours by the log-probs of the model already asked, by text or by both, instead of by "
         "text alone; their kind and number by leave-one-out on train",
+        needs=("log-probs",),
         reads=("outputs",),
         with_task="fitted per task",
         space={"probes": Range(1, 3), "ridge": Range(1e-4, 100.0, log=True)},

@@ -31,6 +31,7 @@ RIDGE = 1.0
         is_default=False,
         source="recursive Newton estimation with exponential forgetting (Ljung and Söderström 1983)",
         differs="starts from the fit on train, which counts as at most `memory` documents",
+        needs=("log-probs",),
         reads=("outputs",),
         space={"memory": Range(100.0, 10_000.0, log=True)},
     )

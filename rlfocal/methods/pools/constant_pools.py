@@ -15,7 +15,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Policy, decide
 from rlfocal.methods.fusing.log_linear import fit_log_linear
 from rlfocal.methods.pools._budgets import affordable
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import Entry, MethodBase, Need, register
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.votes import plurality, soft_vote
 
@@ -156,7 +156,7 @@ def _accuracy(policy: Policy, documents: Dataset) -> float:
     return float(((said == documents.labels) & (documents.labels >= 0)).mean())
 
 
-def _enter(name: str, fusion: Fusion, chosen_by: str, answers: str) -> None:
+def _enter(name: str, fusion: Fusion, chosen_by: str, answers: str, *needs: Need) -> None:
     register(
         Entry(
             name,
@@ -165,6 +165,7 @@ def _enter(name: str, fusion: Fusion, chosen_by: str, answers: str) -> None:
             role="constant_pool",
             argument="size",
             has_budgets=True,
+            needs=needs,
             make=lambda making: BestPool(fusion, making.size),
             reads=("outputs",),
             with_task="fitted per task",
@@ -174,4 +175,4 @@ def _enter(name: str, fusion: Fusion, chosen_by: str, answers: str) -> None:
 
 _enter("best_plurality", ByPlurality(), "plurality", "the plurality")
 _enter("best_soft_vote", BySoftVote(), "soft vote", "the highest mean probability")
-_enter("best_log_linear", ByLogLinear(), "`log_linear`", "as `log_linear`")
+_enter("best_log_linear", ByLogLinear(), "`log_linear`", "as `log_linear`", "log-probs")

