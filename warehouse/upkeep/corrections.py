@@ -125,8 +125,13 @@ def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
             raise InputError(
                 f"past evaluations of {both[0]!r} had both {old!r} and {new!r}; choose another name"
             )
-        for statement in warehouse.connection.extract_statements(script("corrections/rename_model")):
-            warehouse.connection.execute(statement, names)
+        connection = warehouse.connection
+        connection.execute(script("writes/digests"))
+        connection.execute(script("corrections/renamed_runs"), {"old": old})
+        for statement in connection.extract_statements(script("corrections/rename_model")):
+            connection.execute(statement, names)
+        connection.execute("DELETE FROM run_digests WHERE run_id IN (FROM temp.renamed_runs)")
+        writing.digest_runs(connection, "run_id IN (FROM temp.renamed_runs)")
         return len(warehouse.committed(new))
 
 
