@@ -18,13 +18,21 @@ from rlfocal.exchange.sql import run_sql
 from warehouse import open_warehouse
 from warehouse.documentation import meanings
 
-GUIDE = Path(__file__).resolve().parents[1] / "warehouse" / "README.md"
+_ROOT = Path(__file__).resolve().parents[1]
+GUIDE = _ROOT / "warehouse" / "README.md"
+PAGES = (_ROOT / "README.md", GUIDE, *sorted((_ROOT / "docs").glob("*.md")))
 COLUMNS = GUIDE.with_name("COLUMNS.md")
 _MADE = re.compile(r"(<!-- made: tables -->\n).*(<!-- end -->)", re.DOTALL)
 _SAYS = {"table": "one row for", "view": "what it shows", "macro": "what it returns"}
 _BLOCK = re.compile(
     r"^```(?P<language>sql|python|bash)\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
+)
+_QUERY = re.compile(
+    r'rlfocal sql "(?P<command>[^"]+)"(?: --snapshot (?P<snapshot>\S+))?'
+    r"|`(?P<inline>(?:FROM|SELECT) [^`\n]+)`"
+    r"|^```sql\n(?P<block>(?:FROM|SELECT|WITH)\b[^`]*?)^```\n",
+    re.MULTILINE,
 )
 _PROGRESS = re.compile(r"\n?[^\n]*▕[^\n]*▏[^\n]*\n")
 """What the duckdb shell draws on a busy machine."""
@@ -49,6 +57,12 @@ def examples(text: str) -> list[Example]:
         title = re.findall(r"^##+ (.*)$", text[: match.start()], re.MULTILINE)[-1]
         found.append(Example(title, match["language"], match["code"], match["output"]))
     return found
+
+
+def queries(text: str) -> list[tuple[str, str | None]]:
+    """Every query of a page, whether or not its answer is shown, and the snapshot that its command names."""
+    found = _QUERY.finditer(text)
+    return [(m["command"] or m["inline"] or m["block"], m["snapshot"]) for m in found]
 
 
 def prepare(folder: Path) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import shutil
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from importlib import import_module, resources
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import mkdtemp
+from weakref import finalize
 
 import duckdb
 
+from warehouse.disk import writing_to
 from warehouse.errors import InputError, RunError
-from warehouse.locations import Location, without_password
+from warehouse.locations import CATALOG_FILE, Location, without_password
 from warehouse.memory import memory_settings
 from warehouse.object_store import use_object_store
 from warehouse.scripts import quoted
@@ -76,7 +80,8 @@ def attach(
 ) -> None:
     """Attaches the catalogue under `name` and makes it current.
 
-    Raises MissingWarehouseError, or InputError for an unknown snapshot or something that is not a catalogue.
+    Raises MissingWarehouseError, or InputError for an unknown snapshot, something that is not a catalogue, or
+    one that may not be written to.
     """
     if isinstance(snapshot, int) and not 0 <= snapshot < 2**63:
         raise _no_snapshot(connection, location, snapshot)
@@ -92,9 +97,12 @@ def attach(
         options += [f"DATA_PATH {quoted(location.data)}", "OVERRIDE_DATA_PATH true"]
     if not location.is_postgres:
         options += ["META_JOURNAL_MODE 'WAL'", f"META_BUSY_TIMEOUT {_BUSY_MS}"]
-    address = quoted("ducklake:" + location.catalog)
+    address = quoted(
+        "ducklake:" + (_catalog_to_read(connection, location) if read_only else location.catalog)
+    )
     try:
-        connection.execute(f"ATTACH {address} AS {name} ({', '.join(options)})")
+        with nullcontext() if location.directory is None else writing_to(location.directory):
+            connection.execute(f"ATTACH {address} AS {name} ({', '.join(options)})")
     except duckdb.Error as error:
         if snapshot is not None and "No snapshot found" in str(error):
             raise _no_snapshot(connection, location, snapshot) from None
@@ -105,6 +113,16 @@ def attach(
         paths = [path for (path,) in connection.execute(stored).fetchall()]
         use_object_store(connection, location.data or next(iter(paths), None))
     connection.execute("SET ducklake_max_retry_count = 100")
+
+
+def _catalog_to_read(connection: duckdb.DuckDBPyConnection, location: Location) -> str:
+    """The catalogue, or this connection's copy of it: SQLite must write beside what it reads."""
+    directory = location.directory
+    if directory is None or os.access(directory, os.W_OK) or (directory / f"{CATALOG_FILE}-wal").exists():
+        return location.catalog
+    folder = mkdtemp(prefix="rlfocal-")
+    finalize(connection, shutil.rmtree, folder, ignore_errors=True)
+    return f"sqlite:{shutil.copyfile(directory / CATALOG_FILE, Path(folder) / CATALOG_FILE)}"
 
 
 def _no_snapshot(
@@ -130,7 +148,8 @@ def _explain(error: duckdb.Error, location: Location) -> Exception:
         return MissingWarehouseError(location)
     if "file is not a database" in text or "malformed" in text:
         return InputError(
-            f"{location.name} is not a warehouse: its catalogue is not an SQLite database ({text})"
+            f"{location.name} is not a warehouse: its catalogue is not an SQLite database ({text}); "
+            "give another --warehouse, or restore the catalogue from a backup"
         )
     if location.is_postgres:
         return InputError(f"cannot open warehouse {location.name}: {text}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from warehouse.errors import InputError, RunError
+from warehouse.errors import ReadOnlyError, RunError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -34,12 +34,12 @@ class DiskFullError(RunError):
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raises DiskFullError if the disk of `folder` is full, InputError if it may not be written to."""
+    """Raises DiskFullError if the disk of `folder` is full, ReadOnlyError if it may not be written to."""
     try:
         yield
     except (OSError, duckdb.Error) as error:
         if _has(error, _READ_ONLY, _SAID_READ_ONLY):
-            raise InputError(
+            raise ReadOnlyError(
                 f"{folder} cannot be written to by this user: make it writable, or copy the warehouse to "
                 "another directory and name that with --warehouse"
             ) from error

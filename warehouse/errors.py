@@ -10,6 +10,10 @@ class InputError(Exception):
     """Wrong input: the message names the bad value, where it stands, and the fix (exit code 2)."""
 
 
+class ReadOnlyError(InputError):
+    """A write to a warehouse that is open read-only, or that this user may not write to."""
+
+
 class RunError(Exception):
     """The input was fine but the work failed: the message says what is missing and why (exit code 1)."""
 

@@ -15,6 +15,7 @@ from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
 from warehouse.scripts import SCHEMA, script
 from warehouse.store import Warehouse
+from warehouse.writing import digest_runs
 
 SCHEMA_VERSION = 13
 """Raised by one when a release changes files under sql/; opening a warehouse for writing upgrades it."""
@@ -165,7 +166,7 @@ def _lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, s
 def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
     """Brings tables, views and macros up to date, unless another process just did; returns the version."""
     with write_lock(place, connection):
-        if _version(connection, place) < SCHEMA_VERSION:
+        if (before := _version(connection, place)) < SCHEMA_VERSION:
             connection.execute("BEGIN")
             try:
                 # `storage` before any write: DuckLake cannot set an order after one
@@ -173,6 +174,8 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
                     connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
                 for name in (SCHEMA[0], "storage", *SCHEMA[1:]):
                     connection.execute(script(name))
+                if 0 < before < 13:  # its runs have no digests
+                    digest_runs(connection, "true")
                 document(connection)
                 connection.execute("INSERT INTO schema_version VALUES (?, now())", [SCHEMA_VERSION])
                 message = f"schema {SCHEMA_VERSION}"

@@ -160,10 +160,10 @@ def _snapshots(warehouse: Warehouse, last: int | None) -> list[Snapshot]:
     ids = [number for (number,) in warehouse.rows("SELECT snapshot_id FROM warehouse.snapshots() ORDER BY 1")]
     span = {"first": ids[-last if last is not None and last < len(ids) else 0], "last": ids[-1]}
     connection = warehouse.connection
-    # Digests derive from documents, which are listed themselves.
+    # Digests derive from documents and decisions, which are listed themselves.
     tables = warehouse.rows(
         "SELECT table_name FROM duckdb_tables() WHERE database_name = 'warehouse' "
-        "AND table_name <> 'doc_digests' ORDER BY table_name"
+        "AND table_name NOT IN ('doc_digests', 'run_digests') ORDER BY table_name"
     )
     rows: dict[int, list[RowChange]] = {}
     for (table,) in tables:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from warehouse import writing
 from warehouse.disk import writing_to
-from warehouse.errors import InputError
+from warehouse.errors import ReadOnlyError
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
 from warehouse.memory import within_memory
@@ -43,10 +43,6 @@ class Committed(NamedTuple):
     n_docs: int
     fault: str | None = None
     """Why its rows count nowhere and are to be extracted again."""
-
-
-class ReadOnlyError(InputError):
-    """A write to a warehouse that is open read-only."""
 
 
 class Warehouse:

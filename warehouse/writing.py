@@ -114,6 +114,16 @@ def digest_docs(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(script("writes/doc_digests"))
 
 
+def digest_runs(connection: duckdb.DuckDBPyConnection, which: str, params: Sequence[Any] = ()) -> None:
+    """Records digests of the decisions of runs that have none: of those for which `which`, SQL, is true."""
+    connection.execute(script("writes/digests"))
+    connection.execute(
+        "INSERT INTO run_digests SELECT run_id, benchmark, decisions_digest(d) FROM decisions AS d "
+        f"WHERE {which} GROUP BY ALL",
+        list(params),
+    )
+
+
 def documents_differ(
     connection: duckdb.DuckDBPyConnection, docs: pa.Table, n_whole: int | None
 ) -> str | None:

@@ -17,7 +17,7 @@ from rlfocal.data.policy import Fitted
 from rlfocal.evaluation.planning import Mask, Run, Setup
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import Decisions, Learned
-from warehouse import Warehouse
+from warehouse import Warehouse, writing
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def store(
     curves: Sequence[dict[str, object]],
     seconds: float,
 ) -> None:
-    """Replace the run's rows in all three tables, in one transaction."""
+    """Replace the run's rows in all tables, in one transaction."""
     about = {"run_id": run.run_id, "benchmark": run.benchmark}
     read_at = _read_at(warehouse, dataset)
     evaluations = [
@@ -107,10 +107,11 @@ def store(
     history = [about | {"method": run.name, "seed": run.seed} | curve for curve in curves]
     with warehouse.transaction(f"evaluate {run.benchmark} {run.name}"):
         if warehouse.rows("SELECT 1 FROM evaluations WHERE run_id = ? LIMIT 1", [run.run_id]):
-            for table in ("evaluations", "decisions", "training_history"):
+            for table in ("evaluations", "decisions", "run_digests", "training_history"):
                 warehouse.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run.run_id])
         warehouse.append("evaluations", pa.Table.from_pylist(evaluations))
         warehouse.append("decisions", _decided(run, dataset, decisions))
+        writing.digest_runs(warehouse.connection, "run_id = ?", [run.run_id])
         if history:
             warehouse.append("training_history", pa.Table.from_pylist(history))
 

@@ -54,21 +54,24 @@ def remove_model(
     The pool's file is restored byte for byte; a copy of a pool that ships with rlfocal is deleted once it
     equals that. The model's answers to the pool's benchmarks, and the runs there of pools with it, are
     deleted in one transaction (earlier snapshots keep them), unless `keep_answers`. Raises InputError for a
-    model that neither the pool nor the warehouse has or had.
+    model that neither the pool nor the warehouse has or had, and, with nothing changed, where the warehouse
+    or the file cannot be written to.
     """
     known = load_pool(pool)
     benchmarks = [benchmark.name for benchmark in known.benchmarks]
     gone, snapshot = Gone(0, 0, was_known=False), None
-    # The file first: a run that starts in between must not extract the model again.
-    file = remove_from_pool(pool, model)
     try:
         with open_warehouse(warehouse, create=False, read_only=keep_answers) as opened:
             if keep_answers:
                 gone = gone._replace(was_known=is_known(opened, model))
+                file = remove_from_pool(pool, model)
             else:
-                gone = remove_from_benchmarks(opened, model, benchmarks)
+                # The file before the commit: a run that starts in between must not extract the model again.
+                with remove_from_benchmarks(opened, model, benchmarks) as gone:
+                    file = remove_from_pool(pool, model)
             snapshot = opened.snapshot()
     except MissingWarehouseError:  # it was never extracted
+        file = remove_from_pool(pool, model)
         if file is None:
             raise
     if file is None and not gone.was_known:

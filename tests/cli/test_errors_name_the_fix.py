@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import pickle
+import re
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +20,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from safetensors import safe_open
+from support.rows import choice_rows, docs, extraction
 from support.tiny_models import save_model
 
 from flows import SETTINGS, quieten
@@ -46,6 +52,42 @@ def spec(path: Path) -> ModelSpec:
 def test_a_read_only_warehouse(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(InputError, match="make it writable"), writing_to(tmp_path):
         raise error
+
+
+POOL = """\
+name: mine
+models: [{model: m, hf_repo: org/m, params_b: 1}, {model: n, hf_repo: org/n, params_b: 1}]
+benchmarks: [{name: b, kind: choices, tasks: {t: x}}]
+"""
+COMMANDS = """
+import sys
+from typer.testing import CliRunner
+from rlfocal.cli.app import app
+for command in ("sql", "SELECT n FROM accuracy"), ("remove-model", "pool.yaml", "n"), ("doctor", "--repair"):
+    result = CliRunner().invoke(app, [*command, "-w", "w"])
+    print(result.exit_code, result.output, result.exception)
+"""
+
+
+def test_a_warehouse_on_a_read_only_disk_is_read_and_left_alone(tmp_path: Path) -> None:
+    """Its pool's file, too, and the doctor's only advice is to make it writable."""
+    with open_warehouse(tmp_path / "w") as warehouse:
+        warehouse.put_partition(docs(2), choice_rows([[-1.0, -2.0, -3.0]] * 2, "n"), extraction("n", "f", 2))
+    (tmp_path / "pool.yaml").write_text(POOL)
+    for path in (tmp_path / "w", *(tmp_path / "w").rglob("*")):
+        path.chmod(path.stat().st_mode & ~0o222)
+    as_others = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []  # root may write
+    if as_others and not shutil.which("setpriv"):
+        pytest.skip("needs setpriv to run as root")
+    command = [*as_others, sys.executable, "-c", COMMANDS]
+    run = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
+    read, removed, mended = re.split(r"^(?=[01] )", run.stdout, flags=re.MULTILINE)[1:]
+    assert read.split() == ["0", "n", "-", "2", "None"]
+    assert "cannot be written to by this user: make it writable, or copy the warehouse" in removed
+    assert (tmp_path / "pool.yaml").read_text() == POOL
+    assert "✗ warehouse:" in mended
+    assert "cannot be written to by this user: make it writable, or copy the warehouse" in mended
+    assert "→" not in mended.partition("✗")[2]
 
 
 def test_a_broken_tokenizer_is_named(tmp_path: Path) -> None:

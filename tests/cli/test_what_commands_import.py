@@ -17,7 +17,7 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.methods import make_method
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse
-from warehouse.store import ReadOnlyError
+from warehouse.errors import ReadOnlyError
 
 SLOW_TO_IMPORT = (
     "torch",

@@ -114,11 +114,11 @@ def test_only_what_is_asked_for(filled: Warehouse, tmp_path: Path) -> None:
     report = export(filled, out, benchmarks=["b"], models=["m"])
     assert {t.table for t in report.tables} == {
         *("models", "benchmarks", "tasks", "docs", "choice_logprobs", "extractions", "evaluations"),
-        *("decisions", "doc_digests"),
+        *("decisions", "doc_digests", "run_digests"),
     }
     for table in ("choice_logprobs", "extractions"):
         assert read(out, table).project("model").distinct().fetchall() == [("m",)]
-    for table in ("evaluations", "decisions"):
+    for table in ("evaluations", "decisions", "run_digests"):
         assert read(out, table).project("run_id").fetchall() == [("one",)]
     assert read(out, "docs").project("benchmark").distinct().fetchall() == [("b",)]
     some = export(filled, tmp_path / "some", tables=["docs", "docs"])

@@ -258,8 +258,11 @@ def interrupted_after_the_file(place: Place) -> None:
 
 
 def interrupted_after_the_rows(place: Place) -> None:
-    with open_warehouse(place.warehouse) as warehouse:
-        remove_from_benchmarks(warehouse, "thirteenth", BENCHMARKS)
+    with (
+        open_warehouse(place.warehouse) as warehouse,
+        remove_from_benchmarks(warehouse, "thirteenth", BENCHMARKS),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("interrupted", [None, interrupted_after_the_file, interrupted_after_the_rows])

@@ -11,6 +11,7 @@ import pytest
 
 from support.rows import SCORES, answer_rows, choice_rows, docs, extraction
 from warehouse import Warehouse, open_warehouse
+from warehouse.writing import digest_runs
 
 ODD = "b=c, 100% é"  # a task whose name a folder cannot bear as it is
 
@@ -59,4 +60,5 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
             warehouse.append(
                 "decisions", pa.table(runs | {"task": ["t", "t"], "doc_id": [0, 0], "pool": pools})
             )
+            digest_runs(warehouse.connection, "true")
         yield warehouse

@@ -73,6 +73,7 @@ def fill(path: Path, n_tasks: int) -> None:
             "training_history": history,
         }.items():
             warehouse.append(table, pa.Table.from_pylist(written))
+        writing.digest_runs(warehouse.connection, "true")
 
 
 def benchmark_of(task: int) -> str:

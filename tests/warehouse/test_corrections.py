@@ -175,7 +175,8 @@ def test_evaluations_are_stale_until_they_run_again(warehouse: Warehouse, tmp_pa
 def test_a_benchmark_goes_with_the_last_model_that_answered_it(warehouse: Warehouse) -> None:
     fill(warehouse, "m", "n")
     for model, left in (("m", [("b", "choices", None, None)]), ("n", [])):
-        remove_from_benchmarks(warehouse, model, ["b"])
+        with remove_from_benchmarks(warehouse, model, ["b"]):
+            pass
         assert warehouse.rows("FROM benchmarks") == left
         assert len(warehouse.rows("FROM tasks")) == len(left)
 

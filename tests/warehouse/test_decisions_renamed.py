@@ -1,4 +1,4 @@
-"""In which round each model was asked, through renames: those of today, and those before rounds had a key."""
+"""In which round each model was asked, through renames."""
 
 from __future__ import annotations
 
@@ -8,28 +8,23 @@ import pyarrow as pa
 
 from warehouse import Warehouse
 from warehouse.upkeep.corrections import rename_model
+from warehouse.upkeep.integrity import examine
+from warehouse.writing import digest_runs
 
 MODELS = ["a", "b", "c", "d"]
-FORMER_RENAME = (
-    "UPDATE evaluations SET models = list_sort(list_append(list_filter(models, lambda m: m <> $old), $new)) "
-    "WHERE list_contains(models, $old)",
-    "UPDATE decisions SET pool = list_sort(list_append(list_filter(pool, lambda m: m <> $old), $new)) "
-    "WHERE list_contains(pool, $old)",
-    "INSERT INTO renames VALUES ($old, $new, now())",
-)
-"""What versions before schema 10 did: `pool` was sorted anew, `rounds` was not."""
 
 
-def store(warehouse: Warehouse, run: str, rounds: dict[str, int], *, by_model: bool) -> None:
+def store(warehouse: Warehouse, run: str, rounds: dict[str, int]) -> None:
     pool = sorted(rounds)
-    in_order = pa.array([[rounds[m] for m in pool]], pa.list_(pa.int32()))
     keyed = pa.array([[{"model": m, "round": n} for m, n in rounds.items()]])
     run_row = {"run_id": run, "benchmark": "b", "task": "*", "method": "m", "models": pool}
-    about = {"snapshot": warehouse.snapshot(), "created_at": datetime.now(UTC)}
+    about = {"snapshot": warehouse.snapshot(), "created_at": datetime.now(UTC), "n": 1, "accuracy": 1.0}
     with warehouse.transaction(f"evaluate {run}"):
         warehouse.append("evaluations", pa.Table.from_pylist([run_row | about]))
         decided = {"run_id": [run], "benchmark": ["b"], "task": ["t"], "doc_id": [0], "pool": [pool]}
-        warehouse.append("decisions", pa.table(decided | {"rounds": keyed if by_model else in_order}))
+        decided["correct"] = [True]
+        warehouse.append("decisions", pa.table(decided | {"rounds": keyed}))
+        digest_runs(warehouse.connection, "run_id = ?", [run])
 
 
 def stored(warehouse: Warehouse) -> dict[str, dict[str, int] | None]:
@@ -50,6 +45,15 @@ def add_models(warehouse: Warehouse) -> None:
 
 def test_rounds_follow_a_renamed_model(warehouse: Warehouse) -> None:
     add_models(warehouse)
-    store(warehouse, "r", {"a": 3, "b": 1, "d": 2}, by_model=True)
+    store(warehouse, "r", {"a": 3, "b": 1, "d": 2})
+    store(warehouse, "altered", {"a": 1})
+    with warehouse.transaction("alter"):
+        warehouse.connection.execute("UPDATE decisions SET probability = 1 WHERE run_id = 'altered'")
+    assert altered(warehouse) == {"altered"}
     rename_model(warehouse, "a", "z")
-    assert stored(warehouse) == {"r": {"z": 3, "b": 1, "d": 2}}
+    assert stored(warehouse) == {"r": {"z": 3, "b": 1, "d": 2}, "altered": {"z": 1}}
+    assert altered(warehouse) == {"altered"}
+
+
+def altered(warehouse: Warehouse) -> set[str]:
+    return {run.run_id for run in examine(warehouse).runs or () if "altered" in run.reason}

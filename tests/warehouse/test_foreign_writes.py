@@ -90,6 +90,13 @@ ON_A_RUN = (
     "UPDATE decisions SET benchmark = 'a' WHERE run_id = '{run}' AND doc_id = {doc_id}",
     "DELETE FROM decisions WHERE run_id = '{run}' AND doc_id = {doc_id}",
     "DELETE FROM decisions WHERE run_id = '{run}'",
+    "UPDATE decisions SET prediction = 2 WHERE run_id = '{run}' AND doc_id = {doc_id}",
+    "UPDATE decisions SET pool = ['m9'], rounds = NULL WHERE run_id = '{run}' AND doc_id = {doc_id}",
+    "UPDATE decisions SET probability = 0.5 WHERE run_id = '{run}' AND doc_id = {doc_id}",
+    "UPDATE decisions SET correct = doc_id >= 2 WHERE run_id = '{run}'",
+    "UPDATE run_digests SET digest = '1:2:3' WHERE run_id = '{run}'",
+    "INSERT INTO run_digests FROM run_digests WHERE run_id = '{run}'",
+    "DELETE FROM run_digests WHERE run_id = '{run}'",
     "INSERT INTO training_history FROM training_history WHERE run_id = '{run}'",
 )
 
@@ -155,7 +162,7 @@ def named_partitions(found: Integrity) -> set[tuple[str, str]]:
 
 
 def named_runs(found: Integrity) -> set[str]:
-    of_runs = ("evaluations", "decisions", "training_history")
+    of_runs = ("evaluations", "decisions", "run_digests", "training_history")
     keys = {fault.key[0] for fault in found.keys or () if fault.table in of_runs}
     return {fault.run_id for fault in found.runs or ()} | {key for key in keys if key is not None}
 

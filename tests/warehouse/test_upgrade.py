@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from support.rows import choice_rows, docs, extraction, put
 
@@ -122,14 +123,21 @@ def test_files_are_small_and_in_order(warehouse: Warehouse) -> None:
     assert used == [("ZSTD",)]
 
 
-def test_a_warehouse_from_before_traces_is_read_and_upgraded(tmp_path: Path) -> None:
+def test_a_warehouse_from_before_traces_and_digests_is_read_and_upgraded(tmp_path: Path) -> None:
     location = tmp_path / "w"
     with open_warehouse(location) as warehouse:
         warehouse.put_partition(docs(2), choice_rows([[-1.0, -2.0, -3.0]] * 2), extraction(n_docs=2))
+        run = [
+            {"run_id": "r", "benchmark": "b", "task": task, "n": 1, "accuracy": 1.0} for task in ("*", "t")
+        ]
+        decision = {"run_id": ["r"], "benchmark": ["b"], "task": ["t"], "doc_id": [0], "correct": [True]}
         with warehouse.transaction("as schema 11 left it"):
+            warehouse.append("evaluations", pa.table(run))
+            warehouse.append("decisions", pa.table(decision))
             for what in (
                 "DROP VIEW trace_probs",
                 "DROP TABLE traces",
+                "DROP TABLE run_digests",
                 "UPDATE schema_version SET version = 11",
             ):
                 warehouse.connection.execute(what)
@@ -143,3 +151,4 @@ def test_a_warehouse_from_before_traces_is_read_and_upgraded(tmp_path: Path) -> 
         assert warehouse.rows("FROM warehouse.traces") == []
     with open_warehouse(tmp_path / "other") as warehouse:
         assert import_tables(warehouse, tmp_path / "out").n_written == 1
+        assert examine(warehouse).is_sound

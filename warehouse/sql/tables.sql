@@ -70,6 +70,8 @@ CREATE TABLE IF NOT EXISTS decisions (
     probability DOUBLE
 );
 
+CREATE TABLE IF NOT EXISTS run_digests (run_id VARCHAR NOT NULL, benchmark VARCHAR NOT NULL, digest VARCHAR NOT NULL);
+
 CREATE TABLE IF NOT EXISTS ruled_out (
     run_id VARCHAR NOT NULL, benchmark VARCHAR, method VARCHAR, budget VARCHAR, data VARCHAR
 );

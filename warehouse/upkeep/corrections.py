@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -68,11 +69,13 @@ class Gone(NamedTuple):
     """Whether the warehouse has or had the model."""
 
 
-def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequence[str]) -> Gone:
+@contextmanager
+def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequence[str]) -> Iterator[Gone]:
     """Deletes what a model answered in some benchmarks, documents that no other model answered there,
     and leaderboard runs there of pools with it: what is left is as if it had never been added.
 
-    All of it or nothing, as one snapshot; earlier ones keep it. Done a second time, it writes nothing.
+    Commits all of it as one snapshot when the block ends, or nothing if it raises; earlier snapshots keep it.
+    Done a second time, it writes nothing.
     """
     connection, message = warehouse.connection, f"remove {model} from its pool"
     named = {"model": model, "benchmarks": list(benchmarks)}
@@ -90,7 +93,7 @@ def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequenc
             writing.digest_docs(connection)
         if len(going) == len(committed) and is_known(warehouse, model):
             connection.execute("DELETE FROM models WHERE model = ?", [model])
-    return Gone(len(going), runs, was_known)
+        yield Gone(len(going), runs, was_known)
 
 
 def is_known(warehouse: Warehouse, model: str) -> bool:
@@ -122,8 +125,13 @@ def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
             raise InputError(
                 f"past evaluations of {both[0]!r} had both {old!r} and {new!r}; choose another name"
             )
-        for statement in warehouse.connection.extract_statements(script("corrections/rename_model")):
-            warehouse.connection.execute(statement, names)
+        connection = warehouse.connection
+        connection.execute(script("writes/digests"))
+        connection.execute(script("corrections/renamed_runs"), {"old": old})
+        for statement in connection.extract_statements(script("corrections/rename_model")):
+            connection.execute(statement, names)
+        connection.execute("DELETE FROM run_digests WHERE run_id IN (FROM temp.renamed_runs)")
+        writing.digest_runs(connection, "run_id IN (FROM temp.renamed_runs)")
         return len(warehouse.committed(new))
 
 

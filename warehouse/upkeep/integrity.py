@@ -49,7 +49,7 @@ class PartitionFault(NamedTuple):
 
 
 class RunFault(NamedTuple):
-    """A run whose figures are not those of its decisions."""
+    """A run whose figures are not those of its decisions, or whose decisions were altered."""
 
     run_id: str
     task: str
@@ -167,7 +167,7 @@ def repair(warehouse: Warehouse) -> Repair:
         if faults:
             writing.drop_partitions(warehouse.connection, [fault[:3] for fault in faults])
         runs = _run_faults(warehouse)
-        for table in ("evaluations", "decisions", "training_history") if runs else ():
+        for table in ("evaluations", "decisions", "run_digests", "training_history") if runs else ():
             delete = f"DELETE FROM {table} WHERE list_contains(?, run_id)"
             warehouse.connection.execute(delete, [[run.run_id for run in runs]])
     with warehouse.upkeep():
@@ -242,6 +242,7 @@ def _partition_faults(warehouse: Warehouse) -> tuple[PartitionFault, ...]:
 
 
 def _run_faults(warehouse: Warehouse) -> tuple[RunFault, ...]:
+    warehouse.connection.execute(script("writes/digests"))
     return tuple(RunFault(*row) for row in warehouse.rows(script("upkeep/run_faults")))
 
 

@@ -22,6 +22,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "corrections": ("benchmark", "task", "doc_id"),
     "evaluations": ("run_id", "task"),
     "decisions": ("run_id", "benchmark", "task", "doc_id"),
+    "run_digests": ("run_id",),
     "training_history": ("run_id", "benchmark", "task", "phase", "episode"),
     "renames": ("old", "new", "renamed_at"),
     "ruled_out": ("run_id", "data"),

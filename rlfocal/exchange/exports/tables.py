@@ -120,8 +120,9 @@ def _prepare(
     connection.execute("SET VARIABLE whole_pool = ?", [models is None])
     withhold(warehouse, questions=questions)
     connection.execute(script("exports/views"))
-    if not is_lent(warehouse, "traces"):
-        connection.execute(script("exports/traces"))
+    for table in ("traces", "run_digests"):
+        if not is_lent(warehouse, table):
+            connection.execute(script(f"exports/{table}"))
     count = "SELECT count(*) FROM temp.withheld SEMI JOIN temp.kept_benchmarks USING (benchmark)"
     return int(warehouse.rows(count)[0][0])
 

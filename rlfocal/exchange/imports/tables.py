@@ -16,7 +16,7 @@ from warehouse.scripts import quoted, script
 from warehouse.store import PartitionKey
 from warehouse.upkeep.keys import FOLDERS, KEYS
 
-_RUNS = ("evaluations", "decisions", "training_history", "ruled_out")
+_RUNS = ("evaluations", "decisions", "run_digests", "training_history", "ruled_out")
 _NEVER_REPLACED = ("models", "benchmarks", "tasks", "corrections")
 """Tables of which a stored row stays as it is."""
 _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
@@ -152,6 +152,9 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
                 writing.put_partitions(connection, rows, records, traces)
     for table in ("prompts", "renames", *_RUNS):
         connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
+    # Earlier versions exported no digests of runs.
+    undigested = "temp.given_decisions ANTI JOIN warehouse.run_digests USING (run_id)"
+    writing.digest_runs(connection, f"run_id IN (SELECT run_id FROM {undigested})")
     connection.execute(f"INSERT INTO extractions BY NAME {_missing('extractions')}")  # those without a row
 
 

@@ -109,7 +109,10 @@ def check_warehouse(
     except MissingWarehouseError as error:
         yield Finding("warehouse", "note", str(error))
         return
-    except (InputError, RunError) as error:
+    except InputError as error:  # says what to do
+        yield Finding("warehouse", "fault", str(error))
+        return
+    except RunError as error:
         yield Finding("warehouse", "fault", str(error), "give --warehouse, or restore the catalogue's backup")
         return
     yield from _report_faults(place, found)

@@ -2,6 +2,7 @@
 -- temp.changed: the tasks of these.
 DELETE FROM evaluations WHERE run_id IN (SELECT g.run_id FROM temp.gone_runs AS g);
 DELETE FROM decisions WHERE run_id IN (SELECT g.run_id FROM temp.gone_runs AS g);
+DELETE FROM run_digests WHERE run_id IN (SELECT g.run_id FROM temp.gone_runs AS g);
 DELETE FROM training_history WHERE run_id IN (SELECT g.run_id FROM temp.gone_runs AS g);
 CREATE OR REPLACE TEMP TABLE unanswered AS
 SELECT a.benchmark, a.task, a.doc_id FROM temp.answered_by_it AS a

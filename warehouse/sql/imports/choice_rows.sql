@@ -10,5 +10,5 @@ FROM (
     SEMI JOIN wanted AS w USING (benchmark, task, model)
     JOIN documents AS d USING (benchmark, task, doc_id)
     WHERE d.label IS NOT NULL
-) AS r
-ORDER BY r.benchmark, r.model, r.task, r.doc_id, r.choice;
+) AS r;
+

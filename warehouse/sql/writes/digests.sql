@@ -1,4 +1,4 @@
--- A digest of the rows of a partition, or of a task's documents, whatever their order and the model's name: how many
+-- A digest of the rows of a partition, of a task's documents, or of a run's decisions, whatever their order and the model's name: how many
 -- they are, and the sums of both halves of their MD5. A NULL is not an empty text, and a row that is there three times is
 -- not one that is there once. A partition's traces, where it has any, follow after a plus.
 CREATE OR REPLACE TEMP MACRO rows_digest(hash) AS concat_ws(
@@ -24,4 +24,9 @@ CREATE OR REPLACE TEMP MACRO traces_digest(r) AS rows_digest(md5_number(to_json(
 CREATE OR REPLACE TEMP MACRO docs_digest(r) AS rows_digest(md5_number(to_json([
     r.doc_id::VARCHAR, r.doc_hash, r.question, r.choices::VARCHAR, r.label::VARCHAR, r.gold, r.split,
     r.confidential::VARCHAR
+])::VARCHAR));
+
+CREATE OR REPLACE TEMP MACRO decisions_digest(r) AS rows_digest(md5_number(to_json([
+    r.task, r.doc_id::VARCHAR, r.pool::VARCHAR, r.prediction::VARCHAR, r.answer, r.correct::VARCHAR, r.reward::VARCHAR,
+    r.rounds::VARCHAR, r.probability::VARCHAR
 ])::VARCHAR));
