@@ -232,6 +232,16 @@ def test_text_is_readable_and_figures_have_words(browser: Browser, page: Path) -
     assert browser.run(f"[...document.querySelectorAll('input, select, button')]{unnamed}") == 0
 
 
+def test_a_figure_is_drawn_anew_for_another_width_alone(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1400)
+    browser.draw_all()
+    widths = "[...document.querySelectorAll('#board0 .chart')].map((c) => c.clientWidth)"
+    drawn = "[...document.querySelectorAll('#board0 .chart')].map((c) => Number(c.dataset.width))"
+    assert browser.run(widths) == browser.run(drawn)
+    browser.look(width=700)
+    browser.wait(f"{drawn}.every((width) => width < 700)")
+
+
 def test_everything_is_reached_by_keyboard(browser: Browser, page: Path) -> None:
     browser.open(page, width=1400)
     browser.draw_all()
@@ -284,7 +294,7 @@ def change(element: str, value: str, event: str = "change") -> str:
 
 
 FOCUSED = """((e) => [
-  e.tagName.toLowerCase() + (e.id ? '#' + e.id : e.className ? '.' + e.className : ''), e.textContent
+  e.tagName.toLowerCase() + (e.id ? '#' + e.id : e.classList[0] ? '.' + e.classList[0] : ''), e.textContent
 ])(document.activeElement)"""
 BEYOND = """[...document.body.querySelectorAll('*')]
   .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .chart, .columns'))
