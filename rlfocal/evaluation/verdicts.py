@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -90,7 +90,7 @@ def verdict_table(
     named: Collection[str] = (),
     before: Mapping[tuple[BoardKey, str], float] | None = None,
 ) -> Table:
-    """Of each board best_single, the best rival, the methods in `named`, and RL-Focal's with their verdicts.
+    """Of each board the best rival beside best_single, the methods in `named`, and RL-Focal's verdicts.
 
     `before`: earlier accuracies, for a column of changes in points.
     """
@@ -99,10 +99,11 @@ def verdict_table(
     table = Table("benchmark", "acc %", "asked", "¢/1k", *changes, texts=texts, kept=texts[:1])
     for board in boards:
         words = {one.method: one.words for one in board.verdicts}
+        shown = _shown(board, named)
         if board.rival is not None and board.ours:
-            words[board.rival.method] = "the best rival"
+            words[board.rival.method] = f"the best rival{_beside(board, shown)}"
         title = _title(board)
-        for s in _shown(board, named):
+        for s in shown:
             was = None if before is None else before.get((board.key, s.method))
             change = "new" if was is None else points(s.accuracy - was)
             cells = [
@@ -117,15 +118,22 @@ def verdict_table(
     return table
 
 
-def _shown(board: Board, named: Collection[str]) -> Iterator[Standing]:
-    """RL-Focal's methods last; the others by falling accuracy, after best_single."""
+def _shown(board: Board, named: Collection[str]) -> list[Standing]:
+    """RL-Focal's methods last; the others by falling accuracy, after best_single where it has a row."""
     ours = {s.method for s in board.ours}
-    wanted = {board.baseline, *named, *([board.rival.method] if board.rival else [])}
+    wanted = {*named, *([board.rival.method] if board.rival else [])}
+    if not (ours and board.rival):
+        wanted |= {board.baseline}
     if not ours and not named:
         wanted |= {s.method for s in board.standings[:ROWS]}
     rest = [s for s in board.standings if s.method in wanted - ours]
-    yield from sorted(rest, key=lambda s: s.method != board.baseline)
-    yield from board.ours
+    return [*sorted(rest, key=lambda s: s.method != board.baseline), *board.ours]
+
+
+def _beside(board: Board, shown: Sequence[Standing]) -> str:
+    """What best_single reaches, in words, unless it has a row of its own."""
+    of = [s for s in board.standings if s.method == board.baseline and s not in shown]
+    return f"; {board.baseline} {percent(of[0].accuracy, 1)}" if of else ""
 
 
 def _title(board: Board) -> str:

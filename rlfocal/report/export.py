@@ -12,6 +12,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.report.boards import overview_table
+from rlfocal.report.drift import drift_part
 from rlfocal.report.figures import Figure
 from rlfocal.report.html import sections, studies_of
 from rlfocal.report.paper import paper_parts
@@ -53,6 +54,9 @@ def export_report(
     for findings, figure in studies_of(warehouse, benchmarks):
         written += _write_table(target / "studies" / file_name(figure.name), findings_table(findings))
         written += _write_figure(target / "studies" / file_name(figure.name), figure)
+    if (drift := drift_part(warehouse)) is not None and drift.figure is not None:
+        written += _write_table(target / "drift", drift.table)
+        written += _write_figure(target / "drift", drift.figure)
     for part in paper_parts(warehouse) if paper else ():
         if part.rows:
             written += _write_table(target / "paper" / part.name, part.table)

@@ -15,6 +15,10 @@ const number = (text) => {
 function equip(table) {
   const head = [...table.tHead.rows[0].cells], body = table.tBodies[0];
   const original = [...body.rows];
+  for (const row of original) {  // names break where their parts do
+    const parts = row.cells[0].textContent.split(/(?<=[_:\/@-])/);
+    row.cells[0].replaceChildren(...parts.flatMap((part) => [part, make("wbr")]));
+  }
   const sort = (column, direction) => {
     const of = (row) => row.cells[column].textContent.trim();
     const numeric = original.every((row) => number(of(row)) !== null);
@@ -79,6 +83,8 @@ async function draw(figure) {
   const tooltip = { disableDefaultStyle: false };
   const narrow = width < 480 ? { ...config, legend: { ...config.legend, columns: 2 } } : config;
   const shown = await vegaEmbed(chart, spec, { config: narrow, renderer: "svg", actions: false, tooltip });
+  // The frame that one draws has no name.
+  chart.querySelectorAll("[role='graphics-symbol']:not([aria-label])").forEach((mark) => mark.setAttribute("aria-hidden", "true"));
   chart.dataset.drawn = "yes";
   figure.view = shown.view;
 }

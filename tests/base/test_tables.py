@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from io import StringIO
+from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pylatexenc.latex2text import LatexNodes2Text, MacroTextSpec, get_default_latex_context_db
 from rich.console import Console
 
-from rlfocal.base.tables import Table, escape_markdown
+from rlfocal.base.tables import Table, escape_latex, escape_markdown
 
 HOSTILE = "<b>a|b</b> [red]_x_ *y*"
 
@@ -32,3 +38,48 @@ def test_a_cell_is_text_in_every_medium() -> None:
 )
 def test_markdown_keeps_names_and_code_as_they_are(words: str, escaped: str) -> None:
     assert escape_markdown(words) == escaped
+
+
+NAMES = (
+    r"\frac{1}{0} $x^{$ \input{/etc/passwd} \write18",
+    "a_b~c^d|e`f''g--h---i ?`!` <<x>> #1 & 100 % \"q\"",
+    "</svg><script>alert(1)</script>&amp;",
+    "[0.5em] {{ 7 * 7 }} {% raw %} *",
+    "−3.1 ± 2 ¢ – déjà",
+    "m" * 300,
+)
+SIGNS = {"textless": "<", "textgreater": ">", "textquotedbl": '"', "textbar": "|", "textquotesingle": "'"}
+SIGNS |= {"textasciicircum": "^", "textasciigrave": "`"}
+
+
+def read_latex(text: str) -> str:
+    """What LaTeX would show. Raises for what it could not read."""
+    context = get_default_latex_context_db()
+    signs = [MacroTextSpec(name, simplify_repl=sign) for name, sign in SIGNS.items()]
+    context.add_context_category("signs", prepend=True, macros=signs)
+    reader = LatexNodes2Text(latex_context=context, strict_latex_spaces=True, keep_comments=True)
+    return str(reader.latex_to_text(text, tolerant_parsing=False))
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"]), max_size=30))
+@example(" ".join(NAMES))
+def test_latex_shows_names_as_they_are(name: str) -> None:
+    assert read_latex(escape_latex(name)) == " ".join(name.split()).replace("−", "-")
+
+
+@pytest.mark.parametrize("engine", ["pdflatex", "xelatex"])
+def test_tables_compile(engine: str, tmp_path: Path) -> None:
+    if shutil.which(engine) is None:
+        pytest.skip(f"needs {engine}")
+    table = Table("*name", "n %", texts=("words",))
+    for name in (*NAMES, *(["模型 \N{ROBOT FACE} \u202etxt"] if engine == "xelatex" else [])):
+        table.add(name, "−1.0", name)
+    (tmp_path / "table.tex").write_text(table.latex(), "utf-8")
+    head = r"\documentclass{article}\usepackage{booktabs,textcomp}\usepackage[T1]{fontenc}"
+    (tmp_path / "page.tex").write_text(rf"{head}\begin{{document}}\input{{table}}\end{{document}}")
+    command = [engine, "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "page.pdf").stat().st_size > 1_000

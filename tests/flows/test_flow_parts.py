@@ -35,8 +35,11 @@ from flows.support.deploying import TAG, crash_silent_runs
 from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
 from flows.support.silence import HEARTBEAT, end_silent_runs
 from rlfocal.base.errors import InputError
+from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.evaluation.verdicts import verdict_table
 from rlfocal.extraction.running.events import Extracted, Failure
 from rlfocal.extraction.running.runner import ModelOutcome
+from warehouse import open_warehouse
 
 pytestmark = pytest.mark.slow
 SECRET = "postgresql://me:PlantedPassword@host/db"
@@ -82,6 +85,9 @@ def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path
         rows = made_by(learning.evaluate, "tiny", methods=methods, seeds=1, warehouse=location)
         assert {row.method for row in rows} >= set(methods)
         [page] = artifacts("evaluate-accuracy")
+        with open_warehouse(location, read_only=True) as opened:
+            table = verdict_table(leaderboard(opened), before={}).markdown()
+        assert "\n".join(table) in page
         assert "| plurality |" in page
         written = made_by(learning.report, str(tmp_path / "report.html"), warehouse=location)
         assert written.stat().st_size > 10_000

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,15 @@ def page(filled: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with chromium(tmp_path_factory.mktemp("chromium")) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The script of axe-core that the package bundles; its Python code is not run."""
+    found = find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        pytest.skip("needs axe-playwright-python: make test installs it")
+    return Path(found.origin).with_name("axe.min.js").read_text("utf-8")
 
 
 def embedded(page: Path, kind: str) -> list[dict[str, Any]]:
@@ -222,11 +232,70 @@ def test_text_is_readable_and_figures_have_words(browser: Browser, page: Path) -
     assert browser.run(f"[...document.querySelectorAll('input, select, button')]{unnamed}") == 0
 
 
+def test_a_figure_is_drawn_anew_for_another_width_alone(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1400)
+    browser.draw_all()
+    widths = "[...document.querySelectorAll('#board0 .chart')].map((c) => c.clientWidth)"
+    drawn = "[...document.querySelectorAll('#board0 .chart')].map((c) => Number(c.dataset.width))"
+    assert browser.run(widths) == browser.run(drawn)
+    browser.look(width=700)
+    browser.wait(f"{drawn}.every((width) => width < 700)")
+
+
+def test_everything_is_reached_by_keyboard(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1400)
+    browser.draw_all()
+    seen = []
+    for _ in range(400):
+        press(browser, "Tab", 9)
+        at = browser.run(FOCUSED)
+        seen.append(at[0])
+        if at[1] == "Next":
+            break
+    wanted = ("a.skip", "input", "summary", "button", "select#board", "div.scroll", "div.chart")
+    assert [seen.index(kind) for kind in wanted[:2]] == [0, 1]
+    assert set(wanted) <= set(seen)
+    assert seen.count("div.chart") == browser.run("document.querySelectorAll('#board0 .chart').length")
+    where = "document.querySelector('#board0 .where').textContent"
+    assert browser.run(where).startswith("1 of")
+    press(browser, "Enter", 13)
+    assert browser.run(where).startswith("2 of")
+    header = "document.querySelector('#board0-models ~ .scroll thead th:nth-child(2)')"
+    browser.run(f"{header}.querySelector('button').focus()")
+    press(browser, "Enter", 13)
+    assert browser.run(f"{header}.getAttribute('aria-sort')") == "descending"
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing(browser: Browser, page: Path, axe: str, width: int, dark: bool) -> None:
+    browser.open(page, width=width, dark=dark)
+    browser.draw_all()
+    browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    browser.run(f"{axe}; true")
+    rules = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}"
+    told = "r.violations.map((v) => [v.id, v.help, ...v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200))])"
+    assert browser.run(f"axe.run(document, {rules}).then((r) => {told})") == []
+    assert browser.run(f"axe.run(document, {rules}).then((r) => r.passes.length)") > 20
+
+
+def press(browser: Browser, key: str, code: int) -> None:
+    """One key, as a reader would."""
+    about = {"key": key, "code": key, "windowsVirtualKeyCode": code} | (
+        {"text": "\r"} if key == "Enter" else {}
+    )
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, **about)
+
+
 def change(element: str, value: str, event: str = "change") -> str:
     """A script that enters a value as a reader would."""
     return f"(e => {{ e.value = {json.dumps(value)}; e.dispatchEvent(new Event('{event}')); }})({element})"
 
 
+FOCUSED = """((e) => [
+  e.tagName.toLowerCase() + (e.id ? '#' + e.id : e.classList[0] ? '.' + e.classList[0] : ''), e.textContent
+])(document.activeElement)"""
 BEYOND = """[...document.body.querySelectorAll('*')]
   .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .chart, .columns'))
   .map(e => e.tagName + ' ' + e.className + ' ' + e.textContent.slice(0, 30)).slice(0, 5)"""

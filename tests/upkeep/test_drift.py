@@ -20,6 +20,7 @@ from support.rows import SCORES, THREE, choice_rows, docs, extraction, put, put_
 
 from rlfocal.base.errors import InputError
 from rlfocal.report.drift import drift_part
+from rlfocal.report.figures.style import svg
 from rlfocal.statistics.intervals import paired_counts
 from rlfocal.upkeep.drift import (
     FULL,
@@ -347,6 +348,16 @@ def test_a_lost_file_of_an_earlier_snapshot_costs_the_report_its_part_alone(ware
     assert part is not None
     assert len(part.table.rows) == 1
     assert part.table.html().count('<tr class="ours">') == 1
+    assert part.figure is not None
+    assert "of 1 partition, 1 beyond the thresholds" in part.figure.description
+    shown = [row for rows in part.figure.spec["datasets"].values() for row in rows if "model" in row]
+    assert [(row["model"], row["task"], row["kind"]) for row in shown] == [
+        ("m", "b/t", "beyond the thresholds")
+    ]
+    assert 100 * abs(drift_since(warehouse, before_last_extraction(warehouse)).rows[0].change.mean) == (
+        pytest.approx(abs(shown[0]["mean"]))
+    )
+    assert "var(--" not in svg(part.figure.spec)
     Path(file).unlink()
     assert drift_part(warehouse) is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log
 from typing import Any
 
 import altair as alt
@@ -99,7 +100,8 @@ def _chart(points: Sequence[dict[str, Any]], front: Sequence[dict[str, Any]], un
         .mark_line(interpolate="step-after", color=INK, strokeWidth=1, strokeDash=[3, 3], opacity=0.7)
         .encode(x=x, y=y)
     )
-    labels: list[alt.Chart | alt.LayerChart] = [label(front, x, y, side) for side in ("start", "end")]
+    named_here = _apart(front, points)
+    labels: list[alt.Chart | alt.LayerChart] = [label(named_here, x, y, side) for side in ("start", "end")]
     ours = [
         {**p, "short": shortened(p["name"])} for p in points if p["kind"] == "RL-Focal" and p not in front
     ]
@@ -124,6 +126,24 @@ def label(points: Sequence[dict[str, Any]], x: alt.X, y: alt.Y, side: str) -> al
     align = "left" if side == "start" else "right"
     halo = text.mark_text(align=align, dx=dx, dy=-9, color=INK, stroke=PAPER, strokeWidth=3)
     return alt.layer(halo, text.mark_text(align=align, dx=dx, dy=-9, color=INK))
+
+
+def _apart(front: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The front's points whose names do not cover one another, the most accurate first chosen."""
+    scale = log if cost_scale([p["cost"] for p in points]).to_dict().get("type") == "log" else float
+    wide, high = (
+        max(map(of, points)) - min(map(of, points)) or 1.0
+        for of in (lambda p: scale(p["cost"]), lambda p: p["accuracy"])
+    )
+    kept: list[dict[str, Any]] = []
+    for p in reversed(front):
+        if all(
+            abs(scale(p["cost"]) - scale(q["cost"])) > 0.2 * wide
+            or abs(p["accuracy"] - q["accuracy"]) > 0.06 * high
+            for q in kept
+        ):
+            kept.insert(0, p)
+    return kept
 
 
 def shortened(name: str, longest: int = LONGEST) -> str:

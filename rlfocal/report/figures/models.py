@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import altair as alt
 
 from rlfocal.base.wording import counted
@@ -18,7 +20,13 @@ WRITTEN = 16
 @board_figure(place=7)
 def models(warehouse: Warehouse, board: Board) -> Figure | None:
     """None for a benchmark without documents."""
-    found = warehouse.rows(script("queries/coverage"), [board.benchmark, list(board.models)])
+    order = list(dict.fromkeys([*(s.model for s in board.singles), *board.models]))
+    return coverage(warehouse, board.benchmark, order)
+
+
+def coverage(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -> Figure | None:
+    """The models, in this order, by the tasks of a benchmark; None without documents or models."""
+    found = warehouse.rows(script("queries/coverage"), [benchmark, list(models)])
     if not found:
         return None
     cells = [
@@ -27,8 +35,7 @@ def models(warehouse: Warehouse, board: Board) -> Figure | None:
         for model, task, n, total, accuracy in found
     ]
     tasks = list(dict.fromkeys(c["task"] for c in cells))
-    order = [s.model for s in board.singles]
-    order += [m for m in dict.fromkeys(c["model"] for c in cells) if m not in order]
+    order = list(models)
     gaps = sum(bool(c["missing"]) for c in cells)
     lacking = f"{counted(gaps, 'cell')} of {len(cells):,} {'lacks' if gaps == 1 else 'lack'} answers"
     wide, high = max(min(640 // len(order), 46), 6), 20 if len(tasks) < 40 else 12
@@ -63,6 +70,6 @@ def models(warehouse: Warehouse, board: Board) -> Figure | None:
         "Models by tasks.",
         "Accuracy in % on all documents of a task that a model answered, the darker the higher; "
         + (f"framed: {lacking}." if gaps else "nothing is missing."),
-        f"Accuracy of {len(order)} models on {counted(len(tasks), 'task')} of {board.benchmark}; "
+        f"Accuracy of {len(order)} models on {counted(len(tasks), 'task')} of {benchmark}; "
         + (f"{lacking}." if gaps else "nothing is missing."),
     )

@@ -23,14 +23,21 @@ WIDE, SIDE = 430, 190
 def pools(warehouse: Warehouse, board: Board) -> Figure | None:
     """None where there are no two models."""
     runs = [run.run_id for standing in board.ours for run in standing.runs]
-    choice = pool_choice(warehouse, board.benchmark, runs, board.models)
+    return every_pool(warehouse, board.benchmark, runs, board.models)
+
+
+def every_pool(
+    warehouse: Warehouse, benchmark: str, runs: Sequence[str], models: Sequence[str]
+) -> Figure | None:
+    """Pools of these models, with those that the runs, which may be none, chose."""
+    choice = pool_choice(warehouse, benchmark, runs, models)
     if choice is None:
         return None
     points = [
-        *(_point(pool, board, "other pools") for pool in choice.others),
-        *(_point(pool, board, "chosen by RL-Focal", pool.share) for pool in choice.chosen),
-        _point(choice.full, board, "all models"),
-        _point(choice.best, board, "best in hindsight"),
+        *(_point(pool, models, "other pools") for pool in choice.others),
+        *(_point(pool, models, "chosen by RL-Focal", pool.share) for pool in choice.chosen),
+        _point(choice.full, models, "all models"),
+        _point(choice.best, models, "best in hindsight"),
     ]
     points = [p for p in points if p["diversity"] is not None and p["accuracy"] is not None]
     if not points:
@@ -45,19 +52,19 @@ def pools(warehouse: Warehouse, board: Board) -> Figure | None:
     best = choice.best
     often = f"Chosen most often: {', '.join(most.models)} ({percent(most.share, 0)} %). " if most else ""
     return Figure(
-        _chart(points, board.models),
+        _chart(points, models),
         "Diversity against accuracy of every pool.",
         f"Each point is a pool of 2 to {choice.max_size} models, on the test documents. {asked}Draw a "
         "rectangle: the bars count in how many of its pools each model is. A pool's plurality accuracy is "
         "not that of RL-Focal, which can fuse better or worse than a vote.",
-        f"Focal diversity against plurality accuracy of {len(points):,} pools on {board.benchmark}. {often}"
+        f"Focal diversity against plurality accuracy of {len(points):,} pools on {benchmark}. {often}"
         f"Best in hindsight: {', '.join(best.models)}, diversity {decimal(best.focal_diversity)}, accuracy "
         f"{percent(best.plurality_accuracy)} %.",
     )
 
 
-def _point(pool: Pool, board: Board, kind: str, share: float = 0.0) -> dict[str, Any]:
-    rank = {model: at for at, model in enumerate(board.models)}
+def _point(pool: Pool, models: Sequence[str], kind: str, share: float = 0.0) -> dict[str, Any]:
+    rank = {model: at for at, model in enumerate(models)}
     accuracy = pool.plurality_accuracy
     return {
         "m": [rank[model] for model in pool.models if model in rank],
