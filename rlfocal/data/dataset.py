@@ -103,6 +103,12 @@ class Dataset:
         right: Bools = (self.predictions == self.labels[:, None]) & (self.labels[:, None] >= 0)
         return right
 
+    @property
+    def chances(self) -> Floats:
+        """(T, N) each model's probability for the right slot, or share of passes; 0 if no slot is right."""
+        given = np.take_along_axis(self.probs, np.maximum(self.labels, 0)[:, None, None], axis=2)[:, :, 0]
+        return np.where(self.labels[:, None] >= 0, given, 0.0)
+
     def rows(self, keep: Bools) -> Dataset:
         """The documents where `keep` (T,) is true."""
         return self.take(np.flatnonzero(keep))

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +16,19 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods._text import questions_of
+from rlfocal.methods.registry import Entry, Made, register
 
 _HALVINGS = 50
+
+
+def question_router(name: str, asks: str, **more: Any) -> Callable[[Made], Made]:
+    """Registers a router that asks one model by the question alone, within any budget.
+
+    `more`: further fields of its entry.
+    """
+    usual = {"answers": "what it answers", "needs": ("questions",), "reads": ("question",)}
+    every: dict[str, Any] = {**usual, "has_budgets": True, "is_default": False, **more}
+    return register(Entry(name, asks, **every))
 
 
 class Scorer(ABC):

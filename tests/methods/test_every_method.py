@@ -1,32 +1,38 @@
-"""What holds of every method of the register: budgets as entered, edges of data, labels that mean nothing."""
+"""What holds of every method of the register: budgets as entered, and edges of data."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.datasets import answers, choices, edges
 
+from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, decide
+from rlfocal.data.policy import Budget, Budgeted, Method, OnlineLearner, decide, decide_online
 from rlfocal.methods import check_methods, every_method, make_method
-from rlfocal.methods.registry import Making, entry_of, settable
+from rlfocal.methods.registry import PROTOCOLS, Making, entry_of, settable
 
 QUICK = ("one class", "no texts", "few answers")
 """Edges that each method meets in `make test`; the others take as long again."""
-NAMES = sorted({name for data in (choices(), answers()) for name in every_method(data)[0]})
+
+
+def offered(data: Dataset) -> set[str]:
+    """Under either protocol."""
+    return {name for protocol in PROTOCOLS for name in every_method(data, protocol)[0]}
+
+
+ON_CHOICES = offered(choices())
+NAMES = sorted(ON_CHOICES | offered(answers()))
+
+
+def made(name: str, *, briefly: bool) -> Method:
+    """`briefly`: of few gradient steps, where its settings tell how many."""
+    known = settable(make_method(name)) if briefly else ()
+    return make_method(name, Making(settings={of: "20" for of in ("iterations", "epochs") if of in known}))
 
 
 def fitted(name: str, data: Dataset, *, briefly: bool = False) -> object:
-    """The method's policy; `briefly`: after few gradient steps, where its settings tell how many."""
-    check_methods([name], data)
-    known = settable(make_method(name))
-    few: dict[str, str] = {
-        setting: "20" for setting in ("iterations", "epochs") if briefly and setting in known
-    }
-    [policy] = make_method(name, Making(settings=few)).fit(data.train, [0])
-    return policy
+    return made(name, briefly=briefly).fit(data.train, [0])[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -53,45 +59,46 @@ def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
 )
 def test_no_method_breaks_at_an_edge(edge: str) -> None:
     data = edges()[edge]
-    names, left_out = every_method(data)
-    assert names
-    assert all(left_out.values())
-    for name in names:
-        if name.startswith("rl_focal"):
-            continue
+    assert all(every_method(data)[1].values())
+    for name in sorted(offered(data)):
+        if name.startswith("rl_focal") or (name.startswith("gated") and edge == "one train document"):
+            continue  # the latter needs two
         policy = fitted(name, data, briefly=True)
-        decided = decide(policy, data.test.unlabelled())  # type: ignore[arg-type]
-        assert decided.predictions.shape == (len(data.test),), name
-        assert (decided.predictions >= -1).all(), name
-        assert (decided.predictions < np.maximum(data.test.n_choices, 1)).all(), name
-        if decided.probability is not None:
-            assert np.isfinite(decided.probability).all(), name
-            assert ((decided.probability > -1e-9) & (decided.probability < 1 + 1e-9)).all(), name
+        found = [decide(policy, data.test.unlabelled())]  # type: ignore[arg-type]
+        if entry_of(name).protocols == ("online",):
+            assert isinstance(policy, OnlineLearner)
+            found.append(decide_online(policy, data.test))
+        if isinstance(policy, Budgeted):
+            held = (policy.within(Budget.of(text)) for text in ("1", "2.5", "all", "2.5c", "0.5c"))
+            found += [decide(one, data.test.unlabelled()) for one in held if one is not None]
+        for decided in found:
+            assert decided.predictions.shape == (len(data.test),), name
+            assert (decided.predictions >= (0 if data.kind == "choices" else -1)).all(), name
+            assert (decided.predictions < np.maximum(data.test.n_choices, 1)).all(), name
+            assert (decided.pools.any(axis=1) == decided.pools.any()).all(), name  # some ask nobody
+            if entry_of(name).answers == "what it answers":
+                [rows, asked] = np.nonzero(decided.pools)
+                assert (rows == np.arange(len(data.test))).all(), name
+                assert (decided.predictions == data.test.predictions[rows, asked]).all(), name
+            if decided.probability is not None:
+                assert np.isfinite(decided.probability).all(), name
+                assert ((decided.probability > -1e-9) & (decided.probability < 1 + 1e-9)).all(), name
 
 
-@pytest.mark.slow
-def test_random_labels_give_chance_accuracy() -> None:
-    data = choices(1500)
-    labels = data.labels.copy()
-    train = np.flatnonzero(data.is_train)
-    labels[train] = np.random.default_rng(5).integers(0, 3, len(train))
-    labels[~data.is_train] = np.random.default_rng(6).integers(0, 3, int((~data.is_train).sum()))
-    noise = replace(data, labels=labels)
-    for name in every_method(noise)[0]:
-        if name.startswith(("rl_focal", "rlae")) or entry_of(name).role == "ceiling":
-            continue
-        decided = decide(fitted(name, noise), noise.test.unlabelled())  # type: ignore[arg-type]
-        accuracy = (decided.predictions == noise.test.labels).mean()
-        assert abs(accuracy - 1 / 3) < 4 * np.sqrt(2 / 9 / len(noise.test)), name
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("rl_focal", "rlae"))])
-def test_equal_seeds_decide_alike(name: str) -> None:
-    data = choices() if name in every_method(choices())[0] else answers()
-    policies = (fitted(name, data, briefly=True) for _ in range(2))
-    once, again = (decide(policy, data.test.unlabelled()) for policy in policies)  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("rl_focal")])
+def test_a_seed_decides_alike_alone_and_in_company_and_reads_no_test_label(name: str) -> None:
+    data = choices() if name in ON_CHOICES else answers()
+    in_company, alone = (made(name, briefly=True).fit(data.train, seeds)[-1] for seeds in ([0, 1], [1]))
+    once, again = decide(in_company, data.test), decide(alone, data.test.unlabelled())
     assert (once.predictions == again.predictions).all()
     assert (once.pools == again.pools).all()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if entry_of(name).protocols == ("online",)])
+def test_what_learns_from_every_label_runs_online_only(name: str) -> None:
+    with pytest.raises(InputError, match="needs --protocol online"):
+        check_methods([name], choices())
+    check_methods([name], choices(), "online")
 
 
 @pytest.mark.parametrize("name", ["rl_focal", "rl_focal_sequential"])

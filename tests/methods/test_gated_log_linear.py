@@ -106,19 +106,6 @@ def test_a_seed_learns_the_same_again_and_in_company(kind: Kind) -> None:
     assert not all(map(torch.equal, weights(first), weights(other)))
 
 
-@pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_test_labels_are_never_read(kind: Kind) -> None:
-    data = made(kind)
-    turned = data.labels.copy()
-    turned[~data.is_train] = 0
-    decided = []
-    for seen in (data, replace(data, labels=turned)):
-        [agents] = train(seen.train, replace(SHORT, steps=10), [0])
-        one = decide(agents, seen.test)
-        decided.append((one.pools.tobytes(), one.predictions.tobytes()))
-    assert decided[0] == decided[1]
-
-
 def test_the_model_that_is_right_on_a_task_is_asked_and_followed() -> None:
     """One model is right on one task, another on the other; two are right at random."""
     rng = np.random.default_rng(0)

@@ -48,17 +48,6 @@ def with_other_labels(rows: Dataset, changed: slice) -> Dataset:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("at", [0, 1, 9, 10, 11, 57, 130])
-def test_no_label_reaches_its_own_answer_or_an_earlier_one(method: str, at: int) -> None:
-    agents, rows = trained(method), turned()
-    decided = agents.decide_online(rows)
-    other = agents.decide_online(with_other_labels(rows, slice(at, None)))
-    # rl_focal learns from UPDATE_PERIOD labels at once, but its past rewards hold each label at once.
-    np.testing.assert_array_equal(other.predictions[: at + 1], decided.predictions[: at + 1])
-    np.testing.assert_array_equal(other.pools[: at + 1], decided.pools[: at + 1])
-
-
-@pytest.mark.parametrize("method", METHODS)
 def test_labels_change_later_answers_and_not_the_agents(method: str) -> None:
     agents, rows = trained(method), turned()
     frozen = decide(agents, rows)

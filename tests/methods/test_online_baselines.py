@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.datasets import answers, choices, edges, make_answers, make_dataset, make_logits, texts
+from support.datasets import answers, choices, make_answers, make_dataset, make_logits, texts
 from support.worded_data import turning
 
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide, decide_online
-from rlfocal.methods import check_methods, make_method
+from rlfocal.methods import make_method
 from rlfocal.methods.fusing.log_linear import evidence, fit_log_linear
 from rlfocal.methods.online.hedge import RATES, Hedge, reweigh, weights_along
 from rlfocal.methods.online.online_log_linear import RIDGE, OnlineLogLinear, features, newton_step, seen
@@ -236,40 +235,11 @@ def test_learning_on_a_steady_stream_costs_the_log_linear_pool_little() -> None:
 
 
 @pytest.mark.parametrize("name", FROM_ALL)
-def test_they_run_online_only_and_stand_data_that_are_short_of_something(name: str) -> None:
-    with pytest.raises(InputError, match="needs --protocol online"):
-        check_methods([name], choices())
-    for edge, data in {**edges(), "answers": answers()}.items():
-        check_methods([name], data, "online")
-        for decided in (
-            along(make_method(name), data),
-            decide(make_method(name).fit(data.train, [0])[0], data.test),
-        ):
-            assert decided.predictions.shape == (len(data.test),), edge
-            assert (decided.predictions >= -1).all(), edge
-            assert (decided.predictions < np.maximum(data.test.n_choices, 1)).all(), edge
-
-
-@pytest.mark.parametrize("name", FROM_ALL)
 def test_learning_ends_with_the_stream(name: str) -> None:
     [policy] = make_method(name).fit(turning().train, [0])
     assert isinstance(policy, OnlineLearner)
     once, twice = (decide_online(policy, turning().test).predictions for _ in range(2))
     assert (once == twice).all()
-
-
-def test_settings_that_cannot_work_are_refused() -> None:
-    with pytest.raises(InputError, match=r"sliding_best\.window is 0; it must be at least 1"):
-        SlidingBest(window=0)
-    with pytest.raises(InputError, match=r"online_log_linear\.memory is 0; it must be at least 1"):
-        OnlineLogLinear(memory=0)
-    with pytest.raises(InputError, match=r"hedge\.rate is -1; it must be 0 or more"):
-        Hedge(rate=-1)
-    for share in (-0.1, 1.0):
-        with pytest.raises(
-            InputError, match=rf"hedge\.share is {share:g}; it must be at least 0 and below 1"
-        ):
-            Hedge(share=share)
 
 
 def test_a_weighted_vote_on_free_answers_breaks_ties_by_the_first_model() -> None:

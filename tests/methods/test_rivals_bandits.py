@@ -21,7 +21,7 @@ from benchmarks.results.streams import turning
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import OnlineLearner, decide, decide_online
 from rlfocal.data.text import TFIDF
-from rlfocal.methods import check_methods, make_method
+from rlfocal.methods import make_method
 from rlfocal.methods._text import fit_directions
 from rlfocal.methods.online.bandits import Arms, FadingArms, LinUcb, Thompson, contexts_of
 
@@ -164,13 +164,6 @@ def test_a_bandit_without_labels_stays_as_train_left_it(name: str) -> None:
     [fooled] = make_method(name).fit(replace(data, labels=shuffled).train, [0])
     right = decide(fooled, data.test).predictions == data.test.labels
     assert right.mean() < accuracy("best_single", data) + 0.1
-
-
-@pytest.mark.parametrize("name", BANDITS)
-def test_bandits_run_online_only(name: str) -> None:
-    with pytest.raises(InputError, match="needs --protocol online"):
-        check_methods([name], topical(T=60))
-    check_methods([name], topical(T=60), "online")
 
 
 def test_contexts_are_directions_and_a_one() -> None:

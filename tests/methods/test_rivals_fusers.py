@@ -11,45 +11,22 @@ import pytest
 import torch
 from support.datasets import make_answers, make_dataset, make_logits
 from support.worded_data import (
-    BANDITS,
-    QUICK,
-    RLAE,
-    TEXT,
     accuracy,
     assert_same,
     decided,
-    in_words,
     policy_of,
-    strange,
 )
 
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, decide
-from rlfocal.methods import entries, make_method
 from rlfocal.methods.agents.networks import stacked_mlp
 from rlfocal.methods.pools._budgets import affordable, most_affordable
-from rlfocal.methods.pools._mlp import Training, fit_mlps
+from rlfocal.methods.pools._mlp import fit_mlps
 from rlfocal.methods.pools._teams import Search, fitness
-from rlfocal.methods.pools.topla import numbered_as_called
+from rlfocal.methods.pools.topla import Topla, numbered_as_called
 
-METHODS = (*TEXT, "topla", *RLAE, *BANDITS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("case", strange())
-def test_strange_data_are_no_crash(case: str, name: str) -> None:
-    data, entry = strange()[case], entries()[name]
-    if data.kind not in entry.kinds or len(data.models) < entry.fewest_models:
-        pytest.skip("not offered")
-    result = decided(name, data, **QUICK.get(name, {}))
-    assert result.predictions.shape == (len(data.test),)
-    assert (result.predictions < data.test.n_choices).all()
-    if data.kind == "choices":
-        assert (result.predictions >= 0).all()
-    if result.probability is not None:
-        assert ((result.probability >= 0) & (result.probability <= 1 + 1e-9)).all()
+SMALL = Topla(hidden=8, learning_rate=0.3, small_batch=16, validation=0.25)
 
 
 def right_and_wrong(correct: list[list[int]]) -> Dataset:
@@ -161,7 +138,9 @@ def test_team_networks_train_on_the_configured_loss(as_coded: bool) -> None:
     """One step of Adam moves each weight by the rate against the sign of the slope."""
     rng = np.random.default_rng(0)
     given, labels = rng.random((8, 6)), rng.integers(3, size=8)
-    how = Training(4, 1e-4, 8, 1, 1, 0.25, as_coded)
+    how = Topla(
+        hidden=4, learning_rate=1e-4, small_batch=8, epochs=1, patience=1, validation=0.25, as_coded=as_coded
+    )
     [fitted] = fit_mlps(given, labels, 3, [5], how)
     generator = torch.Generator().manual_seed(5)
     start = stacked_mlp([6, 4, 4, 3], [generator])
@@ -191,7 +170,7 @@ def test_the_best_epoch_on_held_out_documents_is_kept() -> None:
     last: list[float] = []
     for epochs in range(1, 12):
         for patience, found in ((10_000, reached), (1, last)):
-            [network] = fit_mlps(given, labels, 3, [3], Training(8, 0.3, 16, epochs, patience, 0.25, False))
+            [network] = fit_mlps(given, labels, 3, [3], replace(SMALL, epochs=epochs, patience=patience))
             said = network(torch.tensor(given, dtype=torch.float32)[held][None])[0].argmax(1)
             found.append(float((said == torch.tensor(labels)[held]).float().mean()))
     assert reached == sorted(reached)
@@ -200,7 +179,7 @@ def test_the_best_epoch_on_held_out_documents_is_kept() -> None:
     assert last == [*reached[:stops], *[reached[stops]] * (len(last) - stops)]
     first = reached.index(reached[-1]) + 1
     [kept], [found_then] = (
-        fit_mlps(given, labels, 3, [3], Training(8, 0.3, 16, epochs, 10_000, 0.25, False))
+        fit_mlps(given, labels, 3, [3], replace(SMALL, epochs=epochs, patience=10_000))
         for epochs in (11, first)
     )
     assert_same(kept, found_then)  # the first of equals
@@ -210,7 +189,7 @@ def test_networks_of_several_seeds_are_those_of_each_alone() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=120)
     given = rng.random((120, 6)) + (np.arange(6) == labels[:, None])
-    how = Training(8, 0.3, 16, 30, 2, 0.25, False)
+    how = replace(SMALL, epochs=30, patience=2)
     seeds = range(6)
     for seed, network in zip(seeds, fit_mlps(given, labels, 3, seeds, how), strict=True):
         assert_same(network, fit_mlps(given, labels, 3, [seed], how)[0])
@@ -251,12 +230,3 @@ def test_topla_fuses_free_answers_and_hears_its_team_alone() -> None:
     assert 2 <= team.sum() < 5
     deaf = replace(data.test, probs=np.where(team[:, None], data.test.probs, 0.0))
     assert (decide(policy, deaf).predictions == asked.predictions).all()
-
-
-@pytest.mark.parametrize("name", ["topla", *RLAE, *BANDITS])
-def test_the_same_seed_gives_the_same_result(name: str) -> None:
-    data = in_words(make_logits(0, T=200, N=4), np.zeros(200, dtype=np.int64))
-    method = replace(make_method(name), **QUICK.get(name, {}))  # type: ignore[type-var]
-    together, alone = method.fit(data.train, [0, 1]), [method.fit(data.train, [seed])[0] for seed in (0, 1)]
-    for one, other in zip(together, alone, strict=True):
-        assert (decide(one, data.test).predictions == decide(other, data.test).predictions).all()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
-from support.topics import Words, accuracy, answered, by_topic, mean_price, odd, policy_of
+from support.topics import Words, accuracy, answered, by_topic, mean_price, policy_of
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Budget, decide
@@ -18,7 +18,7 @@ from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods import check_methods
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
-from rlfocal.methods.routers._networks import Network, chances_of_right, fit_network
+from rlfocal.methods.routers._networks import Network, fit_network
 from rlfocal.methods.routers._pairs import Pair
 from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.routers.carrot import Estimates, best_ks
@@ -46,16 +46,6 @@ def test_public_routers_find_the_right_model_from_the_text(name: str) -> None:
     assert data.test.correct[:, 1].mean() - 0.02 <= accuracy(thrifty, data.test) < accuracy(policy, data.test)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["equal questions", "no answers", "all right"])
-@pytest.mark.parametrize("name", ALL)
-def test_odd_data_are_no_crash(name: str, case: str) -> None:
-    data = odd(case)
-    decided = decide(policy_of(name, data.train), data.test)
-    asked = decided.pools.argmax(axis=1)
-    assert (decided.predictions == data.test.predictions[np.arange(len(asked)), asked]).all()
-
-
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [
@@ -73,6 +63,17 @@ def test_odd_data_are_no_crash(name: str, case: str) -> None:
         ("hybrid_llm", {"labels": "guessed"}, "guessed"),
         ("best_route", {"threshold": 2}, "threshold=2"),
         ("model_switch", {"consistency": 0}, "consistency=0"),
+        ("avengers", {"clusters": 0}, "clusters=0"),
+        ("avengers_pro", {"nearest": 0}, "nearest=0"),
+        ("avengers_pro", {"alpha": 1.5}, "alpha=1.5"),
+        ("hier_shrink", {"strength": 0.0}, "strength=0"),
+        ("hier_shrink", {"fine": 0}, "fine=0"),
+        ("guarded_knn", {"k": 0}, "k=0"),
+        ("sliding_best", {"window": 0}, r"sliding_best\.window is 0; it must be at least 1"),
+        ("online_log_linear", {"memory": 0}, r"online_log_linear\.memory is 0; it must be at least 1"),
+        ("hedge", {"rate": -1}, r"hedge\.rate is -1; it must be 0 or more"),
+        ("hedge", {"share": -0.1}, r"hedge\.share is -0\.1; it must be at least 0 and below 1"),
+        ("hedge", {"share": 1.0}, r"hedge\.share is 1; it must be at least 0 and below 1"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(name: str, given: dict[str, Any], said: str) -> None:
@@ -301,9 +302,7 @@ def test_labels_by_hand() -> None:
         probs[row, 1] = [1 - weak, weak, 0.0]
     data = replace(data, probs=probs, predictions=probs.argmax(axis=2))
     pair = Pair(strong=0, weak=1)
-    assert chances_of_right(data)[:, :2] == pytest.approx(
-        np.array([[0.9, 0.8], [0.9, 0.2], [0.6, 0.1], [0.2, 0.3]])
-    )
+    assert data.chances[:, :2] == pytest.approx(np.array([[0.9, 0.8], [0.9, 0.2], [0.6, 0.1], [0.2, 0.3]]))
     assert weak_suffices(data, pair, "deterministic").tolist() == [1.0, 0.0, 0.0, 1.0]
     assert weak_suffices(data, pair, "probabilistic") == pytest.approx(
         [1 - 0.9 * 0.2, 1 - 0.9 * 0.8, 1 - 0.6 * 0.9, 1 - 0.2 * 0.7]
@@ -312,7 +311,7 @@ def test_labels_by_hand() -> None:
     assert weak_suffices(data, pair, "transformed").tolist() == [1.0, 0.0, 0.0, 1.0]
     # Where the weak model is never worse, nothing needs to be relaxed.
     assert weak_suffices(data, Pair(strong=3, weak=1), "transformed").tolist() == [1.0] * 4
-    assert chances_of_right(replace(data, labels=np.full(4, -1))).max() == 0.0
+    assert replace(data, labels=np.full(4, -1)).chances.max() == 0.0
 
 
 def test_transformed_labels_tell_the_most_documents_apart() -> None:

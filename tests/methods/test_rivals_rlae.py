@@ -20,8 +20,10 @@ from support.worded_data import (
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import fit_directions
 from rlfocal.methods.agents.networks import stacked_mlp
-from rlfocal.methods.rlae._rlae_learning import Learning, Weighers, learn, rewards
-from rlfocal.methods.rlae.rlae import states_of
+from rlfocal.methods.rlae._rlae_learning import Weighers, learn, rewards
+from rlfocal.methods.rlae.rlae import Rlae, RlaeMappo, RlaePpo, states_of
+
+KINDS: list[type[Rlae]] = [RlaePpo, RlaeMappo]
 
 
 def test_the_reward_of_weights_by_hand() -> None:
@@ -34,9 +36,9 @@ def test_the_reward_of_weights_by_hand() -> None:
     assert earned.tolist() == [[[-1, 1, -1], [1, -1, -1]]]
 
 
-@pytest.mark.parametrize("each_its_own", [False, True])
-def test_log_probabilities_of_weights_are_those_of_gaussians(each_its_own: bool) -> None:
-    how = Learning(each_its_own, 5, 1, 1, 1, 1, 0.2, 0.1, 0.7)
+@pytest.mark.parametrize("kind", KINDS)
+def test_log_probabilities_of_weights_are_those_of_gaussians(kind: type[Rlae]) -> None:
+    how = kind(hidden=5, iterations=1, batch=1, draws=1, epochs=1, clip=0.2, learning_rate=0.1, spread=0.7)
     weighers = Weighers(3, 5, how, [torch.Generator().manual_seed(seed) for seed in (0, 1)])
     with torch.no_grad():
         weighers.log_spread.add_(torch.randn(weighers.log_spread.shape))
@@ -44,12 +46,14 @@ def test_log_probabilities_of_weights_are_those_of_gaussians(each_its_own: bool)
     gaussian = torch.distributions.Normal(means[:, None], weighers.spreads)
     expected = gaussian.log_prob(actions) + 0.5 * np.log(2 * np.pi)  # type: ignore[no-untyped-call]
     found = weighers.log_probs(means, actions).detach()
-    per_agent = expected if each_its_own else expected.sum(-1, keepdim=True)
+    per_agent = expected if kind.each_its_own else expected.sum(-1, keepdim=True)
     assert found.numpy() == pytest.approx(per_agent.detach().numpy(), rel=1e-5, abs=1e-5)
 
 
 def test_an_agent_of_many_sees_the_question_and_its_own_model() -> None:
-    how = Learning(True, 5, 1, 1, 1, 1, 0.2, 0.1, 0.7)
+    how = RlaeMappo(
+        hidden=5, iterations=1, batch=1, draws=1, epochs=1, clip=0.2, learning_rate=0.1, spread=0.7
+    )
     weighers = Weighers(3, 5, how, [torch.Generator().manual_seed(seed) for seed in (0, 1)])
     states = torch.randn(2, 4, 5)
     for seen in range(5):
@@ -63,22 +67,22 @@ def test_an_agent_of_many_sees_the_question_and_its_own_model() -> None:
     assert (weighers(other) == weighers(states))[1].all()
 
 
-@pytest.mark.parametrize("each_its_own", [False, True])
-def test_policies_learn_each_seed_as_alone(each_its_own: bool) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_policies_learn_each_seed_as_alone(kind: type[Rlae]) -> None:
     data = topical(T=90).train
     states = np.random.default_rng(0).normal(size=(len(data), 5))
-    how = Learning(each_its_own, 8, 5, 30, 4, 2, 0.2, 1e-2, 1.0)
+    how = kind(hidden=8, iterations=5, batch=30, draws=4, epochs=2, clip=0.2, learning_rate=1e-2, spread=1.0)
     together = learn(states, data.probs, data.labels, [0, 1], how)
     for seed in (0, 1):
         assert_same(together[seed], learn(states, data.probs, data.labels, [seed], how)[0])
 
 
-@pytest.mark.parametrize("each_its_own", [False, True])
-def test_policies_learn_by_clipped_steps_of_adam(each_its_own: bool) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_policies_learn_by_clipped_steps_of_adam(kind: type[Rlae]) -> None:
     """Against torch's own optimiser and distributions, with the ratio of each agent's probabilities."""
     data = topical(T=60).train
     states = np.random.default_rng(0).normal(size=(len(data), 5))
-    how = Learning(each_its_own, 8, 2, 25, 4, 6, 0.1, 0.03, 1.0)
+    how = kind(hidden=8, iterations=2, batch=25, draws=4, epochs=6, clip=0.1, learning_rate=0.03, spread=1.0)
     [found] = learn(states, data.probs, data.labels, [7], how)
 
     generator = torch.Generator().manual_seed(7)
@@ -100,7 +104,7 @@ def test_policies_learn_by_clipped_steps_of_adam(each_its_own: bool) -> None:
         for _ in range(6):
             new = torch.distributions.Normal(actor(seen)[0], actor.spreads[0, 0, 0])
             change = new.log_prob(actions) - old.log_prob(actions)  # type: ignore[no-untyped-call]
-            ratio = change.exp() if each_its_own else change.sum(2, keepdim=True).exp()
+            ratio = change.exp() if kind.each_its_own else change.sum(2, keepdim=True).exp()
             clipped += int(((ratio - 1).abs() > 0.1).sum())
             weighed = surplus[..., None]
             gain = torch.minimum(ratio * weighed, ratio.clamp(0.9, 1.1) * weighed).mean()

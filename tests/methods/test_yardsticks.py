@@ -37,8 +37,6 @@ from rlfocal.methods.fusing.log_linear import LogLinearPool, fit_log_linear
 from rlfocal.methods.fusing.stacking import Stacking
 from warehouse import Warehouse
 
-FROZEN = [name for name in methods_for(9) if name not in {*RL_FOCAL, "oracle"}]
-
 
 def decided_by(name: str, data: Dataset, seed: int = 0) -> Decisions:
     [policy] = make_method(name).fit(data.train, [seed])
@@ -112,14 +110,6 @@ def test_ties_between_answers_go_to_the_first_model() -> None:
     for data in (row, flipped):
         even = LogLinearPool(np.ones(2, dtype=np.bool_), np.array([0.1, 0.1]), np.zeros(2))
         assert texts(data, decide(even, data)) == ["b"]
-
-
-def test_nothing_to_learn_from_is_no_crash() -> None:
-    data = make_logits(3)
-    blind = replace(data, labels=np.full(len(data), -1))
-    for name in FROZEN:
-        decided = decided_by(name, blind)
-        assert ((decided.predictions >= 0) & (decided.predictions < data.test.n_choices)).all(), name
 
 
 def test_stacking_is_the_minimum_of_its_loss() -> None:
@@ -251,37 +241,6 @@ def test_latest_correct_follows_the_last_right_model(monkeypatch: pytest.MonkeyP
             chances[model][1] += asked[t] == model
     for expected, counted in chances.values():
         assert counted == pytest.approx(expected, abs=5 * expected**0.5)
-
-
-def test_latest_correct_sees_no_label_before_its_decision() -> None:
-    data = make_logits(9)
-    labels = data.labels.copy()
-    at = len(data) - 20
-    labels[at:] = (labels[at:] + 1) % 2
-    one, other = (
-        decided_by("latest_correct", data),
-        decided_by("latest_correct", replace(data, labels=labels)),
-    )
-    until = at - len(data.train) + 1
-    assert (one.predictions[:until] == other.predictions[:until]).all()
-    assert (one.predictions != other.predictions).any()
-    [policy] = make_method("latest_correct").fit(data.train, [0])
-    assert (decide(policy, data.test).pools == decide(policy, replace(data, labels=labels).test).pools).all()
-    with pytest.raises(InputError, match="needs --protocol online"):
-        check_methods(["latest_correct"], data)
-    check_methods(["latest_correct:2"], data, "online")
-    assert "latest_correct" not in methods_for(5)
-
-
-def test_test_labels_change_no_frozen_decision() -> None:
-    data = make_logits(10)
-    permuted = data.labels.copy()
-    permuted[~data.is_train] = np.random.default_rng(0).permutation(data.test.labels)
-    assert (permuted != data.labels).any()
-    for name in FROZEN:
-        one, other = decided_by(name, data), decided_by(name, replace(data, labels=permuted))
-        assert (one.predictions == other.predictions).all(), name
-        assert (one.pools == other.pools).all(), name
 
 
 def test_sizes_are_checked() -> None:

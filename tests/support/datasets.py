@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -68,15 +69,20 @@ def make_answers(*documents: tuple[str, str]) -> Dataset:
         for model, letter in enumerate(said):
             if letter != "-":
                 probs[row, model, slots[row].index(letter)] = 1.0
-    made = make_dataset(probs + 1e-300, np.zeros(T, dtype=np.int64), n_train=T // 2)
+    return _free(probs, slots, gold)
+
+
+def _free(probs: np.ndarray, slots: tuple[tuple[str, ...], ...], gold: Sequence[str]) -> Dataset:
+    """A dataset of answers from (T, N, C) shares of passes; its first half is train."""
+    made = make_dataset(probs + 1e-300, np.zeros(len(slots), dtype=np.int64), n_train=len(slots) // 2)
     return replace(
         made,
         kind="answers",
         probs=probs,
-        logprobs=np.empty((0, N, C)),
-        n_choices=np.array([len(row) for row in slots]),
+        logprobs=np.empty((0, *probs.shape[1:])),
         predictions=np.where(probs.any(axis=2), probs.argmax(axis=2), -1),
         labels=np.array([row.index(g) if g in row else -1 for row, g in zip(slots, gold, strict=True)]),
+        n_choices=np.array([len(row) for row in slots]),
         slots=slots,
     )
 
@@ -94,6 +100,22 @@ def only(data: Dataset, members: NDArray[np.int64]) -> Dataset:
         logprobs=data.logprobs[:, members],
         predictions=data.predictions[:, members],
     )
+
+
+def sampled(*documents: Sequence[str], gold: Sequence[str]) -> Dataset:
+    """Free answers in several passes: per document, what each model said, a letter a pass ('-' none)."""
+    slots = tuple(tuple(sorted({x for said in row for x in said if x != "-"})) for row in documents)
+    C = max(map(len, slots))
+    probs = np.zeros((len(documents), len(documents[0]), C))
+    for t, row in enumerate(documents):
+        for m, said in enumerate(row):
+            for letter in said:
+                if letter != "-":
+                    probs[t, m, slots[t].index(letter)] += 1 / len(said)
+    order = np.argsort(-probs.sum(axis=1).round(9), axis=1, kind="stable")
+    probs = np.take_along_axis(probs, order[:, None], axis=2)
+    slots = tuple(tuple(row[c] for c in at if c < len(row)) for row, at in zip(slots, order, strict=True))
+    return _free(probs, slots, gold)
 
 
 ANSWERS = [("aabbc", "a"), ("dcbaa", "b"), ("eeeab", "z"), ("bbcd-", "c"), ("-----", "a")] * 8
@@ -119,15 +141,32 @@ def answers(n: int = 12) -> Dataset:
 
 
 def edges() -> dict[str, Dataset]:
-    usual = choices()
-    one_class = replace(usual, labels=np.zeros(len(usual), dtype=np.int64))
+    """Data that are short of something, or all alike."""
+    usual, free = choices(), answers()
+    n, few = len(usual), usual.take(np.array([0, 1, 89]))
+    spoken = sampled(*[("aab", "abb", "b-c"), ("cca", "aaa", "---")] * 10, gold=["a", "c"] * 10)
     return {
-        "three documents": usual.take(np.array([0, 1, len(usual) - 1])),
-        "one class": one_class,
-        "nobody right": replace(usual, labels=np.full(len(usual), -1)),
+        "one class": replace(usual, labels=np.zeros(n, dtype=np.int64)),
         "no texts": replace(usual, questions=(), choices=()),
-        "empty texts": replace(usual, questions=("",) * len(usual)),
-        "no prices": replace(usual, prices=np.full(4, np.nan)),
-        "two models": choices(60, 2),
         "few answers": answers(1),
+        "three documents": few,
+        "one train document": replace(few, is_train=np.array([True, False, False])),
+        "nobody right": replace(usual, labels=np.full(n, -1)),
+        "all right": replace(
+            usual, labels=np.zeros(n, dtype=np.int64), predictions=np.zeros((n, 4), dtype=np.int64)
+        ),
+        "all alike": make_dataset(np.full((8, 3, 2), 0.5), np.zeros(8, dtype=np.int64), n_train=4),
+        "empty texts": replace(usual, questions=("",) * n),
+        "some empty texts": replace(
+            usual, questions=tuple(q * (i % 3 > 0) for i, q in enumerate(usual.questions))
+        ),
+        "equal texts": replace(usual, questions=("what is it",) * n),
+        "no prices": replace(usual, prices=np.full(4, np.nan)),
+        "some prices": replace(usual, prices=np.array([np.nan, 2.0, np.nan, 1.0])),
+        "two models": choices(60, 2),
+        "one model": choices(60, 1),
+        "answers without texts": replace(free, questions=()),
+        "three answers": free.take(np.array([0, 1, len(free) - 1])),
+        "one model of answers": make_answers(("a", "a"), ("b", "a"), ("-", "b"), ("a", "b")),
+        "passes": replace(spoken, questions=tuple(f"question {i % 7}" for i in range(len(spoken)))),
     }

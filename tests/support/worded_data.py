@@ -15,12 +15,11 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineLearner, Policy, SeesAll, decide, decide_online
 from rlfocal.methods import entries, make_method
 from support.agents_data import stream
-from support.datasets import make_answers, make_dataset, make_logits, only
+from support.datasets import make_dataset
 
 Floats = NDArray[np.float64]
 TOPICS = ("planets orbit the distant star", "tenants sue the careless landlord", "enzymes fold inside cells")
 LETTERS = [("abab", "a"), ("bbca", "b"), ("ccca", "c"), ("a-ba", "a"), ("----", "a"), ("dacb", "z")]
-TEXT = ("text_only", "log_linear+text", "stacking+text")
 RLAE = ("rlae_ppo", "rlae_mappo")
 BANDITS = ("linucb", "thompson", "discounted_linucb", "discounted_thompson")
 FEW = {"iterations": 10}
@@ -93,31 +92,6 @@ def slope(loss: Callable[[Floats], float], at: Floats) -> Floats:
     """By central differences."""
     steps = 1e-5 * np.eye(len(at))
     return np.array([(loss(at + step) - loss(at - step)) / 2e-5 for step in steps])
-
-
-def strange() -> dict[str, Dataset]:
-    """Data that are short of something."""
-    rng = np.random.default_rng(0)
-    plain = in_words(make_logits(0, T=60, N=3), rng.integers(3, size=60))
-    answers = make_answers(*LETTERS * 8)
-    spoken = in_words(answers, rng.integers(3, size=len(answers)))
-    three = plain.take(np.array([1, 2, 40]))
-    return {
-        "choices of different numbers": plain,
-        "answers": spoken,
-        "no texts": replace(plain, questions=()),
-        "answers without texts": answers,
-        "empty questions": replace(plain, questions=("",) * 60),
-        "one class": replace(plain, labels=np.zeros(60, dtype=np.int64)),
-        "nothing right": replace(plain, labels=np.full(60, -1)),
-        "three documents": three,
-        "one train document": replace(three, is_train=np.array([True, False, False])),
-        "three answers": spoken.take(np.array([0, 1, 30])),
-        "no price known": replace(plain, prices=np.full(3, np.nan)),
-        "two models": replace(only(plain, np.array([0, 2])), prices=np.ones(2)),
-        "one model": replace(only(plain, np.array([1])), prices=np.ones(1)),
-        "one model of answers": make_answers(("a", "a"), ("b", "a"), ("-", "b"), ("a", "b")),
-    }
 
 
 def assert_same(one: torch.nn.Module, other: torch.nn.Module) -> None:

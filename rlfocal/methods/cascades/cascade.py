@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,23 +49,7 @@ class CalibratedCascade(MethodBase):
     """Thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
-        right = train.correct
-        curves = tuple(
-            fit_logistic(log_odds(top_probability_of(train, model))[:, None], right[:, model])
-            for model in range(len(train.models))
-        )
-        return [fit_cascade(train, CalibratedTop(curves), self.points)]
-
-
-@dataclass(frozen=True)
-class CalibratedTop:
-    """How likely a model is right, given its top probability."""
-
-    curves: tuple[Logistic, ...]
-    """One per model."""
-
-    def __call__(self, documents: Dataset, model: int) -> Floats:
-        return self.curves[model](log_odds(top_probability_of(documents, model))[:, None])
+        return [fit_cascade(train, RightByOutput.fit(train, top_log_odds), self.points)]
 
 
 @register(
@@ -124,25 +108,34 @@ class FrugalGPT(MethodBase):
     """Thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
-        right = train.correct
-        scores = tuple(
-            fit_logistic(features(train, model), right[:, model]) for model in range(len(train.models))
-        )
-        return [fit_cascade(train, AnswerScore(scores), self.points, polish=True)]
+        scorer = RightByOutput.fit(train, answer_features)
+        return [fit_cascade(train, scorer, self.points, polish=True)]
 
 
 @dataclass(frozen=True)
-class AnswerScore:
-    """g: how likely a model's answer is right."""
+class RightByOutput:
+    """How likely a model is right, by a logistic regression of its own on features of its output."""
 
     regressions: tuple[Logistic, ...]
     """One per model."""
+    features: Callable[[Dataset, int], Floats]
+    """(T, D) of a model's output"""
+
+    @classmethod
+    def fit(cls, train: Dataset, features: Callable[[Dataset, int], Floats]) -> RightByOutput:
+        each = (fit_logistic(features(train, at), right) for at, right in enumerate(train.correct.T))
+        return cls(tuple(each), features)
 
     def __call__(self, documents: Dataset, model: int) -> Floats:
-        return self.regressions[model](features(documents, model))
+        return self.regressions[model](self.features(documents, model))
 
 
-def features(documents: Dataset, model: int) -> Floats:
+def top_log_odds(documents: Dataset, model: int) -> Floats:
+    """(T, 1)"""
+    return log_odds(top_probability_of(documents, model))[:, None]
+
+
+def answer_features(documents: Dataset, model: int) -> Floats:
     """(T, 3) top probability, margin, entropy."""
     parts = [measure(documents, model) for measure in (top_probability_of, margin_of, entropy_of)]
     return np.column_stack(parts)

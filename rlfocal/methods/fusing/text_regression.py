@@ -122,23 +122,11 @@ class TextOnly(MethodBase):
 
     encoder: str = TFIDF
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ReadsOnly]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ReadsText]:
         encoder = fit_encoder(self.encoder, questions_of(train))
         text = encoder.encode(questions_of(train))
         nothing = np.zeros((len(train), 0))
-        return [ReadsOnly(encoder, fit_text_regression(nothing, text, train.labels, 1.0))]
-
-
-@dataclass(frozen=True)
-class ReadsOnly:
-    """Answers the likeliest choice given the text."""
-
-    encoder: Encoder
-    regression: TextRegression
-
-    def decide(self, calls: Calls) -> Answered:
-        text = self.encoder.encode(questions_of(calls))
-        return self.regression.answer(np.zeros((len(calls), 0)), text, calls.n_choices)
+        return [ReadsText(encoder, fit_text_regression(nothing, text, train.labels, 1.0), asks=False)]
 
 
 @register(
@@ -161,21 +149,21 @@ class StackingText(MethodBase):
     encoder: str = TFIDF
     inverse_ridge: float = INVERSE_RIDGE
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[StackedText]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ReadsText]:
         encoder = fit_encoder(self.encoder, questions_of(train))
         text = encoder.encode(questions_of(train))
         said = log_prob_features(train)
-        return [StackedText(encoder, fit_text_regression(said, text, train.labels, self.inverse_ridge))]
+        return [ReadsText(encoder, fit_text_regression(said, text, train.labels, self.inverse_ridge))]
 
 
 @dataclass(frozen=True)
-class StackedText:
-    """Answers the likeliest choice, as `stacking` does."""
+class ReadsText:
+    """Answers the likeliest choice, as `stacking`, by the text and what models say, or by the text alone."""
 
     encoder: Encoder
     regression: TextRegression
+    asks: bool = True
 
     def decide(self, calls: Calls) -> Answered:
-        documents = calls.call_all()
-        text = self.encoder.encode(questions_of(calls))
-        return self.regression.answer(log_prob_features(documents), text, documents.n_choices)
+        said = log_prob_features(calls.call_all()) if self.asks else np.zeros((len(calls), 0))
+        return self.regression.answer(said, self.encoder.encode(questions_of(calls)), calls.n_choices)

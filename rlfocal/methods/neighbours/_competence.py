@@ -42,7 +42,7 @@ def _by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
     def fit(known: Floats, train: Dataset, k: int) -> Weigh:
         import deskit
 
-        score = _of_right(train) if name == "DEWSU" else train.correct.astype(np.float64)
+        score = train.chances if name == "DEWSU" else train.correct.astype(np.float64)
         router = getattr(deskit, name)(task="classification", metric=None, mode="max", k=k)
         router.fit(known, np.maximum(train.labels, 0), dict(enumerate(score.T)))
         return _by_deskit(router, len(train.models))
@@ -74,12 +74,6 @@ def _above_chance(known: Floats, train: Dataset, k: int) -> Weigh:
         return np.asarray(selected / selected.sum(axis=1, keepdims=True))
 
     return weigh
-
-
-def _of_right(train: Dataset) -> Floats:
-    """(T, N) the probability that a model gives the right slot; 0 if no slot is right."""
-    at = np.maximum(train.labels, 0)[:, None, None]
-    return np.where(train.labels[:, None] >= 0, np.take_along_axis(train.probs, at, axis=2)[:, :, 0], 0.0)
 
 
 @dataclass(frozen=True)

@@ -13,29 +13,24 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF
-from rlfocal.methods._routing import ask, cheapest_enough
+from rlfocal.methods._routing import ask, cheapest_enough, question_router
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
 
 BETA = 9.0
 """How fast a cluster's weight falls with its distance from the question."""
 
 
-@register(
-    Entry(
-        "avengers",
-        "the model that ranks first in the question's cluster, of 30",
-        "what it answers",
-        is_default=False,
-        needs=("questions",),
-        source="LLMRouterBench (arXiv 2601.07206), after The Avengers (arXiv 2505.19797)",
-        differs="TF-IDF instead of a sentence encoder unless one is named; one answer instead of a vote of "
-        "samples",
-        reads=("question",),
-        space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
-    )
+@question_router(
+    "avengers",
+    "the model that ranks first in the question's cluster, of 30",
+    has_budgets=False,
+    source="LLMRouterBench (arXiv 2601.07206), after The Avengers (arXiv 2505.19797)",
+    differs="TF-IDF instead of a sentence encoder unless one is named; one answer instead of a vote of "
+    "samples",
+    space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
 )
 @dataclass(frozen=True)
 class Avengers(MethodBase):
@@ -73,20 +68,14 @@ class RankedRouter:
         return over_nearest(self.clusters, questions, self.nearest, by_rank(self.clusters.means))
 
 
-@register(
-    Entry(
-        "avengers_pro",
-        "the model that ranks first in the question's 4 nearest clusters, of 60, by accuracy and cheapness",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions", "prices"),
-        source="Avengers-Pro (arXiv 2508.12631) as in LLMRouterBench",
-        differs="TF-IDF instead of a sentence encoder unless one is named; a model's flat price, not its "
-        "cost in the cluster",
-        reads=("question",),
-        space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
-    )
+@question_router(
+    "avengers_pro",
+    "the model that ranks first in the question's 4 nearest clusters, of 60, by accuracy and cheapness",
+    needs=("questions", "prices"),
+    source="Avengers-Pro (arXiv 2508.12631) as in LLMRouterBench",
+    differs="TF-IDF instead of a sentence encoder unless one is named; a model's flat price, not its "
+    "cost in the cluster",
+    space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
 )
 @dataclass(frozen=True)
 class AvengersPro(MethodBase):

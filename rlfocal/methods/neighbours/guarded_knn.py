@@ -16,25 +16,18 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
-from rlfocal.methods._routing import ask, cheapest_enough, decisive_weight
+from rlfocal.methods._routing import ask, cheapest_enough, decisive_weight, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
 
 
-@register(
-    Entry(
-        "guarded_knn",
-        "the best model on train, or one that was reliably better on similar questions",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="ours, a k-NN router (arXiv 2403.12031) that leaves the best single model on evidence alone",
-        differs="at a budget in cents, the fallback and the paired differences are net of a price weight",
-        reads=("question",),
-        space={"k": Range(3, 200, log=True), "closeness": Range(0.5, 1.0), "z": Range(0.0, 3.0)},
-    )
+@question_router(
+    "guarded_knn",
+    "the best model on train, or one that was reliably better on similar questions",
+    source="ours, a k-NN router (arXiv 2403.12031) that leaves the best single model on evidence alone",
+    differs="at a budget in cents, the fallback and the paired differences are net of a price weight",
+    space={"k": Range(3, 200, log=True), "closeness": Range(0.5, 1.0), "z": Range(0.0, 3.0)},
 )
 @dataclass(frozen=True)
 class GuardedKNN(MethodBase):

@@ -13,27 +13,20 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
-from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices
+from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
 
 
-@register(
-    Entry(
-        "knn",
-        "the model that was most often right on the 50 most similar train questions",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="RouterBench's k-NN router (arXiv 2403.12031); arXiv 2505.12601",
-        differs="TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a "
-        "willingness to pay or a budget in cents is given",
-        reads=("question",),
-        with_task="fitted per task",
-        space={"k": Range(3, 200, log=True)},
-    )
+@question_router(
+    "knn",
+    "the model that was most often right on the 50 most similar train questions",
+    source="RouterBench's k-NN router (arXiv 2403.12031); arXiv 2505.12601",
+    differs="TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a "
+    "willingness to pay or a budget in cents is given",
+    with_task="fitted per task",
+    space={"k": Range(3, 200, log=True)},
 )
 @dataclass(frozen=True)
 class KNN(MethodBase):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,26 +14,14 @@ from rlfocal.methods.agents.networks import stacked_mlp, weights_of_seed
 from rlfocal.methods.agents.optimiser import StackedAdam
 from rlfocal.methods.agents.threads import one_thread
 
-
-@dataclass(frozen=True)
-class Training:
-    """Settings of the network and of its training."""
-
-    hidden: int
-    rate: float
-    batch: int
-    epochs: int
-    patience: int
-    """Epochs without a better held-out accuracy after which training stops."""
-    validation: float
-    """Share of the documents that is held out."""
-    as_coded: bool
-    """Whether a sigmoid and a softmax precede the cross-entropy, which applies its own softmax."""
+if TYPE_CHECKING:
+    from rlfocal.methods.pools.topla import Topla
 
 
-def fit_mlps(
-    given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], how: Training
-) -> list[nn.Module]:
+_LONG = 1000
+
+
+def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], how: Topla) -> list[nn.Module]:
     """A network for each seed, from distributions (n, F) to one of `n_slots` slots, labels (n,).
 
     Keeps the weights of the epoch with the best held-out accuracy; ties: the first. Each seed draws its own
@@ -42,7 +30,8 @@ def fit_mlps(
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     sizes = [given.shape[1], how.hidden, how.hidden, n_slots]
     networks = stacked_mlp(sizes, generators)
-    optimiser = StackedAdam([networks], how.rate)
+    optimiser = StackedAdam([networks], how.learning_rate)
+    batch = how.batch if len(labels) >= _LONG else how.small_batch
     x, y = torch.tensor(given, dtype=torch.float32), torch.tensor(labels)
     orders = torch.stack([torch.randperm(len(y), generator=one) for one in generators])
     # A single document leaves nothing to hold out.
@@ -52,7 +41,7 @@ def fit_mlps(
     since = torch.zeros(len(seeds))
     with one_thread():
         for epoch in range(how.epochs if len(y) else 0):
-            for rows in torch.split(_shuffled(taught, generators), how.batch, 1):
+            for rows in torch.split(_shuffled(taught, generators), batch, 1):
                 optimiser.descend(_loss(networks(x[rows]), y[rows], how.as_coded))
             with torch.no_grad():
                 right = (networks(x[held]).argmax(2) == y[held]).float().mean(1)

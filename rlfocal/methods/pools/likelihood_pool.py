@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.arrays import Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
@@ -97,10 +97,11 @@ def calibrate(train: Dataset) -> tuple[Floats, Floats]:
     rows = train.rows(train.labels >= 0)
     fold = np.arange(len(rows)) % FOLDS
     if train.kind == "answers":
-        share = _of_right(rows.probs, rows.labels)
+        share = rows.chances
         factors = [(share[fold != f].sum(axis=0) + 1) / ((fold != f).sum() + 2) for f in (*range(FOLDS), -1)]
         return factors[-1], share * np.array(factors)[fold]
-    logs = np.stack([_of_right(_log_softmax(rows, t), rows.labels) for t in TEMPERATURES])
+    right = rows.labels[:, None, None]
+    logs = np.stack([np.take_along_axis(_log_softmax(rows, t), right, axis=2)[:, :, 0] for t in TEMPERATURES])
     best = [logs[:, fold != f].sum(axis=1).argmax(axis=0) for f in (*range(FOLDS), -1)]
     held_out = np.exp(np.take_along_axis(logs, np.array(best)[fold][None], axis=0)[0])
     # Without documents, all temperatures tie, and the first on the grid would be taken.
@@ -121,8 +122,3 @@ def _log_softmax(documents: Dataset, temperature: Floats | float) -> Floats:
     exists = np.arange(documents.probs.shape[2]) < documents.n_choices[:, None, None]
     logs: Floats = log_softmax(np.where(exists, documents.logprobs / temperature, -np.inf), axis=2)
     return logs
-
-
-def _of_right(given: Floats, labels: Ints) -> Floats:
-    """(T, N) the entries of (T, N, C) at the right slot."""
-    return np.take_along_axis(given, labels[:, None, None], axis=2)[:, :, 0]

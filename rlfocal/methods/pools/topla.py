@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-_LONG = 1000
-
-
 @register(
     Entry(
         "topla",
@@ -73,6 +70,7 @@ class Topla(MethodBase):
     """Batch size for fewer than 1,000 train documents, as the authors use for BBH."""
     epochs: int = 300
     patience: int = 200
+    """Epochs without a better held-out accuracy after which training stops."""
     validation: float = 0.125
     """Share of train that is held out: the paper's 10 of 80 %."""
     slots: int = 30
@@ -100,7 +98,7 @@ class Topla(MethodBase):
     def fuse(self, train: Dataset, team: Bools, seeds: Sequence[int]) -> list[FusedTeam]:
         """The team with a network for each seed."""
         # torch takes seconds to import, and listing the methods must not.
-        from rlfocal.methods.pools._mlp import Training, fit_mlps
+        from rlfocal.methods.pools._mlp import fit_mlps
 
         C = train.probs.shape[2]
         n_slots = C if train.kind == "choices" else min(C, self.slots)
@@ -108,16 +106,7 @@ class Topla(MethodBase):
         given = side_by_side(calls.call(team), team, n_slots)
         labels = numbered_as_called(calls, train.labels)
         taught = (labels >= 0) & (labels < n_slots)
-        how = Training(
-            self.hidden,
-            self.learning_rate,
-            self.batch if taught.sum() >= _LONG else self.small_batch,
-            self.epochs,
-            self.patience,
-            self.validation,
-            self.as_coded,
-        )
-        networks = fit_mlps(given[taught], labels[taught], n_slots, seeds, how)
+        networks = fit_mlps(given[taught], labels[taught], n_slots, seeds, self)
         return [
             FusedTeam(self, train, seed, team, n_slots, network)
             for seed, network in zip(seeds, networks, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,22 +14,11 @@ from rlfocal.methods.agents.optimiser import StackedAdam
 from rlfocal.methods.agents.threads import one_thread
 from rlfocal.methods.rl_focal.mappo import clipped_surrogate, normalise
 
+if TYPE_CHECKING:
+    from rlfocal.methods.rlae.rlae import Rlae
+
 _START = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""
-
-
-class Learning(NamedTuple):
-    """Settings, as in `Rlae`."""
-
-    each_its_own: bool
-    hidden: int
-    iterations: int
-    batch: int
-    draws: int
-    epochs: int
-    clip: float
-    rate: float
-    spread: float
 
 
 class Weighers(nn.Module):
@@ -39,9 +28,7 @@ class Weighers(nn.Module):
     entropy.
     """
 
-    def __init__(
-        self, n_models: int, n_state: int, how: Learning, generators: Sequence[torch.Generator]
-    ) -> None:
+    def __init__(self, n_models: int, n_state: int, how: Rlae, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         self.n_models, self.n_agents = n_models, n_models if how.each_its_own else 1
         seen = n_state - n_models + 1 if how.each_its_own else n_state
@@ -81,19 +68,13 @@ class Weighers(nn.Module):
         return weights
 
 
-def learn(
-    states: Floats,
-    probs: Floats,
-    labels: Ints,
-    seeds: Sequence[int],
-    how: Learning,
-) -> list[Weighers]:
+def learn(states: Floats, probs: Floats, labels: Ints, seeds: Sequence[int], how: Rlae) -> list[Weighers]:
     """The policies of each seed, from states (T, K + N), probabilities (T, N, C) and labels (T,)."""
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     n_models, n_state = probs.shape[1], states.shape[1]
     weighers = Weighers(n_models, n_state, how, generators)
     critic = stacked_mlp([n_state, how.hidden, 1], generators)
-    learner, judge = StackedAdam([weighers], how.rate), StackedAdam([critic], how.rate)
+    learner, judge = StackedAdam([weighers], how.learning_rate), StackedAdam([critic], how.learning_rate)
     every_state, every_prob = (torch.tensor(part, dtype=torch.float32) for part in (states, probs))
     every_label = torch.tensor(labels)
     with one_thread():
@@ -137,7 +118,7 @@ def _noise(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Ten
     return torch.stack([torch.randn(shape, generator=one) for one in generators])
 
 
-def _of_seed(stacked: Weighers, at: int, n_state: int, how: Learning) -> Weighers:
+def _of_seed(stacked: Weighers, at: int, n_state: int, how: Rlae) -> Weighers:
     one = Weighers(stacked.n_models, n_state, how, [torch.Generator()])
     rows = slice(at * stacked.n_agents, (at + 1) * stacked.n_agents)
     one.load_state_dict({name: value[rows].clone() for name, value in stacked.state_dict().items()})

@@ -61,24 +61,13 @@ class Rlae(MethodBase):
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Weighed]:
         # torch takes seconds to import, and listing the methods must not.
-        from rlfocal.methods.rlae._rlae_learning import Learning, learn
+        from rlfocal.methods.rlae._rlae_learning import learn
 
         directions = fit_directions(self.encoder, questions_of(train), self.directions)
         states = states_of(train, directions)
         middle, spread = states.mean(axis=0), states.std(axis=0)
         scale = np.where(spread > 1e-9, spread, 1.0)
-        how = Learning(
-            self.each_its_own,
-            self.hidden,
-            self.iterations,
-            self.batch,
-            self.draws,
-            self.epochs,
-            self.clip,
-            self.learning_rate,
-            self.spread,
-        )
-        learned = learn((states - middle) / scale, train.probs, train.labels, seeds, how)
+        learned = learn((states - middle) / scale, train.probs, train.labels, seeds, self)
         return [Weighed(directions, middle, scale, weighers) for weighers in learned]
 
 

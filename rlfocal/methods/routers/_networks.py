@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlfocal.base.arrays import Floats
-from rlfocal.data.dataset import Dataset
 from rlfocal.methods.routers._towers import Learning, learn, logistic
 
 if TYPE_CHECKING:
@@ -61,10 +60,3 @@ def uniform(*shape: int, generator: Generator) -> Tensor:
 
 def to_numpy(*parts: Tensor) -> list[Floats]:
     return [part.detach().double().numpy() for part in parts]
-
-
-def chances_of_right(train: Dataset) -> Floats:
-    """(T, N) each model's probability for the right slot, or its share of passes; 0 where no slot is "
-    "right."""
-    given = np.take_along_axis(train.probs, np.maximum(train.labels, 0)[:, None, None], axis=2)[:, :, 0]
-    return np.where(train.labels[:, None] >= 0, given, 0.0)

@@ -13,7 +13,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
-from rlfocal.methods._routing import ask
+from rlfocal.methods._routing import Scorer, ask
 from rlfocal.methods._text import questions_of
 
 
@@ -73,6 +73,63 @@ class Worth(Protocol):
     def values(self, questions: tuple[str, ...]) -> Floats:
         """(T,)"""
         ...
+
+
+class Battles(Protocol):
+    """Rates M models by battles on train, question by question."""
+
+    def rate(self, questions: tuple[str, ...]) -> Floats:
+        """(T, M)"""
+        ...
+
+    def rate_train(self) -> Floats:
+        """(n, M) of the train questions, held out where that is cheap."""
+        ...
+
+    def chance(self, one: Floats, other: Floats) -> Floats:
+        """The probability that a model of rating `one` wins against one of rating `other`."""
+        ...
+
+
+@dataclass(frozen=True)
+class StrongWins:
+    """P(strong wins) of a pair."""
+
+    battles: Battles
+    strong: int
+    """its position in the pair"""
+
+    def values(self, questions: tuple[str, ...]) -> Floats:
+        return self._chance(self.battles.rate(questions))
+
+    def train_values(self) -> Floats:
+        return self._chance(self.battles.rate_train())
+
+    def _chance(self, rated: Floats) -> Floats:
+        return self.battles.chance(rated[:, self.strong], rated[:, 1 - self.strong])
+
+
+@dataclass(frozen=True)
+class ChancesAgainst(Scorer):
+    """P(m wins against the strong model) for each of N models; -inf for non-members."""
+
+    battles: Battles
+    strong: int
+    """its position among the members"""
+    members: Ints
+    """(M,) positions among the N models"""
+    n_models: int
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        return self._place(self.battles.rate(questions))
+
+    def train_scores(self) -> Floats:
+        return self._place(self.battles.rate_train())
+
+    def _place(self, rated: Floats) -> Floats:
+        scores = np.full((len(rated), self.n_models), -np.inf)
+        scores[:, self.members] = self.battles.chance(rated, rated[:, [self.strong]])
+        return scores
 
 
 class Calibration(NamedTuple):

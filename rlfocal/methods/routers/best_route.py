@@ -17,7 +17,7 @@ from rlfocal.methods._sampling import majority_of
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.routers._networks import Network, chances_of_right, fit_network
+from rlfocal.methods.routers._networks import Network, fit_network
 from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.spaces import Range
 
@@ -82,7 +82,7 @@ class BestRoute(MethodBase):
         order = np.argsort(train.prices[models] * n, kind="stable")
         models, n = models[order], n[order]
         learning = Learning(self.epochs, self.batch, self.rate, self.decay)
-        alone = chances_of_right(train)[:, best]
+        alone = train.chances[:, best]
         routers = []
         for seed in seeds:
             right = _how_often_right(train, models, n, np.random.default_rng(seed))

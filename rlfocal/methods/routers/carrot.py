@@ -16,9 +16,9 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
-from rlfocal.methods._routing import ask, cheapest_enough
+from rlfocal.methods._routing import ask, cheapest_enough, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
 
 _DECISIVE = 1e6
@@ -95,21 +95,15 @@ _DIFFERS = (
 )
 
 
-@register(
-    Entry(
-        "carrot_knn",
-        "the model with the best trade-off of accuracy and cost, both predicted from similar questions",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions", "prices"),
-        source=_SOURCE,
-        differs=_DIFFERS,
-        reads=("question",),
-        space={
-            "most": Range(32, 1024, log=True),
-        },
-    )
+@question_router(
+    "carrot_knn",
+    "the model with the best trade-off of accuracy and cost, both predicted from similar questions",
+    needs=("questions", "prices"),
+    source=_SOURCE,
+    differs=_DIFFERS,
+    space={
+        "most": Range(32, 1024, log=True),
+    },
 )
 @dataclass(frozen=True)
 class CarrotKNN(MethodBase):
@@ -195,21 +189,15 @@ def best_ks(vectors: Floats, values: Estimates, most: int) -> tuple[int, ...]:
     return ks[accuracy], ks[cost]
 
 
-@register(
-    Entry(
-        "carrot_linear",
-        "the model with the best trade-off of accuracy and cost, both predicted by linear regressions",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions", "prices"),
-        source=_SOURCE,
-        differs=f"{_DIFFERS}; regressions on fixed vectors, not a fine-tuned RoBERTa",
-        reads=("question",),
-        space={
-            "penalty": Range(0.01, 100.0, log=True),
-        },
-    )
+@question_router(
+    "carrot_linear",
+    "the model with the best trade-off of accuracy and cost, both predicted by linear regressions",
+    needs=("questions", "prices"),
+    source=_SOURCE,
+    differs=f"{_DIFFERS}; regressions on fixed vectors, not a fine-tuned RoBERTa",
+    space={
+        "penalty": Range(0.01, 100.0, log=True),
+    },
 )
 @dataclass(frozen=True)
 class CarrotLinear(MethodBase):

@@ -16,33 +16,26 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, nearest, vectors_of
-from rlfocal.methods._routing import ask
+from rlfocal.methods._routing import ask, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
 
 START = 1500.0
 """The initial rating of a model."""
 
 
-@register(
-    Entry(
-        "eagle",
-        "the model with the best Elo rating, half over all of train, half over the 20 most similar questions",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="Eagle (arXiv 2409.15518)",
-        differs="feedback is which of two models, drawn at random, was right on a train document, the "
-        "documents in random order; TF-IDF instead of a sentence encoder unless one is named",
-        reads=("question",),
-        space={
-            "neighbours": Range(5, 200, log=True),
-            "global_share": Range(0.0, 1.0),
-            "step": Range(1.0, 128.0, log=True),
-        },
-    )
+@question_router(
+    "eagle",
+    "the model with the best Elo rating, half over all of train, half over the 20 most similar questions",
+    source="Eagle (arXiv 2409.15518)",
+    differs="feedback is which of two models, drawn at random, was right on a train document, the "
+    "documents in random order; TF-IDF instead of a sentence encoder unless one is named",
+    space={
+        "neighbours": Range(5, 200, log=True),
+        "global_share": Range(0.0, 1.0),
+        "step": Range(1.0, 128.0, log=True),
+    },
 )
 @dataclass(frozen=True)
 class Eagle(MethodBase):

@@ -13,10 +13,10 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import Scorer, ScoreRouter
+from rlfocal.methods._routing import Scorer, ScoreRouter, question_router
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._networks import to_numpy, uniform
 from rlfocal.methods.routers._towers import Learning, learn, logistic
 from rlfocal.methods.spaces import Range
@@ -25,29 +25,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@register(
-    Entry(
-        "graph_router",
-        "the model with the likeliest edge to the question, in a graph of questions, their clusters and "
-        "models",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="GraphRouter (arXiv 2410.03834), performance first",
-        differs="clusters of questions in place of tasks, whose names no router reads; models start from "
-        "learned vectors, not from descriptions; every right model is a label, not the best one; a message "
-        "is a mean, not a sum, so that steps may take a few documents; the last step is kept, not the one "
-        "that is best on test",
-        reads=("question",),
-        space={
-            "dimensions": Range(4, 32, log=True),
-            "clusters": Range(10, 100, log=True),
-            "hidden_share": Range(0.2, 0.8),
-            "epochs": Range(20, 120, log=True),
-            "rate": Range(1e-3, 3e-2, log=True),
-        },
-    )
+@question_router(
+    "graph_router",
+    "the model with the likeliest edge to the question, in a graph of questions, their clusters and models",
+    source="GraphRouter (arXiv 2410.03834), performance first",
+    differs="clusters of questions in place of tasks, whose names no router reads; models start from "
+    "learned vectors, not from descriptions; every right model is a label, not the best one; a message "
+    "is a mean, not a sum, so that steps may take a few documents; the last step is kept, not the one "
+    "that is best on test",
+    space={
+        "dimensions": Range(4, 32, log=True),
+        "clusters": Range(10, 100, log=True),
+        "hidden_share": Range(0.2, 0.8),
+        "epochs": Range(20, 120, log=True),
+        "rate": Range(1e-3, 3e-2, log=True),
+    },
 )
 @dataclass(frozen=True)
 class GraphRouter(MethodBase):

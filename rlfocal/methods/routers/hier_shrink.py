@@ -11,29 +11,22 @@ from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
-from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices
+from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices, question_router
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
 
 
-@register(
-    Entry(
-        "hier_shrink",
-        "the model with the best mean in the question's clusters, of 20 and of 100, shrunk to its train mean",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="ours: means shrunk as in empirical Bayes (James and Stein, 1961), at two levels of clusters",
-        reads=("question",),
-        space={
-            "coarse": Range(2, 50, log=True),
-            "fine": Range(20, 300, log=True),
-            "strength": Range(1.0, 200.0, log=True),
-        },
-    )
+@question_router(
+    "hier_shrink",
+    "the model with the best mean in the question's clusters, of 20 and of 100, shrunk to its train mean",
+    source="ours: means shrunk as in empirical Bayes (James and Stein, 1961), at two levels of clusters",
+    space={
+        "coarse": Range(2, 50, log=True),
+        "fine": Range(20, 300, log=True),
+        "strength": Range(1.0, 200.0, log=True),
+    },
 )
 @dataclass(frozen=True)
 class HierShrink(MethodBase):

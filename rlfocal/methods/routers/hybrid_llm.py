@@ -12,9 +12,10 @@ from rlfocal.base.errors import unknown
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
+from rlfocal.methods._routing import question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.routers._networks import Network, chances_of_right, fit_network
+from rlfocal.methods.registry import MethodBase
+from rlfocal.methods.routers._networks import Network, fit_network
 from rlfocal.methods.routers._pairs import Calibration, Pair, PairRouter, pair_of, route
 from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.spaces import Range
@@ -22,28 +23,22 @@ from rlfocal.methods.spaces import Range
 LABELS = ("transformed", "probabilistic", "deterministic")
 
 
-@register(
-    Entry(
-        "hybrid_llm",
-        "the best model on train or the cheapest, by how likely the cheapest is as good on the question",
-        "what it answers",
-        fewest_models=2,
-        has_budgets=True,
-        is_default=False,
-        needs=("questions", "prices"),
-        source="Hybrid LLM (arXiv 2404.14618)",
-        differs="a small network on fixed vectors (TF-IDF unless a sentence encoder is named), not a "
-        "fine-tuned DeBERTa; quality is a model's probability of the right answer (or its share of right "
-        "passes), not a BART score; the threshold with the best accuracy on train, unless a share of "
-        "strong calls is given",
-        reads=("question",),
-        space={
-            "labels": LABELS,
-            "hidden": Range(25, 200, log=True),
-            "epochs": Range(2, 20, log=True),
-            "rate": Range(1e-4, 1e-2, log=True),
-        },
-    )
+@question_router(
+    "hybrid_llm",
+    "the best model on train or the cheapest, by how likely the cheapest is as good on the question",
+    fewest_models=2,
+    needs=("questions", "prices"),
+    source="Hybrid LLM (arXiv 2404.14618)",
+    differs="a small network on fixed vectors (TF-IDF unless a sentence encoder is named), not a "
+    "fine-tuned DeBERTa; quality is a model's probability of the right answer (or its share of right "
+    "passes), not a BART score; the threshold with the best accuracy on train, unless a share of "
+    "strong calls is given",
+    space={
+        "labels": LABELS,
+        "hidden": Range(25, 200, log=True),
+        "epochs": Range(2, 20, log=True),
+        "rate": Range(1e-4, 1e-2, log=True),
+    },
 )
 @dataclass(frozen=True)
 class HybridLLM(MethodBase):
@@ -90,7 +85,7 @@ def weak_suffices(train: Dataset, pair: Pair, labels: str) -> Floats:
     if labels == "deterministic":
         right = train.correct
         return (right[:, pair.weak] | ~right[:, pair.strong]).astype(float)
-    chances = chances_of_right(train)
+    chances = train.chances
     weak, strong = chances[:, pair.weak], chances[:, pair.strong]
     if labels == "probabilistic":
         return np.asarray(1 - strong * (1 - weak))

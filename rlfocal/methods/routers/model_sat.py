@@ -13,10 +13,10 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import Scorer, ScoreRouter
+from rlfocal.methods._routing import Scorer, ScoreRouter, question_router
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import fit_clusters
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._networks import to_numpy, uniform
 from rlfocal.methods.routers._towers import Learning, learn, logistic
 from rlfocal.methods.spaces import Range
@@ -25,26 +25,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@register(
-    Entry(
-        "model_sat",
-        "the model whose accuracies on kinds of questions promise most for the question, by a network",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="MODEL-SAT, capability instruction tuning (arXiv 2502.17282)",
-        differs="accuracies as numbers on clusters of train questions, not as a text on MMLU's subjects; a "
-        "small network on the question's vector (TF-IDF unless a sentence encoder is named) in place of an "
-        "encoder, a projector and a 7B language model that says yes or no",
-        reads=("question",),
-        space={
-            "clusters": Range(10, 100, log=True),
-            "hidden": Range(16, 128, log=True),
-            "epochs": Range(3, 30, log=True),
-            "rate": Range(3e-4, 3e-2, log=True),
-        },
-    )
+@question_router(
+    "model_sat",
+    "the model whose accuracies on kinds of questions promise most for the question, by a network",
+    source="MODEL-SAT, capability instruction tuning (arXiv 2502.17282)",
+    differs="accuracies as numbers on clusters of train questions, not as a text on MMLU's subjects; a "
+    "small network on the question's vector (TF-IDF unless a sentence encoder is named) in place of an "
+    "encoder, a projector and a 7B language model that says yes or no",
+    space={
+        "clusters": Range(10, 100, log=True),
+        "hidden": Range(16, 128, log=True),
+        "epochs": Range(3, 30, log=True),
+        "rate": Range(3e-4, 3e-2, log=True),
+    },
 )
 @dataclass(frozen=True)
 class ModelSat(MethodBase):

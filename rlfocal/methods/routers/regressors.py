@@ -15,9 +15,9 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices
+from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
 
 DIFFERS = (
@@ -34,23 +34,16 @@ class Regressor(Protocol):
     def predict(self, X: Floats) -> Floats: ...
 
 
-@register(
-    Entry(
-        "mlp",
-        "the model whose own network (100 hidden units) expects it to be right most",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="RouterBench's MLP router (arXiv 2403.12031)",
-        differs=f"{DIFFERS}; at most 50 passes over train, not 200, which take long and overfit",
-        reads=("question",),
-        space={
-            "hidden": Range(25, 200, log=True),
-            "rate": Range(1e-4, 1e-2, log=True),
-            "decay": Range(1e-6, 1e-2, log=True),
-        },
-    )
+@question_router(
+    "mlp",
+    "the model whose own network (100 hidden units) expects it to be right most",
+    source="RouterBench's MLP router (arXiv 2403.12031)",
+    differs=f"{DIFFERS}; at most 50 passes over train, not 200, which take long and overfit",
+    space={
+        "hidden": Range(25, 200, log=True),
+        "rate": Range(1e-4, 1e-2, log=True),
+        "decay": Range(1e-6, 1e-2, log=True),
+    },
 )
 @dataclass(frozen=True)
 class MLPRegressors(MethodBase):
@@ -86,22 +79,15 @@ class MLPRegressors(MethodBase):
         ]
 
 
-@register(
-    Entry(
-        "svm",
-        "the model whose own support vector machine scores highest",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="RouterBench's SVM router (arXiv 2403.12031)",
-        differs=DIFFERS,
-        reads=("question",),
-        space={
-            "cost": Range(0.01, 100.0, log=True),
-            "epsilon": Range(0.0, 0.3),
-        },
-    )
+@question_router(
+    "svm",
+    "the model whose own support vector machine scores highest",
+    source="RouterBench's SVM router (arXiv 2403.12031)",
+    differs=DIFFERS,
+    space={
+        "cost": Range(0.01, 100.0, log=True),
+        "epsilon": Range(0.0, 0.3),
+    },
 )
 @dataclass(frozen=True)
 class SupportVectors(MethodBase):

@@ -7,41 +7,44 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import Scorer, ScoreRouter
+from rlfocal.methods._routing import ScoreRouter, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, parts_of, route
+from rlfocal.methods.registry import MethodBase
+from rlfocal.methods.routers._pairs import (
+    Calibration,
+    ChancesAgainst,
+    PairRouter,
+    StrongWins,
+    members_of,
+    pair_of,
+    parts_of,
+    route,
+)
 from rlfocal.methods.routers._towers import Learning, Towers, learn, logistic
 from rlfocal.methods.spaces import Range
 
 
-@register(
-    Entry(
-        "routellm_mf",
-        "the cheapest model or the best of the dearer, by a factorisation of who wins over which question",
-        "what it answers",
-        fewest_models=2,
-        has_budgets=True,
-        chooses_pair=True,
-        is_default=False,
-        needs=("questions", "prices"),
-        source="RouteLLM (arXiv 2406.18665), matrix factorisation",
-        differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
-        "unless one is named, with a constant beside it; an epoch takes one battle of each document; a "
-        "tenth of train sets the threshold, by accuracy unless a share of strong calls is given",
-        reads=("question",),
-        space={
-            "dimensions": Range(16, 256, log=True),
-            "noise": Range(0.0, 0.3),
-            "epochs": Range(25, 200, log=True),
-            "rate": Range(3e-5, 3e-3, log=True),
-            "decay": Range(1e-6, 1e-3, log=True),
-        },
-    )
+@question_router(
+    "routellm_mf",
+    "the cheapest model or the best of the dearer, by a factorisation of who wins over which question",
+    fewest_models=2,
+    chooses_pair=True,
+    needs=("questions", "prices"),
+    source="RouteLLM (arXiv 2406.18665), matrix factorisation",
+    differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
+    "unless one is named, with a constant beside it; an epoch takes one battle of each document; a "
+    "tenth of train sets the threshold, by accuracy unless a share of strong calls is given",
+    space={
+        "dimensions": Range(16, 256, log=True),
+        "noise": Range(0.0, 0.3),
+        "epochs": Range(25, 200, log=True),
+        "rate": Range(3e-5, 3e-3, log=True),
+        "decay": Range(1e-6, 1e-3, log=True),
+    },
 )
 @dataclass(frozen=True)
 class FactorisedBattles(MethodBase):
@@ -74,16 +77,15 @@ class FactorisedBattles(MethodBase):
         pair, members = pair_of(train), members_of(train, self.n_models)
         strong = int(np.flatnonzero(members == pair.strong)[0])
         if len(members) > 2:
-            questions, right = questions_of(train), train.correct[:, members]
-            towers = self._fit_towers(questions, right, seed)
-            scorer = ChancesAgainst(towers, strong, members, len(train.models), questions)
+            deltas = self._fit(questions_of(train), train.correct[:, members], seed)
+            scorer = ChancesAgainst(deltas, strong, members, len(train.models))
             return ScoreRouter(scorer, train.prices, is_probability=False)
         learnt, held = (train.take(rows) for rows in parts_of(train))
-        worth = StrongWins(self._fit_towers(questions_of(learnt), learnt.correct[:, members], seed), strong)
+        worth = StrongWins(self._fit(questions_of(learnt), learnt.correct[:, members], seed), strong)
         calibration = Calibration.of(worth.values(questions_of(held)), held, pair)
         return route(worth, pair, train, calibration, self.strong_share)
 
-    def _fit_towers(self, questions: tuple[str, ...], right: Bools, seed: int) -> Towers:
+    def _fit(self, questions: tuple[str, ...], right: Bools, seed: int) -> Deltas:
         """Learns from which members were right (n, M)."""
         # torch takes seconds to import, and listing the methods must not.
         import torch
@@ -112,36 +114,24 @@ class FactorisedBattles(MethodBase):
         project, models = (x.detach().double().numpy() for x in (W * w, normalize(v, dim=1)))
         # Without battles, nothing tells the models apart.
         models = models if len(battles) else np.zeros_like(models)
-        return Towers(encoder, project[:-1], project[-1], models, np.zeros(D - 1), 0.0)
+        towers = Towers(encoder, project[:-1], project[-1], models, np.zeros(D - 1), 0.0)
+        return Deltas(towers, questions)
 
 
 @dataclass(frozen=True)
-class StrongWins:
-    """P(strong wins) of a pair."""
+class Deltas:
+    """δ of M models."""
 
     towers: Towers
-    strong: int
-    """its position in the pair"""
-
-    def values(self, questions: tuple[str, ...]) -> Floats:
-        delta = self.towers.log_odds(questions)
-        return logistic(delta[:, self.strong] - delta[:, 1 - self.strong])
-
-
-@dataclass(frozen=True)
-class ChancesAgainst(Scorer):
-    """P(m wins against the strong model) for each of N models; -inf for non-members."""
-
-    towers: Towers
-    strong: int
-    """its position among the members"""
-    members: Ints
-    """(M,) positions among the N models"""
-    n_models: int
     questions: tuple[str, ...]
+    """train's"""
 
-    def scores(self, questions: tuple[str, ...]) -> Floats:
-        delta = self.towers.log_odds(questions)
-        scores = np.full((len(delta), self.n_models), -np.inf)
-        scores[:, self.members] = logistic(delta - delta[:, [self.strong]])
-        return scores
+    def rate(self, questions: tuple[str, ...]) -> Floats:
+        return self.towers.log_odds(questions)
+
+    def rate_train(self) -> Floats:
+        """In-sample."""
+        return self.rate(self.questions)
+
+    def chance(self, one: Floats, other: Floats) -> Floats:
+        return logistic(one - other)

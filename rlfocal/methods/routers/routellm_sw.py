@@ -7,14 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
-from rlfocal.methods._routing import Scorer, ScoreRouter
+from rlfocal.methods._routing import ScoreRouter, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.routers._pairs import Calibration, PairRouter, members_of, pair_of, route
+from rlfocal.methods.registry import MethodBase
+from rlfocal.methods.routers._pairs import (
+    Calibration,
+    ChancesAgainst,
+    PairRouter,
+    StrongWins,
+    members_of,
+    pair_of,
+    route,
+)
 from rlfocal.methods.spaces import Range
 
 GAMMA = 10.0
@@ -24,23 +32,17 @@ _RIDGE = 1e-6
 _STEPS = 60
 
 
-@register(
-    Entry(
-        "routellm_sw",
-        "the cheapest model or the best of the dearer, by Bradley-Terry ratings weighted by similarity",
-        "what it answers",
-        fewest_models=2,
-        has_budgets=True,
-        chooses_pair=True,
-        is_default=False,
-        needs=("questions", "prices"),
-        source="RouteLLM (arXiv 2406.18665), similarity-weighted ranking",
-        differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
-        "unless one is named; the threshold with the best accuracy on train, unless a share of strong calls "
-        "is given; models are few, so they are not merged into tiers",
-        reads=("question",),
-        space={"base": Range(1.0, 1000.0, log=True)},
-    )
+@question_router(
+    "routellm_sw",
+    "the cheapest model or the best of the dearer, by Bradley-Terry ratings weighted by similarity",
+    fewest_models=2,
+    chooses_pair=True,
+    needs=("questions", "prices"),
+    source="RouteLLM (arXiv 2406.18665), similarity-weighted ranking",
+    differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
+    "unless one is named; the threshold with the best accuracy on train, unless a share of strong calls "
+    "is given; models are few, so they are not merged into tiers",
+    space={"base": Range(1.0, 1000.0, log=True)},
 )
 @dataclass(frozen=True)
 class SimilarityWeighted(MethodBase):
@@ -87,13 +89,17 @@ class Ratings:
     """(n, M) whether each model was right on them"""
     base: float = GAMMA
 
-    def of(self, questions: tuple[str, ...]) -> Floats:
+    def rate(self, questions: tuple[str, ...]) -> Floats:
         """(T, M) Elo points, with mean 0."""
         return self._rate(cosines(self.vectors, vectors_of(self.encoder, questions)))
 
-    def of_train(self) -> Floats:
+    def rate_train(self) -> Floats:
         """(n, M) for each train question, without its own battles."""
         return self._rate(without_itself(cosines(self.vectors, self.vectors)))
+
+    def chance(self, one: Floats, other: Floats) -> Floats:
+        """Elo's 1 / (1 + 10^((other - one) / 400))."""
+        return np.asarray(1 / (1 + 10 ** ((other - one) / 400)))
 
     def _rate(self, similarities: Iterator[tuple[slice, Floats]]) -> Floats:
         M = self.right.shape[1]
@@ -145,50 +151,3 @@ def bradley_terry(wins: Floats) -> Floats:
             break
     centred: Floats = ELO * (strengths - strengths.mean(axis=1, keepdims=True))
     return centred
-
-
-def win_chance(rating: Floats, other: Floats) -> Floats:
-    """Elo's 1 / (1 + 10^((other - rating) / 400))."""
-    chance: Floats = 1 / (1 + 10 ** ((other - rating) / 400))
-    return chance
-
-
-@dataclass(frozen=True)
-class StrongWins:
-    """P(strong wins) of a pair."""
-
-    ratings: Ratings
-    strong: int
-    """its position in the pair"""
-
-    def values(self, questions: tuple[str, ...]) -> Floats:
-        return self._chance(self.ratings.of(questions))
-
-    def train_values(self) -> Floats:
-        return self._chance(self.ratings.of_train())
-
-    def _chance(self, rated: Floats) -> Floats:
-        return win_chance(rated[:, self.strong], rated[:, 1 - self.strong])
-
-
-@dataclass(frozen=True)
-class ChancesAgainst(Scorer):
-    """P(m wins against the strong model) for each of N models; -inf for non-members."""
-
-    ratings: Ratings
-    strong: int
-    """its position among the members"""
-    members: Ints
-    """(M,) positions among the N models"""
-    n_models: int
-
-    def scores(self, questions: tuple[str, ...]) -> Floats:
-        return self._place(self.ratings.of(questions))
-
-    def train_scores(self) -> Floats:
-        return self._place(self.ratings.of_train())
-
-    def _place(self, rated: Floats) -> Floats:
-        scores = np.full((len(rated), self.n_models), -np.inf)
-        scores[:, self.members] = win_chance(rated, rated[:, [self.strong]])
-        return scores

@@ -13,11 +13,11 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import Scorer, ScoreRouter
+from rlfocal.methods._routing import Scorer, ScoreRouter, question_router
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import fit_clusters
-from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.routers._networks import chances_of_right, to_numpy, uniform
+from rlfocal.methods.registry import MethodBase
+from rlfocal.methods.routers._networks import to_numpy, uniform
 from rlfocal.methods.routers._towers import Learning, learn
 from rlfocal.methods.spaces import Range
 
@@ -29,29 +29,22 @@ _SPREAD = 0.78
 """Standard deviation of model vectors before learning."""
 
 
-@register(
-    Entry(
-        "router_dc",
-        "the model whose learned vector is closest to the question's",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="RouterDC (arXiv 2409.19886)",
-        differs="a linear projection of fixed vectors (TF-IDF unless a sentence encoder is named) in place "
-        "of a fine-tuned mDeBERTa, with a higher rate; questions are clustered by these vectors, not after "
-        "t-SNE; wrong models among the best are left out document by document, where the code's mask, spread "
-        "over the batch, draws questions near them too; the last step is kept, not the one that is best on "
-        "test",
-        reads=("question",),
-        space={
-            "dimensions": Range(32, 256, log=True),
-            "temperature": Range(0.1, 3.0, log=True),
-            "cluster_weight": Range(0.0, 2.0),
-            "epochs": Range(3, 30, log=True),
-            "rate": Range(1e-4, 1e-2, log=True),
-        },
-    )
+@question_router(
+    "router_dc",
+    "the model whose learned vector is closest to the question's",
+    source="RouterDC (arXiv 2409.19886)",
+    differs="a linear projection of fixed vectors (TF-IDF unless a sentence encoder is named) in place "
+    "of a fine-tuned mDeBERTa, with a higher rate; questions are clustered by these vectors, not after "
+    "t-SNE; wrong models among the best are left out document by document, where the code's mask, spread "
+    "over the batch, draws questions near them too; the last step is kept, not the one that is best on "
+    "test",
+    space={
+        "dimensions": Range(32, 256, log=True),
+        "temperature": Range(0.1, 3.0, log=True),
+        "cluster_weight": Range(0.0, 2.0),
+        "epochs": Range(3, 30, log=True),
+        "rate": Range(1e-4, 1e-2, log=True),
+    },
 )
 @dataclass(frozen=True)
 class RouterDC(MethodBase):
@@ -98,7 +91,7 @@ class RouterDC(MethodBase):
 
         questions, clusters = questions_of(train), fit_clusters(train, self.encoder, self.clusters)
         e = torch.tensor(vectors_of(clusters.encoder, questions), dtype=torch.float32)
-        score = torch.tensor(chances_of_right(train) * train.correct, dtype=torch.float32)
+        score = torch.tensor(train.chances * train.correct, dtype=torch.float32)
         cluster = torch.tensor(clusters.near(questions).at[:, 0])
         generator = torch.Generator().manual_seed(seed)
         P = uniform(e.shape[1], self.dimensions, generator=generator)

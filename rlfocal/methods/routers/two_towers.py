@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import ScoreRouter
+from rlfocal.methods._routing import ScoreRouter, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._towers import ChancesOfRight, Learning, Towers, learn
 from rlfocal.methods.spaces import Range
 
@@ -43,25 +43,18 @@ class TowerRouter(MethodBase):
         return [ScoreRouter(ChancesOfRight(one, questions), train.prices) for one in towers]
 
 
-@register(
-    Entry(
-        "irt",
-        "the model whose skills best fit those the question requires (2PL)",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="IRT-Router (arXiv 2506.01048)",
-        differs="a and b are linear in the question's vector, not networks over a language model; models are "
-        "known by their answers, not by a description",
-        reads=("question",),
-        space={
-            "skills": Range(4, 64, log=True),
-            "epochs": Range(10, 100, log=True),
-            "rate": Range(3e-4, 3e-2, log=True),
-            "decay": Range(1e-6, 1e-2, log=True),
-        },
-    )
+@question_router(
+    "irt",
+    "the model whose skills best fit those the question requires (2PL)",
+    source="IRT-Router (arXiv 2506.01048)",
+    differs="a and b are linear in the question's vector, not networks over a language model; models are "
+    "known by their answers, not by a description",
+    space={
+        "skills": Range(4, 64, log=True),
+        "epochs": Range(10, 100, log=True),
+        "rate": Range(3e-4, 3e-2, log=True),
+        "decay": Range(1e-6, 1e-2, log=True),
+    },
 )
 @dataclass(frozen=True)
 class ItemResponse(TowerRouter):
@@ -101,26 +94,19 @@ class ItemResponse(TowerRouter):
         return Towers(encoder, project, offset, models, level, -float(b0.detach()))
 
 
-@register(
-    Entry(
-        "mf",
-        "the model that a two-tower network finds likeliest to be right",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="EmbedLLM (arXiv 2410.02223)",
-        differs="TF-IDF instead of a sentence encoder unless one is named; a step takes all models' answers "
-        "to its documents, drawn anew each epoch, where the code takes answers in the file's order; the "
-        "last epoch is kept, not the one that is best on test",
-        reads=("question",),
-        space={
-            "dimensions": Range(16, 512, log=True),
-            "noise": Range(0.0, 0.3),
-            "epochs": Range(10, 100, log=True),
-            "rate": Range(1e-4, 1e-2, log=True),
-        },
-    )
+@question_router(
+    "mf",
+    "the model that a two-tower network finds likeliest to be right",
+    source="EmbedLLM (arXiv 2410.02223)",
+    differs="TF-IDF instead of a sentence encoder unless one is named; a step takes all models' answers "
+    "to its documents, drawn anew each epoch, where the code takes answers in the file's order; the "
+    "last epoch is kept, not the one that is best on test",
+    space={
+        "dimensions": Range(16, 512, log=True),
+        "noise": Range(0.0, 0.3),
+        "epochs": Range(10, 100, log=True),
+        "rate": Range(1e-4, 1e-2, log=True),
+    },
 )
 @dataclass(frozen=True)
 class MatrixFactorisation(TowerRouter):

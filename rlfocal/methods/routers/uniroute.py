@@ -12,10 +12,10 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices
+from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices, question_router
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._networks import to_numpy
 from rlfocal.methods.routers._towers import Learning, learn
 from rlfocal.methods.spaces import Range
@@ -24,25 +24,18 @@ _SHARPNESS = 10.0
 """How strongly a map begins by following the distances to the clusters' centres."""
 
 
-@register(
-    Entry(
-        "uniroute",
-        "the model with the fewest errors in the question's clusters, to which a learned map assigns it",
-        "what it answers",
-        has_budgets=True,
-        is_default=False,
-        needs=("questions",),
-        source="UniRoute (arXiv 2502.08773), learned cluster map; with map=kmeans its K-means form",
-        differs="TF-IDF instead of a sentence encoder unless one is named; clusters, error rates and the "
-        "map are all of train; the map starts from the distances to the centres; K is a setting",
-        reads=("question",),
-        space={
-            "clusters": Range(5, 100, log=True),
-            "epochs": Range(3, 30, log=True),
-            "rate": Range(1e-3, 0.1, log=True),
-            "decay": Range(1e-6, 1e-2, log=True),
-        },
-    )
+@question_router(
+    "uniroute",
+    "the model with the fewest errors in the question's clusters, to which a learned map assigns it",
+    source="UniRoute (arXiv 2502.08773), learned cluster map; with map=kmeans its K-means form",
+    differs="TF-IDF instead of a sentence encoder unless one is named; clusters, error rates and the "
+    "map are all of train; the map starts from the distances to the centres; K is a setting",
+    space={
+        "clusters": Range(5, 100, log=True),
+        "epochs": Range(3, 30, log=True),
+        "rate": Range(1e-3, 0.1, log=True),
+        "decay": Range(1e-6, 1e-2, log=True),
+    },
 )
 @dataclass(frozen=True)
 class UniRoute(MethodBase):

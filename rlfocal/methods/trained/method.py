@@ -13,7 +13,7 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.names import RL_FOCAL, TRAINED, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, UnusableError, read_about
-from rlfocal.methods.registry import PROTOCOLS, CheckpointStore, Entry, Making, Need, Role, register
+from rlfocal.methods.registry import CheckpointStore, Entry, Making, register
 from rlfocal.methods.spaces import Range, Space
 from rlfocal.methods.trained.settings import (
     Settings,
@@ -205,62 +205,26 @@ class RLFocal:
         return self.config or configure(self.method, n_train, self.changes)
 
 
-def _enter(
-    name: str,
-    asks: str,
-    answers: str,
-    *,
-    is_usual: bool = True,
-    role: Role = "rl_focal",
-    source: str = "",
-    protocols: tuple[str, ...] = PROTOCOLS,
-    needs: tuple[Need, ...] = (),
-) -> None:
+def _enter(name: str, asks: str, answers: str, base: str = "", **more: Any) -> None:
+    """`base`: the method whose agents are trained without the questions' texts under this name."""
+    method = base or name
+    fields: dict[str, Any] = {
+        "role": "rl_focal",
+        "reads": ("question", "outputs"),
+        "with_task": "as an input",
+        "has_budgets": True,
+        **more,
+    }
+
     def make(making: Making) -> RLFocal:
-        return RLFocal(name, store=making.store, on_progress=making.on_progress)
+        return RLFocal(method, None, making.store, making.on_progress, reads_texts=not base)
 
-    register(
-        Entry(
-            name,
-            asks,
-            answers,
-            role=role,
-            source=source,
-            protocols=protocols,
-            needs=needs,
-            reads=("question", "outputs"),
-            with_task="as an input" if is_usual else None,
-            has_budgets=is_usual,
-            fewest_models=2,
-            is_default=is_usual,
-            is_in_all=is_usual,
-            make=make,
-            space=SPACES.get(name, {}),
-        )
-    )(RLFocal)
+    space = SPACES.get(method, {})
+    register(Entry(name, asks, answers, fewest_models=2, make=make, space=space, **fields))(RLFocal)
 
 
-def _enter_without_texts(name: str, base: str) -> None:
-    register(
-        Entry(
-            name,
-            f"as `{base}`, but no agent sees the questions' texts",
-            f"as `{base}`",
-            role="control",
-            reads=("outputs",),
-            has_budgets=True,
-            fewest_models=2,
-            needs=("questions",),
-            is_default=False,
-            source=f"a control: what reading the questions is worth to `{base}`",
-            make=lambda making: RLFocal(
-                base, store=making.store, on_progress=making.on_progress, reads_texts=False
-            ),
-            space=SPACES[base],
-        )
-    )(RLFocal)
-
-
+_APART: dict[str, Any] = {"with_task": None, "has_budgets": False, "is_default": False, "is_in_all": False}
+"""Of variants that only their name brings in."""
 _enter(
     "rl_focal",
     "the Decider: one pool per document, from the question, the last pool and its focal diversity",
@@ -284,17 +248,28 @@ _enter(
     source="ours; counterfactual baselines as in COMA (Foerster et al., 2018)",
 )
 for _name, _base in WITHOUT_TEXTS.items():
-    _enter_without_texts(_name, _base)
+    _enter(
+        _name,
+        f"as `{_base}`, but no agent sees the questions' texts",
+        f"as `{_base}`",
+        _base,
+        role="control",
+        reads=("outputs",),
+        with_task=None,
+        needs=("questions",),
+        is_default=False,
+        source=f"a control: what reading the questions is worth to `{_base}`",
+    )
 _enter(
     "rl_focal_literal",
     "the Decider of the paper's text: one pool per document, from the last pool and its focal diversity",
     "Fusion of the paper's text: a network on the selected models' distributions",
-    is_usual=False,
     source="RL-Focal (arXiv 2502.04492), to the letter; what the text leaves open is ours: docs/agents.md",
+    **_APART,
 )
 _enter(
     "rl_focal_released",
     "the Decider of the authors' released code, with a switch for each of its artefacts",
     "Fusion of the released code",
-    is_usual=False,
+    **_APART,
 )
