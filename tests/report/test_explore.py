@@ -14,6 +14,7 @@ import pytest
 from support.browser import chromium
 from support.cli import Cli
 from support.ports import free_port, wait_until_open
+from support.postgres_server import PostgresServer
 from support.rows import put_choices, put_extractions
 
 from rlfocal.base.errors import InputError
@@ -121,6 +122,21 @@ def test_what_is_missing_is_listed_and_statements_only_read(
     assert reading.query("FROM range(20_000)")[1] == "20,000 rows, of which the first 10,000 are shown"
     with pytest.raises(InputError, match="only reads"):
         reading.query("DROP TABLE docs")
+
+
+def test_a_warehouse_in_postgres_is_read(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"{postgres.database()}?data={tmp_path / 'data'}"
+    with open_warehouse(address) as warehouse:
+        put_choices(warehouse, {model: [i % by != 0 for i in range(N)] for model, by in MODELS.items()})
+        put_extractions(warehouse)
+    monkeypatch.setenv("RLFOCAL_WAREHOUSE", address)
+    seen = reading.overview()
+    assert seen.benchmarks == ("b",)
+    assert postgres.password not in seen.name
+    assert set(reading.benchmark("b").models) == set(MODELS)
+    assert reading.query("FROM accuracy")[1] == "3 rows"
 
 
 def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

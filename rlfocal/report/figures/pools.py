@@ -15,7 +15,8 @@ from rlfocal.report.figures.style import ACCENT, BLUE, INK, MUTED, PAPER, named,
 from rlfocal.report.pools import Pool, pool_choice
 from warehouse import Warehouse
 
-KINDS = {"chosen by RL-Focal": ACCENT, "all models": BLUE, "best in hindsight": INK, "other pools": MUTED}
+OTHERS = "other pools"
+KINDS = {"chosen by RL-Focal": ACCENT, "all models": BLUE, "best in hindsight": INK, OTHERS: MUTED}
 WIDE, SIDE = 430, 190
 
 
@@ -34,12 +35,12 @@ def every_pool(
     if choice is None:
         return None
     points = [
-        *(_point(pool, models, "other pools") for pool in choice.others),
+        *(_point(pool, models) for pool in choice.others),
         *(_point(pool, models, "chosen by RL-Focal", pool.share) for pool in choice.chosen),
         _point(choice.full, models, "all models"),
         _point(choice.best, models, "best in hindsight"),
     ]
-    points = [p for p in points if p["diversity"] is not None and p["accuracy"] is not None]
+    points = [p for p in points if p["d"] is not None and p["a"] is not None]
     if not points:
         return None
     asked = (
@@ -63,16 +64,17 @@ def every_pool(
     )
 
 
-def _point(pool: Pool, models: Sequence[str], kind: str, share: float = 0.0) -> dict[str, Any]:
+def _point(pool: Pool, models: Sequence[str], kind: str = "", share: float = 0.0) -> dict[str, Any]:
+    """Of thousands: what others have in common is left out."""
     rank = {model: at for at, model in enumerate(models)}
-    accuracy = pool.plurality_accuracy
-    return {
-        "m": [rank[model] for model in pool.models if model in rank],
-        "kind": kind,
-        "diversity": pool.focal_diversity,
-        "accuracy": None if accuracy is None else 100 * accuracy,
-        "share": 100 * share,
-    }
+    diversity, accuracy = pool.focal_diversity, pool.plurality_accuracy
+    members = [rank[model] for model in pool.models if model in rank]
+    point = {"m": members, "d": _rounded(diversity, 4), "a": _rounded(accuracy, 4, 100)}
+    return point | ({"kind": kind, "share": 100 * share} if kind else {})
+
+
+def _rounded(value: float | None, digits: int, scale: int = 1) -> float | None:
+    return None if value is None else round(scale * value, digits)
 
 
 def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.ConcatChart:
@@ -82,22 +84,24 @@ def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.Conca
     members = " + ".join(
         f"(indexof(datum.m, {at}) >= 0 ? {json.dumps(name + ', ')} : '')" for at, name in enumerate(models)
     )
-    shown = [kind for kind in KINDS if any(p["kind"] == kind for p in points)]
+    shown = [kind for kind in KINDS if any(p.get("kind", OTHERS) == kind for p in points)]
     colours = alt.Scale(domain=shown, range=[KINDS[kind] for kind in shown])
     data = rows(points)
     base = (
         alt.Chart(data)
         .transform_calculate(members=members)
         .transform_calculate(size="length(datum.m)")
+        .transform_calculate(kind=f"datum.kind || '{OTHERS}'")
+        .transform_calculate(share="datum.share || 0")
         .encode(
-            x=alt.X("diversity:Q", title="focal diversity", scale=alt.Scale(zero=False)),
-            y=percent_axis("accuracy", "plurality accuracy on test documents, %"),
+            x=alt.X("d:Q", title="focal diversity", scale=alt.Scale(zero=False)),
+            y=percent_axis("a", "plurality accuracy on test documents, %"),
             color=alt.Color("kind:N", scale=colours, title=None, legend=alt.Legend(columns=2)),
             tooltip=[
                 named("members", "pool"),
                 tip("size", "models", "d"),
-                tip("diversity", "focal diversity", ".3f"),
-                tip("accuracy", "plurality accuracy, %"),
+                tip("d", "focal diversity", ".3f"),
+                tip("a", "plurality accuracy, %"),
                 tip("share", "share of RL-Focal's decisions, %", ".1f"),
             ],
         )
