@@ -6,7 +6,6 @@ again, gives the states that many killed runs would.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import random
 import select
@@ -14,12 +13,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 import pyarrow as pa
 import pytest
 from support.commits import tables
