@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.datasets import make_answers, make_dataset, make_logits
-from support.rival_data import ANSWERS, CHOICES, accuracy, best_single, fitted, sampled, shuffled
+from support.datasets import answers, make_answers, make_dataset, make_logits, sampled
+from support.rival_data import CHOICES, accuracy, best_single, fitted, shuffled
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
@@ -153,9 +153,8 @@ def test_a_cross_encoder_reads_which_answer_is_good(encoder: str) -> None:
 
 def test_a_cross_encoder_compares_all_pairs_both_ways(encoder: str) -> None:
     data = told_by_text(12)
-    ranker = fit_pair_encoder(
-        encoder, data.train, right_and_wrong(data.train), epochs=1, batch=4, learning_rate=0.01, seed=0
-    )
+    how = LLMBlender(encoder, batch=4, learning_rate=0.01)
+    ranker = fit_pair_encoder(how, data.train, right_and_wrong(data.train))
     assert isinstance(ranker, PairEncoder)
     candidates = candidates_of(data)
     totals = ranker.totals(data, candidates)
@@ -184,7 +183,7 @@ def test_a_cross_encoder_compares_all_pairs_both_ways(encoder: str) -> None:
 
 
 def test_a_cross_encoder_reads_free_answers(encoder: str) -> None:
-    data = replace(ANSWERS, questions=("which is it " * 40,) * len(ANSWERS))
+    data = replace(answers(), questions=("which is it " * 40,) * len(answers()))
     decided = decide(fitted("llm_blender", data.train, model=encoder), data.test)
     assert (decided.predictions < data.test.n_choices).all()
 

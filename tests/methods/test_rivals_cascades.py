@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.datasets import make_answers, make_dataset, make_logits
-from support.rival_data import CHOICES, accuracy, best_single, fitted, sampled, telling, within
+from support.datasets import make_answers, make_dataset, make_logits, sampled
+from support.rival_data import CHOICES, accuracy, best_single, fitted, telling, within
 
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.cascades import _cascades

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.datasets import make_dataset, make_logits
-from support.rival_data import CHOICES, accuracy, best_single, fitted, sampled, telling, within
+from support.datasets import make_dataset, make_logits, sampled
+from support.rival_data import CHOICES, accuracy, best_single, fitted, telling, within
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Calls

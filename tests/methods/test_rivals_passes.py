@@ -7,7 +7,8 @@ from math import comb
 
 import numpy as np
 import pytest
-from support.rival_data import accuracy, best_single, fitted, sampled
+from support.datasets import sampled
+from support.rival_data import accuracy, best_single, fitted
 from support.worded_data import TOPICS
 
 from rlfocal.data.dataset import Dataset

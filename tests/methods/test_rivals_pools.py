@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import log_softmax
-from support.datasets import make_answers, make_dataset, make_logits
-from support.rival_data import accuracy, fitted, sampled
+from support.datasets import make_answers, make_dataset, make_logits, sampled
+from support.rival_data import accuracy, fitted
 
 from rlfocal.data.policy import decide
 from rlfocal.methods.pools._budgets import grow

@@ -84,44 +84,34 @@ def texts_of(documents: Dataset, pairs: Pairs) -> list[str]:
     ]
 
 
-def fit_pair_encoder(
-    name: str,
-    train: Dataset,
-    pairs: Pairs,
-    *,
-    epochs: int,
-    batch: int,
-    learning_rate: float,
-    seed: int,
-) -> PairEncoder:
+def fit_pair_encoder(how: LLMBlender, train: Dataset, pairs: Pairs) -> PairEncoder:
     """Fine-tuned by AdamW on train triples (P, 3) of document, right slot and wrong slot, in both orders.
 
     Raises InputError if the model cannot be loaded, or if questions or choice texts are missing.
     """
     if not any(train.questions) or (train.kind == "choices" and not all(train.choices)):
         raise InputError(
-            f"llm_blender with model={name!r} reads questions and choices, and {train.benchmark!r} has no "
-            "texts of them; use pairwise_log_linear"
+            f"llm_blender with model={how.model!r} reads questions and choices, and {train.benchmark!r} has "
+            "no texts of them; use pairwise_log_linear"
         )
     import torch
 
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        ranker = _load_encoder(name, batch)
-        _train(ranker, train, pairs, epochs, learning_rate, seed)
+        torch.manual_seed(how.seed)
+        ranker = _load_encoder(how.model, how.batch)
+        _train(ranker, train, pairs, how)
     return ranker
 
 
-def _train(
-    ranker: PairEncoder, train: Dataset, pairs: Pairs, epochs: int, learning_rate: float, seed: int
-) -> None:
+def _train(ranker: PairEncoder, train: Dataset, pairs: Pairs, how: LLMBlender) -> None:
     import torch
 
     both = np.vstack([pairs, pairs[:, [0, 2, 1]]])
     wins = np.arange(len(both)) < len(pairs)
-    optimiser = torch.optim.AdamW([*ranker.encoder.parameters(), *ranker.head.parameters()], lr=learning_rate)
+    learned = [*ranker.encoder.parameters(), *ranker.head.parameters()]
+    optimiser = torch.optim.AdamW(learned, lr=how.learning_rate)
     ranker.encoder.train()
-    for part in _batches(len(both), epochs, ranker.batch, seed):
+    for part in _batches(len(both), how.epochs, how.batch, how.seed):
         target = torch.tensor(wins[part], dtype=torch.float32, device=ranker.encoder.device)
         logits = ranker.logits(texts_of(train, both[part]))
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, target)
@@ -202,15 +192,4 @@ class LLMBlender(MethodBase):
                 "llm_blender reads texts, and no encoder is named; name one, --set llm_blender.model=DIR, or "
                 "use pairwise_log_linear"
             )
-        from rlfocal.methods.fusing.llm_blender import fit_pair_encoder
-
-        ranker = fit_pair_encoder(
-            self.model,
-            train,
-            right_and_wrong(train),
-            epochs=self.epochs,
-            batch=self.batch,
-            learning_rate=self.learning_rate,
-            seed=self.seed,
-        )
-        return [Ranked(ranker)]
+        return [Ranked(fit_pair_encoder(self, train, right_and_wrong(train)))]
