@@ -191,7 +191,7 @@ def test_what_cannot_be_asked_is_refused(served: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="leave `thinking` out"):
         engine.check(documents(), thinking=ThinkingSpec(budget=8))
     with pytest.raises(InputError, match="leave `unconditional` out"):
-        list(engine.score([Document(0, "", "", None, "", ("A",), "", ("A",))]))
+        engine.check([Document(0, "", "", None, "", ("A",), "", ("A",))])
     with pytest.raises(InputError, match=r"engine_args.chat knows top_logprobs, samples, .*'sample'"):
         start(served, tmp_path, engine_args={"chat": {"sample": 2}})
     with pytest.raises(RunError, match="cannot be reached"):

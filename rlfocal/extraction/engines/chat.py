@@ -110,14 +110,14 @@ class ChatEngine:
                 "{body: {reasoning_effort: low}}}"
             )
         for document in documents if sampling is None else ():
+            if not document.context and document.messages is None:
+                raise InputError("a chat service scores no choice on its own; leave `unconditional` out")
             names_of(document)
 
     def texts(self, documents: Sequence[Document]) -> list[str]:
         return [""] * len(documents)  # only the service knows its template
 
     def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
-        if any(not document.context and document.messages is None for document in documents):
-            raise InputError("a chat service scores no choice on its own; leave `unconditional` out")
         if self._top is None:
             self._top = self._find_offer(documents[0])
         judged = self._map(self._judge, documents)

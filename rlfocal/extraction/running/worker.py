@@ -140,6 +140,8 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     if reason := refusal_to_shorten(job, there):
         raise InputError(reason)
     extraction.engine.check(task.documents, task.sampling, job.thinking)
+    if alone := _documents_alone(task):
+        extraction.engine.check(alone)
     paid = extraction.engine if isinstance(extraction.engine, Paid) else None
     if paid:
         paid.begin(warehouse.location.payments, folder.name)
@@ -180,7 +182,7 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
 def _answer(extraction: Extraction, job: Job, folder: Path) -> Shard:
     """The rows of a partition. The engine answers only documents that are in no saved shard."""
     task, record = job.task, extraction.record
-    texts = documents_of_choices(task.documents) if task.unconditional else []
+    texts = _documents_alone(task)
     total = len(task.documents) + len(texts)
 
     def answer(documents: Sequence[Document], kind: str, thinking: ThinkingSpec | None, done: int) -> Shard:
@@ -193,6 +195,10 @@ def _answer(extraction: Extraction, job: Job, folder: Path) -> Shard:
     scored = answer(texts, ALONE, None, len(task.documents))
     rows = with_unconditional(made.rows, scored.rows, task.documents)
     return Shard(rows, made.seconds + scored.seconds, made.traces)
+
+
+def _documents_alone(task: TaskDocuments) -> list[Document]:
+    return documents_of_choices(task.documents) if task.unconditional else []
 
 
 def _answer_in_shards(
