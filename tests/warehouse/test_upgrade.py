@@ -132,7 +132,7 @@ def test_a_warehouse_from_before_traces_and_digests_is_read_and_upgraded(tmp_pat
         ]
         decision = {"run_id": ["r"], "benchmark": ["b"], "task": ["t"], "doc_id": [0], "correct": [True]}
         with warehouse.transaction("as schema 11 left it"):
-            warehouse.append("evaluations", pa.table(run))
+            warehouse.append("evaluations", pa.Table.from_pylist(run))
             warehouse.append("decisions", pa.table(decision))
             for what in (
                 "DROP VIEW trace_probs",
