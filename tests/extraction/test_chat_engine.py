@@ -233,7 +233,6 @@ def write_pool(folder: Path, url: str, **changes: Any) -> Path:
     return path
 
 
-@pytest.mark.real
 def test_killed_resumed_and_limited_nothing_is_paid_twice(served: str, tmp_path: Path) -> None:
     with limit(served) as limited:
         pool = write_pool(tmp_path, limited.url)

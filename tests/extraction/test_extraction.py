@@ -369,6 +369,7 @@ def test_two_extractions_at_once_share_the_work(
     assert found == [row for row in expected if row["model"] == "llama"]
 
 
+@pytest.mark.slow
 def test_progress_counts_documents(pool: PoolSpec, tmp_path: Path) -> None:
     seen: list[Any] = []
     tasks = load_tasks(pool.choose(benchmarks=["tiny-c"]).benchmarks, 7)
@@ -398,6 +399,7 @@ def test_an_engine_that_does_not_start_is_in_the_log(pool: PoolSpec, tmp_path: P
     assert all("batch_sise" in line["reason"] for line in lines)
 
 
+@pytest.mark.slow
 def test_limited_partitions_grow_into_whole_ones(pool: PoolSpec, tmp_path: Path) -> None:
     one = pool.choose(models=["gpt2"])
     extract_pool(tmp_path, one, limit=5)
@@ -411,6 +413,7 @@ def test_limited_partitions_grow_into_whole_ones(pool: PoolSpec, tmp_path: Path)
         assert n == 60
 
 
+@pytest.mark.slow
 def test_a_limit_never_shortens_what_is_there(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
     one = pool.choose(models=["gpt2"])
     location = tmp_path / "w"

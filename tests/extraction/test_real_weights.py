@@ -146,15 +146,26 @@ def test_in_bfloat16_scores_are_as_near_to_float32_as_lm_evals(reference: Refere
 @pytest.mark.real
 @pytest.mark.vllm
 @needs_vllm
+def test_scores_by_vllm_are_lm_evals(reference: Reference) -> None:
+    from rlfocal.extraction.engines import vllm
+
+    few = stock("mmlu", num_fewshot=1)
+    engine = vllm.load(entry(reference.folder), reference.folder, threads=1)
+    assert engine.slower is None
+    assert engine.settings()["forced"]
+    assert_scores_agree(engine, load(reference.mirror, few, 3), reference.samples(few, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@needs_vllm
 def test_stock_tasks_by_vllm_are_lm_evals(reference: Reference) -> None:
     from rlfocal.extraction.engines import vllm
 
     engine = vllm.load(entry(reference.folder), reference.folder, threads=1)
-    assert engine.slower is None
-    assert engine.settings()["forced"]
-    for name, limit in (("mmlu", 2), ("bbh", 2)):
-        samples = reference.samples(stock(name), limit)
-        assert_scores_agree(engine, load(reference.mirror, stock(name), limit), samples)
+    for name in ("mmlu", "bbh"):
+        samples = reference.samples(stock(name), 2)
+        assert_scores_agree(engine, load(reference.mirror, stock(name), 2), samples)
     answers = stock("gsm8k")
     assert_answers_agree(engine, load(reference.mirror, answers, 2), reference.samples(answers, 2))
 

@@ -140,6 +140,7 @@ class Alone(Scripted):
             yield (ChoiceScore((1,), (-1.0 - i,), False, 1, False),)
 
 
+@pytest.mark.slow
 def test_choices_after_nothing_are_kept_in_shards_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

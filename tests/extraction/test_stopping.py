@@ -261,7 +261,9 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("ending", [INT, TERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "ending", [TERM, *(pytest.param(s, marks=pytest.mark.slow) for s in (INT, signal.SIGHUP))]
+)
 @pytest.mark.parametrize(
     ("busy", "at_least", "at_most"),
     [

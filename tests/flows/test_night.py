@@ -149,7 +149,7 @@ def test_doctor_finds_runs_that_do_not_come_and_runs_that_died(night: Night) -> 
 def test_the_form_describes_each_parameter_and_the_server_refuses_what_is_out_of_bounds(night: Night) -> None:
     form = night.api("GET", f"deployments/name/{DEPLOYMENT}")["parameter_openapi_schema"]["properties"]
     assert all(field["description"] for field in form.values())
-    assert form["backend"]["anyOf"][0]["enum"] == ["vllm", "hf", "openai"]
+    assert form["backend"]["anyOf"][0]["enum"] == ["vllm", "hf", "openai", "chat"]
     for name, wrong in (("seeds", 0), ("limit", 0), ("backend", "hff"), ("models", []), ("pool", "")):
         with pytest.raises(HTTPError) as refused:
             night.trigger(**{name: wrong})

@@ -60,6 +60,7 @@ def test_extraction_bench_compares_equal_numbers() -> None:
         assert ours["agreement"] == 1
 
 
+@pytest.mark.slow
 def test_gpu_check_holds_an_engine_against_float32(tmp_path: Path) -> None:
     done = bench(
         "gpu", "--sizes", "toy", "--engines", "hf", "--documents", "3", "-o", f"{tmp_path}/found.json"
