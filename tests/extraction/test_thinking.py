@@ -357,8 +357,8 @@ def test_agents_and_a_cascade_learn_where_thinking_helps(model: Path, tmp_path: 
     assert done.exit_code == 0, done.output
     with open_warehouse(location) as warehouse:
         rows = warehouse.rows(
-            "SELECT method, contains(question, 'Question') AS hard, avg(list_contains(pool, 'thinker')::INT), "
-            "avg(correct::INT) "
+            "SELECT method, contains(question, 'Question') AS hard, "
+            "avg(list_contains(pool, 'thinker')::INT), avg(correct::INT) "
             "FROM decisions JOIN docs USING (benchmark, task, doc_id) JOIN runs USING (run_id) "
             "WHERE list_contains(?, method) GROUP BY ALL ORDER BY ALL",
             [methods.split(",")],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import time
+from typing import Any
 
 
 def free_port() -> int:
@@ -13,10 +15,11 @@ def free_port() -> int:
         return int(bound.getsockname()[1])
 
 
-def wait_until_open(port: int, seconds: float = 60) -> None:
-    """Returns once something listens on a port; raises TimeoutError where nothing does in time."""
+def wait_until_open(port: int, seconds: float = 60, process: subprocess.Popen[Any] | None = None) -> None:
+    """Returns once something listens on a port; raises TimeoutError where nothing does in time, or once the
+    process that is to listen has ended."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end and (process is None or process.poll() is None):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
