@@ -10,7 +10,7 @@ import contextlib
 import io
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -27,12 +27,18 @@ from benchmarks.speed.questions import (
 )
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Engine, Sampling
+from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder
 from rlfocal.extraction.plan.estimate import GPU, gpu_of
 from rlfocal.extraction.running.processes import Send, run_each
+from rlfocal.pool.specs import ThinkingSpec
 
 PASSES = 10
 ANSWER_TOKENS = 60  # a tenth of the prompt
+THINKING = ThinkingSpec(
+    budget=ANSWER_TOKENS, traces=4, markers=("", "Answer:"), text_markers=True, lead_in=" :", top_p=0.95
+)
+"""No random model ends a trace before its budget."""
 HF_BATCH = 8
 HIDDEN, LAYERS = {"cpu": 384, "cuda": 2048}, {"cpu": 8, "cuda": 22}
 
@@ -154,9 +160,16 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
     else:
         send(passes(f"lm-eval {engine}", many, many))
         send(passes(f"rlfocal {engine}", one, many))
+    asked = multiple_choice(max(2, n // 10), words_a_choice=5)
+    send(f"{engine}: {THINKING.traces} traces, then choices")
+    apart = _timed(lambda: _lm_eval_thoughts(rival, asked), computed)
+    thought = _timed(lambda: _our_thoughts(ours, asked), computed)
+    thoughts = partial(_row, f"{THINKING.traces} traces, then choices", unique=None, params=params, gpu=None)
+    send(thoughts(f"lm-eval {engine}, two passes", apart, apart))
+    send(thoughts(f"rlfocal {engine}", thought, apart))
 
 
-def _vllm(model: str, dtype: str) -> tuple[Any, Any, Engine, Callable[[], int] | None]:
+def _vllm(model: str, dtype: str) -> tuple[Any, Any, TokenEngine, Callable[[], int] | None]:
     """lm-eval's backend, the same without a prefix cache, our engine, and a count of computed tokens."""
     from rlfocal.extraction.engines import vllm
 
@@ -195,7 +208,7 @@ def lm_eval_backend(llm: Any, model: str, dtype: str, context: int, *, forgetful
         vllm_causallms.LLM = made
 
 
-def _hf(model: str, dtype: str) -> tuple[Any, None, Engine, None]:
+def _hf(model: str, dtype: str) -> tuple[Any, None, TokenEngine, None]:
     import torch
     from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -230,6 +243,23 @@ def _lm_eval_scores(rival: Any, documents: Sequence[Document]) -> np.ndarray:
     return np.array(scores).reshape(len(documents), -1)
 
 
+def _lm_eval_thoughts(rival: Any, documents: Sequence[Document]) -> None:
+    """Every trace, and then every choice after every trace, as two runs of lm-eval would."""
+    traces = _lm_eval_texts(rival, documents, THINKING.traces, THINKING.budget)
+    close = THINKING.markers[1] + THINKING.lead_in
+    repeated = [document for document in documents for _ in range(THINKING.traces)]
+    _lm_eval_scores(
+        rival,
+        [replace(d, context=f"{d.context}{trace}{close}") for d, trace in zip(repeated, traces, strict=True)],
+    )
+
+
+def _our_thoughts(engine: TokenEngine, documents: Sequence[Document]) -> None:
+    for i in range(0, len(documents), engine.shard):
+        shard = documents[i : i + engine.shard]
+        list(engine.score_after(shard, THINKING, list(engine.think(shard, THINKING))))
+
+
 def _our_scores(engine: Engine, documents: Sequence[Document]) -> np.ndarray:
     def total(score: ChoiceScore) -> float:
         return sum(score.token_logprobs)
@@ -239,17 +269,20 @@ def _our_scores(engine: Engine, documents: Sequence[Document]) -> np.ndarray:
 
 
 def _lm_eval_passes(rival: Any, documents: Sequence[Document]) -> None:
-    """What lm-eval's `repeats: 10` does: every request ten times."""
+    _lm_eval_texts(rival, documents, PASSES, ANSWER_TOKENS)
+
+
+def _lm_eval_texts(rival: Any, documents: Sequence[Document], passes: int, tokens: int) -> list[str]:
+    """What lm-eval's `repeats` does: every request as often."""
     from lm_eval.api.instance import Instance
 
-    options = {"until": [], "do_sample": True, "temperature": 0.6, "top_p": 0.95}
-    options["max_gen_toks"] = ANSWER_TOKENS
+    options = {"until": [], "do_sample": True, "temperature": 0.6, "top_p": 0.95, "max_gen_toks": tokens}
     requests = [
         Instance(request_type="generate_until", doc={}, arguments=(d.context, dict(options)), idx=p)
         for d in documents
-        for p in range(PASSES)
+        for p in range(passes)
     ]
-    rival.generate_until(requests)
+    return list(rival.generate_until(requests))
 
 
 def _our_passes(engine: Engine, documents: Sequence[Document]) -> None:
@@ -264,7 +297,7 @@ def _unique(encoded: Sequence[EncodedDocument]) -> int:
 
 
 def _row(
-    work: str, way: str, timed: Timed, reference: Timed, unique: int, params: int, gpu: GPU | None
+    work: str, way: str, timed: Timed, reference: Timed, unique: int | None, params: int, gpu: GPU | None
 ) -> Measured:
     difference = agreement = None
     if timed.scores is not None and reference.scores is not None and timed is not reference:
