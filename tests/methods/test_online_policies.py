@@ -47,21 +47,28 @@ def until(decided: Decisions, t: int) -> tuple[bytes, ...]:
     return tuple(part[: t + 1].tobytes() for part in (decided.predictions, decided.pools, rounds))
 
 
-@pytest.mark.parametrize("kind", ["choices", "answers"])
-@pytest.mark.parametrize("name", ONLINE)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, "choices") for name in ONLINE]
+    + [
+        pytest.param(name, "answers", marks=[pytest.mark.slow] if name in BANDITS[1:] else [])
+        for name in ONLINE
+    ],
+)
 def test_labels_from_a_document_on_change_nothing_up_to_it(name: str, kind: str) -> None:
     made, test = policy(name, kind), data_of(kind).test
     decided, rng = decide_online(made, test), np.random.default_rng(0)
     differs = []
-    for t in (0, 23, 50, len(test) - 1):
-        flipped, permuted, none = (test.labels.copy() for _ in range(3))
-        flipped[t:] = (flipped[t:] + 1) % np.maximum(test.n_choices[t:], 2)
-        permuted[t:] = rng.permutation(permuted[t:])
-        none[t:] = -1
-        for labels in (flipped, permuted, none):
-            other = decide_online(made, replace(test, labels=labels))
-            assert until(other, t) == until(decided, t), t
-            differs.append(until(other, len(test)) != until(decided, len(test)))
+    for t, change in ((0, "flipped"), (23, "permuted"), (50, "none"), (len(test) - 1, "flipped")):
+        labels = test.labels.copy()
+        labels[t:] = {
+            "flipped": (labels[t:] + 1) % np.maximum(test.n_choices[t:], 2),
+            "permuted": rng.permutation(labels[t:]),
+            "none": -1,
+        }[change]
+        other = decide_online(made, replace(test, labels=labels))
+        assert until(other, t) == until(decided, t), t
+        differs.append(until(other, len(test)) != until(decided, len(test)))
     assert any(differs)
 
 

@@ -123,6 +123,7 @@ def test_without_the_critic_learning_is_slower_beyond_noise() -> None:
     assert gained.mean() > 3 * gained.std(ddof=1) / 5**0.5
 
 
+@pytest.mark.slow
 def test_focal_diversity_alone_teaches_which_models_to_ask() -> None:
     """Neither without metrics nor from the plurality's accuracy; all seeds are paired."""
     config = replace(

@@ -342,6 +342,7 @@ def test_a_network_learns_soft_targets() -> None:
     assert small.chances(np.array([[0.5]]))[0, 0] == pytest.approx(1 / (1 + np.exp(-0.5)))
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_clusters_without_words_have_the_means_of_train() -> None:
     data = replace(by_topic(0, T=40), questions=("",) * 40)
     for name in ("uniroute", "graph_router", "model_sat", "router_dc"):

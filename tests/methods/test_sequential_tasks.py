@@ -225,7 +225,7 @@ def test_where_wrong_answers_are_as_confident_as_right_ones_it_is_no_worse_than_
     assert np.mean(gains) > -0.01
 
 
-@pytest.mark.parametrize("n_train", [10, 30, 100])
+@pytest.mark.parametrize("n_train", [10, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 100))])
 def test_with_few_labels_it_is_no_worse_than_the_best_model_by_them(n_train: int) -> None:
     gains = []
     for seed in range(8):
