@@ -46,6 +46,8 @@ FAST: dict[str, dict[str, Any]] = {
     },
     "rl_focal_released": {"decider_episodes": 1, "fusion_episodes": 1, "window": 10},
 }
+DRAWN: set[str] = set()
+"""Studies whose figure was drawn: drawing takes a second."""
 SKILL = {"a": 0.75, "b": 0.65, "c": 0.55, "d": 0.4}
 
 
@@ -91,7 +93,9 @@ def conditions(warehouse: Warehouse, method: str = "rl_focal", seeds: int = 2) -
 def run(warehouse: Warehouse, name: str, *values: object, seeds: int = 2) -> Findings:
     study = STUDIES[name]
     found = study.run(conditions(warehouse, study.method, seeds), values or None)
-    minidom.parseString(svg(figure(found).spec))
+    if name not in DRAWN:
+        minidom.parseString(svg(figure(found).spec))
+        DRAWN.add(name)
     assert load(warehouse.location.studies / f"{name}-b-{study.method}.json") == found
     return found
 

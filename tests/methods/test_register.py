@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from support.cli import Cli
 from support.rows import put, put_choices
 from typer.testing import CliRunner
 
@@ -148,7 +149,7 @@ OF_LOG_PROBS = [
 ]
 
 
-def test_methods_of_log_probs_say_so_where_letters_were_sampled(tmp_path: Path) -> None:
+def test_methods_of_log_probs_say_so_where_letters_were_sampled(tmp_path: Path, cli: Cli) -> None:
     with open_warehouse(tmp_path / "w") as warehouse:
         scores = [[-1.0, -2.0, -3.0], [-3.0, -1.0, -2.0]] * 5
         for model, evidence in (("k", "logprobs"), ("m", "samples"), ("n", "top_logprobs")):
@@ -167,6 +168,6 @@ def test_methods_of_log_probs_say_so_where_letters_were_sampled(tmp_path: Path) 
             InputError, match=r"'log_linear' needs log-probs of choices, .* m lack; leave it out"
         ):
             check_methods(["log_linear"], data)
-    done = called(ROOT, "evaluate", "-b", "b", "-w", str(tmp_path / "w"), "--methods", "stacking")
-    assert done.returncode == 2
-    assert "method 'stacking' needs log-probs of choices" in done.stderr
+    done = cli("evaluate", "-b", "b", "-w", str(tmp_path / "w"), "--methods", "stacking")
+    assert done.code == 2
+    assert "method 'stacking' needs log-probs of choices" in done.err
