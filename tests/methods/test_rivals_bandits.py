@@ -114,7 +114,7 @@ def test_discounted_bandits_follow_a_change_of_the_best_model(name: str) -> None
     assert right / 0.9 > 0.85  # of the best single model's accuracy there
 
 
-@pytest.mark.parametrize("name", BANDITS)
+@pytest.mark.parametrize("name", TWO_AND_TWO)
 @pytest.mark.parametrize("warm_start", [True, False])
 def test_a_bandit_calls_the_model_shown_by_the_text(name: str, warm_start: bool) -> None:
     data = topical(T=1500)

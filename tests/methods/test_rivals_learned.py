@@ -112,7 +112,7 @@ def by_degree(seed: int, T: int = 3000, prices: Sequence[float] = ()) -> Dataset
     return answered(rng.random((T, 4)) < chances, questions, n_train=T // 2, prices=prices)
 
 
-@pytest.mark.parametrize("name", ["mf", "irt"])
+@pytest.mark.parametrize("name", [pytest.param("mf", marks=pytest.mark.slow), "irt"])
 def test_chances_are_what_they_say(name: str) -> None:
     data = by_degree(6)
     faster: dict[str, Any] = {"rate": 1e-3} if name == "mf" else {}  # these documents are few
@@ -149,7 +149,7 @@ def test_a_factorisation_of_many_models() -> None:
     assert not two[:, [1, 2]].any()
 
 
-@pytest.mark.parametrize("name", ["mf", "irt"])
+@pytest.mark.parametrize("name", [pytest.param("mf", marks=pytest.mark.slow), "irt"])
 def test_budgets_in_cents_are_kept(name: str) -> None:
     data = by_degree(3, prices=[9.0, 5.0, 3.0, 1.0])
     policy = policy_of(name, data.train)
