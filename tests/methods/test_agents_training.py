@@ -128,7 +128,7 @@ def test_decider_drops_the_redundant_half_of_a_pool() -> None:
 @pytest.mark.parametrize(
     ("method", "config"), [("rl_focal", TINY), ("rl_focal", JOINT), ("rl_focal_released", RELEASED)]
 )
-@pytest.mark.parametrize("kind", ["choices", "answers"])
+@pytest.mark.parametrize("kind", ["choices", pytest.param("answers", marks=pytest.mark.slow)])
 def test_test_labels_do_not_reach_what_is_learned(
     tmp_path: Path, method: str, config: RLFocalConfig | ReleasedConfig, kind: Kind
 ) -> None:

@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 from support.datasets import answers, choices
+from support.rival_data import brief
 from support.worded_data import BANDITS, LATE, N_TRAIN, TURN, turning
 
 from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
@@ -87,7 +88,8 @@ def test_online_learners_follow_a_change_of_the_best_model(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_steps")
 def test_all_other_methods_are_frozen() -> None:
     for data in (choices(), answers()):
         for name in set(every_method(data, "online")[0]) - {*ONLINE, *WITHOUT_TEXTS, *RL_FOCAL}:
-            assert not isinstance(fitted(name, data), OnlineLearner | OnlineAgents), name
+            assert not isinstance(brief(name).fit(data.train, [0])[0], OnlineLearner | OnlineAgents), name

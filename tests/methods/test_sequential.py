@@ -516,22 +516,22 @@ def test_checkpoints_of_another_pool_or_cut_short_are_refused(tmp_path: Path) ->
             load_checkpoint(file)
 
 
-def test_a_redundant_half_is_not_asked() -> None:
+@pytest.mark.parametrize("copied", [[0, 1, 2], pytest.param([0, 0, 0], marks=pytest.mark.slow)])
+def test_a_redundant_half_is_not_asked(copied: list[int]) -> None:
     """Copies of good models, and copies of a bad one."""
     data = make_logits(0, T=2_000, N=3)
-    for copied in ([0, 1, 2], [0, 0, 0]):
-        at = np.array([*range(3), *copied])
-        doubled = replace(
-            data,
-            models=tuple(f"m{i}" for i in range(6)),
-            probs=data.probs[:, at],
-            logprobs=data.logprobs[:, at],
-            predictions=data.predictions[:, at],
-        )
-        [agents] = train(doubled.train, SequentialConfig(folds=3, size_penalty=0.1), [0])
-        asked = decide(agents, doubled.test).pools.mean(axis=0)
-        assert asked[3:].mean() < 0.02
-        assert asked[:3].mean() > 0.3
+    at = np.array([*range(3), *copied])
+    doubled = replace(
+        data,
+        models=tuple(f"m{i}" for i in range(6)),
+        probs=data.probs[:, at],
+        logprobs=data.logprobs[:, at],
+        predictions=data.predictions[:, at],
+    )
+    [agents] = train(doubled.train, SequentialConfig(folds=3, size_penalty=0.1), [0])
+    asked = decide(agents, doubled.test).pools.mean(axis=0)
+    assert asked[3:].mean() < 0.02
+    assert asked[:3].mean() > 0.3
 
 
 @pytest.fixture(scope="module")

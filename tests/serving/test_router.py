@@ -67,7 +67,9 @@ def sequential(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rl_focal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("router") / "rl_focal.safetensors"
-    config = RLFocalConfig(window=100, size_penalty=3.0, mean_pool=2.0)
+    config = RLFocalConfig(
+        window=100, size_penalty=3.0, mean_pool=2.0, decider_episodes=3, fusion_episodes=3, joint_episodes=3
+    )
     save_checkpoint(train_rl_focal(made(400, SKILLS, 0), config, [0])[0], path)
     return path
 
