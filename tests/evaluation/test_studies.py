@@ -151,7 +151,7 @@ def test_evaluate_takes_every_setting_and_trains_what_a_study_does(opened: Wareh
     words = parse("rl_focal", [f"{name}={shown(value)}" for name, value in FAST["rl_focal"].items()])
     assert words == FAST["rl_focal"]
     given = [f"rl_focal.{name}={shown(value)}" for name, value in FAST["rl_focal"].items()]
-    made = evaluate(opened, "b", methods=["rl_focal", "rl_focal_sequential"], settings=given, seeds=1)
+    made = evaluate(opened, "b", methods=["rl_focal", "best_single"], settings=given, seeds=1)
     of_settings = [row for row in made.rows if row.study == "settings"]
     assert {row.method for row in of_settings} == {"rl_focal"}
     method = make_method("rl_focal", Making(settings={"epochs": "3"}))

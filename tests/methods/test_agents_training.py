@@ -28,7 +28,7 @@ from rlfocal.methods.trained.drivers import PoolDriver
 from rlfocal.statistics.metrics import METRICS
 
 WAYS = {"algorithm 1": TINY, "joint": JOINT}
-RELEASED = ReleasedConfig(window=9, update_period=7, decider_episodes=3, fusion_episodes=3)
+RELEASED = ReleasedConfig(window=9, update_period=7, decider_episodes=1, fusion_episodes=1)
 
 
 def test_every_seed_descends_as_torchs_adam_would_alone() -> None:
@@ -110,6 +110,7 @@ def test_decider_drops_the_models_that_are_always_wrong() -> None:
     assert (agents.history[-1].reward or 0) > (agents.history[0].reward or 0) + 0.4
 
 
+@pytest.mark.slow
 def test_decider_drops_the_redundant_half_of_a_pool() -> None:
     """Three models that err on their own, and three copies of one that is worse and outvotes them."""
     rng = np.random.default_rng(0)
@@ -159,10 +160,10 @@ def test_a_hundred_models_train() -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_models_that_are_never_or_always_right_leave_no_nan(kind: Kind, way: str) -> None:
-    for skills in ([0.0, 0.6, 0.5], [1.0, 0.6, 0.5], [0.0, 0.0], [1.0, 1.0]):
+    for skills in ([0.0, 1.0, 0.5], [0.0, 0.0], [1.0, 1.0]):
         data = skilled(skills, n_docs=60, kind=kind)
         config = replace(WAYS[way], metrics=tuple(METRICS))
-        for agents in train(data.train, config, [0, 1]):
+        for agents in train(data.train, config, [0]):
             assert all(torch.isfinite(value).all() for value in parameters(agents).values())
             assert decide(agents, data.test).pools.any(axis=1).all()
 

@@ -20,6 +20,7 @@ from rlfocal.data.policy import Decisions, OnlineAgents, OnlineLearner, decide, 
 from rlfocal.methods import every_method, make_method
 
 FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
+SLOWER = ("discounted_linucb", "rl_focal")  # the latter: test_online_learning, too
 ONLINE = ("latest_correct", *BANDITS, *FROM_ALL, "rl_focal", "rl_focal_sequential")
 
 
@@ -73,7 +74,10 @@ def test_labels_from_a_document_on_change_nothing_up_to_it(name: str, kind: str)
     assert any(differs)
 
 
-@pytest.mark.parametrize("name", ONLINE)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOWER else []) for name in ONLINE],
+)
 def test_online_learners_follow_a_change_of_the_best_model(name: str) -> None:
     """And who never learned would not: as frozen, it is below what is asked of it."""
     test = turning().test

@@ -126,6 +126,7 @@ def test_chances_are_what_they_say(name: str) -> None:
         assert chances[order[-300:], model].mean() - chances[order[:300], model].mean() > 0.5
 
 
+@pytest.mark.slow
 def test_factorised_battles_favour_the_likelier_right_model() -> None:
     data = by_degree(6, prices=[9.0, 1.0, 5.0, 5.0])
     policy = policy_of("routellm_mf", data.train)

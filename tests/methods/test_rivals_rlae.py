@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.datasets import make_dataset
 from support.worded_data import (
+    RLAE,
     accuracy,
     assert_same,
     decided,
@@ -139,7 +140,8 @@ def test_weights_follow_the_text_that_tells_the_right_model(name: str) -> None:
     assert accuracy(name, replace(data, labels=shuffled), iterations=30) < single + 0.15
 
 
-@pytest.mark.parametrize("name", SLOWER)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RLAE)
 def test_weights_follow_the_model_that_is_sure(name: str) -> None:
     rng = np.random.default_rng(0)
     knows, labels = rng.integers(3, size=900), rng.integers(4, size=900)

@@ -214,6 +214,7 @@ def noisy(skills: list[float], T: int, n_train: int, seed: int) -> Dataset:
     )
 
 
+@pytest.mark.slow
 def test_where_wrong_answers_are_as_confident_as_right_ones_it_is_no_worse_than_a_vote() -> None:
     gains = []
     for seed in range(5):
