@@ -70,7 +70,8 @@ def test_bad_input_is_named(cli: Cli) -> None:
 
 
 def test_texts_of_confidential_documents_are_never_kept(toy: Result, cli: Cli, tmp_path: Path) -> None:
-    explain = ("explain", "-b", "toy", "--models", "weak,other,strong", "--split", "random")
+    method = ("--method", "rl_focal_sequential")
+    explain = ("explain", "-b", "toy", "--models", "weak,other,strong", "--split", "random", *method)
     assert ": x" in cli(*explain).out or ": y" in cli(*explain).out or ": z" in cli(*explain).out
     with open_warehouse(tmp_path / ".rlfocal" / "warehouse") as warehouse, warehouse.transaction("hide"):
         warehouse.connection.execute("UPDATE docs SET confidential = true")
