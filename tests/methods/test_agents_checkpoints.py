@@ -56,7 +56,7 @@ def test_broken_and_foreign_checkpoints(tmp_path: Path) -> None:
         load_checkpoint(tmp_path / "missing.safetensors")
 
 
-@pytest.mark.parametrize("seeds", [[3], [3, 4]])
+@pytest.mark.parametrize("seeds", [[3], pytest.param([3, 4], marks=pytest.mark.slow)])
 def test_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path, seeds: list[int]) -> None:
     """Killed in either phase or between them, it ends with the same agents bit for bit."""
     data = skilled([0.9, 0.5, 0.3], n_docs=60)

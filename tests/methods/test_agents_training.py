@@ -158,7 +158,7 @@ def test_a_hundred_models_train() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ["choices", "answers"])
+@pytest.mark.parametrize("kind", ["choices", pytest.param("answers", marks=pytest.mark.slow)])
 def test_models_that_are_never_or_always_right_leave_no_nan(kind: Kind, way: str) -> None:
     for skills in ([0.0, 1.0, 0.5], [0.0, 0.0], [1.0, 1.0]):
         data = skilled(skills, n_docs=60, kind=kind)

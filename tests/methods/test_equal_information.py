@@ -101,7 +101,7 @@ def put(path: Path, data: Dataset) -> None:
 
 
 @pytest.mark.usefixtures("spy")
-@pytest.mark.parametrize("protocol", ["frozen", "online"])
+@pytest.mark.parametrize("protocol", ["frozen", pytest.param("online", marks=pytest.mark.slow)])
 def test_a_method_that_would_read_tasks_cannot(tmp_path: Path, protocol: Protocol) -> None:
     data = specialists()
     put(tmp_path / "w", data)

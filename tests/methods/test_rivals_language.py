@@ -91,7 +91,8 @@ def test_seeds_decide_what_is_drawn(name: str, tiny: dict[str, str]) -> None:
     assert (values[0] != values[2]).any()
 
 
-@pytest.mark.parametrize("name", ["routellm_bert", pytest.param("routellm_causal", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TUNED)
 def test_shuffled_labels_teach_a_fine_tuned_router_nothing(name: str, tiny: dict[str, str]) -> None:
     excess = []
     for seed in range(6):

@@ -141,6 +141,7 @@ def test_factorised_battles_favour_the_likelier_right_model() -> None:
     assert np.linalg.norm(policy.worth.battles.towers.models, axis=1) == pytest.approx([1.0, 1.0])
 
 
+@pytest.mark.slow
 def test_a_factorisation_of_many_models() -> None:
     data = by_topic(5, prices=[9.0, 5.0, 3.0, 1.0])
     policy = policy_of("routellm_mf", data.train, n_models=4)

@@ -30,10 +30,13 @@ from rlfocal.methods.routers.uniroute import MappedClusters
 
 SCORED = ("mlp", "svm", "carrot_knn", "carrot_linear", "uniroute", "router_dc", "graph_router", "model_sat")
 ALL = (*SCORED, "hybrid_llm")
+LONG = ("router_dc", "graph_router")
 PRICES = [9.0, 1.0, 5.0, 5.0]
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in ALL]
+)
 def test_public_routers_find_the_right_model_from_the_text(name: str) -> None:
     data = by_topic(0, prices=PRICES)
     policy = policy_of(name, data.train)

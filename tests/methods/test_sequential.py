@@ -204,6 +204,7 @@ def test_a_seed_is_a_checkpoint_to_the_byte_and_test_labels_reach_neither_it_nor
         assert decided.predictions.tobytes() == left[0][2].predictions.tobytes()
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
     """On train rows enough that products would be shared out, torch's and numpy's."""
     data = replace(
@@ -451,6 +452,7 @@ def test_a_task_that_train_did_not_have_and_questions_without_text() -> None:
     assert right(agents, bare.test).mean() > 0.5
 
 
+@pytest.mark.slow
 def test_a_hundred_models() -> None:
     data = make_logits(0, T=200, N=100)
     [agents] = train(data.train, SequentialConfig(mean_pool=5.0, folds=3), [0])

@@ -105,6 +105,7 @@ def test_what_is_learned_of_tasks_is_in_the_checkpoint(tmp_path: Path) -> None:
     assert (tmp_path / "again").read_bytes() == file.read_bytes()
 
 
+@pytest.mark.slow
 def test_seeds_trained_together_are_as_trained_alone() -> None:
     data, config = experts(T=720), replace(SMALL, mean_pool=3.0, recipes=SMALL.recipes[:1])
     together = train(data.train, config, [0, 1])
