@@ -111,6 +111,14 @@ def shared() -> Path:
 
 
 @pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that hold however little a router learns."""
+    from rlfocal.methods.routers import _towers
+
+    monkeypatch.setattr(_towers, "FEWEST_STEPS", 10)
+
+
+@pytest.fixture
 def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The file that extraction logs to during the test; no handler of another test's log is in the way."""
     from rlfocal.extraction import logs

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.datasets import ANSWERS, make_answers, make_logits
+from support.rival_data import brief
 
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import SeesAll, decide
 from rlfocal.evaluation.fitting import decide_groups
-from rlfocal.methods import make_method, methods_for
+from rlfocal.methods import methods_for
 
 
 class Prying:
@@ -91,7 +92,7 @@ def test_no_method_depends_on_models_it_does_not_call(kind: str) -> None:
     data = make_logits(3, T=60, N=4) if kind == "choices" else make_answers(*ANSWERS)
     train, test = data.train, data.test.unlabelled()
     for name in methods_for(len(data.models), data.kind):
-        [policy, *_] = make_method(name).fit(train, [0])
+        [policy, *_] = brief(name).fit(train, [0])
         if isinstance(policy, SeesAll):
             continue
         decided = decide(policy, test)

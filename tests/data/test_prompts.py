@@ -51,9 +51,13 @@ def extract(folder: Path, place: Path, models: str, shots: int, **more: Any) -> 
     return extract_pool(place, pool, **more)
 
 
-def test_other_few_shot_examples_are_another_prompt(folder: Path, tmp_path: Path) -> None:
+def test_prompts_are_stored_once_and_other_few_shot_examples_are_another_prompt(
+    folder: Path, tmp_path: Path
+) -> None:
     place = tmp_path / "w"
+    assert len(extract(folder, place, "a", 1, limit=3).committed) == 1
     assert len(extract(folder, place, "ab", 1).committed) == 2
+    check_stored_once(place)
     refused = extract(folder, place, "bc", 2)
     assert not refused.committed
     assert {gap.model for gap in refused.missing} == {"b", "c"}
@@ -78,10 +82,9 @@ def test_a_single_models_prompts_may_change(folder: Path, tmp_path: Path) -> Non
     assert [prompt.text.count("Question:") for prompt in prompts if prompt.text] == [3] * 6
 
 
-def test_prompts_are_stored_once_a_document(folder: Path, tmp_path: Path) -> None:
-    extract(folder, tmp_path / "w", "a", 1, limit=3)
-    extract(folder, tmp_path / "w", "ab", 1)
-    with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
+def check_stored_once(place: Path) -> None:
+    """Prompts of all models alike, a row a document."""
+    with open_warehouse(place, read_only=True) as warehouse:
         assert warehouse.rows("SELECT DISTINCT model, count(*) FROM prompts GROUP BY ALL") == [("*", 6)]
         prompts = load_prompts(warehouse, "tiny@t", "b")
         assert [(p.task, p.doc_id) for p in prompts] == [("plain", i) for i in range(6)]

@@ -121,11 +121,11 @@ def test_the_commands_print_budgets_and_merits(
 
 def test_methods_side_by_side_store_what_they_store_one_by_one(warehouse: Warehouse) -> None:
     put_choices(warehouse, SAYS)
-    names = ["plurality", "soft_vote", "log_linear", "best_plurality"]
-    apart = evaluate(warehouse, "b", methods=names, at_once=3)
+    names = ["plurality", "log_linear"]
+    apart = evaluate(warehouse, "b", methods=names, at_once=2)
     stored_apart = {(row.run_id, row.task): row.accuracy for row in apart.rows}
     assert len(apart.ran) == len(names)
-    assert not evaluate(warehouse, "b", methods=names, at_once=3).ran
+    assert not evaluate(warehouse, "b", methods=names, at_once=2).ran
     together = evaluate(warehouse, "b", methods=names, force=True)
     assert {(row.run_id, row.task): row.accuracy for row in together.rows} == stored_apart
 

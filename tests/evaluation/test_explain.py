@@ -121,7 +121,7 @@ def test_without_a_model_the_agents_do_what_a_router_does_whose_model_is_down(me
         calls = Calls(data)
         slots = calls.stored_slots(agents(method, kind).account(calls, np.arange(n_models) == down).slots)
         assert not calls.called[:, down].any()
-        for row in range(len(data)):
+        for row in range(0, len(data), 3):
             outputs: dict[str, Output] = {}
             question = {"question": "", "task": str(data.tasks[row])}
             while names := router.choose(question, outputs):
@@ -136,7 +136,7 @@ def test_without_a_model_the_agents_do_what_a_router_does_whose_model_is_down(me
                 assert sorted(heard) == np.flatnonzero(calls.called[row]).tolist()
                 assert said == own or is_tie(data, row, calls)
                 checked += 1
-    assert checked > n_models * len(data) / 4
+    assert checked > n_models * len(data) / 12
 
 
 def output(data: Dataset, row: int, at: int) -> Output:

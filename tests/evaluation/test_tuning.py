@@ -381,6 +381,7 @@ def test_given_settings_are_not_tuned_and_stay_off_the_leaderboard(opened: Wareh
     } == {"settings"}
 
 
+@pytest.mark.slow
 def test_methods_are_tuned_side_by_side_as_one_after_the_other(opened: Warehouse, tmp_path: Path) -> None:
     names = ["knn", "log_linear"]
     seen: list[tuple[str, float]] = []

@@ -38,7 +38,8 @@ def test_environment_is_the_papers(
     config = RLFocalConfig(
         past_rewards=past_rewards, size_penalty=0.6, answer_slots=3, sees_questions=False, log_linear=False
     )
-    n_seeds, copies, stretches, first, length, n_samples = 2, 3, 4, 6, 13, 2
+    copies, stretches = (3, 4) if n_models == 4 else (2, 2)
+    n_seeds, first, length, n_samples = 2, 6, 13, 2
     stream = train_stream(data, replace(config, window=window))
     environment = Environment(
         stream, config, n_seeds, stretches=stretches, copies=copies, first=first, length=length

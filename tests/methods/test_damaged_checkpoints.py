@@ -276,7 +276,10 @@ def refused(path: Path) -> str:
     return told(caught.value, path)
 
 
-@pytest.mark.parametrize("method", ["rl_focal", "rl_focal_released", "rl_focal_sequential"])
+@pytest.mark.parametrize(
+    "method",
+    ["rl_focal", pytest.param("rl_focal_released", marks=pytest.mark.slow), "rl_focal_sequential"],
+)
 def test_what_cannot_be_used_in_a_warehouse_is_told_and_trained_again(
     method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.datasets import answers, choices
-from support.rival_data import accuracy, fitted, telling
+from support.rival_data import accuracy, brief, fitted, telling
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import Protocol
@@ -101,7 +101,7 @@ def put(path: Path, data: Dataset) -> None:
 
 
 @pytest.mark.usefixtures("spy")
-@pytest.mark.parametrize("protocol", ["frozen", "online"])
+@pytest.mark.parametrize("protocol", ["frozen", pytest.param("online", marks=pytest.mark.slow)])
 def test_a_method_that_would_read_tasks_cannot(tmp_path: Path, protocol: Protocol) -> None:
     data = specialists()
     put(tmp_path / "w", data)
@@ -117,6 +117,7 @@ def test_a_method_that_would_read_tasks_cannot(tmp_path: Path, protocol: Protoco
         assert fitted_to_each.accuracy == 1.0
 
 
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize(
     "name", [n for n in every_method(choices())[0] if not n.startswith(("rl_focal", "rlae"))]
 )
@@ -126,7 +127,7 @@ def test_other_tasks_change_no_answer(name: str) -> None:
     decided = []
     for one in (data, other):
         groups = group_rows(one, "benchmark")
-        [policies] = fit_groups(make_method(name), one, groups, [0])
+        [policies] = fit_groups(brief(name), one, groups, [0])
         decided.append(decide_groups(one, groups, policies).predictions)
     np.testing.assert_array_equal(decided[0], decided[1])
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.datasets import answers, choices, edges
+from support.rival_data import brief
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, Method, OnlineLearner, decide, decide_online
-from rlfocal.methods import check_methods, every_method, make_method
-from rlfocal.methods.registry import PROTOCOLS, Making, entry_of, settable
+from rlfocal.data.policy import Budget, Budgeted, OnlineLearner, decide, decide_online
+from rlfocal.methods import check_methods, every_method
+from rlfocal.methods.registry import PROTOCOLS, entry_of
+
+pytestmark = pytest.mark.usefixtures("few_steps")
 
 QUICK = ("one class", "no texts", "few answers")
 """Edges that each method meets in `make test`; the others take as long again."""
@@ -25,14 +28,8 @@ ON_CHOICES = offered(choices())
 NAMES = sorted(ON_CHOICES | offered(answers()))
 
 
-def made(name: str, *, briefly: bool) -> Method:
-    """`briefly`: of few gradient steps, where its settings tell how many."""
-    known = settable(make_method(name)) if briefly else ()
-    return make_method(name, Making(settings={of: "20" for of in ("iterations", "epochs") if of in known}))
-
-
-def fitted(name: str, data: Dataset, *, briefly: bool = False) -> object:
-    return made(name, briefly=briefly).fit(data.train, [0])[0]
+def fitted(name: str, data: Dataset) -> object:
+    return brief(name).fit(data.train, [0])[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -41,7 +38,7 @@ def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
     data = choices() if kind == "choices" else answers()
     if name not in every_method(data)[0]:
         pytest.skip("not for such data")
-    policy = fitted(name, data, briefly=True)
+    policy = fitted(name, data)
     assert isinstance(policy, Budgeted) == entry_of(name).has_budgets
     if isinstance(policy, Budgeted):
         for text in ("1", "2", "all", "3c"):
@@ -63,7 +60,7 @@ def test_no_method_breaks_at_an_edge(edge: str) -> None:
     for name in sorted(offered(data)):
         if name.startswith("rl_focal") or (name.startswith("gated") and edge == "one train document"):
             continue  # the latter needs two
-        policy = fitted(name, data, briefly=True)
+        policy = fitted(name, data)
         found = [decide(policy, data.test.unlabelled())]  # type: ignore[arg-type]
         if entry_of(name).protocols == ("online",):
             assert isinstance(policy, OnlineLearner)
@@ -88,7 +85,7 @@ def test_no_method_breaks_at_an_edge(edge: str) -> None:
 @pytest.mark.parametrize("name", [n for n in NAMES if not n.startswith("rl_focal") and n != "oracle"])
 def test_a_seed_decides_alike_alone_and_in_company_and_reads_no_test_label(name: str) -> None:
     data = choices() if name in ON_CHOICES else answers()
-    in_company, alone = (made(name, briefly=True).fit(data.train, seeds)[-1] for seeds in ([0, 1], [1]))
+    in_company, alone = (brief(name).fit(data.train, seeds)[-1] for seeds in ([0, 1], [1]))
     once, again = decide(in_company, data.test), decide(alone, data.test.unlabelled())
     assert (once.predictions == again.predictions).all()
     assert (once.pools == again.pools).all()

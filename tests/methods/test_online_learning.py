@@ -115,17 +115,18 @@ def agents_of(data: Dataset, seed: int) -> RLFocalAgents:
     return agents
 
 
-def test_rl_focal_online_follows_a_change_and_costs_little_without_one() -> None:
+@pytest.mark.parametrize("seeds", [[1], pytest.param([0, 1], marks=pytest.mark.slow)])
+def test_rl_focal_online_follows_a_change_and_costs_little_without_one(seeds: list[int]) -> None:
     """From 300 documents after the turn on, 90 % of the best constant pool; steady, half a point."""
-    shares, costs, late = [], [], np.arange(900) >= 600
-    for seed in range(2):
-        turned, steady = turning(seed, 300), turning(seed, 900)
+    shares, late = [], np.arange(900) >= 600
+    for seed in seeds:
+        turned = turning(seed, 300)
         agents = agents_of(turned, seed)  # train does not turn
         right = (agents.decide_online(turned.test).predictions == turned.test.labels)[late].mean()
         assert right > (decide(agents, turned.test).predictions == turned.test.labels)[late].mean() + 0.2
         shares.append(right / best_constant(turned.test.rows(late)))
-        online, frozen = agents.decide_online(steady.test), decide(agents, steady.test)
-        costs.append(np.mean(frozen.predictions == steady.test.labels))
-        costs[-1] -= np.mean(online.predictions == steady.test.labels)
     assert np.mean(shares) >= 0.9
-    assert np.mean(costs) <= 0.005
+    steady = turning(seeds[-1], 900).test
+    online, frozen = agents.decide_online(steady), decide(agents, steady)
+    lost = np.mean(frozen.predictions == steady.labels) - np.mean(online.predictions == steady.labels)
+    assert lost <= 0.005

@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 from support.datasets import answers, choices
+from support.rival_data import brief
 from support.worded_data import BANDITS, LATE, N_TRAIN, TURN, turning
 
 from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
@@ -19,6 +20,7 @@ from rlfocal.data.policy import Decisions, OnlineAgents, OnlineLearner, decide, 
 from rlfocal.methods import every_method, make_method
 
 FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
+SLOWER = ("discounted_linucb", "rl_focal")  # the latter: test_online_learning, too
 ONLINE = ("latest_correct", *BANDITS, *FROM_ALL, "rl_focal", "rl_focal_sequential")
 
 
@@ -47,25 +49,35 @@ def until(decided: Decisions, t: int) -> tuple[bytes, ...]:
     return tuple(part[: t + 1].tobytes() for part in (decided.predictions, decided.pools, rounds))
 
 
-@pytest.mark.parametrize("kind", ["choices", "answers"])
-@pytest.mark.parametrize("name", ONLINE)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, "choices") for name in ONLINE]
+    + [
+        pytest.param(name, "answers", marks=[pytest.mark.slow] if name in BANDITS[1:] else [])
+        for name in ONLINE
+    ],
+)
 def test_labels_from_a_document_on_change_nothing_up_to_it(name: str, kind: str) -> None:
     made, test = policy(name, kind), data_of(kind).test
     decided, rng = decide_online(made, test), np.random.default_rng(0)
     differs = []
-    for t in (0, 23, 50, len(test) - 1):
-        flipped, permuted, none = (test.labels.copy() for _ in range(3))
-        flipped[t:] = (flipped[t:] + 1) % np.maximum(test.n_choices[t:], 2)
-        permuted[t:] = rng.permutation(permuted[t:])
-        none[t:] = -1
-        for labels in (flipped, permuted, none):
-            other = decide_online(made, replace(test, labels=labels))
-            assert until(other, t) == until(decided, t), t
-            differs.append(until(other, len(test)) != until(decided, len(test)))
+    for t, change in ((0, "flipped"), (23, "permuted"), (50, "none"), (len(test) - 1, "flipped")):
+        labels = test.labels.copy()
+        labels[t:] = {
+            "flipped": (labels[t:] + 1) % np.maximum(test.n_choices[t:], 2),
+            "permuted": rng.permutation(labels[t:]),
+            "none": -1,
+        }[change]
+        other = decide_online(made, replace(test, labels=labels))
+        assert until(other, t) == until(decided, t), t
+        differs.append(until(other, len(test)) != until(decided, len(test)))
     assert any(differs)
 
 
-@pytest.mark.parametrize("name", ONLINE)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOWER else []) for name in ONLINE],
+)
 def test_online_learners_follow_a_change_of_the_best_model(name: str) -> None:
     """And who never learned would not: as frozen, it is below what is asked of it."""
     test = turning().test
@@ -80,7 +92,8 @@ def test_online_learners_follow_a_change_of_the_best_model(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_steps")
 def test_all_other_methods_are_frozen() -> None:
     for data in (choices(), answers()):
         for name in set(every_method(data, "online")[0]) - {*ONLINE, *WITHOUT_TEXTS, *RL_FOCAL}:
-            assert not isinstance(fitted(name, data), OnlineLearner | OnlineAgents), name
+            assert not isinstance(brief(name).fit(data.train, [0])[0], OnlineLearner | OnlineAgents), name

@@ -18,6 +18,7 @@ from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.environment import train_environment, train_stream
 from rlfocal.methods.rl_focal.training import train
 
+pytestmark = pytest.mark.slow
 SHORT = RLFocalConfig(
     metrics=(), window=10, size_penalty=0, mean_pool=0, budgets=(), word_directions=0, fusion_episodes=0,
     joint_episodes=0, stretches=16, update_period=10, anneal=False,
@@ -107,6 +108,7 @@ def right_at_last(agents: RLFocalAgents, data: Dataset, *, blind: bool = False) 
     return float(rollout.right[0, ..., 0].numpy()[data.tasks[rollout.rows.numpy()] == "last"].mean())
 
 
+@pytest.mark.slow
 def test_without_the_critic_learning_is_slower_beyond_noise() -> None:
     """The critic knows which questions no pool changes; all seeds are paired."""
     data = rarely_open()
@@ -123,6 +125,7 @@ def test_without_the_critic_learning_is_slower_beyond_noise() -> None:
     assert gained.mean() > 3 * gained.std(ddof=1) / 5**0.5
 
 
+@pytest.mark.slow
 def test_focal_diversity_alone_teaches_which_models_to_ask() -> None:
     """Neither without metrics nor from the plurality's accuracy; all seeds are paired."""
     config = replace(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from support.cli import Cli
 from support.rows import put, put_choices
 from typer.testing import CliRunner
 
@@ -68,11 +69,12 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def called(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = (
-        f"import sys; sys.path.insert(0, {str(installed)!r}); from rlfocal.cli import main; sys.exit(main())"
-    )
-    words = [sys.executable, "-c", code, *arguments]
+def called(installed: Path, *commands: list[str]) -> subprocess.CompletedProcess[str]:
+    """One process that runs the commands until one fails."""
+    code = f"import sys; sys.path.insert(0, {str(installed)!r}); from rlfocal.cli import main\n"
+    code += f"for words in {commands!r}:\n    sys.argv[1:] = words\n    try:\n        main()\n"
+    code += "    except SystemExit as ended:\n        if ended.code:\n            raise\n"
+    words = [sys.executable, "-c", code]
     return subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
@@ -80,21 +82,19 @@ def test_another_packages_method_is_evaluated_like_ours(installed: Path) -> None
     with open_warehouse(installed / "w") as warehouse:
         put_choices(warehouse, {"k": [True] * 4, "m": [False] * 4})
     assert "last_model" not in methods_for(2)
-    named = ("--methods", "last_model,oracle", "--seeds", "1", "--json")
-    done = called(installed, "evaluate", "-b", "b", "-w", str(installed / "w"), *named)
+    page, place = installed / "report.html", ["-w", str(installed / "w")]
+    named = ["--methods", "last_model,oracle", "--seeds", "1", "--json"]
+    done = called(installed, ["evaluate", "-b", "b", *place, *named], ["report", *place, "-o", str(page)])
     assert done.returncode == 0, done.stderr
-    rows = {row["method"]: row for row in json.loads(done.stdout) if row["task"] == "*"}
+    found, _ = json.JSONDecoder().raw_decode(done.stdout)
+    rows = {row["method"]: row for row in found if row["task"] == "*"}
     assert rows["last_model"]["accuracy"] == 0.0
     assert rows["oracle"]["accuracy"] == 1.0
-    assert "last_model" in called(installed, "evaluate", "--help").stdout
-    page = installed / "report.html"
-    made = called(installed, "report", "-w", str(installed / "w"), "-o", str(page))
-    assert made.returncode == 0, made.stderr
     assert '<th scope="row">last_model</th>' in page.read_text("utf-8")
 
 
 def test_the_help_of_evaluate_names_every_method_and_nothing_else_waits_for_it() -> None:
-    shown = called(ROOT, "evaluate", "--help").stdout
+    shown = called(ROOT, ["evaluate", "--help"]).stdout
     first_words = {line.split()[1] for line in shown.splitlines() if line.startswith("│")}
     for name, one in entries().items():
         assert (f"{name}:<{one.argument}>" if one.needs_argument else name) in first_words
@@ -108,7 +108,7 @@ def test_the_help_of_evaluate_names_every_method_and_nothing_else_waits_for_it()
 
 def test_another_packages_method_that_cannot_be_loaded_is_named(installed: Path) -> None:
     (installed / "their_methods.py").write_text("import no_such_module")
-    done = called(installed, "methods")
+    done = called(installed, ["methods"])
     assert done.returncode == 2
     assert "methods of 'their_methods' cannot be loaded" in done.stderr
     assert "Traceback" not in done.stderr
@@ -149,7 +149,7 @@ OF_LOG_PROBS = [
 ]
 
 
-def test_methods_of_log_probs_say_so_where_letters_were_sampled(tmp_path: Path) -> None:
+def test_methods_of_log_probs_say_so_where_letters_were_sampled(tmp_path: Path, cli: Cli) -> None:
     with open_warehouse(tmp_path / "w") as warehouse:
         scores = [[-1.0, -2.0, -3.0], [-3.0, -1.0, -2.0]] * 5
         for model, evidence in (("k", "logprobs"), ("m", "samples"), ("n", "top_logprobs")):
@@ -168,6 +168,6 @@ def test_methods_of_log_probs_say_so_where_letters_were_sampled(tmp_path: Path) 
             InputError, match=r"'log_linear' needs log-probs of choices, .* m lack; leave it out"
         ):
             check_methods(["log_linear"], data)
-    done = called(ROOT, "evaluate", "-b", "b", "-w", str(tmp_path / "w"), "--methods", "stacking")
-    assert done.returncode == 2
-    assert "method 'stacking' needs log-probs of choices" in done.stderr
+    done = cli("evaluate", "-b", "b", "-w", str(tmp_path / "w"), "--methods", "stacking")
+    assert done.code == 2
+    assert "method 'stacking' needs log-probs of choices" in done.err

@@ -119,6 +119,7 @@ def test_topla_keeps_to_a_budget() -> None:
     assert free.within(Budget(1e9, "cents")) is None
 
 
+@pytest.mark.slow
 def test_topla_learns_which_member_is_right() -> None:
     rng = np.random.default_rng(0)
     knows, labels = rng.integers(3, size=1500), rng.integers(4, size=1500)

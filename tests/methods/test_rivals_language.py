@@ -17,7 +17,7 @@ from rlfocal.data.policy import Budget, decide
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import check_methods, entries, every_method
 from rlfocal.methods.routers._pairs import parts_of
-from rlfocal.methods.routers.language_routers import STRONG, TIE, WEAK, outcomes
+from rlfocal.methods.routers.language_routers import STRONG, TIE, WEAK, Judge, outcomes
 from rlfocal.report.paper import paper_parts
 from warehouse import Warehouse
 
@@ -91,6 +91,7 @@ def test_seeds_decide_what_is_drawn(name: str, tiny: dict[str, str]) -> None:
     assert (values[0] != values[2]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TUNED)
 def test_shuffled_labels_teach_a_fine_tuned_router_nothing(name: str, tiny: dict[str, str]) -> None:
     excess = []
@@ -133,7 +134,13 @@ def test_a_fine_tuned_router_needs_a_model(name: str, tmp_path: Path) -> None:
         check_methods([name], choices(), settings={name: {"model": ""}, "": {"steps": "1"}})
 
 
-def test_a_named_model_is_no_other_setting(tiny: dict[str, str], warehouse: Warehouse) -> None:
+def test_a_named_model_is_no_other_setting(
+    tiny: dict[str, str], warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = Judge.learn
+    monkeypatch.setattr(
+        Judge, "learn", lambda of, asked, labels, steps, rate: learn(of, asked, labels, 1, rate)
+    )
     put_choices(warehouse, {"k": [True] * 4, "m": [False] * 4})
     warehouse.connection.execute("UPDATE docs SET question = 'what is ' || doc_id")
     warehouse.connection.execute("UPDATE models SET price = ascii(model)")

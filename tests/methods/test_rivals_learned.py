@@ -86,7 +86,7 @@ def test_learned_routers_ask_the_model_that_knows_the_topic(name: str, n_models:
     assert accuracy(name, data) > knowers(data) - 0.05
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_irt_learns_no_skill_from_shuffled_labels(seed: int) -> None:
     """The control that one public IRT router failed: chances that differ between topics would be made up."""
     data = by_topic(seed, T=1200)
@@ -112,7 +112,7 @@ def by_degree(seed: int, T: int = 3000, prices: Sequence[float] = ()) -> Dataset
     return answered(rng.random((T, 4)) < chances, questions, n_train=T // 2, prices=prices)
 
 
-@pytest.mark.parametrize("name", ["mf", "irt"])
+@pytest.mark.parametrize("name", [pytest.param("mf", marks=pytest.mark.slow), "irt"])
 def test_chances_are_what_they_say(name: str) -> None:
     data = by_degree(6)
     faster: dict[str, Any] = {"rate": 1e-3} if name == "mf" else {}  # these documents are few
@@ -126,6 +126,7 @@ def test_chances_are_what_they_say(name: str) -> None:
         assert chances[order[-300:], model].mean() - chances[order[:300], model].mean() > 0.5
 
 
+@pytest.mark.slow
 def test_factorised_battles_favour_the_likelier_right_model() -> None:
     data = by_degree(6, prices=[9.0, 1.0, 5.0, 5.0])
     policy = policy_of("routellm_mf", data.train)
@@ -140,6 +141,7 @@ def test_factorised_battles_favour_the_likelier_right_model() -> None:
     assert np.linalg.norm(policy.worth.battles.towers.models, axis=1) == pytest.approx([1.0, 1.0])
 
 
+@pytest.mark.slow
 def test_a_factorisation_of_many_models() -> None:
     data = by_topic(5, prices=[9.0, 5.0, 3.0, 1.0])
     policy = policy_of("routellm_mf", data.train, n_models=4)
@@ -149,7 +151,7 @@ def test_a_factorisation_of_many_models() -> None:
     assert not two[:, [1, 2]].any()
 
 
-@pytest.mark.parametrize("name", ["mf", "irt"])
+@pytest.mark.parametrize("name", [pytest.param("mf", marks=pytest.mark.slow), "irt"])
 def test_budgets_in_cents_are_kept(name: str) -> None:
     data = by_degree(3, prices=[9.0, 5.0, 3.0, 1.0])
     policy = policy_of(name, data.train)

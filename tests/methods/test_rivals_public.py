@@ -30,10 +30,13 @@ from rlfocal.methods.routers.uniroute import MappedClusters
 
 SCORED = ("mlp", "svm", "carrot_knn", "carrot_linear", "uniroute", "router_dc", "graph_router", "model_sat")
 ALL = (*SCORED, "hybrid_llm")
+LONG = ("router_dc", "graph_router")
 PRICES = [9.0, 1.0, 5.0, 5.0]
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in ALL]
+)
 def test_public_routers_find_the_right_model_from_the_text(name: str) -> None:
     data = by_topic(0, prices=PRICES)
     policy = policy_of(name, data.train)
@@ -342,6 +345,7 @@ def test_a_network_learns_soft_targets() -> None:
     assert small.chances(np.array([[0.5]]))[0, 0] == pytest.approx(1 / (1 + np.exp(-0.5)))
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_clusters_without_words_have_the_means_of_train() -> None:
     data = replace(by_topic(0, T=40), questions=("",) * 40)
     for name in ("uniroute", "graph_router", "model_sat", "router_dc"):

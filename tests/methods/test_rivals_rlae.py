@@ -24,6 +24,7 @@ from rlfocal.methods.rlae._rlae_learning import Weighers, learn, rewards
 from rlfocal.methods.rlae.rlae import Rlae, RlaeMappo, RlaePpo, states_of
 
 KINDS: list[type[Rlae]] = [RlaePpo, RlaeMappo]
+SLOWER = ["rlae_mappo", pytest.param("rlae_ppo", marks=pytest.mark.slow)]
 
 
 def test_the_reward_of_weights_by_hand() -> None:
@@ -126,7 +127,7 @@ def test_states_are_the_question_and_the_entropies() -> None:
     assert not states_of(told, fit_directions(TFIDF, data.questions, 2))[:, 2:].any()
 
 
-@pytest.mark.parametrize("name", RLAE)
+@pytest.mark.parametrize("name", SLOWER)
 def test_weights_follow_the_text_that_tells_the_right_model(name: str) -> None:
     data = topical(T=1200)
     assert accuracy("soft_vote", data) < 0.7
@@ -139,6 +140,7 @@ def test_weights_follow_the_text_that_tells_the_right_model(name: str) -> None:
     assert accuracy(name, replace(data, labels=shuffled), iterations=30) < single + 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RLAE)
 def test_weights_follow_the_model_that_is_sure(name: str) -> None:
     rng = np.random.default_rng(0)

@@ -49,7 +49,7 @@ def test_routers_find_the_right_model_from_the_text(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*ROUTERS, "mf", "irt", "routellm_mf", "eagle"])
+@pytest.mark.parametrize("name", [*ROUTERS, "mf", "routellm_mf", "eagle"])
 def test_shuffled_labels_teach_a_router_nothing(name: str) -> None:
     excess = []
     for seed in range(3):

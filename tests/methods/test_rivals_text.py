@@ -141,14 +141,14 @@ def test_directions_are_uncorrelated_and_of_one_length() -> None:
         assert fit_directions(TFIDF, nothing, 4).encode(["one", "two"]).shape == (2, 0)
 
 
-@pytest.mark.parametrize("name", ["rl_focal", "rl_focal_sequential"])
+@pytest.mark.parametrize("name", [pytest.param("rl_focal", marks=pytest.mark.slow), "rl_focal_sequential"])
 def test_rl_focal_without_texts_is_what_it_is_on_data_that_have_none(name: str) -> None:
     """A question's words tell which of two models to believe."""
-    data = topical(n_models=2)
+    data = topical(T=600, n_models=2)
     blind = policy_of(f"{name}-text", data)
     untold = policy_of(name, replace(data, questions=(), choices=()))
     expected = decide(untold, replace(data, questions=(), choices=()).test)
     found = decide(blind, data.test)
     assert (found.predictions == expected.predictions).all()
     assert (found.pools == expected.pools).all()
-    assert accuracy(name, data) > accuracy(f"{name}-text", data) + 0.1
+    assert accuracy(name, data) > (found.predictions == data.test.labels).mean() + 0.1

@@ -204,6 +204,7 @@ def test_a_seed_is_a_checkpoint_to_the_byte_and_test_labels_reach_neither_it_nor
         assert decided.predictions.tobytes() == left[0][2].predictions.tobytes()
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
     """On train rows enough that products would be shared out, torch's and numpy's."""
     data = replace(
@@ -236,7 +237,7 @@ def test_the_callers_number_of_threads_is_put_back() -> None:
     assert ran.stdout.split() == ["1", "3"]
 
 
-@pytest.mark.parametrize("killed_after", [1, 3])
+@pytest.mark.parametrize("killed_after", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_killed_training_goes_on_after_the_last_stage_that_was_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
 ) -> None:
@@ -451,6 +452,7 @@ def test_a_task_that_train_did_not_have_and_questions_without_text() -> None:
     assert right(agents, bare.test).mean() > 0.5
 
 
+@pytest.mark.slow
 def test_a_hundred_models() -> None:
     data = make_logits(0, T=200, N=100)
     [agents] = train(data.train, SequentialConfig(mean_pool=5.0, folds=3), [0])
@@ -516,22 +518,22 @@ def test_checkpoints_of_another_pool_or_cut_short_are_refused(tmp_path: Path) ->
             load_checkpoint(file)
 
 
-def test_a_redundant_half_is_not_asked() -> None:
+@pytest.mark.parametrize("copied", [[0, 1, 2], pytest.param([0, 0, 0], marks=pytest.mark.slow)])
+def test_a_redundant_half_is_not_asked(copied: list[int]) -> None:
     """Copies of good models, and copies of a bad one."""
     data = make_logits(0, T=2_000, N=3)
-    for copied in ([0, 1, 2], [0, 0, 0]):
-        at = np.array([*range(3), *copied])
-        doubled = replace(
-            data,
-            models=tuple(f"m{i}" for i in range(6)),
-            probs=data.probs[:, at],
-            logprobs=data.logprobs[:, at],
-            predictions=data.predictions[:, at],
-        )
-        [agents] = train(doubled.train, SequentialConfig(folds=3, size_penalty=0.1), [0])
-        asked = decide(agents, doubled.test).pools.mean(axis=0)
-        assert asked[3:].mean() < 0.02
-        assert asked[:3].mean() > 0.3
+    at = np.array([*range(3), *copied])
+    doubled = replace(
+        data,
+        models=tuple(f"m{i}" for i in range(6)),
+        probs=data.probs[:, at],
+        logprobs=data.logprobs[:, at],
+        predictions=data.predictions[:, at],
+    )
+    [agents] = train(doubled.train, SequentialConfig(folds=3, size_penalty=0.1), [0])
+    asked = decide(agents, doubled.test).pools.mean(axis=0)
+    assert asked[3:].mean() < 0.02
+    assert asked[:3].mean() > 0.3
 
 
 @pytest.fixture(scope="module")

@@ -105,6 +105,7 @@ def test_what_is_learned_of_tasks_is_in_the_checkpoint(tmp_path: Path) -> None:
     assert (tmp_path / "again").read_bytes() == file.read_bytes()
 
 
+@pytest.mark.slow
 def test_seeds_trained_together_are_as_trained_alone() -> None:
     data, config = experts(T=720), replace(SMALL, mean_pool=3.0, recipes=SMALL.recipes[:1])
     together = train(data.train, config, [0, 1])
@@ -214,6 +215,7 @@ def noisy(skills: list[float], T: int, n_train: int, seed: int) -> Dataset:
     )
 
 
+@pytest.mark.slow
 def test_where_wrong_answers_are_as_confident_as_right_ones_it_is_no_worse_than_a_vote() -> None:
     gains = []
     for seed in range(5):
@@ -225,7 +227,7 @@ def test_where_wrong_answers_are_as_confident_as_right_ones_it_is_no_worse_than_
     assert np.mean(gains) > -0.01
 
 
-@pytest.mark.parametrize("n_train", [10, 30, 100])
+@pytest.mark.parametrize("n_train", [10, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 100))])
 def test_with_few_labels_it_is_no_worse_than_the_best_model_by_them(n_train: int) -> None:
     gains = []
     for seed in range(8):

@@ -272,6 +272,9 @@ def noised(warehouse: Warehouse, said: PairedAnswers, model: str, sigma: float) 
 def test_a_noised_copy_is_called_one_and_no_honest_model_is(
     lab: list[PairedAnswers], lab_warehouse: Path
 ) -> None:
+    for said in lab:
+        assert said.models == tuple(sorted(said.models))
+        assert set(count_common_errors([said])) == set(combinations(said.models, 2))
     errors = count_common_errors(lab)
     closest = [most_like(model, errors) for model in lab[0].models]
     assert not [found for found in closest if found is None or found.is_copy]
@@ -495,9 +498,3 @@ def test_names_stay_names_on_the_page() -> None:
     sizes = {len(line.replace("\\|", "").split("|")) for line in rows}
     assert sizes == {2 + 2, 5 + 2, 6 + 2}  # columns, and what lies outside of the outer bars
     assert "your own copy of a pool that ships" in text
-
-
-def test_pairs_of_all_pools_have_one_order(lab: list[PairedAnswers]) -> None:
-    for said in lab:
-        assert said.models == tuple(sorted(said.models))
-        assert set(count_common_errors([said])) == set(combinations(said.models, 2))

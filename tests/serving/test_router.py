@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,7 +67,9 @@ def sequential(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def rl_focal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("router") / "rl_focal.safetensors"
-    config = RLFocalConfig(window=100, size_penalty=3.0, mean_pool=2.0)
+    config = RLFocalConfig(
+        window=100, size_penalty=3.0, mean_pool=2.0, decider_episodes=3, fusion_episodes=3, joint_episodes=3
+    )
     save_checkpoint(train_rl_focal(made(400, SKILLS, 0), config, [0])[0], path)
     return path
 
@@ -174,9 +175,9 @@ def switching(seed: int, n: int = 1_000, switches: int = 5) -> tuple[Dataset, Da
 
 @pytest.mark.slow
 def test_online_follows_the_best_team_and_frozen_does_not() -> None:
-    """Queries 500 to 1,000 after each of five switches, twenty streams: 95 % of the oracle team's."""
+    """Queries 500 to 1,000 after each of five switches, six streams: 95 % of the oracle team's."""
     online, frozen, oracle = [], [], []
-    for seed in range(20):
+    for seed in range(6):
         train, stream, of_b = switching(seed)
         agents = train_sequential(train, QUICK, [seed])[0]
         rows = np.flatnonzero(np.arange(len(stream)) % 1_000 >= 500)
@@ -261,13 +262,3 @@ def test_equal_answers_are_one_slot_laid_out_as_in_a_dataset() -> None:
     assert given.answers == ["7", "1042", "8"]
     assert given.probs.tolist() == [[0.25, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.0, 0.5]]
     assert given.slots.tolist() == [1, 0, 0]  # c gave 7 first
-
-
-def test_a_decision_is_quick(sequential: Path) -> None:
-    """Nothing is fitted or loaded per query; how long it takes, `make bench WHAT=decision` says."""
-    router = Router.load(sequential, online=False)
-    data = made(200, SKILLS, 5)
-    started = time.perf_counter()
-    for row in range(200):
-        router.fuse(asked(router, data, row))
-    assert time.perf_counter() - started < 5

@@ -172,9 +172,11 @@ def test_many_ties(sql: duckdb.DuckDBPyConnection, kind: Kind) -> None:
     found = sql.execute("SELECT plurality_accuracy FROM all_pools('b', 5)").fetchall()
     for i, pool in enumerate(pools):
         oracle = pool_oracle(data, tuple(np.flatnonzero(pool).tolist()))
+        same(found[i][0], oracle["plurality_accuracy"])
+        if pool.sum() < 4:
+            continue
         chosen = [m for m, member in zip(models, pool, strict=True) if member]
         row = sql.execute("FROM pool_diversity('b', ?)", [chosen]).to_arrow_table().to_pylist()[0]
-        same(found[i][0], oracle["plurality_accuracy"])
         for name in METRICS:
             same(row[name], oracle[name])
             same(getattr(twin, name)[i], oracle[name])

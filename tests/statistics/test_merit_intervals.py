@@ -198,17 +198,17 @@ def test_intervals_cover_the_true_difference(tasks_are: str) -> None:
     for seed in range(1000):
         if tasks_are == "none":
             found = paired_bootstrap(
-                *_drawn(rng, np.full(400, 0.2), np.full(400, 0.15)), seed=seed, draws=2000
+                *_drawn(rng, np.full(400, 0.2), np.full(400, 0.15)), seed=seed, draws=500
             )
         elif tasks_are == "strata":
             gain = np.array([0.20, 0.10, 0.0, -0.10])[strata]
             found = paired_over_tasks(
-                *_drawn(rng, 0.2 + gain / 2, 0.2 - gain / 2), strata, seed=seed, draws=2000
+                *_drawn(rng, 0.2 + gain / 2, 0.2 - gain / 2), strata, seed=seed, draws=500
             )
         else:
             gain = rng.normal(0.05, 0.15, 40).clip(-0.35, 0.45)[clusters]
             both = _drawn(rng, 0.25 + gain / 2, 0.25 - gain / 2)
-            found = paired_bootstrap(*both, clusters=clusters, seed=seed, draws=2000)
+            found = paired_bootstrap(*both, clusters=clusters, seed=seed, draws=500)
             wrongly = paired_bootstrap(*both, seed=seed, draws=500)
             as_documents += wrongly.low <= 0.05 <= wrongly.high
         covered += found.low <= 0.05 <= found.high

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, Decisions, Policy, SeesAll
+from rlfocal.data.policy import Budget, Budgeted, Decisions, Method, Policy, SeesAll
 from rlfocal.methods import entries, make_method
-from rlfocal.methods.registry import Making
+from rlfocal.methods.registry import Making, settable
 from support.datasets import make_dataset, make_logits, sampled
 
 
@@ -19,6 +19,16 @@ def fitted(name: str, train: Dataset, seed: int = 0, **given: Any) -> Policy:
     [policy] = make_method(name, making).fit(train, [seed])
     assert not isinstance(policy, SeesAll)
     return policy
+
+
+SHORT = ("iterations", "epochs", "steps", "decider_episodes", "fusion_episodes", "joint_episodes")
+"""Settings that tell how long a method learns."""
+
+
+def brief(name: str) -> Method:
+    """The method, with three steps of whatever it learns by; towers learn longer without `few_steps`."""
+    known = settable(make_method(name))
+    return make_method(name, Making(settings={of: "3" for of in SHORT if of in known}))
 
 
 def within(policy: Policy, budget: Budget) -> Policy | None:
