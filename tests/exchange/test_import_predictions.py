@@ -296,13 +296,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("fault", WRONG)
-def test_refused_whole(bring: Bring, warehouse: Warehouse, fault: str) -> None:
+def test_refused_whole(unwritten: Warehouse, tmp_path: Path, fault: str) -> None:
     docs, scores, message = WRONG[fault]
-    before = warehouse.snapshot()
+    before = unwritten.snapshot()
     for suffix in (".parquet", ".jsonl"):
+        files = write(tmp_path / f"docs{suffix}", docs), write(tmp_path / f"scores{suffix}", scores)
         with pytest.raises(InputError, match=message):
-            bring(docs, scores, suffix)
-    assert warehouse.snapshot() == before
+            import_predictions(unwritten, *files)
+    assert unwritten.snapshot() == before
 
 
 @pytest.mark.parametrize(
